@@ -102,7 +102,9 @@ static bool can_multiply(const struct arrays *x, enum mics_product_method method
     const bool bf16 = x->dtype == MICS_BF16;
 
     if (method == MICS_PRODUCT_ONEDNN)
-        return mics_onednn_is_built() && (!bf16 || mics_onednn_has_bf16(mics_pool_onednn(x->pool)));
+        return bf16 ? mics_onednn_can_bf16() : mics_onednn_is_built();
+    if (method == MICS_PRODUCT_PAIRS)
+        return bf16 && mics_product_has_pairs();
     return method == MICS_PRODUCT_OWN || !bf16;
 }
 
@@ -133,7 +135,7 @@ static void time_methods(const struct arrays *x, const struct mics_op_matmul *ar
 static void compare_methods(const struct arrays *x, const char *name,
                             const struct mics_op_matmul *args, double flops)
 {
-    static const char *const methods[] = {"OpenBLAS", "own", "oneDNN"};
+    static const char *const methods[] = {"OpenBLAS", "own", "own in pairs", "oneDNN"};
     double seconds[MICS_PRODUCT_ONEDNN + 1][ROUNDS], ratios[ROUNDS], sorted[ROUNDS];
     const int first = x->dtype == MICS_BF16 ? MICS_PRODUCT_OWN : MICS_PRODUCT_OPENBLAS;
 

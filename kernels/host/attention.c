@@ -8,9 +8,15 @@
  * without a sum across a vector, and keys and values are read one number at a time. All rows of a
  * block are copied to the thread's stack first, which widens those in bf16: in memory they are so
  * far apart, often by a multiple of 1024 bytes, that the first cache cannot hold the block.
+ *
+ * Where the processor multiplies pairs of bf16, scores and the gradients of probabilities, which
+ * are products of two operands in bf16, are computed so: keys and values lie in pairs along D then,
+ * and queries and gradients of outputs as [D / 2][query]. The other products have one operand in
+ * fp32, which would have to be rounded first.
  */
 #include "host/kernels.h"
 #include "host/pool.h"
+#include "host/products.h"
 #include "host/tile.h"
 #include "host/vector.h"
 #include "host/vmath.h"
@@ -37,8 +43,8 @@ struct head {
     size_t query, key, value;
     size_t step, step_out;
     uint32_t T, D;
-    uint32_t width, ld; /* D up to whole vectors; from one row of a block to the next */
-    bool causal;
+    uint32_t width, ld;     /* D up to whole vectors; from one row of a block to the next */
+    bool causal, pairs;     /* pairs of bf16 are multiplied */
     const int32_t *targets; /* [T] of the sequence; NULL: it is one document */
 };
 
@@ -126,11 +132,33 @@ static void unpack(void *to, const struct head *head, size_t first, size_t step,
         unpack_typed(to, head, first, step, from, rows, MICS_F32);
 }
 
+static bool uses_pairs(const struct mics_pool *pool, enum mics_dtype dtype, uint32_t D)
+{
+    return dtype == MICS_BF16 && D % 2 == 0 && mics_product_pairs_bf16(pool);
+}
+
+/* As pack_block(), of numbers in bf16, which stay as they are; `of` rows. */
+static void pack_pairs(float *to, const struct head *head, const void *from, size_t first,
+                       size_t step, uint32_t rows, uint32_t of)
+{
+    const size_t bytes = head->D * sizeof(uint16_t), all = head->width * sizeof(uint16_t);
+
+    for (uint32_t i = 0; i < of; i++, to += head->ld, first += step) {
+        if (i < rows)
+            memcpy(to, (const uint16_t *)from + first, bytes);
+        else
+            memset(to, 0, bytes);
+        memset((char *)to + bytes, 0, all - bytes);
+    }
+}
+
 /* to[d][i] = from[i][d], of a block of queries; to has rows of BLOCK_LD. */
 static void transpose_block(float *to, const float *from, const struct head *head)
 {
+    const uint32_t width = head->pairs ? head->width / 2 : head->width;
+
     for (uint32_t i = 0; i < BLOCK; i += MICS_SQUARE)
-        for (uint32_t d = 0; d < head->width; d += MICS_SQUARE)
+        for (uint32_t d = 0; d < width; d += MICS_SQUARE)
             mics_transpose_square(to + d * BLOCK_LD + i, BLOCK_LD, from + i * head->ld + d,
                                   head->ld);
 }
@@ -142,6 +170,24 @@ static void transpose_back(float *to, const float *from, const struct head *head
         for (uint32_t d = 0; d < head->width; d += MICS_SQUARE)
             mics_transpose_square(to + i * head->ld + d, head->ld, from + d * BLOCK_LD + i,
                                   BLOCK_LD);
+}
+
+/* A product of which both operands are in pairs, if any are. */
+static void product_of_pairs(const struct head *head, struct mics_tile *tile)
+{
+    tile->depth = head->D;
+    if (!head->pairs) {
+        mics_tile_product(tile);
+        return;
+    }
+    tile->depth = head->D / 2;
+    mics_tile_product_pairs(tile);
+}
+
+/* What scores are multiplied by: pairs are of queries that are not scaled. */
+static float score_scale(const struct head *head)
+{
+    return head->pairs ? 1.0f / sqrtf((float)head->D) : 1;
 }
 
 /* Keys of a block, from key `from` on, of one tile product: on the diagonal of a causal mask one
@@ -209,12 +255,13 @@ static inline uint32_t keys_seen(bool diagonal, uint32_t keys, unsigned v)
 
 /* The state of one block of queries. */
 struct forward_block {
-    _Alignas(64) float query[MICS_HOST_HEAD_MAX * BLOCK_LD]; /* [D][query], scaled */
+    _Alignas(64) float query[MICS_HOST_HEAD_MAX * BLOCK_LD]; /* [D][query], scaled, or pairs */
     float out[MICS_HOST_HEAD_MAX * BLOCK_LD];                /* [D][query] */
     float scores[BLOCK * BLOCK_LD];                          /* [key][query], exponentials */
     float keys[BLOCK * HEAD_LD], values[BLOCK * HEAD_LD];    /* [key][D] */
     float max[BLOCK], sum[BLOCK];                            /* [query] */
     uint32_t first[BLOCK];                                   /* [query], key that it sees */
+    float scale;                                             /* of scores */
 };
 
 /* Exponentials of the scores of a column of vectors, in place; the maximum and the sum of its
@@ -223,12 +270,13 @@ struct forward_block {
 static mics_vf softmax_column(struct forward_block *block, unsigned v, uint32_t keys)
 {
     float *scores = block->scores + v * MICS_LANES;
+    const float scale = block->scale;
     mics_vf old = mics_vload(block->max + v * MICS_LANES), max = old, sum = {0}, rescale;
 
     for (uint32_t j = 0; j < keys; j++)
-        max = mics_vmax(mics_vload(scores + j * BLOCK_LD), max);
+        max = mics_vmax(scale * mics_vload(scores + j * BLOCK_LD), max);
     for (uint32_t j = 0; j < keys; j++) {
-        mics_vf e = mics_vexp(mics_vload(scores + j * BLOCK_LD) - max);
+        mics_vf e = mics_vexp(scale * mics_vload(scores + j * BLOCK_LD) - max);
 
         mics_vstore(scores + j * BLOCK_LD, e);
         sum += e;
@@ -248,18 +296,17 @@ static void score_keys(struct forward_block *block, const struct head *head, uin
         uint32_t column = diagonal ? from : 0;
 
         span = span_of(diagonal, count, from);
-        mics_tile_product(&(struct mics_tile){
-            .c = block->scores + from * BLOCK_LD + column,
-            .a = block->keys + from * head->ld,
-            .b = block->query + column,
-            .row_step = head->ld,
-            .depth_step = 1,
-            .ldb = BLOCK_LD,
-            .ldc = BLOCK_LD,
-            .rows = span,
-            .depth = head->D,
-            .width = BLOCK - column,
-        });
+        product_of_pairs(head, &(struct mics_tile){
+                                   .c = block->scores + from * BLOCK_LD + column,
+                                   .a = block->keys + from * head->ld,
+                                   .b = block->query + column,
+                                   .row_step = head->ld,
+                                   .depth_step = 1,
+                                   .ldb = BLOCK_LD,
+                                   .ldc = BLOCK_LD,
+                                   .rows = span,
+                                   .width = BLOCK - column,
+                               });
     }
     if (diagonal)
         mask_diagonal(block->scores, count);
@@ -302,7 +349,11 @@ static void attend_keys(struct forward_block *block, const struct head *head, ui
     uint32_t keys = block_size(head->T, key);
     bool diagonal = head->causal && key == query;
 
-    pack_rows(block->keys, head, head->key, key, keys);
+    if (head->pairs)
+        pack_pairs(block->keys, head, head->qkv, head->key + key * head->step, head->step, keys,
+                   keys);
+    else
+        pack_rows(block->keys, head, head->key, key, keys);
     score_keys(block, head, keys, diagonal);
     hide_documents(block->scores, block->first, key, keys);
     for (unsigned v = 0; v < VECTORS; v++) {
@@ -319,8 +370,15 @@ static void attend_keys(struct forward_block *block, const struct head *head, ui
 /* The queries [query, query + BLOCK) of a head, of which nothing has been summed. */
 static void start_block(struct forward_block *block, const struct head *head, uint32_t query)
 {
-    pack_block(block->keys, head, head->qkv, head->query + query * head->step, head->step,
-               block_size(head->T, query), 1.0f / sqrtf((float)head->D));
+    const size_t from = head->query + query * head->step;
+    const uint32_t rows = block_size(head->T, query);
+
+    block->scale = score_scale(head);
+    if (head->pairs)
+        pack_pairs(block->keys, head, head->qkv, from, head->step, rows, BLOCK);
+    else
+        pack_block(block->keys, head, head->qkv, from, head->step, rows,
+                   1.0f / sqrtf((float)head->D));
     transpose_block(block->query, block->keys, head);
     find_documents(block->first, head, query);
     for (unsigned i = 0; i < BLOCK; i++) {
@@ -352,10 +410,16 @@ static void attend(const struct head *head, uint32_t query, void *out, size_t fi
     unpack(out, head, first, head->step_out, block.keys, rows);
 }
 
+struct forward {
+    const struct mics_op_attention *args;
+    bool pairs;
+};
+
 /* Work items are blocks of queries, grouped by head, the longest (last) block of a head first. */
 static void attend_blocks(void *context, uint64_t begin, uint64_t end)
 {
-    const struct mics_op_attention *args = context;
+    const struct forward *forward = context;
+    const struct mics_op_attention *args = forward->args;
     uint64_t blocks = mics_ceil_div(args->T, BLOCK);
 
     for (uint64_t i = begin; i < end; i++) {
@@ -365,6 +429,7 @@ static void attend_blocks(void *context, uint64_t begin, uint64_t end)
             head_at(args->qkv, args->dtype, b, h, args->T, args->H, args->H_kv, args->D);
 
         head.causal = args->causal;
+        head.pairs = forward->pairs;
         if (args->targets)
             head.targets = args->targets + (size_t)b * args->T;
         attend(&head, query, args->out,
@@ -380,7 +445,8 @@ void mics_host_attention(struct mics_pool *pool, const struct mics_op_attention 
     assert(args->D <= MICS_HOST_HEAD_MAX && args->H % args->H_kv == 0);
     assert(args->causal || !args->targets);
     if (work > 0)
-        mics_pool_run(pool, work, 1, attend_blocks, (void *)args);
+        mics_pool_run(pool, work, 1, attend_blocks,
+                      &(struct forward){args, uses_pairs(pool, args->dtype, args->D)});
 }
 
 /*
@@ -417,8 +483,14 @@ struct pair {
     bool first; /* of the heads that share its keys */
 };
 
-static struct pair pair_at(const struct mics_op_attention_grad *args, uint32_t b, uint32_t h)
+struct backward {
+    const struct mics_op_attention_grad *args;
+    bool pairs;
+};
+
+static struct pair pair_at(const struct backward *backward, uint32_t b, uint32_t h)
 {
+    const struct mics_op_attention_grad *args = backward->args;
     const size_t row = ((size_t)b * args->H + h) * args->T;
     struct pair pair = {
         .head = head_at(args->qkv, args->dtype, b, h, args->T, args->H, args->H_kv, args->D),
@@ -432,6 +504,7 @@ static struct pair pair_at(const struct mics_op_attention_grad *args, uint32_t b
     };
 
     pair.head.causal = args->causal;
+    pair.head.pairs = backward->pairs;
     if (args->targets)
         pair.head.targets = args->targets + (size_t)b * args->T;
     return pair;
@@ -446,35 +519,48 @@ struct sums {
 
 /* The state of one block of queries. */
 struct grad_block {
-    _Alignas(64) float query_t[MICS_HOST_HEAD_MAX * BLOCK_LD]; /* [D][query], scaled */
-    float out_t[MICS_HOST_HEAD_MAX * BLOCK_LD];                /* [D][query], of grad_out */
-    float query[BLOCK * HEAD_LD];                              /* [query][D], scaled */
-    float out[BLOCK * HEAD_LD];                                /* [query][D], of grad_out */
-    float grad_t[MICS_HOST_HEAD_MAX * BLOCK_LD];               /* [D][query], of grad_q */
-    float grad[BLOCK * HEAD_LD];                               /* of grad_k, grad_v or grad_q */
-    float keys[BLOCK * HEAD_LD], values[BLOCK * HEAD_LD];      /* [key][D] */
-    float p[BLOCK * BLOCK_LD], ds[BLOCK * BLOCK_LD];           /* [key][query] */
-    float lse[BLOCK], delta[BLOCK];                            /* [query] */
-    uint32_t first[BLOCK];                                     /* [query], key that it sees */
+    _Alignas(64) float query_t[MICS_HOST_HEAD_MAX * BLOCK_LD]; /* [D][query], scaled, or pairs */
+    float out_t[MICS_HOST_HEAD_MAX * BLOCK_LD];           /* the same of grad_out, not scaled */
+    float query[BLOCK * HEAD_LD];                         /* [query][D], scaled */
+    float out[BLOCK * HEAD_LD];                           /* [query][D], of grad_out */
+    float grad_t[MICS_HOST_HEAD_MAX * BLOCK_LD];          /* [D][query], of grad_q */
+    float grad[BLOCK * HEAD_LD];                          /* of grad_k, grad_v or grad_q */
+    float keys[BLOCK * HEAD_LD], values[BLOCK * HEAD_LD]; /* [key][D]; of values, pairs */
+    float key_pairs[BLOCK * HEAD_LD];                     /* [key][D / 2] */
+    float p[BLOCK * BLOCK_LD], ds[BLOCK * BLOCK_LD];      /* [key][query] */
+    float lse[BLOCK], delta[BLOCK];                       /* [query] */
+    uint32_t first[BLOCK];                                /* [query], key that it sees */
     uint32_t rows;
-    float scale;
+    float scale, score_scale;
 };
 
-/* What both passes need of queries [query, query + BLOCK); delta has been computed. */
-static void load_block(struct grad_block *block, const struct pair *pair, uint32_t query)
+/* What both passes need of queries [query, query + BLOCK); delta has been computed. Unless
+ * `of_keys`, rows of queries and gradients in fp32 are not needed. */
+static void load_block(struct grad_block *block, const struct pair *pair, uint32_t query,
+                       bool of_keys)
 {
     const struct head *head = &pair->head;
     const struct grads *grads = &pair->grads;
     const uint32_t rows = block_size(head->T, query);
+    const size_t of_query = head->query + query * head->step;
+    const size_t of_out = grads->at + query * head->step_out;
 
     block->rows = rows;
     block->scale = 1.0f / sqrtf((float)head->D);
-    pack_block(block->query, head, head->qkv, head->query + query * head->step, head->step, rows,
-               block->scale);
-    pack_block(block->out, head, grads->grad_out, grads->at + query * head->step_out,
-               head->step_out, rows, 1.0f);
-    transpose_block(block->query_t, block->query, head);
-    transpose_block(block->out_t, block->out, head);
+    block->score_scale = score_scale(head);
+    if (!head->pairs || of_keys) {
+        pack_block(block->query, head, head->qkv, of_query, head->step, rows, block->scale);
+        pack_block(block->out, head, grads->grad_out, of_out, head->step_out, rows, 1.0f);
+    }
+    if (head->pairs) {
+        pack_pairs(block->grad, head, head->qkv, of_query, head->step, rows, BLOCK);
+        transpose_block(block->query_t, block->grad, head);
+        pack_pairs(block->grad, head, grads->grad_out, of_out, head->step_out, rows, BLOCK);
+        transpose_block(block->out_t, block->grad, head);
+    } else {
+        transpose_block(block->query_t, block->query, head);
+        transpose_block(block->out_t, block->out, head);
+    }
     find_documents(block->first, head, query);
     for (uint32_t i = 0; i < BLOCK; i++) {
         block->lse[i] = i < rows ? grads->lse[query + i] : 0;
@@ -491,18 +577,17 @@ struct span {
 static void score(const struct span *s, float *to, const float *of, const float *with,
                   const struct head *head)
 {
-    mics_tile_product(&(struct mics_tile){
-        .c = to + s->from * BLOCK_LD + s->column,
-        .a = of + s->from * head->ld,
-        .b = with + s->column,
-        .row_step = head->ld,
-        .depth_step = 1,
-        .ldb = BLOCK_LD,
-        .ldc = BLOCK_LD,
-        .rows = s->span,
-        .depth = head->D,
-        .width = BLOCK - s->column,
-    });
+    product_of_pairs(head, &(struct mics_tile){
+                               .c = to + s->from * BLOCK_LD + s->column,
+                               .a = of + s->from * head->ld,
+                               .b = with + s->column,
+                               .row_step = head->ld,
+                               .depth_step = 1,
+                               .ldb = BLOCK_LD,
+                               .ldc = BLOCK_LD,
+                               .rows = s->span,
+                               .width = BLOCK - s->column,
+                           });
 }
 
 /* From scores and grad_out v' to P and dS. */
@@ -511,9 +596,10 @@ static void probabilities(struct grad_block *block, unsigned v, uint32_t keys)
     float *p = block->p + v * MICS_LANES, *ds = block->ds + v * MICS_LANES;
     mics_vf lse = mics_vload(block->lse + v * MICS_LANES);
     mics_vf delta = mics_vload(block->delta + v * MICS_LANES);
+    const float scale = block->score_scale;
 
     for (uint32_t j = 0; j < keys; j++, p += BLOCK_LD, ds += BLOCK_LD) {
-        mics_vf e = mics_vexp(mics_vload(p) - lse);
+        mics_vf e = mics_vexp(scale * mics_vload(p) - lse);
 
         mics_vstore(p, e);
         mics_vstore(ds, e * (mics_vload(ds) - delta));
@@ -578,7 +664,7 @@ static void recompute(struct grad_block *block, const struct head *head, uint32_
     for (s.from = 0; s.from < count; s.from += s.span) {
         s.span = span_of(diagonal, count, s.from);
         s.column = diagonal ? s.from : 0;
-        score(&s, block->p, block->keys, block->query_t, head);
+        score(&s, block->p, head->pairs ? block->key_pairs : block->keys, block->query_t, head);
         score(&s, block->ds, block->values, block->out_t, head);
     }
     if (diagonal)
@@ -588,10 +674,20 @@ static void recompute(struct grad_block *block, const struct head *head, uint32_
         probabilities(block, v, keys_seen(diagonal, count, v));
 }
 
-static void pack_keys(struct grad_block *block, const struct head *head, uint32_t key)
+/* Keys and values of a block; unless `of_query`, those in fp32 are not needed. */
+static void pack_keys(struct grad_block *block, const struct head *head, uint32_t key,
+                      bool of_query)
 {
     const uint32_t count = block_size(head->T, key);
+    const size_t row = key * head->step;
 
+    if (head->pairs) {
+        pack_pairs(block->key_pairs, head, head->qkv, head->key + row, head->step, count, count);
+        pack_pairs(block->values, head, head->qkv, head->value + row, head->step, count, count);
+        if (of_query)
+            pack_rows(block->keys, head, head->key, key, count);
+        return;
+    }
     pack_rows(block->keys, head, head->key, key, count);
     pack_rows(block->values, head, head->value, key, count);
 }
@@ -660,7 +756,7 @@ static void grad_queries(struct grad_block *block, const struct pair *pair, uint
     const struct head *head = &pair->head;
 
     row_products(pair, query);
-    load_block(block, pair, query);
+    load_block(block, pair, query, of_keys);
     memset(block->grad_t, 0, (size_t)head->width * BLOCK_LD * sizeof(float));
     const uint32_t stop = head->causal ? query + block->rows : head->T;
 
@@ -671,7 +767,7 @@ static void grad_queries(struct grad_block *block, const struct pair *pair, uint
                                   .ld = head->step,
                                   .first = sets_sums(pair, query, key)};
 
-        pack_keys(block, head, key);
+        pack_keys(block, head, key, true);
         grad_keys(block, head, query, key, of_keys ? &sums : NULL, true);
     }
     for (size_t i = 0; i < (size_t)head->D * BLOCK_LD; i++)
@@ -684,12 +780,14 @@ static void grad_queries(struct grad_block *block, const struct pair *pair, uint
 /* By groups of heads: everything, in fp32. */
 static void grad_groups(void *context, uint64_t begin, uint64_t end)
 {
-    const struct mics_op_attention_grad *args = context;
+    const struct backward *backward = context;
+    const struct mics_op_attention_grad *args = backward->args;
     const uint32_t group = args->H / args->H_kv;
     struct grad_block block;
 
     for (uint64_t i = begin * group; i < end * group; i++) {
-        const struct pair pair = pair_at(args, (uint32_t)(i / args->H), (uint32_t)(i % args->H));
+        const struct pair pair =
+            pair_at(backward, (uint32_t)(i / args->H), (uint32_t)(i % args->H));
 
         for (uint32_t query = 0; query < args->T; query += BLOCK)
             grad_queries(&block, &pair, query, true);
@@ -699,14 +797,15 @@ static void grad_groups(void *context, uint64_t begin, uint64_t end)
 /* By blocks of queries, the longest (last) one of a head first: delta and grad_q. */
 static void grad_query_blocks(void *context, uint64_t begin, uint64_t end)
 {
-    const struct mics_op_attention_grad *args = context;
+    const struct backward *backward = context;
+    const struct mics_op_attention_grad *args = backward->args;
     const uint64_t blocks = mics_ceil_div(args->T, BLOCK);
     struct grad_block block;
 
     for (uint64_t i = begin; i < end; i++) {
         const uint64_t head = i / blocks;
         const struct pair pair =
-            pair_at(args, (uint32_t)(head / args->H), (uint32_t)(head % args->H));
+            pair_at(backward, (uint32_t)(head / args->H), (uint32_t)(head % args->H));
 
         grad_queries(&block, &pair, (uint32_t)(blocks - 1 - i % blocks) * BLOCK, false);
     }
@@ -718,21 +817,22 @@ struct key_sums {
 };
 
 /* grad_k and grad_v of a block of keys of a group of heads, from head h of sequence b on. */
-static void grad_key_block(struct grad_block *block, const struct mics_op_attention_grad *args,
-                           uint32_t b, uint32_t h, uint32_t key)
+static void grad_key_block(struct grad_block *block, const struct backward *backward, uint32_t b,
+                           uint32_t h, uint32_t key)
 {
-    struct pair pair = pair_at(args, b, h);
+    const struct mics_op_attention_grad *args = backward->args;
+    struct pair pair = pair_at(backward, b, h);
     const struct head *head = &pair.head;
     struct key_sums held;
     struct sums sums = {.key = held.key, .value = held.value, .ld = head->ld};
     const uint32_t count = block_size(args->T, key), group = args->H / args->H_kv;
     const size_t to = key * head->step;
 
-    pack_keys(block, head, key);
+    pack_keys(block, head, key, false);
     for (uint32_t i = 0; i < group; i++) {
-        pair = pair_at(args, b, h + i);
+        pair = pair_at(backward, b, h + i);
         for (uint32_t query = args->causal ? key : 0; query < args->T; query += BLOCK) {
-            load_block(block, &pair, query);
+            load_block(block, &pair, query, true);
             if (block->first[0] >= key + BLOCK)
                 break; /* these queries, and later ones, are of later documents */
             sums.first = sets_sums(&pair, query, key);
@@ -746,7 +846,8 @@ static void grad_key_block(struct grad_block *block, const struct mics_op_attent
 /* By blocks of keys, the first of a group, which all queries see, first. */
 static void grad_key_blocks(void *context, uint64_t begin, uint64_t end)
 {
-    const struct mics_op_attention_grad *args = context;
+    const struct backward *backward = context;
+    const struct mics_op_attention_grad *args = backward->args;
     const uint64_t blocks = mics_ceil_div(args->T, BLOCK);
     const uint32_t group = args->H / args->H_kv;
     struct grad_block block;
@@ -754,7 +855,7 @@ static void grad_key_blocks(void *context, uint64_t begin, uint64_t end)
     for (uint64_t i = begin; i < end; i++) {
         const uint64_t of = i / blocks;
 
-        grad_key_block(&block, args, (uint32_t)(of / args->H_kv),
+        grad_key_block(&block, backward, (uint32_t)(of / args->H_kv),
                        (uint32_t)(of % args->H_kv) * group, (uint32_t)(i % blocks) * BLOCK);
     }
 }
@@ -777,10 +878,12 @@ void mics_host_attention_grad(struct mics_pool *pool, const struct mics_op_atten
     assert(args->causal || !args->targets);
     if (groups == 0 || args->T == 0)
         return;
+    struct backward backward = {args, uses_pairs(pool, args->dtype, args->D)};
+
     if (one_pass(pool, groups, args->dtype)) {
-        mics_pool_run(pool, groups, 1, grad_groups, (void *)args);
+        mics_pool_run(pool, groups, 1, grad_groups, &backward);
         return;
     }
-    mics_pool_run(pool, blocks * args->B * args->H, 1, grad_query_blocks, (void *)args);
-    mics_pool_run(pool, blocks * groups, 1, grad_key_blocks, (void *)args);
+    mics_pool_run(pool, blocks * args->B * args->H, 1, grad_query_blocks, &backward);
+    mics_pool_run(pool, blocks * groups, 1, grad_key_blocks, &backward);
 }

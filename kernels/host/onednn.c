@@ -29,6 +29,15 @@ enum mics_status mics_onednn_check_switch(struct mics_err *err)
     return mics_err_set(err, MICS_ERR_ARG, "MICS_ONEDNN: expected 0 or 1, found \"%s\"", value);
 }
 
+static enum mics_onednn_asked asked(void)
+{
+    const char *value = getenv("MICS_ONEDNN");
+
+    if (is_switch(value, "0"))
+        return MICS_ONEDNN_NEVER;
+    return is_switch(value, "1") ? MICS_ONEDNN_ALWAYS : MICS_ONEDNN_AUTO;
+}
+
 #if MICS_HAVE_ONEDNN
 
 #include "host/onednn_api.h"
@@ -61,7 +70,7 @@ struct slot {
 };
 
 struct mics_onednn {
-    bool has_bf16;
+    enum mics_onednn_asked asked;
     pthread_mutex_t lock; /* guards all below */
     bool opened;
     struct mics_dnnl dnnl;
@@ -80,7 +89,7 @@ bool mics_onednn_is_built(void)
     return true;
 }
 
-static bool cpu_has_bf16(void)
+bool mics_onednn_can_bf16(void)
 {
 #if defined(__x86_64__)
     return __builtin_cpu_supports("avx512bf16");
@@ -95,15 +104,14 @@ struct mics_onednn *mics_onednn_new(void)
 
     if (!onednn)
         return NULL;
-    const char *value = getenv("MICS_ONEDNN");
-    onednn->has_bf16 = is_switch(value, "1") || (!is_switch(value, "0") && cpu_has_bf16());
+    onednn->asked = asked();
     pthread_mutex_init(&onednn->lock, NULL);
     return onednn;
 }
 
-bool mics_onednn_has_bf16(const struct mics_onednn *onednn)
+enum mics_onednn_asked mics_onednn_asked(const struct mics_onednn *onednn)
 {
-    return onednn->has_bf16;
+    return onednn->asked;
 }
 
 /*
@@ -603,7 +611,7 @@ void mics_onednn_free(struct mics_onednn *onednn)
 #else
 
 struct mics_onednn {
-    char nothing;
+    enum mics_onednn_asked asked;
 };
 
 bool mics_onednn_is_built(void)
@@ -613,7 +621,11 @@ bool mics_onednn_is_built(void)
 
 struct mics_onednn *mics_onednn_new(void)
 {
-    return calloc(1, sizeof(struct mics_onednn));
+    struct mics_onednn *onednn = calloc(1, sizeof *onednn);
+
+    if (onednn)
+        onednn->asked = asked();
+    return onednn;
 }
 
 void mics_onednn_free(struct mics_onednn *onednn)
@@ -621,10 +633,14 @@ void mics_onednn_free(struct mics_onednn *onednn)
     free(onednn);
 }
 
-bool mics_onednn_has_bf16(const struct mics_onednn *onednn)
+bool mics_onednn_can_bf16(void)
 {
-    (void)onednn;
     return false;
+}
+
+enum mics_onednn_asked mics_onednn_asked(const struct mics_onednn *onednn)
+{
+    return onednn->asked;
 }
 
 static enum mics_status refuse(struct mics_err *err)
@@ -646,7 +662,7 @@ enum mics_status mics_onednn_prepare(struct mics_onednn *onednn, const struct mi
     return refuse(err);
 }
 
-/* Nothing chooses oneDNN without mics_onednn_has_bf16(). */
+/* Nothing chooses oneDNN without mics_onednn_can_bf16(). */
 bool mics_onednn_multiply(struct mics_onednn *onednn, const struct mics_op_matmul *args)
 {
     (void)onednn, (void)args;

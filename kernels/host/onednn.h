@@ -29,10 +29,13 @@ enum mics_status mics_onednn_check_switch(struct mics_err *err);
 struct mics_onednn *mics_onednn_new(void);
 void mics_onednn_free(struct mics_onednn *onednn); /* NULL is fine */
 
-/* Whether products of bf16 are oneDNN's: mics was built with it and this processor multiplies bf16
- * in hardware (AVX512-BF16, with or without AMX), unless MICS_ONEDNN is 0; or MICS_ONEDNN is 1, and
- * then they fail without such a processor. Does not open the library. */
-bool mics_onednn_has_bf16(const struct mics_onednn *onednn);
+/* Whether mics was built with it and this processor multiplies bf16 in hardware (AVX512-BF16, with
+ * or without AMX). Does not open the library. */
+bool mics_onednn_can_bf16(void);
+
+/* For which products of bf16 MICS_ONEDNN asked when `onednn` was made: unset, 0 or 1. */
+enum mics_onednn_asked { MICS_ONEDNN_AUTO, MICS_ONEDNN_NEVER, MICS_ONEDNN_ALWAYS };
+enum mics_onednn_asked mics_onednn_asked(const struct mics_onednn *onednn);
 
 /* Write all that decides which instructions compute a product: "oneDNN 2.6.3, avx512_core_amx". */
 enum mics_status mics_onednn_describe(struct mics_onednn *onednn, char *text, size_t size,
@@ -45,7 +48,7 @@ enum mics_status mics_onednn_prepare(struct mics_onednn *onednn, const struct mi
 
 /* out = a' b' (+ out, if add is set, which is then `out`) (+ bias), k > 0, without activation. All
  * of a, b and bias are of type dtype. Sums are fp32; with MICS_BF16, which needs
- * mics_onednn_has_bf16(), results in bf16 are rounded once. false: it has failed, as
+ * mics_onednn_can_bf16(), results in bf16 are rounded once. false: it has failed, as
  * mics_onednn_failure() tells. */
 bool mics_onednn_multiply(struct mics_onednn *onednn, const struct mics_op_matmul *args);
 

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The pieces of a region are claimed one by one from an atomic counter, so that a preempted thread
- * delays one piece and not a fixed share. Idle threads sleep and do not spin, because the cores may
- * belong to another rank.
+ * delays one piece and not a fixed share.
+ *
+ * The kernels of a step follow each other within microseconds, while waking a thread takes 5 to 50:
+ * so a worker that has nothing to do polls for a while before it sleeps, and so does a caller
+ * whose workers still have a piece. Not where the process has fewer cores than threads, because
+ * then the core that polls is the one that another thread needs.
  *
  * A piece begins at a multiple of the grain, whatever the number of threads.
  */
@@ -12,11 +16,12 @@
 #include "host/onednn.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
-enum { PIECES_PER_THREAD = 16 };
+enum { PIECES_PER_THREAD = 16, POLLS = 2000 /* 30 to 100 microseconds */ };
 
 struct region {
     void (*body)(void *context, uint64_t begin, uint64_t end);
@@ -33,12 +38,15 @@ struct mics_pool {
 
     pthread_mutex_t region_lock; /* held by the caller whose region runs */
 
-    pthread_mutex_t lock; /* guards all below */
-    pthread_cond_t work;  /* a region was opened, or stop */
-    pthread_cond_t left;  /* the last worker left the region */
-    uint64_t generation;  /* of regions */
-    unsigned inside;      /* workers in the region */
-    bool open, stop;
+    unsigned polls; /* before a thread sleeps */
+
+    pthread_mutex_t lock;            /* guards all below; the atomics are read without it, too */
+    pthread_cond_t work;             /* a region was opened, or stop */
+    pthread_cond_t left;             /* the last worker left the region */
+    atomic_uint_fast64_t generation; /* of regions */
+    atomic_uint inside;              /* workers in the region */
+    bool open;
+    atomic_bool stop;
 
     struct region region; /* written while no worker is inside */
 };
@@ -54,6 +62,37 @@ static void claim_pieces(struct region *region)
     }
 }
 
+static inline void pause_core(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+/* Until a region after generation `seen`, or the end. */
+static void poll_for_work(struct mics_pool *pool, uint64_t seen)
+{
+    for (unsigned i = 0; i < pool->polls; i++) {
+        if (atomic_load(&pool->generation) != seen || atomic_load(&pool->stop))
+            return;
+        pause_core();
+    }
+}
+
+static void poll_for_leaving(struct mics_pool *pool)
+{
+    for (unsigned i = 0; i < pool->polls && atomic_load(&pool->inside) > 0; i++)
+        pause_core();
+}
+
+/* Cores that this process may run on. */
+static unsigned usable_cores(void)
+{
+    cpu_set_t cores;
+
+    return sched_getaffinity(0, sizeof cores, &cores) == 0 ? (unsigned)CPU_COUNT(&cores) : 1;
+}
+
 static void *worker_main(void *arg)
 {
     struct mics_pool *pool = arg;
@@ -61,6 +100,9 @@ static void *worker_main(void *arg)
 
     pthread_mutex_lock(&pool->lock);
     for (;;) {
+        pthread_mutex_unlock(&pool->lock);
+        poll_for_work(pool, seen);
+        pthread_mutex_lock(&pool->lock);
         while (!pool->stop && (!pool->open || pool->generation == seen))
             pthread_cond_wait(&pool->work, &pool->lock);
         if (pool->stop)
@@ -84,6 +126,7 @@ struct mics_pool *mics_pool_new(unsigned threads)
     if (!pool)
         return NULL;
     pool->threads = threads;
+    pool->polls = threads <= usable_cores() ? POLLS : 0;
     pthread_mutex_init(&pool->region_lock, NULL);
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->work, NULL);
@@ -153,6 +196,9 @@ static void close_region(struct mics_pool *pool)
 {
     pthread_mutex_lock(&pool->lock);
     pool->open = false;
+    pthread_mutex_unlock(&pool->lock);
+    poll_for_leaving(pool);
+    pthread_mutex_lock(&pool->lock);
     while (pool->inside > 0)
         pthread_cond_wait(&pool->left, &pool->lock);
     pthread_mutex_unlock(&pool->lock);

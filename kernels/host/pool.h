@@ -2,7 +2,7 @@
 /*
  * pool.h - the compute pool of a rank: the threads that its host kernels share.
  *
- * One parallel region runs at a time; a region of another stream waits (without spinning). A pool
+ * One parallel region runs at a time; a region of another stream waits (asleep). A pool
  * of 1 thread runs everything in the caller. Results must not depend on the number of threads: each
  * output element is computed by one thread, or partial sums have fixed blocks.
  */

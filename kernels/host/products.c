@@ -3,8 +3,9 @@
  * products.c - matrix products in pieces, by OpenBLAS or oneDNN called single-threaded from the
  * pool, or our own.
  *
- * The result is cut into pieces whose size is a function of the shape only, each one call: it does
- * not depend on the number of threads. For OpenBLAS a bias, or what is added, is written into `out`
+ * The result is cut into pieces, each one call, whose size is a function of the shape only; or of
+ * the threads, too, if they are our own products: so it does not depend on the number of threads.
+ * For OpenBLAS a bias, or what is added, is written into `out`
  * first, which costs no more than the zeros that the library would write there; the activation
  * follows while a piece is in the cache.
  *
@@ -13,7 +14,9 @@
  *
  *     fp32            our own on AMD's processors with AVX-512, or where OpenBLAS uses half of
  *                     the width of the vectors; else OpenBLAS
- *     bf16            oneDNN where the processor multiplies bf16, else our own
+ *     bf16            oneDNN where the processor has matrix units (AMX); our own on pairs of bf16
+ *                     where it has AVX512-BF16 only and mics is compiled for it; oneDNN where
+ *                     mics is not; else our own in fp32 arithmetic
  *     fp32 into bf16  our own
  *
  * On Zen 4 our own is 1.03 to 1.2 times as fast as OpenBLAS 0.3.21 with its kernels for AVX-512,
@@ -40,7 +43,11 @@
 
 #include <cblas.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 /*
  * What follows a product: one pass over a row while it is in the cache.
@@ -116,23 +123,25 @@ static void finish_columns(const struct mics_op_matmul *args, uint32_t row, uint
  * Our own product, of and into fp32 or bf16, as Goto and van de Geijn, "Anatomy of High-Performance
  * Matrix Multiplication", 2008: a block of a (BLOCK_ROWS x DEPTH) stays in the second cache while
  * panels of b (DEPTH x PANEL), packed side by side, pass over it. Rows of a are read where they
- * are; a' is packed in strips of as many rows as a tile has, and bf16 is widened as it is packed.
+ * are; a' is packed in strips of as many rows as a tile has, and bf16 is widened as it is packed,
+ * or multiplied in pairs.
  *
  * An element's value depends on its row of a, its column of b and k only: products are summed from
  * 0 within a block of k, blocks one after the other.
  */
 
-#define DEPTH        384
-#define PANEL        (MICS_TILE_VECTORS * MICS_LANES)
-#define STRIP        MICS_TILE_ROWS
-#define BLOCK_ROWS   (MICS_LANES == 16 ? 512 : 256) /* half of the second cache */
-#define STAGED_BLOCK 256 /* rows and columns of a result, unless all is in fp32 */
-#define LINE         64  /* bytes of a line of the cache */
+#define DEPTH         384
+#define PANEL         (MICS_TILE_VECTORS * MICS_LANES)
+#define STRIP         MICS_TILE_ROWS
+#define BLOCK_ROWS    (MICS_LANES == 16 ? 512 : 256) /* half of the second cache */
+#define STAGED_ROW    512 /* rows and columns of a result, unless all is in fp32 */
+#define STAGED_COLUMN 128
+#define LINE          64 /* bytes of a line of the cache */
 
 struct buffers {
     float a[(BLOCK_ROWS + STRIP) * DEPTH];
     float b[DEPTH * PANEL];
-    float sum[STAGED_BLOCK * STAGED_BLOCK];
+    float sum[STAGED_ROW * STAGED_COLUMN];
 };
 
 /* `rows` x `columns` of an operand: of the matrix from an element on, or of its transpose. */
@@ -263,6 +272,126 @@ static void prefetch(const struct part *part, enum mics_dtype dtype, uint32_t fr
     }
 }
 
+/*
+ * Pairs of bf16: neighbours in k take the place of a number in fp32, so a[m][k] and b'[n][k] are
+ * read as they are, and rows k and k + 1 of the other forms are interleaved.
+ */
+
+/* to[i] = {low[i], high[i]}; high NULL: zeros */
+static inline void interleave(float *to, const uint16_t *low, const uint16_t *high, uint32_t count)
+{
+    uint32_t i = 0;
+
+#if MICS_HAS_PAIRS
+    const __m512i from_first =
+        _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6,
+                         37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+    const __m512i from_last = _mm512_add_epi16(from_first, _mm512_set1_epi16(16));
+
+    for (; high && i + 2 * MICS_LANES <= count; i += 2 * MICS_LANES) {
+        const __m512i lows = _mm512_loadu_si512(low + i), highs = _mm512_loadu_si512(high + i);
+
+        _mm512_storeu_si512(to + i, _mm512_permutex2var_epi16(lows, from_first, highs));
+        _mm512_storeu_si512(to + i + MICS_LANES, _mm512_permutex2var_epi16(lows, from_last, highs));
+    }
+#endif
+    for (; i < count; i++) {
+        const uint32_t pair = low[i] | (high ? (uint32_t)high[i] << 16 : 0);
+
+        memcpy(to + i, &pair, sizeof pair);
+    }
+}
+
+/* Pair k of row i of a matrix whose rows are along k. */
+static inline float pair_at(const uint16_t *from, uint32_t k, uint32_t depth)
+{
+    const uint32_t pair = from[2 * k] | (2 * k + 1 < depth ? (uint32_t)from[2 * k + 1] << 16 : 0);
+    float bits;
+
+    memcpy(&bits, &pair, sizeof bits);
+    return bits;
+}
+
+/* A panel of pairs: part->rows counts single rows of k. */
+static void pack_panel_pairs(float *to, const struct part *part)
+{
+    const uint32_t pairs = (part->rows + 1) / 2;
+    const uint32_t rest = (uint32_t)mics_round_up(part->columns, MICS_LANES) - part->columns;
+    const uint16_t *from = part->from;
+
+    for (uint32_t i = 0; i < pairs && rest > 0; i++)
+        memset(to + i * PANEL + part->columns, 0, rest * sizeof(float));
+    if (!part->transposed) {
+        for (uint32_t i = 0; i < pairs; i++, from += 2 * part->ld)
+            interleave(to + i * PANEL, from, 2 * i + 1 < part->rows ? from + part->ld : NULL,
+                       part->columns);
+    } else if (part->rows % 2 == 0 && part->ld % 2 == 0) {
+        const struct part wide = {from, part->ld / 2, pairs, part->columns, true};
+
+        pack_transposed(to, PANEL, &wide, MICS_F32);
+    } else {
+        for (uint32_t j = 0; j < part->columns; j++)
+            for (uint32_t i = 0; i < pairs; i++)
+                to[i * PANEL + j] = pair_at(from + j * part->ld, i, part->rows);
+    }
+}
+
+#define SQUARE_PAIRS 4 /* of k, that pack_strip_square() takes */
+
+/* SQUARE_PAIRS pairs of k of 2 * MICS_LANES columns of a', whose rows are ld apart. */
+static inline void pack_strip_square(float *to, const uint16_t *from, size_t ld)
+{
+#if MICS_HAS_PAIRS
+    __m512i strips[2][SQUARE_PAIRS]; /* four of each: their parts of a pair of k */
+
+    for (unsigned j = 0; j < SQUARE_PAIRS; j++, from += 2 * ld) {
+        const __m512i low = _mm512_loadu_si512(from), high = _mm512_loadu_si512(from + ld);
+
+        strips[0][j] = _mm512_unpacklo_epi16(low, high); /* strips 0, 2, 4 and 6 */
+        strips[1][j] = _mm512_unpackhi_epi16(low, high);
+    }
+    for (unsigned odd = 0; odd < 2; odd++) {
+        const __m512i *x = strips[odd];
+        const __m512i low01 = _mm512_shuffle_i32x4(x[0], x[1], 0x44);
+        const __m512i high01 = _mm512_shuffle_i32x4(x[0], x[1], 0xee);
+        const __m512i low23 = _mm512_shuffle_i32x4(x[2], x[3], 0x44);
+        const __m512i high23 = _mm512_shuffle_i32x4(x[2], x[3], 0xee);
+        float *strip = to + odd * STRIP * DEPTH;
+
+        _mm512_storeu_si512(strip, _mm512_shuffle_i32x4(low01, low23, 0x88));
+        _mm512_storeu_si512(strip + 2 * STRIP * DEPTH, _mm512_shuffle_i32x4(low01, low23, 0xdd));
+        _mm512_storeu_si512(strip + 4 * STRIP * DEPTH, _mm512_shuffle_i32x4(high01, high23, 0x88));
+        _mm512_storeu_si512(strip + 6 * STRIP * DEPTH, _mm512_shuffle_i32x4(high01, high23, 0xdd));
+    }
+#else
+    (void)to, (void)from, (void)ld;
+#endif
+}
+
+/* As pack_strips(), of pairs: part->columns counts single columns of k. */
+static void pack_strips_pairs(float *to, const struct part *part)
+{
+    const uint32_t wide = 2 * MICS_LANES, pairs = (part->columns + 1) / 2;
+    const uint32_t square_pairs = part->columns / (2 * SQUARE_PAIRS) * SQUARE_PAIRS;
+    const uint16_t *from = part->from;
+    float line[2 * MICS_LANES] = {0};
+
+    for (uint32_t first = 0; first < part->rows; first += wide, to += (size_t)wide * DEPTH) {
+        const uint32_t count = part->rows - first < wide ? part->rows - first : wide;
+        uint32_t j = 0;
+
+        for (; count == wide && j < square_pairs; j += SQUARE_PAIRS)
+            pack_strip_square(to + j * STRIP, from + (size_t)2 * j * part->ld + first, part->ld);
+        for (; j < pairs; j++) {
+            const uint16_t *low = from + (size_t)2 * j * part->ld + first;
+
+            interleave(line, low, 2 * j + 1 < part->columns ? low + part->ld : NULL, count);
+            for (uint32_t x = 0; x < count; x += STRIP)
+                memcpy(to + (size_t)x * DEPTH + j * STRIP, line + x, STRIP * sizeof(float));
+        }
+    }
+}
+
 struct block {
     uint32_t row, rows, column, columns; /* of the result */
     float *to;
@@ -273,8 +402,8 @@ struct block {
 /* to = or += a b' of a block of k: `tile` has a, where it is to be read, and b of the first panel.
  * While a panel is multiplied the next one is fetched from memory. */
 MICS_TYPED void multiply_panels(const struct mics_op_matmul *args, struct mics_tile tile,
-                                float *panel, const struct block *block, uint32_t k,
-                                const enum mics_dtype dtype)
+                                float *panel, const struct block *block, uint32_t k, uint32_t depth,
+                                const enum mics_dtype dtype, const bool pairs)
 {
     const uint32_t step = args->trans_a ? STRIP : 8 * STRIP;
     const size_t a_step = args->trans_a ? (size_t)step * DEPTH : step * tile.row_step;
@@ -282,12 +411,14 @@ MICS_TYPED void multiply_panels(const struct mics_op_matmul *args, struct mics_t
     for (uint32_t column = 0; column < block->columns; column += PANEL) {
         const uint32_t columns = (uint32_t)mics_min_u64(block->columns - column, PANEL);
         const uint32_t more = (uint32_t)mics_min_u64(block->columns - column - columns, PANEL);
-        const struct part b = part_of_b(args, k, tile.depth, block->column + column, columns);
-        const struct part next =
-            part_of_b(args, k, tile.depth, block->column + column + columns, more);
+        const struct part b = part_of_b(args, k, depth, block->column + column, columns);
+        const struct part next = part_of_b(args, k, depth, block->column + column + columns, more);
         struct mics_tile rows = tile;
 
-        pack_panel(panel, &b, dtype);
+        if (pairs)
+            pack_panel_pairs(panel, &b);
+        else
+            pack_panel(panel, &b, dtype);
         rows.b = panel;
         rows.c = block->to + column;
         rows.width = columns;
@@ -295,7 +426,10 @@ MICS_TYPED void multiply_panels(const struct mics_op_matmul *args, struct mics_t
             rows.rows = (uint32_t)mics_min_u64(block->rows - row, step);
             if (more > 0)
                 prefetch(&next, dtype, row, row + rows.rows, block->rows);
-            mics_tile_product_far(&rows);
+            if (pairs)
+                mics_tile_product_pairs_far(&rows);
+            else
+                mics_tile_product_far(&rows);
             rows.a += a_step;
             rows.c += step * block->ld;
         }
@@ -305,7 +439,7 @@ MICS_TYPED void multiply_panels(const struct mics_op_matmul *args, struct mics_t
 /* to = or += the products of k in [k, k + depth). */
 MICS_TYPED void add_depth(const struct mics_op_matmul *args, struct buffers *buffers,
                           const struct block *block, uint32_t k, uint32_t depth,
-                          const enum mics_dtype dtype)
+                          const enum mics_dtype dtype, const bool pairs)
 {
     const struct part a = part_of_a(args, block->row, block->rows, k, depth);
     struct mics_tile tile = {.a = buffers->a,
@@ -316,7 +450,22 @@ MICS_TYPED void add_depth(const struct mics_op_matmul *args, struct buffers *buf
                              .depth = depth,
                              .add = block->add};
 
-    if (args->trans_a) {
+    if (pairs) {
+        tile.depth = (depth + 1) / 2;
+        if (args->trans_a) {
+            pack_strips_pairs(buffers->a, &a);
+            tile.row_step = 1;
+            tile.depth_step = STRIP;
+        } else if (depth % 2 == 0 && a.ld % 2 == 0) {
+            tile.a = a.from;
+            tile.row_step = a.ld / 2;
+        } else {
+            for (uint32_t i = 0; i < a.rows; i++)
+                for (uint32_t j = 0; j < tile.depth; j++)
+                    buffers->a[i * DEPTH + j] =
+                        pair_at((const uint16_t *)a.from + i * a.ld, j, depth);
+        }
+    } else if (args->trans_a) {
         pack_strips(buffers->a, &a, dtype);
         tile.row_step = 1;
         tile.depth_step = STRIP;
@@ -326,7 +475,7 @@ MICS_TYPED void add_depth(const struct mics_op_matmul *args, struct buffers *buf
     } else {
         pack_rows(buffers->a, DEPTH, &a, dtype);
     }
-    multiply_panels(args, tile, buffers->b, block, k, dtype);
+    multiply_panels(args, tile, buffers->b, block, k, depth, dtype, pairs);
 }
 
 /* `count` in the fewest parts of at most `most`, which are about equal and multiples of 8. */
@@ -338,18 +487,20 @@ static uint32_t even_part(uint32_t count, uint32_t most)
 }
 
 static void add_block(const struct mics_op_matmul *args, struct buffers *buffers,
-                      struct block block)
+                      struct block block, bool pairs)
 {
-    const uint32_t most = even_part(args->k, DEPTH);
+    const uint32_t most = even_part(args->k, pairs ? 2 * DEPTH : DEPTH);
     uint32_t k = 0;
 
     do { /* once if k is 0, for the zeros */
         const uint32_t depth = (uint32_t)mics_min_u64(args->k - k, most);
 
-        if (args->dtype == MICS_BF16)
-            add_depth(args, buffers, &block, k, depth, MICS_BF16);
+        if (pairs)
+            add_depth(args, buffers, &block, k, depth, MICS_BF16, true);
+        else if (args->dtype == MICS_BF16)
+            add_depth(args, buffers, &block, k, depth, MICS_BF16, false);
         else
-            add_depth(args, buffers, &block, k, depth, MICS_F32);
+            add_depth(args, buffers, &block, k, depth, MICS_F32, false);
         block.add = true;
         k += depth;
     } while (k < args->k);
@@ -360,13 +511,21 @@ static bool is_mixed(const struct mics_op_matmul *args)
     return args->dtype == MICS_BF16 || args->out_dtype == MICS_BF16;
 }
 
-/* out = or += a' b' where all is in fp32. Else all of the operation: sums are made in a buffer, and
- * rounded once. */
-static void own_product(const struct mics_op_matmul *args, bool add)
+/* Are sums made in a buffer? Not where nothing follows that reads bf16. */
+static bool needs_buffer(const struct mics_op_matmul *args)
 {
-    const bool staged = is_mixed(args);
-    const uint32_t rows = even_part(args->m, staged ? STAGED_BLOCK : BLOCK_ROWS);
-    const uint32_t columns = staged ? STAGED_BLOCK : args->n;
+    if (args->dtype == MICS_BF16 && args->out_dtype == MICS_F32)
+        return args->bias || args->pre_gelu || args->gelu_of;
+    return is_mixed(args);
+}
+
+/* out = or += a' b' where no buffer is needed. Else all of the operation: sums are made in the
+ * buffer, and rounded once. */
+static void own_product(const struct mics_op_matmul *args, bool add, bool pairs)
+{
+    const bool staged = needs_buffer(args);
+    const uint32_t rows = even_part(args->m, staged ? STAGED_ROW : BLOCK_ROWS);
+    const uint32_t columns = staged ? STAGED_COLUMN : args->n;
     struct block block = {.add = add};
     struct buffers buffers;
 
@@ -374,14 +533,14 @@ static void own_product(const struct mics_op_matmul *args, bool add)
         for (block.column = 0; block.column < args->n; block.column += columns) {
             block.rows = (uint32_t)mics_min_u64(args->m - block.row, rows);
             block.columns = (uint32_t)mics_min_u64(args->n - block.column, columns);
-            block.ld = staged ? STAGED_BLOCK : args->ldout;
+            block.ld = staged ? STAGED_COLUMN : args->ldout;
             block.to = buffers.sum;
             if (!staged)
                 block.to = (float *)args->out + (uint64_t)block.row * args->ldout + block.column;
-            add_block(args, &buffers, block);
+            add_block(args, &buffers, block, pairs);
             for (uint32_t i = 0; staged && i < block.rows; i++)
                 finish_columns(args, block.row + i, block.column, block.columns,
-                               buffers.sum + i * STAGED_BLOCK);
+                               buffers.sum + i * STAGED_COLUMN);
         }
 }
 
@@ -402,17 +561,21 @@ static void own_product(const struct mics_op_matmul *args, bool add)
 /* What a costs that is read where it is, for each piece anew, of what packing it would. */
 static const double a_in_place = 0.1;
 
+/* What packing an element costs, in multiplications. */
+static const double packing_flops = 20;
+
 /* How a method's products are cut. */
 static const struct cut {
     double piece_flops; /* about 30 microseconds: for less, waking a thread costs more than it
                          * saves */
     double pieces_most;
-    uint32_t multiple; /* of rows and columns of a piece */
+    uint32_t rows, columns; /* of a piece, a multiple of them */
 } cuts[] = {
-    [MICS_PRODUCT_OPENBLAS] = {4e6, 64, 64},
-    [MICS_PRODUCT_OWN] = {4e6, 64, 64},
+    [MICS_PRODUCT_OPENBLAS] = {4e6, 64, 64, 64},
+    [MICS_PRODUCT_OWN] = {4e6, 64, 32, PANEL},
+    [MICS_PRODUCT_PAIRS] = {8e6, 64, 32, PANEL},
     /* For matrix units. Each piece packs what is not cut: of a transposed a, rows. */
-    [MICS_PRODUCT_ONEDNN] = {64e6, 64, 64},
+    [MICS_PRODUCT_ONEDNN] = {64e6, 64, 64, 64},
 };
 static const double pieces_of_transposed = 16; /* by oneDNN */
 
@@ -445,14 +608,77 @@ static bool own_is_faster(void)
     return false;
 }
 
+static bool has_matrix_units(void)
+{
+    unsigned a, b, c, d = 0;
+
+#if defined(__x86_64__)
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d))
+        return false;
+#endif
+    return d >> 22 & 1; /* AMX-BF16 */
+}
+
+bool mics_product_has_pairs(void)
+{
+    return MICS_HAS_PAIRS;
+}
+
+enum mics_product_method mics_product_of_bf16(const struct mics_pool *pool)
+{
+    const struct mics_onednn *onednn = mics_pool_onednn(pool);
+
+    switch (mics_onednn_asked(onednn)) {
+    case MICS_ONEDNN_NEVER:
+        return MICS_PRODUCT_OWN;
+    case MICS_ONEDNN_ALWAYS:
+        return MICS_PRODUCT_ONEDNN;
+    case MICS_ONEDNN_AUTO:
+        break;
+    }
+    if (mics_onednn_can_bf16() && (!MICS_HAS_PAIRS || has_matrix_units()))
+        return MICS_PRODUCT_ONEDNN;
+    return MICS_HAS_PAIRS ? MICS_PRODUCT_PAIRS : MICS_PRODUCT_OWN;
+}
+
+bool mics_product_pairs_bf16(const struct mics_pool *pool)
+{
+    return MICS_HAS_PAIRS && mics_product_of_bf16(pool) != MICS_PRODUCT_OWN;
+}
+
+static enum mics_status describe_onednn(struct mics_onednn *onednn, char *text, size_t size,
+                                        struct mics_err *err)
+{
+    char library[64];
+    const enum mics_status status = mics_onednn_describe(onednn, library, sizeof library, err);
+
+    if (status == MICS_OK)
+        snprintf(text, size, "%s%s", library, MICS_HAS_PAIRS ? " and AVX512-BF16" : "");
+    return status;
+}
+
+enum mics_status mics_product_describe(const struct mics_pool *pool, char *text, size_t size,
+                                       struct mics_err *err)
+{
+    const enum mics_product_method method = mics_product_of_bf16(pool);
+
+    if (method == MICS_PRODUCT_ONEDNN)
+        return describe_onednn(mics_pool_onednn(pool), text, size, err);
+    snprintf(text, size, "%s", method == MICS_PRODUCT_PAIRS ? "AVX512-BF16" : "fp32 arithmetic");
+    return MICS_OK;
+}
+
 enum mics_product_method mics_product_method(struct mics_pool *pool,
                                              const struct mics_op_matmul *args)
 {
+    enum mics_product_method method;
+
     if (!is_mixed(args))
         return own_is_faster() ? MICS_PRODUCT_OWN : MICS_PRODUCT_OPENBLAS;
-    if (args->dtype == MICS_BF16 && args->k > 0 && mics_onednn_has_bf16(mics_pool_onednn(pool)))
-        return MICS_PRODUCT_ONEDNN;
-    return MICS_PRODUCT_OWN;
+    if (args->dtype != MICS_BF16)
+        return MICS_PRODUCT_OWN;
+    method = mics_product_of_bf16(pool);
+    return method == MICS_PRODUCT_ONEDNN && args->k == 0 ? MICS_PRODUCT_OWN : method;
 }
 
 /* The side that oneDNN's products are cut at: the larger, but n where only b is packed, unless it
@@ -463,9 +689,9 @@ static bool cut_rows(const struct mics_op_matmul *args)
 }
 
 /* Rows or columns of each of `pieces` of a side. */
-static uint32_t piece_size(uint32_t side, uint64_t pieces, enum mics_product_method method)
+static uint32_t piece_size(uint32_t side, uint64_t pieces, uint32_t multiple)
 {
-    const uint64_t size = mics_round_up(mics_ceil_div(side, pieces), cuts[method].multiple);
+    const uint64_t size = mics_round_up(mics_ceil_div(side, pieces), multiple);
 
     return (uint32_t)mics_min_u64(size, side);
 }
@@ -473,29 +699,36 @@ static uint32_t piece_size(uint32_t side, uint64_t pieces, enum mics_product_met
 /* Whether our own product reads a where it is. */
 static bool in_place(const struct matmul *matmul)
 {
-    return matmul->method == MICS_PRODUCT_OWN && !is_mixed(matmul->args) && !matmul->args->trans_a;
+    const struct mics_op_matmul *args = matmul->args;
+
+    return !args->trans_a && (matmul->method == MICS_PRODUCT_PAIRS ||
+                              (matmul->method == MICS_PRODUCT_OWN && args->dtype == MICS_F32));
 }
 
-/* About `pieces`, as far as the sides allow, of the shape that is packed least. */
-static void cut_both_sides(struct matmul *matmul, uint64_t pieces)
+/* About `pieces`, as far as the sides allow, which take `threads` the least time: by what is packed
+ * and, of our own products, of which any part has the same bits, by how evenly they are shared. */
+static void cut_both_sides(struct matmul *matmul, uint64_t pieces, unsigned threads)
 {
     const struct mics_op_matmul *args = matmul->args;
-    const bool own = matmul->method == MICS_PRODUCT_OWN;
+    const bool own = matmul->method != MICS_PRODUCT_OPENBLAS;
     const double of_a = in_place(matmul) ? a_in_place : 1;
+    const struct cut *cut = &cuts[matmul->method];
     double least = INFINITY;
     bool enough = false;
 
     for (uint64_t down = 1; down <= pieces; down++) {
-        const uint32_t m = piece_size(args->m, down, matmul->method);
-        const uint32_t n = piece_size(args->n, mics_ceil_div(pieces, down), matmul->method);
+        const uint32_t m = piece_size(args->m, down, cut->rows);
+        const uint32_t n = piece_size(args->n, mics_ceil_div(pieces, down), cut->columns);
         const uint64_t count = mics_ceil_div(args->m, m) * mics_ceil_div(args->n, n);
         const double packing = 1.0 / (own ? even_part(m, BLOCK_ROWS) : m) + of_a / n;
+        const double share = own ? (double)m * n * (double)mics_ceil_div(count, threads) : 1;
+        const double time = share * (1 + packing_flops * packing);
         const bool nearly = 4 * count >= 3 * pieces; /* sides are rounded */
 
-        if (nearly < enough || (nearly == enough && packing >= least))
+        if (nearly < enough || (nearly == enough && time >= least))
             continue;
         enough = nearly;
-        least = packing;
+        least = time;
         matmul->m = m;
         matmul->n = n;
     }
@@ -520,11 +753,11 @@ static struct matmul cut_product(struct mics_pool *pool, const struct mics_op_ma
     const uint64_t pieces = (uint64_t)fmax(1, fmin(most, flops / cuts[method].piece_flops));
 
     if (method != MICS_PRODUCT_ONEDNN)
-        cut_both_sides(&matmul, pieces);
+        cut_both_sides(&matmul, pieces, mics_pool_threads(pool));
     else if (cut_rows(args))
-        matmul.m = piece_size(args->m, pieces, method);
+        matmul.m = piece_size(args->m, pieces, cuts[method].rows);
     else
-        matmul.n = piece_size(args->n, pieces, method);
+        matmul.n = piece_size(args->n, pieces, cuts[method].columns);
     matmul.across = (uint32_t)mics_ceil_div(args->n, matmul.n);
     return matmul;
 }
@@ -598,15 +831,15 @@ static struct mics_op_matmul part_of(const struct mics_op_matmul *args, uint32_t
     return part;
 }
 
-/* In fp32, by OpenBLAS or our own, which write zeros first themselves. */
-static void multiply_f32(const struct mics_op_matmul *args, enum mics_product_method method)
+/* Without a buffer: by OpenBLAS or our own, which write zeros first themselves. */
+static void multiply_in_place(const struct mics_op_matmul *args, enum mics_product_method method)
 {
     const bool add = args->add || args->bias;
 
     if (add)
         start(args);
-    if (method == MICS_PRODUCT_OWN)
-        own_product(args, add);
+    if (method != MICS_PRODUCT_OPENBLAS)
+        own_product(args, add, method == MICS_PRODUCT_PAIRS);
     else
         cblas_sgemm(CblasRowMajor, args->trans_a ? CblasTrans : CblasNoTrans,
                     args->trans_b ? CblasTrans : CblasNoTrans, (int)args->m, (int)args->n,
@@ -714,10 +947,10 @@ static void multiply(const struct mics_op_matmul *args, const struct matmul *mat
         multiply_by_onednn(matmul->onednn, args);
         return;
     }
-    if (is_mixed(args))
-        own_product(args, false);
+    if (needs_buffer(args))
+        own_product(args, false, matmul->method == MICS_PRODUCT_PAIRS);
     else
-        multiply_f32(args, matmul->method);
+        multiply_in_place(args, matmul->method);
 }
 
 static uint64_t piece_count(const struct matmul *matmul)

@@ -8,17 +8,40 @@
 #include "base/err.h"
 #include "ops.h"
 
+#include <stdbool.h>
+#include <stddef.h>
+
 struct mics_pool;
 
-enum mics_product_method { MICS_PRODUCT_OPENBLAS, MICS_PRODUCT_OWN, MICS_PRODUCT_ONEDNN };
+enum mics_product_method {
+    MICS_PRODUCT_OPENBLAS,
+    MICS_PRODUCT_OWN,   /* in fp32 arithmetic, whatever the types */
+    MICS_PRODUCT_PAIRS, /* our own, of bf16 by AVX512-BF16, which takes subnormal numbers as 0 */
+    MICS_PRODUCT_ONEDNN,
+};
+
+/* Whether this build can use MICS_PRODUCT_PAIRS. */
+bool mics_product_has_pairs(void);
+
+/* The method for operands in bf16 and k > 0: a function of the processor, the build and
+ * MICS_ONEDNN. Not MICS_PRODUCT_OWN where they are multiplied in hardware. */
+enum mics_product_method mics_product_of_bf16(const struct mics_pool *pool);
+
+/* Whether kernels other than mics_host_matmul() multiply pairs of bf16, too. */
+bool mics_product_pairs_bf16(const struct mics_pool *pool);
+
+/* Write all that decides how a product of bf16 is rounded: "oneDNN 2.6.3, avx512_core_amx (0x...)
+ * and AVX512-BF16", "AVX512-BF16" or "fp32 arithmetic". Errors: oneDNN's, if it cannot be opened. */
+enum mics_status mics_product_describe(const struct mics_pool *pool, char *text, size_t size,
+                                       struct mics_err *err);
 
 /* The method of mics_host_matmul(): a function of the processor, the libraries, MICS_ONEDNN and the
  * operation. */
 enum mics_product_method mics_product_method(struct mics_pool *pool,
                                              const struct mics_op_matmul *args);
 
-/* mics_host_matmul() by a given method: OpenBLAS only if all is in fp32, oneDNN only if k > 0 and
- * `out` is not narrower than the operands. */
+/* mics_host_matmul() by a given method: OpenBLAS only if all is in fp32, pairs only of
+ * bf16, oneDNN only if k > 0 and `out` is not narrower than the operands. */
 void mics_host_matmul_by(struct mics_pool *pool, const struct mics_op_matmul *args,
                          enum mics_product_method method);
 

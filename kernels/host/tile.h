@@ -30,10 +30,24 @@ struct mics_tile {
     bool add;
 };
 
+/* sum + a b, or with `pairs` sum + a0 b0 + a1 b1 of pairs of bf16, a0 in the lower half. The
+ * processor flushes subnormal numbers of pairs to 0. */
+MICS_TILE_INLINE mics_vf mics_tile_add(mics_vf sum, const float *a, mics_vf b, const bool pairs)
+{
+#if MICS_HAS_PAIRS
+    if (pairs)
+        return (mics_vf)_mm512_dpbf16_ps((__m512)sum, (__m512bh)b,
+                                         (__m512bh)_mm512_set1_ps(*(const mics_f_loose *)a));
+#endif
+    (void)pairs;
+    return sum + *a * b;
+}
+
 /* `rows` x `vectors` sums, held in registers (both are constants where this is used). Where c is
  * `far`, it is fetched meanwhile. */
 MICS_TILE_INLINE void mics_tile_step(const struct mics_tile *t, uint32_t row, uint32_t column,
-                                     const unsigned rows, const unsigned vectors, const bool far)
+                                     const unsigned rows, const unsigned vectors, const bool far,
+                                     const bool pairs)
 {
     const float *a = t->a + row * t->row_step, *b = t->b + column;
     float *c = t->c + row * t->ldc + column;
@@ -54,7 +68,7 @@ MICS_TILE_INLINE void mics_tile_step(const struct mics_tile *t, uint32_t row, ui
             of_b[v] = mics_vload(b + v * MICS_LANES);
         for (unsigned r = 0; r < rows; r++)
             for (unsigned v = 0; v < vectors; v++)
-                sum[r][v] += a[r * t->row_step] * of_b[v];
+                sum[r][v] = mics_tile_add(sum[r][v], a + r * t->row_step, of_b[v], pairs);
     }
     for (unsigned r = 0; r < rows; r++, c += t->ldc) {
         for (unsigned v = 0; v < whole; v++) {
@@ -75,44 +89,56 @@ MICS_TILE_INLINE void mics_tile_step(const struct mics_tile *t, uint32_t row, ui
 /* One strip of columns: as many rows at a time as fill the registers, then four, then one. The last
  * eight are two times four, which is faster than six and two. */
 MICS_TILE_INLINE void mics_tile_strip(const struct mics_tile *t, uint32_t column,
-                                      const unsigned vectors, const bool far)
+                                      const unsigned vectors, const bool far, const bool pairs)
 {
     const unsigned rows = vectors == MICS_TILE_VECTORS ? MICS_TILE_ROWS : 8;
     uint32_t row = 0;
 
     for (; row + rows <= t->rows && t->rows - row != rows + 2; row += rows)
-        mics_tile_step(t, row, column, rows, vectors, far);
+        mics_tile_step(t, row, column, rows, vectors, far, pairs);
     for (; row + 4 <= t->rows; row += 4)
-        mics_tile_step(t, row, column, 4, vectors, far);
+        mics_tile_step(t, row, column, 4, vectors, far, pairs);
     for (; row < t->rows; row++)
-        mics_tile_step(t, row, column, 1, vectors, far);
+        mics_tile_step(t, row, column, 1, vectors, far, pairs);
 }
 
-MICS_TILE_INLINE void mics_tile_strips(const struct mics_tile *t, const bool far)
+MICS_TILE_INLINE void mics_tile_strips(const struct mics_tile *t, const bool far, const bool pairs)
 {
     const unsigned wide = MICS_TILE_VECTORS * MICS_LANES;
     uint32_t column = 0;
 
     for (; column + wide <= t->width; column += wide)
-        mics_tile_strip(t, column, MICS_TILE_VECTORS, far);
+        mics_tile_strip(t, column, MICS_TILE_VECTORS, far, pairs);
     if (wide > 2 * MICS_LANES && column + 2 * MICS_LANES <= t->width) {
-        mics_tile_strip(t, column, 2, far);
+        mics_tile_strip(t, column, 2, far, pairs);
         column += 2 * MICS_LANES;
     }
     for (; column < t->width; column += MICS_LANES)
-        mics_tile_strip(t, column, 1, far);
+        mics_tile_strip(t, column, 1, far, pairs);
 }
 
 /* With c in the first cache, and a width that is a multiple of MICS_LANES. */
 static inline void mics_tile_product(const struct mics_tile *t)
 {
-    mics_tile_strips(t, false);
+    mics_tile_strips(t, false, false);
 }
 
 /* With c anywhere, and any width. What is added is added last. */
 static inline void mics_tile_product_far(const struct mics_tile *t)
 {
-    mics_tile_strips(t, true);
+    mics_tile_strips(t, true, false);
+}
+
+/* The same with pairs of bf16 in the place of each number of a and b; `depth` counts pairs. Without
+ * MICS_HAS_PAIRS they are not to be called. */
+static inline void mics_tile_product_pairs(const struct mics_tile *t)
+{
+    mics_tile_strips(t, false, true);
+}
+
+static inline void mics_tile_product_pairs_far(const struct mics_tile *t)
+{
+    mics_tile_strips(t, true, true);
 }
 
 #endif

@@ -31,10 +31,19 @@
 #define MICS_LANES 4
 #endif
 
+/* Whether there are instructions that multiply pairs of bf16. */
+#if defined(__AVX512BF16__)
+#define MICS_HAS_PAIRS 1
+#else
+#define MICS_HAS_PAIRS 0
+#endif
+
 typedef float mics_vf __attribute__((vector_size(4 * MICS_LANES)));
 typedef uint32_t mics_vu __attribute__((vector_size(4 * MICS_LANES)));
 typedef int32_t mics_vi __attribute__((vector_size(4 * MICS_LANES)));
 typedef float mics_vf_loose __attribute__((vector_size(4 * MICS_LANES), aligned(4), may_alias));
+/* A number, or a pair of bf16, anywhere in memory. */
+typedef float mics_f_loose __attribute__((aligned(2), may_alias));
 typedef float mics_vf_half __attribute__((vector_size(2 * MICS_LANES)));
 typedef double mics_vd __attribute__((vector_size(4 * MICS_LANES)));
 
@@ -196,6 +205,11 @@ static inline mics_vh mics_vnarrow(mics_vu value)
 
 static inline mics_vh mics_vround(mics_vf value)
 {
+#if MICS_HAS_PAIRS
+    /* The instruction takes subnormal numbers as 0. */
+    if (__builtin_expect(_mm512_fpclass_ps_mask((__m512)value, 0x20) == 0, 1))
+        return (mics_vh)_mm512_cvtneps_pbh((__m512)value);
+#endif
     const mics_vu bits = (mics_vu)value;
     const mics_vu rounded = bits + 0x7fffu + (bits >> 16 & 1u), nan = bits | 0x400000u;
     const mics_vu mask = (mics_vu)(value != value);

@@ -49,7 +49,7 @@ static enum mics_status free_memory(const struct mics_bench *bench, const struct
 /* What one rank knows of its device. */
 struct device_facts {
     uint64_t memory_bytes;
-    bool has_bf16;
+    bool has_bf16, onednn;
 };
 
 /* The least memory of all ranks, and bf16 only where all ranks have it. */
@@ -66,6 +66,7 @@ static enum mics_status agree_on_device(struct mics_bench *bench, const struct i
         status = free_memory(bench, gpus, &own, err);
     facts.memory_bytes = own;
     facts.has_bf16 = bench->device->has_bf16;
+    facts.onednn = bench->device->onednn;
     if (status == MICS_OK)
         status = world->comm->ops->all_gather_now(world->comm, &facts, all, sizeof facts, err);
     bench->product_dtype = MICS_BF16;
@@ -73,6 +74,7 @@ static enum mics_status agree_on_device(struct mics_bench *bench, const struct i
         least = mics_min_u64(least, all[i].memory_bytes);
         if (!all[i].has_bf16)
             bench->product_dtype = MICS_F32;
+        bench->onednn |= all[i].onednn;
     }
     free(all);
     if (status != MICS_OK)

@@ -268,10 +268,9 @@ static uint64_t staging_bytes(const struct mics_model *model, const struct mics_
     return bytes;
 }
 
-/* Hosts whose FLOP/s are of bf16 multiply it by oneDNN. */
 static bool uses_onednn(const struct mics_topology *topology, const struct mics_plan_choice *choice)
 {
-    return is_on_host(topology) && choice->dtype == MICS_BF16 &&
+    return is_on_host(topology) && choice->dtype == MICS_BF16 && topology->onednn &&
            strcmp(topology->flops_dtype, "bf16") == 0;
 }
 

@@ -49,6 +49,7 @@ static void name_topology(const struct probe *probe)
              mics_bench_device_name(&probe->bench));
     snprintf(topology->flops_dtype, sizeof topology->flops_dtype,
              probe->bench.product_dtype == MICS_BF16 ? "bf16" : "f32");
+    topology->onednn = probe->bench.onednn;
     topology->nodes = world->node_count;
     topology->per_node = world->local_size;
     topology->memory_bytes = probe->bench.memory_bytes;

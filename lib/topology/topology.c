@@ -204,6 +204,9 @@ static enum mics_status read_device(const struct mics_cursor *root, struct mics_
     if (status == MICS_OK && mics_cursor_has(&at, "process_bytes"))
         status = mics_cursor_u64(&at, "process_bytes", 0, (uint64_t)1 << 40,
                                  &topology->process_bytes, err);
+    topology->onednn = true;
+    if (status == MICS_OK && mics_cursor_has(&at, "onednn"))
+        status = mics_cursor_bool(&at, "onednn", &topology->onednn, err);
     if (status == MICS_OK && mics_cursor_has(&at, "tf32"))
         status = mics_cursor_bool(&at, "tf32", &topology->tf32, err);
     if (status == MICS_OK)
@@ -595,6 +598,8 @@ static bool put_device(json_t *doc, const struct mics_topology *topology)
     put(&writer, "cores", json_integer(topology->cores));
     if (topology->process_bytes > 0)
         put(&writer, "process_bytes", json_integer((json_int_t)topology->process_bytes));
+    if (strcmp(topology->device, "host") == 0 && strcmp(topology->flops_dtype, "bf16") == 0)
+        put(&writer, "onednn", json_boolean(topology->onednn));
     if (!topology->doc && topology->kernel_rate_count > 0) {
         json_t *rates = NULL;
 

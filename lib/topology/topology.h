@@ -12,6 +12,7 @@
  *     device {name, flops_per_s, flops_dtype ("f32", "bf16", "f16"), memory_bandwidth_bytes_per_s,
  *             memory_bytes, ? free_bytes, ? cores, ? peak_flops_per_s, ? from_host_bytes_per_s,
  *             ? to_host_bytes_per_s, ? process_bytes, ? tf32 (fp32 products use it),
+ *             ? onednn (a host multiplies bf16 by it; default: true),
  *             ? gpu_rates {sms, f32_flops_per_s, tf32_flops_per_s, bf16_flops_per_s,
  *                          f16_flops_per_s, product_overhead_s, attention ("A100", "H100"),
  *                          attention_factor, ? pytorch_efficiency}: see struct mics_gpu_rates,
@@ -151,6 +152,7 @@ struct mics_topology {
     uint32_t cores;          /* host cores of one rank; 0: unknown */
     /* Host memory of a rank's process when it has joined the job: libraries and MPI. 0: unknown. */
     uint64_t process_bytes;
+    bool onednn;                 /* where flops_dtype is bf16: a host multiplies it by oneDNN */
     struct mics_gpu_rates rates; /* of a GPU */
     bool tf32;                   /* a GPU multiplies fp32 matrices in TF32 */
     enum mics_profile profile;

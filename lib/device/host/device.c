@@ -535,11 +535,7 @@ static enum mics_status host_open_products(struct mics_device *base, struct mics
 {
     struct host_device *device = (struct host_device *)base;
 
-    if (base->has_bf16)
-        return mics_onednn_describe(mics_pool_onednn(device->pool), base->tuning,
-                                    sizeof base->tuning, err);
-    snprintf(base->tuning, sizeof base->tuning, "fp32 arithmetic");
-    return MICS_OK;
+    return mics_product_describe(device->pool, base->tuning, sizeof base->tuning, err);
 }
 
 static void host_free(struct mics_device *base)
@@ -616,7 +612,10 @@ enum mics_status mics_device_new_host(unsigned threads, struct mics_device **out
         free(device);
         return mics_err_set(err, MICS_ERR_NOMEM, "host: cannot start %u compute threads", threads);
     }
-    device->base.has_bf16 = mics_onednn_has_bf16(mics_pool_onednn(device->pool));
+    const enum mics_product_method of_bf16 = mics_product_of_bf16(device->pool);
+
+    device->base.has_bf16 = of_bf16 != MICS_PRODUCT_OWN;
+    device->base.onednn = of_bf16 == MICS_PRODUCT_ONEDNN;
     pthread_mutex_init(&device->lock, NULL);
     if (openblas_set_num_threads)
         openblas_set_num_threads(1); /* the pool is what runs in parallel */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Products by oneDNN against plain loops in double: in fp32 on any processor, in bf16 where it
- * multiplies that in hardware. Shapes are small, and few, so that an emulated processor can run
- * this.
+ * multiplies that in hardware; and our own products of bf16. Shapes are small, and few, so that an
+ * emulated processor can run this.
  */
 #include "host/numbers.h"
 #include "host/onednn.h"
@@ -167,27 +167,27 @@ static void check_no_failure(struct mics_pool *pool)
     CHECK_STR(err.text, "");
 }
 
-static void check_product(const struct product *p, unsigned pool)
+static void check_product(const struct product *p, unsigned pool, enum mics_product_method method)
 {
     struct matrix x[MATRICES];
     const struct mics_op_matmul args = open_product(p, x);
 
-    mics_host_matmul_by(pools[pool], &args, MICS_PRODUCT_ONEDNN);
+    mics_host_matmul_by(pools[pool], &args, method);
     check_no_failure(pools[pool]);
     check_result(p, &args, x);
     close_product(x);
 }
 
-/* The last two are cut into pieces. */
+/* The last ones are cut into pieces, or into blocks of k. */
 static const uint32_t shapes[][3] = {
-    {1, 1, 1},    {1, 33, 31},  {32, 1, 33},   {33, 31, 32},   {64, 64, 64},
-    {7, 130, 96}, {130, 70, 6}, {2, 200, 128}, {96, 720, 640}, {700, 80, 640},
+    {1, 1, 1},    {1, 33, 31},   {32, 1, 33},   {33, 31, 32},   {64, 64, 64},   {7, 130, 96},
+    {130, 70, 6}, {2, 200, 128}, {40, 70, 901}, {96, 720, 640}, {700, 80, 640},
 };
 
 enum { SHAPES = sizeof shapes / sizeof shapes[0], CUT = SHAPES - 2 };
 
-static void check_all(enum mics_dtype dtype, enum mics_dtype out_dtype, const unsigned *flags,
-                      size_t count)
+static void check_all(enum mics_product_method method, enum mics_dtype dtype,
+                      enum mics_dtype out_dtype, const unsigned *flags, size_t count)
 {
     for (size_t i = 0; i < SHAPES; i++)
         for (size_t j = 0; j < count; j++) {
@@ -196,7 +196,7 @@ static void check_all(enum mics_dtype dtype, enum mics_dtype out_dtype, const un
                 flags[j],     dtype,        out_dtype};
 
             if (i < CUT || j % 4 == i % 4)
-                check_product(&p, (unsigned)(i + j) % POOLS);
+                check_product(&p, (unsigned)(i + j) % POOLS, method);
         }
 }
 
@@ -207,7 +207,7 @@ static bool can_run(void)
 
 static bool can_run_bf16(void)
 {
-    return mics_onednn_is_built() && mics_onednn_has_bf16(mics_pool_onednn(pools[0]));
+    return mics_onednn_can_bf16();
 }
 
 #define NEEDS_ONEDNN                                                                               \
@@ -216,6 +216,9 @@ static bool can_run_bf16(void)
 #define NEEDS_BF16                                                                                 \
     if (!can_run_bf16())                                                                           \
     TAP_SKIP("no oneDNN, or the processor does not multiply bf16")
+#define NEEDS_PAIRS                                                                                \
+    if (!mics_product_has_pairs())                                                                 \
+    TAP_SKIP("kernels are compiled for a processor without AVX512-BF16")
 
 static void products_in_fp32_agree_with_plain_loops(void)
 {
@@ -233,12 +236,11 @@ static void products_in_fp32_agree_with_plain_loops(void)
                                      PRE_GELU | BIAS,
                                      TRANS_B | GELU_OF};
 
-    check_all(MICS_F32, MICS_F32, flags, sizeof flags / sizeof flags[0]);
+    check_all(MICS_PRODUCT_ONEDNN, MICS_F32, MICS_F32, flags, sizeof flags / sizeof flags[0]);
 }
 
-static void products_of_bf16_into_bf16_are_rounded_once(void)
+static void check_into_bf16(enum mics_product_method method)
 {
-    NEEDS_BF16;
     static const unsigned flags[] = {0,
                                      TRANS_A,
                                      TRANS_B,
@@ -249,20 +251,45 @@ static void products_of_bf16_into_bf16_are_rounded_once(void)
                                      TRANS_B | GELU_OF,
                                      ADD | BIAS | GELU_OF};
 
-    check_all(MICS_BF16, MICS_BF16, flags, sizeof flags / sizeof flags[0]);
+    check_all(method, MICS_BF16, MICS_BF16, flags, sizeof flags / sizeof flags[0]);
+}
+
+static void check_into_fp32(enum mics_product_method method)
+{
+    static const unsigned flags[] = {0,          TRANS_A | ADD,   TRANS_B, TRANS_A,
+                                     ADD | BIAS, PRE_GELU | BIAS, GELU_OF};
+
+    check_all(method, MICS_BF16, MICS_F32, flags, sizeof flags / sizeof flags[0]);
+}
+
+static void products_of_bf16_into_bf16_are_rounded_once(void)
+{
+    NEEDS_BF16;
+    check_into_bf16(MICS_PRODUCT_ONEDNN);
 }
 
 static void products_of_bf16_into_fp32_agree_with_plain_loops(void)
 {
     NEEDS_BF16;
-    static const unsigned flags[] = {0,          TRANS_A | ADD,   TRANS_B, TRANS_A,
-                                     ADD | BIAS, PRE_GELU | BIAS, GELU_OF};
+    check_into_fp32(MICS_PRODUCT_ONEDNN);
+}
 
-    check_all(MICS_BF16, MICS_F32, flags, sizeof flags / sizeof flags[0]);
+static void our_own_products_of_pairs_agree_with_plain_loops(void)
+{
+    NEEDS_PAIRS;
+    check_into_bf16(MICS_PRODUCT_PAIRS);
+    check_into_fp32(MICS_PRODUCT_PAIRS);
+}
+
+static void our_own_products_in_fp32_arithmetic_agree_with_plain_loops(void)
+{
+    check_into_bf16(MICS_PRODUCT_OWN);
+    check_into_fp32(MICS_PRODUCT_OWN);
 }
 
 /* With and without the primitives being made beforehand. */
-static void check_threads(enum mics_dtype dtype, enum mics_dtype out_dtype)
+static void check_threads(enum mics_product_method method, enum mics_dtype dtype,
+                          enum mics_dtype out_dtype)
 {
     for (unsigned flags = 0; flags < 4; flags++) {
         const uint32_t *shape = shapes[CUT + flags % 2];
@@ -276,7 +303,7 @@ static void check_threads(enum mics_dtype dtype, enum mics_dtype out_dtype)
 
             if (i == 1)
                 CHECK_INT(mics_host_matmul_prepare(pools[i], &args, NULL), MICS_OK);
-            mics_host_matmul_by(pools[i], &args, MICS_PRODUCT_ONEDNN);
+            mics_host_matmul_by(pools[i], &args, method);
             check_no_failure(pools[i]);
             float *out = widened(&x[OUT]);
             if (first)
@@ -293,14 +320,21 @@ static void check_threads(enum mics_dtype dtype, enum mics_dtype out_dtype)
 static void threads_do_not_change_a_product(void)
 {
     NEEDS_ONEDNN;
-    check_threads(MICS_F32, MICS_F32);
+    check_threads(MICS_PRODUCT_ONEDNN, MICS_F32, MICS_F32);
 }
 
 static void threads_do_not_change_a_product_of_bf16(void)
 {
     NEEDS_BF16;
-    check_threads(MICS_BF16, MICS_BF16);
-    check_threads(MICS_BF16, MICS_F32);
+    check_threads(MICS_PRODUCT_ONEDNN, MICS_BF16, MICS_BF16);
+    check_threads(MICS_PRODUCT_ONEDNN, MICS_BF16, MICS_F32);
+}
+
+static void threads_do_not_change_a_product_of_pairs(void)
+{
+    NEEDS_PAIRS;
+    check_threads(MICS_PRODUCT_PAIRS, MICS_BF16, MICS_BF16);
+    check_threads(MICS_PRODUCT_PAIRS, MICS_BF16, MICS_F32);
 }
 
 /* The oldest primitives are dropped, and made again. */
@@ -308,7 +342,8 @@ static void more_shapes_than_are_kept_can_be_used(void)
 {
     NEEDS_ONEDNN;
     for (uint32_t m = 1; m <= 300; m++)
-        check_product(&(struct product){m % 299 + 1, 3, 2, 0, 0, MICS_F32, MICS_F32}, 0);
+        check_product(&(struct product){m % 299 + 1, 3, 2, 0, 0, MICS_F32, MICS_F32}, 0,
+                      MICS_PRODUCT_ONEDNN);
 }
 
 /* Rows that overlap: oneDNN refuses to write them. */
@@ -353,8 +388,11 @@ static void the_switch_decides_about_bf16_only(void)
     CHECK_INT(method_with("1", MICS_BF16, MICS_F32), MICS_PRODUCT_ONEDNN);
     CHECK_INT(method_with("1", MICS_F32, MICS_BF16), MICS_PRODUCT_OWN);
     CHECK(method_with("1", MICS_F32, MICS_F32) != MICS_PRODUCT_ONEDNN);
-    CHECK_INT(method_with("", MICS_BF16, MICS_BF16),
-              can_run_bf16() ? MICS_PRODUCT_ONEDNN : MICS_PRODUCT_OWN);
+    const enum mics_product_method method = method_with("", MICS_BF16, MICS_BF16);
+    if (mics_product_has_pairs())
+        CHECK(method == MICS_PRODUCT_PAIRS || (can_run_bf16() && method == MICS_PRODUCT_ONEDNN));
+    else
+        CHECK_INT(method, can_run_bf16() ? MICS_PRODUCT_ONEDNN : MICS_PRODUCT_OWN);
 }
 
 /* A processor without AVX512-BF16 is not used in another way behind the user's back. */
@@ -423,6 +461,9 @@ int main(void)
     TAP_RUN(products_of_bf16_into_fp32_agree_with_plain_loops);
     TAP_RUN(threads_do_not_change_a_product);
     TAP_RUN(threads_do_not_change_a_product_of_bf16);
+    TAP_RUN(our_own_products_of_pairs_agree_with_plain_loops);
+    TAP_RUN(our_own_products_in_fp32_arithmetic_agree_with_plain_loops);
+    TAP_RUN(threads_do_not_change_a_product_of_pairs);
     TAP_RUN(a_product_that_fails_names_the_switch);
     TAP_RUN(the_switch_decides_about_bf16_only);
     TAP_RUN(insisting_on_bf16_fails_without_the_hardware);

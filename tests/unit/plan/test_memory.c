@@ -117,7 +117,7 @@ static void the_snapshot_is_a_replicas_part_of_the_shard(void)
     CHECK_INT(mics_memory_total(&memory, &topology), memory.arena_bytes + memory.workspace_bytes);
 }
 
-/* Only for bf16 on hosts that multiply it in hardware. */
+/* Only for bf16 on hosts that multiply it in hardware, by oneDNN. */
 static void check_onednn_bytes(struct mics_topology topology, struct mics_plan_choice choice)
 {
     const uint64_t without = 1000000 + MICS_TRAINING_PROCESS_BYTES;
@@ -126,6 +126,9 @@ static void check_onednn_bytes(struct mics_topology topology, struct mics_plan_c
     CHECK_INT(mics_memory_compute_on(&topology, &fake.model, &choice, &memory, NULL), MICS_OK);
     CHECK_INT(memory.process_bytes, without);
     choice.dtype = MICS_BF16;
+    CHECK_INT(mics_memory_compute_on(&topology, &fake.model, &choice, &memory, NULL), MICS_OK);
+    CHECK_INT(memory.process_bytes, without);
+    topology.onednn = true;
     CHECK_INT(mics_memory_compute_on(&topology, &fake.model, &choice, &memory, NULL), MICS_OK);
     CHECK_INT(memory.process_bytes, without + MICS_ONEDNN_BYTES);
     strcpy(topology.flops_dtype, "f32");
