@@ -5,9 +5,8 @@
  *
  * The result is cut into pieces, each one call, whose size is a function of the shape only; or of
  * the threads, too, if they are our own products: so it does not depend on the number of threads.
- * For OpenBLAS a bias, or what is added, is written into `out`
- * first, which costs no more than the zeros that the library would write there; the activation
- * follows while a piece is in the cache.
+ * For OpenBLAS a bias, or what is added, is written into `out` first, which costs no more than the
+ * zeros that the library would write there; the activation follows while a piece is in the cache.
  *
  * Who multiplies is decided by mics_product_method() from the processor, the libraries and the
  * types, never from timings, so that all ranks and a resumed job do the same:

@@ -30,8 +30,8 @@ enum mics_product_method mics_product_of_bf16(const struct mics_pool *pool);
 /* Whether kernels other than mics_host_matmul() multiply pairs of bf16, too. */
 bool mics_product_pairs_bf16(const struct mics_pool *pool);
 
-/* Write all that decides how a product of bf16 is rounded: "oneDNN 2.6.3, avx512_core_amx (0x...)
- * and AVX512-BF16", "AVX512-BF16" or "fp32 arithmetic". Errors: oneDNN's, if it cannot be opened. */
+/* Write all that decides how a product of bf16 is rounded: "AVX512-BF16", "fp32 arithmetic" or
+ * oneDNN's version and instructions. Errors: oneDNN's, if it cannot be opened. */
 enum mics_status mics_product_describe(const struct mics_pool *pool, char *text, size_t size,
                                        struct mics_err *err);
 
