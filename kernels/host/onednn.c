@@ -662,7 +662,7 @@ enum mics_status mics_onednn_prepare(struct mics_onednn *onednn, const struct mi
     return refuse(err);
 }
 
-/* Nothing chooses oneDNN without mics_onednn_can_bf16(). */
+/* Nothing chooses oneDNN in such a build: mics_onednn_check_switch() refuses MICS_ONEDNN=1. */
 bool mics_onednn_multiply(struct mics_onednn *onednn, const struct mics_op_matmul *args)
 {
     (void)onednn, (void)args;

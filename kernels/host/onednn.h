@@ -33,7 +33,7 @@ void mics_onednn_free(struct mics_onednn *onednn); /* NULL is fine */
  * or without AMX). Does not open the library. */
 bool mics_onednn_can_bf16(void);
 
-/* For which products of bf16 MICS_ONEDNN asked when `onednn` was made: unset, 0 or 1. */
+/* What MICS_ONEDNN was when `onednn` was made: unset, 0 or 1. It is about products of bf16. */
 enum mics_onednn_asked { MICS_ONEDNN_AUTO, MICS_ONEDNN_NEVER, MICS_ONEDNN_ALWAYS };
 enum mics_onednn_asked mics_onednn_asked(const struct mics_onednn *onednn);
 

@@ -103,6 +103,10 @@ static void *worker_main(void *arg)
         pthread_mutex_unlock(&pool->lock);
         poll_for_work(pool, seen);
         pthread_mutex_lock(&pool->lock);
+        if (!pool->stop && !pool->open && pool->generation != seen) {
+            seen = pool->generation; /* closed already: poll for the next */
+            continue;
+        }
         while (!pool->stop && (!pool->open || pool->generation == seen))
             pthread_cond_wait(&pool->work, &pool->lock);
         if (pool->stop)

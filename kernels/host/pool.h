@@ -2,9 +2,9 @@
 /*
  * pool.h - the compute pool of a rank: the threads that its host kernels share.
  *
- * One parallel region runs at a time; a region of another stream waits (asleep). A pool
- * of 1 thread runs everything in the caller. Results must not depend on the number of threads: each
- * output element is computed by one thread, or partial sums have fixed blocks.
+ * One parallel region runs at a time; a region of another stream waits asleep. A pool of 1 thread
+ * runs everything in the caller. Results must not depend on the number of threads: each output
+ * element is computed by one thread, or partial sums have fixed blocks.
  */
 #ifndef MICS_KERNELS_HOST_POOL_H
 #define MICS_KERNELS_HOST_POOL_H

@@ -129,18 +129,19 @@ static void finish_columns(const struct mics_op_matmul *args, uint32_t row, uint
  * 0 within a block of k, blocks one after the other.
  */
 
-#define DEPTH         384
-#define PANEL         (MICS_TILE_VECTORS * MICS_LANES)
-#define STRIP         MICS_TILE_ROWS
-#define BLOCK_ROWS    (MICS_LANES == 16 ? 512 : 256) /* half of the second cache */
-#define STAGED_ROW    512 /* rows and columns of a result, unless all is in fp32 */
-#define STAGED_COLUMN 128
-#define LINE          64 /* bytes of a line of the cache */
+#define DEPTH      384
+#define PANEL      (MICS_TILE_VECTORS * MICS_LANES)
+#define STRIP      MICS_TILE_ROWS
+#define BLOCK_ROWS (MICS_LANES == 16 ? 512 : 256) /* half of the second cache */
+/* Rows and columns of sums in a buffer. */
+#define SUM_ROWS    512
+#define SUM_COLUMNS 128
+#define LINE        64 /* bytes of a line of the cache */
 
 struct buffers {
     float a[(BLOCK_ROWS + STRIP) * DEPTH];
     float b[DEPTH * PANEL];
-    float sum[STAGED_ROW * STAGED_COLUMN];
+    float sum[SUM_ROWS * SUM_COLUMNS];
 };
 
 /* `rows` x `columns` of an operand: of the matrix from an element on, or of its transpose. */
@@ -336,6 +337,9 @@ static void pack_panel_pairs(float *to, const struct part *part)
 }
 
 #define SQUARE_PAIRS 4 /* of k, that pack_strip_square() takes */
+#if MICS_HAS_PAIRS
+_Static_assert(STRIP == 4, "a strip's rows of a pair of k fill a quarter of a vector");
+#endif
 
 /* SQUARE_PAIRS pairs of k of 2 * MICS_LANES columns of a', whose rows are ld apart. */
 static inline void pack_strip_square(float *to, const uint16_t *from, size_t ld)
@@ -523,8 +527,8 @@ static bool needs_buffer(const struct mics_op_matmul *args)
 static void own_product(const struct mics_op_matmul *args, bool add, bool pairs)
 {
     const bool staged = needs_buffer(args);
-    const uint32_t rows = even_part(args->m, staged ? STAGED_ROW : BLOCK_ROWS);
-    const uint32_t columns = staged ? STAGED_COLUMN : args->n;
+    const uint32_t rows = even_part(args->m, staged ? SUM_ROWS : BLOCK_ROWS);
+    const uint32_t columns = staged ? SUM_COLUMNS : args->n;
     struct block block = {.add = add};
     struct buffers buffers;
 
@@ -532,14 +536,14 @@ static void own_product(const struct mics_op_matmul *args, bool add, bool pairs)
         for (block.column = 0; block.column < args->n; block.column += columns) {
             block.rows = (uint32_t)mics_min_u64(args->m - block.row, rows);
             block.columns = (uint32_t)mics_min_u64(args->n - block.column, columns);
-            block.ld = staged ? STAGED_COLUMN : args->ldout;
+            block.ld = staged ? SUM_COLUMNS : args->ldout;
             block.to = buffers.sum;
             if (!staged)
                 block.to = (float *)args->out + (uint64_t)block.row * args->ldout + block.column;
             add_block(args, &buffers, block, pairs);
             for (uint32_t i = 0; staged && i < block.rows; i++)
                 finish_columns(args, block.row + i, block.column, block.columns,
-                               buffers.sum + i * STAGED_COLUMN);
+                               buffers.sum + i * SUM_COLUMNS);
         }
 }
 
@@ -704,6 +708,22 @@ static bool in_place(const struct matmul *matmul)
                               (matmul->method == MICS_PRODUCT_OWN && args->dtype == MICS_F32));
 }
 
+/* Elements of the result that fall to the busiest of `threads`, which claim pieces of m x n in
+ * turn: whole ones, then those that are left at the edges. */
+static double largest_share(const struct mics_op_matmul *args, uint32_t m, uint32_t n,
+                            unsigned threads)
+{
+    const double whole = (double)m * n, all = (double)args->m * args->n;
+    const uint64_t count = (uint64_t)(args->m / m) * (args->n / n);
+    const double in_turn = whole * (double)mics_ceil_div(count, threads);
+    const double edges = all - whole * (double)count;
+    const double edge = fmax((double)(args->m % m) * n, (double)m * (args->n % n));
+
+    if (count % threads != 0)
+        return fmax(in_turn, all / threads);
+    return in_turn + fmax(edges / threads, edge);
+}
+
 /* About `pieces`, as far as the sides allow, which take `threads` the least time: by what is packed
  * and, of our own products, of which any part has the same bits, by how evenly they are shared. */
 static void cut_both_sides(struct matmul *matmul, uint64_t pieces, unsigned threads)
@@ -720,7 +740,7 @@ static void cut_both_sides(struct matmul *matmul, uint64_t pieces, unsigned thre
         const uint32_t n = piece_size(args->n, mics_ceil_div(pieces, down), cut->columns);
         const uint64_t count = mics_ceil_div(args->m, m) * mics_ceil_div(args->n, n);
         const double packing = 1.0 / (own ? even_part(m, BLOCK_ROWS) : m) + of_a / n;
-        const double share = own ? (double)m * n * (double)mics_ceil_div(count, threads) : 1;
+        const double share = own ? largest_share(args, m, n, threads) : 1;
         const double time = share * (1 + packing_flops * packing);
         const bool nearly = 4 * count >= 3 * pieces; /* sides are rounded */
 

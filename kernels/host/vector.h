@@ -3,10 +3,10 @@
  * vector.h - vectors as wide as the machine's registers, in the compiler's own vector types, and
  * arrays of fp32 or bf16 in and out of them.
  *
- * gcc and clang compile these for whatever the target has, so no file uses one vendor's
- * instructions. The tail of an array goes through the same arithmetic as its body, in a padded
- * vector: an element's value does not depend on where a range begins or ends. All arithmetic is in
- * fp32.
+ * gcc and clang compile these for whatever the target has. One vendor's instructions are used only
+ * for what the types cannot say, such as pairs of bf16. The tail of an array goes through the same
+ * arithmetic as its body, in a padded vector: an element's value does not depend on where a range
+ * begins or ends. All arithmetic is in fp32.
  */
 #ifndef MICS_KERNELS_HOST_VECTOR_H
 #define MICS_KERNELS_HOST_VECTOR_H

@@ -199,6 +199,19 @@ static void early_efa_forces_simple(void)
     mics_topology_free(p4d);
 }
 
+/* Such instances have no switch that reduces; of GPUs that do, it takes what others' take. */
+static void newer_gpus_under_an_early_name_reduce_in_the_switch(void)
+{
+    const struct mics_topology plain = h100(1);
+    struct mics_topology named = h100(1);
+
+    strcpy(named.name, "p4d.24xlarge");
+    const struct mics_nccl_cost cost = cost_of(&named, MICS_ALL_REDUCE, 48 << 20);
+    CHECK_STR(cost.algorithm, "NVLS");
+    CHECK_NEAR(cost.time.transfer_s, cost_of(&plain, MICS_ALL_REDUCE, 48 << 20).time.transfer_s,
+               1e-12);
+}
+
 static void more_bytes_never_take_less_time(void)
 {
     struct mics_topology (*const machines[])(uint32_t) = {a100, h100, b200, p5};
@@ -262,6 +275,7 @@ int main(void)
     TAP_RUN(a_ring_of_many_nodes_is_slower);
     TAP_RUN(groups_with_one_rank_per_node_gather_by_trees);
     TAP_RUN(early_efa_forces_simple);
+    TAP_RUN(newer_gpus_under_an_early_name_reduce_in_the_switch);
     TAP_RUN(more_bytes_never_take_less_time);
     TAP_RUN(a_gather_takes_multiprocessors_and_memory_bandwidth);
     TAP_RUN(described_clusters_do_not_use_nccl);

@@ -56,6 +56,29 @@ static void a_document_becomes_a_topology(void)
     json_decref(doc);
 }
 
+/* Older documents do not say who multiplies bf16; newer ones do, and say it again. */
+static void whether_onednn_multiplies_is_kept(void)
+{
+    static const char *const members[] = {"'bf16'", "'bf16','onednn':false",
+                                          "'bf16','onednn':true"};
+
+    for (size_t i = 0; i < 3; i++) {
+        json_t *doc = make("'f32'", members[i]), *again = NULL;
+        struct mics_topology *topology = NULL;
+
+        CHECK_INT(mics_topology_from_doc(doc, &topology, NULL), MICS_OK);
+        if (!topology)
+            return;
+        CHECK_INT(topology->onednn, i != 1);
+        CHECK_INT(mics_topology_to_doc(topology, &again, NULL), MICS_OK);
+        json_t *member = json_object_get(json_object_get(again, "device"), "onednn");
+        CHECK(i == 1 ? json_is_false(member) : json_is_true(member));
+        json_decref(again);
+        json_decref(doc);
+        mics_topology_free(topology);
+    }
+}
+
 static void unknown_keys_survive_everywhere(void)
 {
     json_t *doc = make(NULL, NULL), *again = NULL;
@@ -250,6 +273,7 @@ static void words_and_documents_agree(void)
 int main(void)
 {
     TAP_RUN(a_document_becomes_a_topology);
+    TAP_RUN(whether_onednn_multiplies_is_kept);
     TAP_RUN(unknown_keys_survive_everywhere);
     TAP_RUN(every_wrong_value_is_refused_with_its_path);
     TAP_RUN(an_unused_link_may_be_absent);
