@@ -28,6 +28,7 @@ enum {
     MAX_REPEATS = 100000,
     MAX_SERIES = 64,
     PRODUCT_SMALL = 96,
+    PRODUCT_MEDIUM = 256,
     PRODUCT_LARGE = 768,
     LENGTH_SMALL = 128,
     LENGTH_LARGE = 512,
@@ -334,16 +335,14 @@ static void choose_points(const struct mics_bench *bench, struct mics_kernel_rat
         add_point(rates, floor(bytes / 2 / sizeof(float) / WIDTH) * WIDTH, 1, 1);
         return;
     }
-    for (int i = 0; i < (attention ? 4 : 8); i++) {
-        const bool first = i & 1, second = i & 2, third = i & 4;
+    for (int i = 0; i < 4 && attention; i++)
+        add_point(rates, heads, i & 1 ? LENGTH_LARGE : LENGTH_SMALL,
+                  i & 2 ? HEAD_LARGE : HEAD_SMALL);
+    const double widths[] = {PRODUCT_SMALL, fmin(PRODUCT_MEDIUM, width), width};
+    const int count = width > PRODUCT_MEDIUM ? 3 : 2;
 
-        if (attention)
-            add_point(rates, heads, first ? LENGTH_LARGE : LENGTH_SMALL,
-                      second ? HEAD_LARGE : HEAD_SMALL);
-        else
-            add_point(rates, first ? width : PRODUCT_SMALL, second ? width : PRODUCT_SMALL,
-                      third ? width : PRODUCT_SMALL);
-    }
+    for (int i = 0; i < count * count * count && !attention; i++)
+        add_point(rates, widths[i % count], widths[i / count % count], widths[i / count / count]);
 }
 
 /* Launch batches of `repeats` until `window_s` have passed; *seconds: of one launch. */

@@ -305,17 +305,98 @@ void mics_kernel_rates_fit(struct mics_kernel_rates *rates)
     }
 }
 
-double mics_kernel_rates_seconds(const struct mics_kernel_rates *rates,
-                                 const struct mics_kernel_shape *shape)
+static double fitted_seconds(const struct mics_kernel_rates *rates,
+                             const struct mics_kernel_shape *shape)
 {
     double factors[MICS_KERNEL_TERMS], seconds = 0;
 
-    if (shape->m == 0 || shape->n == 0 || shape->k == 0)
-        return 0;
     factors_of(shape->m, shape->n, shape->k, factors);
     for (int t = 0; t < MICS_KERNEL_TERMS; t++)
         seconds += rates->terms[t] * factors[t];
     return seconds * mics_kernel_shape_work(shape);
+}
+
+enum { SIZES = 3 }; /* m, n, k */
+
+static double size_of(const struct mics_kernel_point *point, int size)
+{
+    return size == 0 ? point->m : size == 1 ? point->n : point->k;
+}
+
+/* The nearest measured sizes on both sides of x, and where x is between them: 0 to 1, in
+ * logarithms. Outside of all, the last on both sides. */
+struct between {
+    double low, high, at;
+};
+
+static struct between sizes_around(const struct mics_kernel_rates *rates, int size, double x)
+{
+    struct between found = {0, INFINITY, 0};
+
+    for (uint32_t i = 0; i < rates->count; i++) {
+        const double measured = size_of(&rates->points[i], size);
+
+        if (measured <= x)
+            found.low = fmax(found.low, measured);
+        if (measured >= x)
+            found.high = fmin(found.high, measured);
+    }
+    if (found.low == 0)
+        found.low = found.high;
+    else if (isinf(found.high))
+        found.high = found.low;
+    else if (found.low < found.high)
+        found.at = log(x / found.low) / log(found.high / found.low);
+    return found;
+}
+
+static const struct mics_kernel_point *find_point(const struct mics_kernel_rates *rates,
+                                                  const double sizes[SIZES])
+{
+    for (uint32_t i = 0; i < rates->count; i++)
+        if (rates->points[i].m == sizes[0] && rates->points[i].n == sizes[1] &&
+            rates->points[i].k == sizes[2])
+            return &rates->points[i];
+    return NULL;
+}
+
+/* What was measured over the fit, interpolated between the points around a shape; 1 where one of
+ * them is missing. */
+static double correction(const struct mics_kernel_rates *rates,
+                         const struct mics_kernel_shape *shape)
+{
+    const struct between around[SIZES] = {sizes_around(rates, 0, shape->m),
+                                          sizes_around(rates, 1, shape->n),
+                                          sizes_around(rates, 2, shape->k)};
+    double sum = 0; /* of logarithms */
+
+    for (unsigned corner = 0; corner < 1u << SIZES; corner++) {
+        double sizes[SIZES], weight = 1;
+
+        for (int i = 0; i < SIZES; i++) {
+            const bool high = corner >> i & 1;
+
+            sizes[i] = high ? around[i].high : around[i].low;
+            weight *= high ? around[i].at : 1 - around[i].at;
+        }
+        if (weight == 0)
+            continue;
+        const struct mics_kernel_point *point = find_point(rates, sizes);
+        if (!point)
+            return 1;
+        const struct mics_kernel_shape measured = {
+            .kernel = rates->kernel, .m = sizes[0], .n = sizes[1], .k = sizes[2]};
+        sum += weight * log(point->seconds / fitted_seconds(rates, &measured));
+    }
+    return exp(sum);
+}
+
+double mics_kernel_rates_seconds(const struct mics_kernel_rates *rates,
+                                 const struct mics_kernel_shape *shape)
+{
+    if (shape->m == 0 || shape->n == 0 || shape->k == 0)
+        return 0;
+    return fitted_seconds(rates, shape) * correction(rates, shape);
 }
 
 static double seconds_of(const struct mics_kernel_rates *list, uint32_t count,

@@ -11,7 +11,9 @@
  * the rate of large operations, and for each size what is done once however large that size is
  * (for a product: b n k + c m k + d m n packs or adds its operands). Squared deviations relative to
  * the measured times are minimal; with two sizes of a pass over memory the fit is the line through
- * both. Beyond the measured sizes the same formula holds, and is above 0.
+ * both. Where the points are a grid, the fit is multiplied by what was measured over it,
+ * interpolated in the logarithms of the sizes: so a measured size has its measured time. Beyond the
+ * grid the same formula holds with the ratio of the nearest points, and is above 0.
  */
 #ifndef MICS_TOPOLOGY_KERNEL_RATES_H
 #define MICS_TOPOLOGY_KERNEL_RATES_H
@@ -44,7 +46,7 @@ const char *mics_kernel_name(enum mics_kernel kernel); /* "matmul" */
  * operations is "". */
 const char *mics_kernel_form_name(enum mics_kernel kernel, uint32_t form);
 
-enum { MICS_KERNEL_POINTS = 16, MICS_KERNEL_TERMS = 4 };
+enum { MICS_KERNEL_POINTS = 32, MICS_KERNEL_TERMS = 4 };
 
 struct mics_kernel_point {
     double m, n, k, seconds;
@@ -63,7 +65,7 @@ struct mics_kernel_rates {
 /* Set `terms`. Sizes are 1 or more, times above 0. */
 void mics_kernel_rates_fit(struct mics_kernel_rates *rates);
 
-/* Seconds by the fit. */
+/* Seconds by the fit and its correction. */
 double mics_kernel_rates_seconds(const struct mics_kernel_rates *rates,
                                  const struct mics_kernel_shape *shape);
 

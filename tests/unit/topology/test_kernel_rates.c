@@ -44,6 +44,41 @@ static void products_of_other_shapes_follow_from_two_sizes_of_each_dimension(voi
                1, 1e-9);
 }
 
+static double seconds_of_product(const struct mics_kernel_rates *rates, uint32_t m, uint32_t n,
+                                 uint32_t k)
+{
+    return mics_kernel_launch_seconds(rates, 1, MICS_K_MATMUL,
+                                      &(struct mics_op_matmul){.m = m, .n = n, .k = k});
+}
+
+/* Whatever the formula says: those of 256 columns take half as long again. */
+static void measured_sizes_have_their_measured_times(void)
+{
+    static const double sizes[] = {64, 256, 1024};
+    struct mics_kernel_rates rates = {.kernel = MICS_K_MATMUL, .count = 27};
+
+    for (uint32_t i = 0; i < rates.count; i++) {
+        const double m = sizes[i % 3], n = sizes[i / 3 % 3], k = sizes[i / 9];
+
+        rates.points[i] =
+            (struct mics_kernel_point){m, n, k, product_s(m, n, k) * (n == 256 ? 1.5 : 1)};
+    }
+    mics_kernel_rates_fit(&rates);
+    for (uint32_t i = 0; i < rates.count; i++) {
+        const struct mics_kernel_point *p = &rates.points[i];
+
+        CHECK_NEAR(
+            seconds_of_product(&rates, (uint32_t)p->m, (uint32_t)p->n, (uint32_t)p->k) / p->seconds,
+            1, 1e-9);
+    }
+    const double between = seconds_of_product(&rates, 64, 128, 256) / product_s(64, 128, 256);
+    CHECK(between > 1.1 && between < 1.4);
+    const double beyond = seconds_of_product(&rates, 4096, 256, 4096) / product_s(4096, 256, 4096);
+    CHECK(beyond > 1.3 && beyond < 1.7);
+    rates.points[13].m = 300; /* no grid: the fit alone */
+    CHECK(seconds_of_product(&rates, 256, 256, 256) > 0);
+}
+
 static void forms_and_types_that_were_not_measured_have_no_time(void)
 {
     const struct mics_kernel_rates rates = product_rates();
@@ -164,7 +199,7 @@ static void wrong_points_are_refused_with_their_path(void)
     check_refused(SERIES("matmul", ", \"points\": [[1, 1, 1, 1]]"), NULL,
                   "device.kernel_rates[0].form: '': no such form of 'matmul'");
     check_refused(SERIES("add", ", \"points\": []"), NULL,
-                  "device.kernel_rates[0].points: expected 1 to 16 items, found 0");
+                  "device.kernel_rates[0].points: expected 1 to 32 items, found 0");
     check_refused(SERIES("add", ", \"points\": [[1, 1, 1]]"), NULL,
                   "device.kernel_rates[0].points[0]: expected [m, n, k, seconds]");
     check_refused(SERIES("add", ", \"points\": [[1, 0, 1, 1]]"), NULL,
@@ -205,6 +240,7 @@ static void the_delay_beside_computation_is_a_line_through_two_sizes(void)
 int main(void)
 {
     TAP_RUN(products_of_other_shapes_follow_from_two_sizes_of_each_dimension);
+    TAP_RUN(measured_sizes_have_their_measured_times);
     TAP_RUN(forms_and_types_that_were_not_measured_have_no_time);
     TAP_RUN(an_epilogue_costs_as_much_as_a_gelu);
     TAP_RUN(a_fit_is_never_negative);
