@@ -21,6 +21,7 @@
 #include "comm/mpi/mpi.h"
 
 #include "base/clock.h"
+#include "base/threads.h"
 #include "comm/cpu_time.h"
 
 #include <dlfcn.h>
@@ -501,6 +502,7 @@ static void *thread_main(void *context)
     const enum mics_status status = start_mpi(thread);
 
     prctl(PR_SET_TIMERSLACK, (unsigned long)TIMER_SLACK_NS);
+    mics_thread_shorten_slices();
     pthread_mutex_lock(&thread->lock);
     thread->start_status = status;
     thread->started = true;

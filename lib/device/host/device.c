@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/num.h"
+#include "base/threads.h"
 #include "host/kernels.h"
 #include "host/onednn.h"
 #include "host/products.h"
@@ -52,6 +53,7 @@ struct host_stream {
     struct host_stream *next; /* of the device */
     struct host_entry *ring;  /* NULL once closed */
     pthread_t thread;
+    bool short_slices;
 
     pthread_mutex_t lock;    /* guards all below */
     pthread_cond_t arrived;  /* the worker waits: something enqueued, or stop */
@@ -252,6 +254,8 @@ static void *stream_main(void *arg)
 {
     struct host_stream *stream = arg;
 
+    if (stream->short_slices)
+        mics_thread_shorten_slices();
     pthread_mutex_lock(&stream->lock);
     for (;;) {
         while (stream->finished == stream->enqueued && !stream->stop)
@@ -332,16 +336,16 @@ static struct host_stream *stream_new(struct mics_device *device)
     return stream;
 }
 
-/* Priorities are ignored: raising that of a thread needs privileges. */
+/* A stream of high priority has short time slices: more would need privileges. */
 static enum mics_status host_stream_open(struct mics_device *base, const char *name, int priority,
                                          struct mics_stream **out, struct mics_err *err)
 {
     struct host_device *device = (struct host_device *)base;
     struct host_stream *stream = stream_new(base);
 
-    (void)priority;
     if (!stream)
         return mics_err_nomem(err);
+    stream->short_slices = priority > 0;
 
     int code = pthread_create(&stream->thread, NULL, stream_main, stream);
     if (code != 0) {
