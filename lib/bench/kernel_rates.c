@@ -3,7 +3,9 @@
  * kernel_rates.c - which operations and sizes are measured, with which arguments, and how.
  *
  * The buffer is cut into PIECES arrays. They are zero, apart from tokens and scalars, and stay
- * finite: time does not depend on the values.
+ * finite: time does not depend on the values. Parameters, and gradients that products are added to,
+ * come from memory in training, because the other stages have used the caches in between: each
+ * launch of a product takes the next ones of as many as the buffer holds.
  */
 #include "bench/kernel_rates.h"
 
@@ -18,6 +20,8 @@
 
 enum {
     PIECES = 8,
+    MANY = 2,    /* index of the first piece of MANY_PIECES with parameters or their gradients */
+    MANY_PIECES = 4,
     VECTORS = 6, /* index of the piece with vectors of a row, and statistics of rows */
     SMALL = 7,   /* of the piece with tokens and scalars */
     WIDTH = 512, /* of rows */
@@ -45,6 +49,7 @@ static const double batch_s = 1e-3;
 struct launch {
     const struct mics_bench *bench;
     struct mics_kernel_shape shape;
+    uint64_t count; /* of launches before */
 };
 
 static uint64_t piece_bytes(const struct mics_bench *bench)
@@ -71,6 +76,15 @@ static float *statistics(const struct launch *launch, int index)
     return first + (uint64_t)index * piece_bytes(launch->bench) / 2 / sizeof(float) / 4;
 }
 
+/* The next matrix of parameters, or of gradients, of `count` elements. */
+static void *next_matrix(const struct launch *launch, uint64_t count)
+{
+    const uint64_t bytes = mics_round_up(count * mics_dtype_bytes(launch->shape.dtype), 4096);
+    const uint64_t room = mics_max_u64(MANY_PIECES * piece_bytes(launch->bench) / bytes, 1);
+
+    return (char *)piece(launch, MANY) + launch->count % room * bytes;
+}
+
 static struct mics_op_scalars *scalars(const struct launch *launch)
 {
     return piece(launch, SMALL);
@@ -86,13 +100,16 @@ static void launch_product(const struct launch *launch)
     const struct mics_kernel_shape *s = &launch->shape;
     const bool trans_a = s->form & 2, trans_b = s->form & 1;
     const uint32_t m = (uint32_t)s->m, n = (uint32_t)s->n, k = (uint32_t)s->k;
+    void *const warm = piece(launch, 0);
+    void *const cold = next_matrix(launch, trans_a ? (uint64_t)m * n : (uint64_t)k * n);
+    void *const out = trans_a ? cold : warm;
 
     mics_launch_matmul(launch->bench->stream, &(struct mics_op_matmul){
-                                                  .out = piece(launch, 0),
+                                                  .out = out,
                                                   .a = piece(launch, 1),
-                                                  .b = piece(launch, 2),
+                                                  .b = trans_a ? warm : cold,
                                                   /* as gradients of parameters are computed */
-                                                  .add = trans_a ? piece(launch, 0) : NULL,
+                                                  .add = trans_a ? out : NULL,
                                                   .m = m,
                                                   .n = n,
                                                   .k = k,
@@ -345,25 +362,33 @@ static void choose_points(const struct mics_bench *bench, struct mics_kernel_rat
         add_point(rates, widths[i % count], widths[i / count % count], widths[i / count / count]);
 }
 
-/* Launch batches of `repeats` until `window_s` have passed; *seconds: of one launch. */
-static enum mics_status time_window(const struct launch *launch, const struct measured *row,
+/* Of a window, at its begin and its end each: launches are not counted there. Ranks that share
+ * cores begin and end it at different times, and those that compute with fewer others are faster. */
+static const double edge = 0.2;
+
+/* Launch batches of `repeats` for `window_s`, or one; *seconds: of one launch. */
+static enum mics_status time_window(struct launch *launch, const struct measured *row,
                                     uint32_t repeats, double window_s, double *seconds,
                                     struct mics_err *err)
 {
     const struct mics_bench *bench = launch->bench;
     const double begin = mics_now_s();
-    uint64_t count = 0;
-    double passed_s = 0;
+    uint64_t count = 0; /* of those that are counted */
+    double from_s = 0, to_s = 0, passed_s = 0;
     enum mics_status status = MICS_OK;
 
     while (status == MICS_OK && (count == 0 || passed_s < window_s)) {
-        for (uint32_t i = 0; i < repeats; i++)
+        for (uint32_t i = 0; i < repeats; i++, launch->count++)
             row->launch(launch);
         status = bench->device->ops->stream_sync(bench->stream, err);
+        if (passed_s >= edge * window_s && (count == 0 || passed_s < (1 - edge) * window_s)) {
+            from_s = count == 0 ? passed_s : from_s;
+            count += repeats;
+            to_s = mics_now_s() - begin;
+        }
         passed_s = mics_now_s() - begin;
-        count += repeats;
     }
-    *seconds = passed_s / (double)count;
+    *seconds = (to_s - from_s) / (double)count;
     return status;
 }
 
@@ -374,9 +399,9 @@ struct ranks {
     uint32_t points;
 };
 
-/* A window on all ranks at once. *seconds: the mean of all ranks. The exchange is the barrier
- * before the next window. */
-static enum mics_status time_ranks(const struct launch *launch, const struct measured *row,
+/* A window on all ranks at once. *seconds: at the mean of all ranks' rates, because what ranks that
+ * share cores lose others win. The exchange is the barrier before the next window. */
+static enum mics_status time_ranks(struct launch *launch, const struct measured *row,
                                    uint32_t repeats, double window_s, struct ranks *ranks,
                                    double *seconds, struct mics_err *err)
 {
@@ -388,8 +413,8 @@ static enum mics_status time_ranks(const struct launch *launch, const struct mea
         status =
             world->comm->ops->all_gather_now(world->comm, &own, ranks->seconds, sizeof own, err);
     for (uint32_t i = 0; i < world->size && status == MICS_OK; i++)
-        sum += ranks->seconds[i];
-    *seconds = fmax(sum / world->size, 1e-11);
+        sum += 1 / fmax(ranks->seconds[i], 1e-11);
+    *seconds = world->size / sum;
     return status;
 }
 
@@ -419,7 +444,7 @@ static double slowest_node(const struct mics_world *world, const struct ranks *r
 /* All ranks compute for the same time, rather than the same number of launches, so that those that
  * share cores share them until the end. The first launch makes what a library keeps of a product,
  * the next warms caches. Long launches get more than `seconds`, but not without limit. */
-static enum mics_status time_point(const struct launch *launch, const struct measured *row,
+static enum mics_status time_point(struct launch *launch, const struct measured *row,
                                    double seconds, struct ranks *ranks, double *out,
                                    struct mics_err *err)
 {
@@ -448,8 +473,9 @@ static enum mics_status time_series(const struct mics_bench *bench, const struct
 
     for (uint32_t i = 0; i < rates->count && status == MICS_OK; i++) {
         struct mics_kernel_point *point = &rates->points[i];
-        const struct launch launch = {
-            bench, {rates->kernel, rates->form, rates->dtype, point->m, point->n, point->k}};
+        struct launch launch = {
+            .bench = bench,
+            .shape = {rates->kernel, rates->form, rates->dtype, point->m, point->n, point->k}};
 
         status = time_point(&launch, row, seconds, ranks, &point->seconds, err);
     }
