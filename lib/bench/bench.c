@@ -161,7 +161,9 @@ enum mics_status mics_bench_init(struct mics_bench *bench, struct mics_world *wo
     if (status == MICS_OK)
         status = mics_comm_new_for_device(world->comm, bench->device, &bench->comm, err);
     if (status == MICS_OK)
-        status = bench->device->ops->stream_open(bench->device, "probe", 0, &bench->stream, err);
+        status = bench->device->ops->stream_open(bench->device, "probe", 1, &bench->stream, err);
+    if (status == MICS_OK)
+        status = bench->device->ops->stream_open(bench->device, "compute", 0, &bench->compute, err);
     if (status == MICS_OK)
         status = bench->device->ops->event_open(bench->device, &bench->idle, err);
     if (status == MICS_OK)
@@ -178,6 +180,7 @@ void mics_bench_fini(struct mics_bench *bench)
     if (!device)
         return;
     device->ops->stream_close(bench->stream);
+    device->ops->stream_close(bench->compute);
     device->ops->event_close(bench->idle);
     if (bench->mirror && bench->mirror != bench->buffer)
         device->ops->host_release(device, bench->mirror);

@@ -17,7 +17,8 @@ struct mics_bench {
     struct mics_world *world;      /* the caller's */
     struct mics_job_device chosen; /* owns `device` */
     struct mics_device *device;
-    struct mics_stream *stream;
+    struct mics_stream *stream;  /* of high priority, as those of communication in training */
+    struct mics_stream *compute; /* of products and passes over memory */
     struct mics_event *idle; /* the end of what is enqueued on the stream */
     struct mics_comm *comm;  /* the world's ranks, for device memory */
     void *buffer;            /* device memory, zeroed */
@@ -41,7 +42,7 @@ enum mics_status mics_bench_init(struct mics_bench *bench, struct mics_world *wo
                                  struct mics_err *err);
 void mics_bench_fini(struct mics_bench *bench);
 
-/* Wait until the stream is idle. A failure of a communicator may hang the stream for ever: it is
+/* Wait until `stream` is idle. A failure of a communicator may hang the stream for ever: it is
  * detected here and the stream is cancelled. Spins, because callers read clocks before and
  * after. */
 enum mics_status mics_bench_wait(const struct mics_bench *bench, struct mics_err *err);

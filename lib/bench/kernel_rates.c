@@ -104,7 +104,7 @@ static void launch_product(const struct launch *launch)
     void *const cold = next_matrix(launch, trans_a ? (uint64_t)m * n : (uint64_t)k * n);
     void *const out = trans_a ? cold : warm;
 
-    mics_launch_matmul(launch->bench->stream, &(struct mics_op_matmul){
+    mics_launch_matmul(launch->bench->compute, &(struct mics_op_matmul){
                                                   .out = out,
                                                   .a = piece(launch, 1),
                                                   .b = trans_a ? warm : cold,
@@ -129,12 +129,12 @@ static void launch_attention(const struct launch *launch)
     const uint32_t H = (uint32_t)s->m, T = (uint32_t)s->n, D = (uint32_t)s->k;
 
     if (s->kernel == MICS_K_ATTENTION)
-        mics_launch_attention(launch->bench->stream,
+        mics_launch_attention(launch->bench->compute,
                               &(struct mics_op_attention){piece(launch, 0), statistics(launch, 0),
                                                           piece(launch, 1), 1, T, H, H, D, true,
                                                           s->dtype, NULL});
     else
-        mics_launch_attention_grad(launch->bench->stream,
+        mics_launch_attention_grad(launch->bench->compute,
                                    &(struct mics_op_attention_grad){
                                        piece(launch, 0), statistics(launch, 1), piece(launch, 1),
                                        piece(launch, 2), piece(launch, 3), statistics(launch, 0), 1,
@@ -144,7 +144,7 @@ static void launch_attention(const struct launch *launch)
 /* Norms. */
 static void launch_norm(const struct launch *launch)
 {
-    struct mics_stream *stream = launch->bench->stream;
+    struct mics_stream *stream = launch->bench->compute;
     const enum mics_dtype dtype = launch->shape.dtype;
     const uint32_t rows = (uint32_t)(launch->shape.m / WIDTH);
     void *a = piece(launch, 0), *b = piece(launch, 1), *c = piece(launch, 2);
@@ -188,7 +188,7 @@ static void launch_norm(const struct launch *launch)
 /* Other operations on rows. */
 static void launch_rows(const struct launch *launch)
 {
-    struct mics_stream *stream = launch->bench->stream;
+    struct mics_stream *stream = launch->bench->compute;
     const enum mics_dtype dtype = launch->shape.dtype;
     const uint32_t rows = (uint32_t)(launch->shape.m / WIDTH);
     void *a = piece(launch, 0), *b = piece(launch, 2), *c = piece(launch, 4);
@@ -247,13 +247,13 @@ static void launch_update(const struct launch *launch)
 
     for (uint32_t i = 0; i < mics_optimizer_states(optimizer); i++)
         update.state[i] = piece(launch, 1 + (int)i);
-    mics_launch_update(launch->bench->stream, &update);
+    mics_launch_update(launch->bench->compute, &update);
 }
 
 /* Operations on `m` elements, or bytes. */
 static void launch_flat(const struct launch *launch)
 {
-    struct mics_stream *stream = launch->bench->stream;
+    struct mics_stream *stream = launch->bench->compute;
     const enum mics_dtype dtype = launch->shape.dtype;
     const uint64_t count = (uint64_t)launch->shape.m;
     void *a = piece(launch, 0), *b = piece(launch, 1), *c = piece(launch, 2);
@@ -380,7 +380,7 @@ static enum mics_status time_window(struct launch *launch, const struct measured
     while (status == MICS_OK && (count == 0 || passed_s < window_s)) {
         for (uint32_t i = 0; i < repeats; i++, launch->count++)
             row->launch(launch);
-        status = bench->device->ops->stream_sync(bench->stream, err);
+        status = bench->device->ops->stream_sync(bench->compute, err);
         if (passed_s >= edge * window_s && (count == 0 || passed_s < (1 - edge) * window_s)) {
             from_s = count == 0 ? passed_s : from_s;
             count += repeats;

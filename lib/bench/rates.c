@@ -55,7 +55,7 @@ static void launch_product(const struct mics_bench *bench, const struct workload
         .out_dtype = work->dtype,
     };
 
-    mics_launch_matmul(bench->stream, &args);
+    mics_launch_matmul(bench->compute, &args);
 }
 
 static void launch_copy(const struct mics_bench *bench, const struct workload *work)
@@ -64,20 +64,20 @@ static void launch_copy(const struct mics_bench *bench, const struct workload *w
     char *memory = bench->buffer;
 
     (void)work;
-    mics_launch_copy(bench->stream, &(struct mics_op_copy){memory + half, memory, half});
+    mics_launch_copy(bench->compute, &(struct mics_op_copy){memory + half, memory, half});
 }
 
 static void launch_from_host(const struct mics_bench *bench, const struct workload *work)
 {
     (void)work;
-    mics_launch_copy(bench->stream,
+    mics_launch_copy(bench->compute,
                      &(struct mics_op_copy){bench->buffer, bench->mirror, bench->buffer_bytes});
 }
 
 static void launch_to_host(const struct mics_bench *bench, const struct workload *work)
 {
     (void)work;
-    mics_launch_copy(bench->stream,
+    mics_launch_copy(bench->compute,
                      &(struct mics_op_copy){bench->mirror, bench->buffer, bench->buffer_bytes});
 }
 
@@ -90,7 +90,7 @@ static enum mics_status time_run(const struct mics_bench *bench, const struct wo
 
     for (uint32_t i = 0; i < work->repeats; i++)
         work->launch(bench, work);
-    status = bench->device->ops->stream_sync(bench->stream, err);
+    status = bench->device->ops->stream_sync(bench->compute, err);
     *seconds = (mics_now_s() - start) / work->repeats;
     return status;
 }
