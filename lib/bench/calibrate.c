@@ -14,18 +14,19 @@
 
 static_assert((int)MICS_SERIES_MAX <= (int)MICS_COLLECTIVE_POINTS, "a series fits into a cost");
 
-static void put_points(const struct mics_series *series, size_t count,
-                       struct mics_collective_cost *out)
+/* Over the network a size is not taken to be faster than larger ones: a token bucket was full then,
+ * or the other groups on the same card had finished. In a node, what fits the caches is faster in
+ * training, too. */
+static void put_points(struct mics_series *series, struct mics_collective_cost *out)
 {
-    out->point_count = (uint32_t)count;
-    for (size_t i = 0; i < count; i++)
+    if (out->nodes > 1)
+        mics_sustain(series->samples, series->count);
+    out->point_count = (uint32_t)series->count;
+    for (size_t i = 0; i < series->count; i++)
         out->points[i] =
             (struct mics_collective_point){series->samples[i].bytes, series->samples[i].seconds};
 }
 
-/* Over the network, sizes that a burst made fast are left out: the bucket was full then, or the
- * other groups on the same card had finished. In a node, those that fit the caches are fast in
- * training, too. */
 static enum mics_status measure(const struct mics_bench *bench, struct mics_bench_comms *comms,
                                 enum mics_collective collective, double budget_s,
                                 struct mics_collective_cost *out, struct mics_err *err)
@@ -33,18 +34,14 @@ static enum mics_status measure(const struct mics_bench *bench, struct mics_benc
     struct mics_series series;
     enum mics_status status =
         mics_series_run(bench, comms, collective, comms->size, budget_s, &series, err);
-    size_t kept;
 
     if (status != MICS_OK)
         return status;
     *out = (struct mics_collective_cost){
         .collective = collective, .nodes = comms->nodes, .per_node = comms->per_node};
-    if (comms->nodes == 1)
-        put_points(&series, series.count, out);
-    kept = mics_fit_drop_bursts(series.samples, series.count);
-    if (comms->nodes > 1)
-        put_points(&series, kept, out);
-    status = mics_fit_link(series.samples, kept, &out->cost, err);
+    put_points(&series, out);
+    status = mics_fit_link(series.samples, mics_fit_drop_bursts(series.samples, series.count),
+                           &out->cost, err);
     out->cost.samples = series.batches;
     mics_series_fini(&series);
     return status;

@@ -149,3 +149,14 @@ size_t mics_fit_drop_bursts(struct mics_sample *samples, size_t count)
     }
     return kept;
 }
+
+void mics_sustain(struct mics_sample *samples, size_t count)
+{
+    double sustained = 0; /* the best rate of the larger ones */
+
+    for (size_t i = count; i-- > 0;) {
+        if (sustained > 0)
+            samples[i].seconds = fmax(samples[i].seconds, samples[i].bytes / sustained);
+        sustained = fmax(sustained, samples[i].bytes / samples[i].seconds);
+    }
+}

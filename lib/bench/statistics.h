@@ -49,4 +49,8 @@ enum mics_status mics_fit_link(const struct mics_sample *samples, size_t count,
  * times those of every larger one that is kept. Returns the number that is left. */
 size_t mics_fit_drop_bursts(struct mics_sample *samples, size_t count);
 
+/* Raise the times of samples, in ascending order of size, that have more bytes per second than any
+ * larger one, to the highest rate of these: what lasts, without bursts. */
+void mics_sustain(struct mics_sample *samples, size_t count);
+
 #endif

@@ -179,6 +179,19 @@ static void of_two_values_neither_is_an_outlier(void)
     CHECK(!is_slow((double[]){1, 1000}, 2, 1));
 }
 
+static void no_sample_is_faster_than_what_lasts(void)
+{
+    struct mics_sample samples[] = {{1, 5}, {10, 5}, {100, 12}, {1000, 200}, {2000, 400}};
+
+    mics_sustain(samples, 5);
+    CHECK_NEAR(samples[4].seconds, 400, 0);
+    CHECK_NEAR(samples[3].seconds, 200, 0);
+    CHECK_NEAR(samples[2].seconds, 20, 1e-12);
+    CHECK_NEAR(samples[1].seconds, 5, 0);
+    CHECK_NEAR(samples[0].seconds, 5, 0);
+    mics_sustain(samples, 0);
+}
+
 int main(void)
 {
     TAP_RUN(an_exact_line_is_found_again);
@@ -195,5 +208,6 @@ int main(void)
     TAP_RUN(twice_as_slow_is_not_enough);
     TAP_RUN(a_class_that_varies_has_no_outlier);
     TAP_RUN(of_two_values_neither_is_an_outlier);
+    TAP_RUN(no_sample_is_faster_than_what_lasts);
     return tap_done();
 }
