@@ -19,9 +19,9 @@ struct mics_bench {
     struct mics_device *device;
     struct mics_stream *stream;  /* of high priority, as those of communication in training */
     struct mics_stream *compute; /* of products and passes over memory */
-    struct mics_event *idle; /* the end of what is enqueued on the stream */
-    struct mics_comm *comm;  /* the world's ranks, for device memory */
-    void *buffer;            /* device memory, zeroed */
+    struct mics_event *idle;     /* the end of what is enqueued on the stream */
+    struct mics_comm *comm;      /* the world's ranks, for device memory */
+    void *buffer;                /* device memory, zeroed */
     void *mirror;          /* the buffer if the host can access it, else pinned memory for copies */
     uint64_t buffer_bytes; /* the same on all ranks; a multiple of 4096 */
     uint32_t threads;      /* of this rank */

@@ -20,7 +20,7 @@
 
 enum {
     PIECES = 8,
-    MANY = 2,    /* index of the first piece of MANY_PIECES with parameters or their gradients */
+    MANY = 2, /* index of the first piece of MANY_PIECES with parameters or their gradients */
     MANY_PIECES = 4,
     VECTORS = 6, /* index of the piece with vectors of a row, and statistics of rows */
     SMALL = 7,   /* of the piece with tokens and scalars */
@@ -105,22 +105,22 @@ static void launch_product(const struct launch *launch)
     void *const out = trans_a ? cold : warm;
 
     mics_launch_matmul(launch->bench->compute, &(struct mics_op_matmul){
-                                                  .out = out,
-                                                  .a = piece(launch, 1),
-                                                  .b = trans_a ? warm : cold,
-                                                  /* as gradients of parameters are computed */
-                                                  .add = trans_a ? out : NULL,
-                                                  .m = m,
-                                                  .n = n,
-                                                  .k = k,
-                                                  .lda = trans_a ? m : k,
-                                                  .ldb = trans_b ? k : n,
-                                                  .ldout = n,
-                                                  .trans_a = trans_a,
-                                                  .trans_b = trans_b,
-                                                  .dtype = s->dtype,
-                                                  .out_dtype = s->dtype,
-                                              });
+                                                   .out = out,
+                                                   .a = piece(launch, 1),
+                                                   .b = trans_a ? warm : cold,
+                                                   /* as gradients of parameters are computed */
+                                                   .add = trans_a ? out : NULL,
+                                                   .m = m,
+                                                   .n = n,
+                                                   .k = k,
+                                                   .lda = trans_a ? m : k,
+                                                   .ldb = trans_b ? k : n,
+                                                   .ldout = n,
+                                                   .trans_a = trans_a,
+                                                   .trans_b = trans_b,
+                                                   .dtype = s->dtype,
+                                                   .out_dtype = s->dtype,
+                                               });
 }
 
 static void launch_attention(const struct launch *launch)
@@ -359,11 +359,11 @@ static void choose_points(const struct mics_bench *bench, struct mics_kernel_rat
     const int count = width > PRODUCT_MEDIUM ? 3 : 2;
 
     for (int i = 0; i < count * count * count && !attention; i++)
-        add_point(rates, widths[i % count], widths[i / count % count], widths[i / count / count]);
+        add_point(rates, widths[i % count], widths[i / count % count], widths[i / (count * count)]);
 }
 
 /* Of a window, at its begin and its end each: launches are not counted there. Ranks that share
- * cores begin and end it at different times, and those that compute with fewer others are faster. */
+ * cores begin and end it at different times, and are faster while fewer compute. */
 static const double edge = 0.2;
 
 /* Launch batches of `repeats` for `window_s`, or one; *seconds: of one launch. */

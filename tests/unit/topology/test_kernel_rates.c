@@ -67,9 +67,9 @@ static void measured_sizes_have_their_measured_times(void)
     for (uint32_t i = 0; i < rates.count; i++) {
         const struct mics_kernel_point *p = &rates.points[i];
 
-        CHECK_NEAR(
-            seconds_of_product(&rates, (uint32_t)p->m, (uint32_t)p->n, (uint32_t)p->k) / p->seconds,
-            1, 1e-9);
+        CHECK_NEAR(seconds_of_product(&rates, (uint32_t)p->m, (uint32_t)p->n, (uint32_t)p->k) /
+                       p->seconds,
+                   1, 1e-9);
     }
     const double between = seconds_of_product(&rates, 64, 128, 256) / product_s(64, 128, 256);
     CHECK(between > 1.1 && between < 1.4);
