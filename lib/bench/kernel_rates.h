@@ -2,10 +2,10 @@
 /*
  * kernel_rates.h - how long the operations of training take on this device, in a few sizes.
  *
- * All ranks run the same operation at the same time, as in training. The mean of all ranks counts,
- * because ranks that share cores take turns, times what the slowest node takes longer over all
- * sizes, because collectives wait for nodes.
- * Products are measured in the three forms of a layer's passes and two sizes of each dimension,
+ * All ranks run the same operation at the same time, as in training. The mean of all ranks' rates
+ * counts, because ranks that share cores take turns, and is divided by how much longer the slowest
+ * node takes over all sizes, because collectives wait for nodes.
+ * Products are measured in the three forms of a layer's passes and three sizes of each dimension,
  * attention in two lengths and head sizes, passes over memory in two lengths, each in fp32 and
  * bf16.
  */
