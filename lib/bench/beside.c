@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* beside.c - products alone, collectives alone, then both. */
+/* beside.c - products alone, collectives alone, then both; and products until each rank has computed
+ * as many. */
 #include "bench/beside.h"
 
 #include "base/clock.h"
@@ -14,8 +15,8 @@ enum {
     MATRIX = 192, /* rows and columns of the products: less than a millisecond each */
     AHEAD = 8,    /* products enqueued at once, so that the stream is hardly ever idle */
     MAX_ITERS = 128,
-    ROUNDS_MIN = 3,
-    ROUNDS_MAX = 8
+    ROUNDS_MIN = 5,
+    ROUNDS_MAX = 12
 };
 
 /* Of a round: long against the time slices of a scheduler. */
@@ -264,5 +265,111 @@ enum mics_status mics_bench_beside(const struct mics_bench_load *load,
         status = repeat(load, &exchange, out, err);
     mics_exchange_replay_free(exchange.replay);
     out->bytes = (double)(count * comms->size * sizeof(float));
+    return status;
+}
+
+/* Of computation, without waiting for other ranks. */
+static const double straggler_times[MICS_STRAGGLER_POINTS] = {0.05, 0.1, 0.2, 0.4};
+
+enum { STRAGGLER_ROUNDS_MIN = 4, STRAGGLER_ROUNDS_MAX = 16 };
+
+/* Rounds are repeated until the standard error of each point is below this part of its mean and of
+ * the time of computation together. */
+static const double behind_error_max = 0.1, computing_error_max = 0.005;
+
+/* The time at which this rank has computed so many products for each point, since all began. It
+ * goes on for a quarter of the time, as ranks do in training, so that others do not get its part of
+ * the cores before they have also computed as many. */
+static enum mics_status compute_counts(const struct mics_bench_load *load, double rate,
+                                       double *reached_s, struct mics_err *err)
+{
+    struct mics_comm *world = load->bench->world->comm;
+    double before_s = 0, passed_s = 0, count = 0;
+    int point = 0;
+    enum mics_status status = world->ops->barrier_now(world, err);
+    const double begin = mics_now_s();
+
+    while (status == MICS_OK && point < MICS_STRAGGLER_POINTS) {
+        status = compute(load, err);
+        passed_s = mics_now_s() - begin;
+        count += AHEAD;
+        for (; point < MICS_STRAGGLER_POINTS && count >= straggler_times[point] * rate; point++)
+            reached_s[point] =
+                passed_s - (passed_s - before_s) * (count - straggler_times[point] * rate) / AHEAD;
+        before_s = passed_s;
+    }
+    return status == MICS_OK ? compute_for(load, edge_s + passed_s / 4, err) : status;
+}
+
+/* Add to `behind` how far the last rank is behind the mean. */
+static enum mics_status compare_ranks(const struct mics_bench_load *load, const double *own,
+                                      struct sums *behind, struct mics_err *err)
+{
+    const struct mics_world *world = load->bench->world;
+    double *all = calloc((size_t)world->size * MICS_STRAGGLER_POINTS, sizeof *all);
+    enum mics_status status =
+        all ? world->comm->ops->all_gather_now(world->comm, own, all,
+                                               MICS_STRAGGLER_POINTS * sizeof *own, err)
+            : mics_err_nomem(err);
+
+    for (int point = 0; point < MICS_STRAGGLER_POINTS && status == MICS_OK; point++) {
+        double sum = 0, last = 0;
+
+        for (uint32_t i = 0; i < world->size; i++) {
+            sum += all[i * MICS_STRAGGLER_POINTS + (uint32_t)point];
+            last = fmax(last, all[i * MICS_STRAGGLER_POINTS + (uint32_t)point]);
+        }
+        add(&behind[point], last - sum / world->size);
+    }
+    free(all);
+    return status;
+}
+
+static enum mics_status mean_of_ranks(const struct mics_world *world, double own, double *mean,
+                                      struct mics_err *err)
+{
+    double *all = calloc(world->size, sizeof *all);
+    enum mics_status status =
+        all ? world->comm->ops->all_gather_now(world->comm, &own, all, sizeof own, err)
+            : mics_err_nomem(err);
+
+    *mean = 0;
+    for (uint32_t i = 0; i < world->size && status == MICS_OK; i++)
+        *mean += all[i] / world->size;
+    free(all);
+    return status;
+}
+
+static bool are_certain(const struct sums *behind, int rounds)
+{
+    for (int i = 0; i < MICS_STRAGGLER_POINTS; i++)
+        if (error_of(&behind[i], rounds) >
+            behind_error_max * behind[i].sum / rounds + computing_error_max * straggler_times[i])
+            return false;
+    return true;
+}
+
+/* As many rounds on all ranks, since all have the same results. */
+enum mics_status mics_bench_stragglers(const struct mics_bench_load *load,
+                                       struct mics_straggler_point *out, struct mics_err *err)
+{
+    const struct mics_world *world = load->bench->world;
+    double own_rate = 0, rate = 0, reached_s[MICS_STRAGGLER_POINTS] = {0};
+    struct sums behind[MICS_STRAGGLER_POINTS] = {0};
+    bool enough = false;
+    enum mics_status status = world->comm->ops->barrier_now(world->comm, err);
+
+    if (status == MICS_OK)
+        status = compute_rate(load, true, &own_rate, err);
+    if (status == MICS_OK)
+        status = mean_of_ranks(world, own_rate, &rate, err);
+    for (int n = 1; n <= STRAGGLER_ROUNDS_MAX && !enough && status == MICS_OK; n++) {
+        status = compute_counts(load, rate, reached_s, err);
+        if (status == MICS_OK)
+            status = compare_ranks(load, reached_s, behind, err);
+        for (int i = 0; i < MICS_STRAGGLER_POINTS; i++)
+            out[i] = (struct mics_straggler_point){straggler_times[i], behind[i].sum / n};
+        enough = n >= STRAGGLER_ROUNDS_MIN && are_certain(behind, n);
+    }
     return status;
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * beside.h - collectives while all ranks compute: how much longer they take, and what computation
- * loses.
+ * loses; and how far ranks get apart that only compute.
  *
  * On hosts the ranks of a node share its cores, and MPI's progress, the copies of the kernel's
  * network stack and sums need some of them. How much is measured, not derived: each rank computes
  * matrix products on a stream of its own, first alone, then while the collective is repeated on
  * another stream.
+ * Ranks that share cores also take turns, so that some reach a collective later than others.
  */
 #ifndef MICS_BENCH_BESIDE_H
 #define MICS_BENCH_BESIDE_H
@@ -34,5 +35,11 @@ enum mics_status mics_bench_beside(const struct mics_bench_load *load,
                                    struct mics_bench_comms *comms, enum mics_collective collective,
                                    uint64_t bytes, double alone_s, struct mics_beside_point *out,
                                    struct mics_err *err);
+
+/* Let all ranks compute, without waiting for each other, and find how far the last is behind the
+ * mean after MICS_STRAGGLER_POINTS times up to 0.4 s. Takes 2 to 10 s. Collective over the world;
+ * `out` [MICS_STRAGGLER_POINTS] is the same on all ranks. */
+enum mics_status mics_bench_stragglers(const struct mics_bench_load *load,
+                                       struct mics_straggler_point *out, struct mics_err *err);
 
 #endif

@@ -244,11 +244,14 @@ static enum mics_status time_groups(const struct mics_bench *bench,
 
 /* Replace the document's costs by the measured ones. */
 static enum mics_status fill_in(json_t *doc, const struct mics_collective_cost *measured,
-                                uint32_t count, const struct timings *timings, struct mics_err *err)
+                                uint32_t count, const struct mics_straggler_point *stragglers,
+                                const struct timings *timings, struct mics_err *err)
 {
     json_t *exchanges = NULL;
     enum mics_status status = mics_topology_set_costs(doc, measured, count, err);
 
+    if (status == MICS_OK && stragglers)
+        status = mics_topology_set_stragglers(doc, stragglers, MICS_STRAGGLER_POINTS, err);
     if (status == MICS_OK)
         status = mics_algorithm_timings_to_doc(timings->list, timings->count, &exchanges, err);
     if (status == MICS_OK && json_object_set_new(doc, "exchanges", exchanges) != 0)
@@ -262,6 +265,7 @@ enum mics_status mics_calibrate(const struct mics_bench *bench,
 {
     struct mics_collective_cost *measured = NULL;
     struct mics_bench_load load = {0};
+    struct mics_straggler_point stragglers[MICS_STRAGGLER_POINTS] = {0};
     struct timings timings = {0};
     uint32_t count = 0;
     enum mics_status status = MICS_OK;
@@ -273,11 +277,14 @@ enum mics_status mics_calibrate(const struct mics_bench *bench,
     if (status == MICS_OK)
         status = mics_collectives_measure(bench, load.bench ? &load : NULL, seconds, &measured,
                                           &count, err);
+    if (status == MICS_OK && load.bench)
+        status = mics_bench_stragglers(&load, stragglers, err);
     mics_bench_load_fini(&load);
     if (status == MICS_OK)
         status = time_groups(bench, request, &timings, err);
     if (status == MICS_OK && doc)
-        status = fill_in(doc, measured, count, &timings, err);
+        status = fill_in(doc, measured, count, bench->device->on_host ? stragglers : NULL, &timings,
+                         err);
     free(measured);
     free(timings.list);
     return status;

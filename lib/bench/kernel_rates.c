@@ -260,7 +260,8 @@ static void launch_flat(const struct launch *launch)
 
     switch (launch->shape.kernel) {
     case MICS_K_ZERO:
-        mics_launch_zero(stream, &(struct mics_op_zero){a, count});
+        mics_launch_zero(stream,
+                         &(struct mics_op_zero){next_matrix(launch, count / sizeof(float)), count});
         return;
     case MICS_K_COPY:
         mics_launch_copy(stream, &(struct mics_op_copy){a, b, count});

@@ -120,6 +120,25 @@ void mics_shape_position(const struct mics_shape *shape, enum mics_comm_kind kin
     out->sharing = shape->per_node / out->per_node;
 }
 
+uint32_t mics_shape_levels(const struct mics_shape *shape, enum mics_comm_kind kind)
+{
+    static const uint32_t spanned[MICS_COMM_KIND_COUNT] = {
+        [MICS_COMM_WORLD] = 0xf,       [MICS_COMM_GATHER] = 0x1,  [MICS_COMM_GATHER_NET] = 0x1,
+        [MICS_COMM_GATHER_NODE] = 0x1, [MICS_COMM_REDUCE] = 0x3,  [MICS_COMM_REDUCE_NODE] = 0x3,
+        [MICS_COMM_REDUCE_NET] = 0x3,  [MICS_COMM_SCATTER] = 0x4, [MICS_COMM_REPLICA] = 0x8,
+        [MICS_COMM_PUBLISH] = 0x6,
+    };
+    uint32_t levels = 0;
+
+    for (int i = 0; i < LEVEL_COUNT; i++) {
+        const struct level level = level_of(shape, i);
+
+        if (level.parts * level.nodes > 1)
+            levels |= 1u << i;
+    }
+    return levels & spanned[kind];
+}
+
 bool mics_shape_has_hierarchy(const struct mics_shape *shape, uint32_t p)
 {
     return p > shape->per_node && shape->per_node > 1;

@@ -48,3 +48,19 @@ struct mics_contention mics_contention_of(const struct mics_topology *topology,
     }
     return (struct mics_contention){0, 0};
 }
+
+double mics_straggler_delay(const struct mics_topology *topology, double computing_s)
+{
+    struct mics_straggler_point before = {0, 0};
+
+    for (uint32_t i = 0; i < topology->straggler_count; i++) {
+        const struct mics_straggler_point *point = &topology->stragglers[i];
+
+        if (computing_s <= point->computing_s)
+            return before.behind_s + (point->behind_s - before.behind_s) *
+                                         fmax(0, computing_s - before.computing_s) /
+                                         (point->computing_s - before.computing_s);
+        before = *point;
+    }
+    return before.behind_s;
+}

@@ -173,6 +173,20 @@ static enum mics_status print_collectives(FILE *out, const struct mics_topology 
     return mics_table_finish(table, out, tsv, err);
 }
 
+static enum mics_status print_stragglers(FILE *out, const struct mics_topology *topology, int tsv,
+                                         struct mics_err *err)
+{
+    struct mics_table *table = mics_table_new(
+        tsv ? "computing_s|behind_s" : ">ranks that compute for|>the last is behind the mean by");
+
+    for (uint32_t i = 0; i < topology->straggler_count; i++) {
+        mics_table_time(table, tsv, topology->stragglers[i].computing_s);
+        mics_table_time(table, tsv, topology->stragglers[i].behind_s);
+    }
+    fputc('\n', out);
+    return mics_table_finish(table, out, tsv, err);
+}
+
 /* Operations at the largest of their measured sizes. */
 static enum mics_status print_kernel_rates(FILE *out, const struct mics_topology *topology, int tsv,
                                            struct mics_err *err)
@@ -291,6 +305,8 @@ enum mics_status mics_topology_print(FILE *out, const json_t *doc, int tsv, stru
         status = mics_gpu_info_print(out, json_object_get(doc, "machine"), tsv, err);
     if (status == MICS_OK && topology->cost_count > 0)
         status = print_collectives(out, topology, tsv, err);
+    if (status == MICS_OK && topology->straggler_count > 0)
+        status = print_stragglers(out, topology, tsv, err);
     if (status == MICS_OK && topology->algorithm_timing_count > 0)
         status = print_algorithm_timings(out, topology, tsv, err);
     if (status == MICS_OK && topology->kernel_rate_count > 0)

@@ -289,6 +289,33 @@ static enum mics_status read_beside(const struct mics_cursor *at, struct mics_co
     return status;
 }
 
+static enum mics_status read_stragglers(const struct mics_cursor *root,
+                                        struct mics_topology *topology, struct mics_err *err)
+{
+    struct mics_straggler_point *list = topology->stragglers;
+    struct mics_cursor points;
+    enum mics_status status;
+
+    if (!mics_cursor_has(root, "stragglers"))
+        return MICS_OK;
+    status = mics_cursor_array(root, "stragglers", 1, MICS_STRAGGLER_POINTS, &points, err);
+    if (status != MICS_OK)
+        return status;
+    topology->straggler_count = (uint32_t)mics_cursor_count(&points);
+    for (uint32_t i = 0; i < topology->straggler_count && status == MICS_OK; i++) {
+        const struct mics_cursor point = mics_cursor_item_any(&points, i);
+
+        if (json_array_size(point.value) != 2)
+            return mics_cursor_fail(&point, NULL, err, "expected [seconds, seconds]");
+        status = read_number(&point, 0, 1e-9, max_seconds, &list[i].computing_s, err);
+        if (status == MICS_OK)
+            status = read_number(&point, 1, 0, max_seconds, &list[i].behind_s, err);
+        if (status == MICS_OK && i > 0 && list[i].computing_s <= list[i - 1].computing_s)
+            return mics_cursor_fail(&point, NULL, err, "times must increase from point to point");
+    }
+    return status;
+}
+
 /* The member "points" of a collective: [[bytes, seconds], ...]. */
 static enum mics_status read_cost_points(const struct mics_cursor *at,
                                          struct mics_collective_cost *out, struct mics_err *err)
@@ -478,6 +505,8 @@ static enum mics_status read_all(const struct mics_cursor *root, struct mics_top
         status = read_links(root, topology, err);
     if (status == MICS_OK)
         status = read_costs(root, topology, err);
+    if (status == MICS_OK)
+        status = read_stragglers(root, topology, err);
     return status == MICS_OK ? read_profile(root, topology, err) : status;
 }
 
@@ -711,6 +740,21 @@ enum mics_status mics_topology_set_costs(json_t *doc, const struct mics_collecti
         return mics_err_nomem(err);
     }
     return json_object_set_new(doc, "collectives", array) == 0 ? MICS_OK : mics_err_nomem(err);
+}
+
+enum mics_status mics_topology_set_stragglers(json_t *doc,
+                                              const struct mics_straggler_point *points,
+                                              uint32_t count, struct mics_err *err)
+{
+    json_t *array = json_array();
+
+    for (uint32_t i = 0; i < count; i++)
+        if (json_array_append_new(
+                array, json_pack("[f, f]", points[i].computing_s, points[i].behind_s)) != 0) {
+            json_decref(array);
+            return mics_err_nomem(err);
+        }
+    return json_object_set_new(doc, "stragglers", array) == 0 ? MICS_OK : mics_err_nomem(err);
 }
 
 /* NULL: out of memory. */

@@ -24,6 +24,8 @@
  *                     LINK's members, ? points [[bytes, seconds], ...],
  *                     ? beside_compute [[bytes, seconds alone, seconds while all ranks compute,
  *                                        part of computation's speed lost meanwhile], ...]}]
+ *     ? stragglers [[seconds that ranks compute without waiting for each other,
+ *                    seconds that the last is then behind the mean], ...]: on hosts
  *     ? exchanges [{collective ("all_gather", "reduce_scatter"), nodes, per_node, segments,
  *                   points [[bytes, flat seconds, hierarchical seconds], ...],
  *                   ? hierarchical_from_bytes, ? hierarchical_to_bytes}]
@@ -89,6 +91,14 @@ struct mics_beside_point {
 };
 
 enum { MICS_BESIDE_POINTS = 4 };
+
+/* After ranks have computed for so long without waiting for each other, the last of them is behind
+ * the mean by so much. */
+struct mics_straggler_point {
+    double computing_s, behind_s;
+};
+
+enum { MICS_STRAGGLER_POINTS = 4 };
 
 enum { MICS_COLLECTIVE_POINTS = 48 };
 
@@ -166,6 +176,9 @@ struct mics_topology {
     uint32_t cost_count;
     struct mics_collective_cost *costs; /* measured; may be NULL */
 
+    uint32_t straggler_count;                                      /* 0: not measured */
+    struct mics_straggler_point stragglers[MICS_STRAGGLER_POINTS]; /* by increasing computing_s */
+
     uint32_t algorithm_timing_count;
     struct mics_algorithm_timing *algorithm_timings; /* measured; may be NULL */
 
@@ -195,6 +208,11 @@ enum mics_status mics_topology_to_doc(const struct mics_topology *topology, json
 /* Set "collectives" of a document. */
 enum mics_status mics_topology_set_costs(json_t *doc, const struct mics_collective_cost *costs,
                                          uint32_t count, struct mics_err *err);
+
+/* Set "stragglers" of a document. */
+enum mics_status mics_topology_set_stragglers(json_t *doc,
+                                              const struct mics_straggler_point *points,
+                                              uint32_t count, struct mics_err *err);
 
 /* The value of "exchanges" for a document. *out belongs to the caller. */
 enum mics_status mics_algorithm_timings_to_doc(const struct mics_algorithm_timing *timings,

@@ -216,6 +216,9 @@ too_long()
     [ "$(grep -c '"beside_compute":' topo.json)" = 9 ]
     [ "$(grep -c '"points":' topo.json)" = $((9 + 6 + $(grep -c '"kernel":' topo.json))) ]
     mics-show calibrated.mp | grep -q '^all_reduce .* times .* %$'
+    # How far ranks get apart that compute for 0.05 to 0.4 s.
+    [ "$(mics-show --tsv calibrated.mp | grep -A4 '^computing_s	' | wc -l)" = 5 ]
+    mics-show --json plan.mp | grep -q '"stragglers": \['
 }
 
 @test "a plan follows the calibration" {

@@ -270,3 +270,8 @@ double mics_op_costs_stretch(struct mics_op_costs *costs, const struct mics_plan
         return 1;
     return 1 + mics_contention_of(costs->topology, collective, span, bytes).delay_s / alone_s;
 }
+
+double mics_op_costs_straggler_delay(const struct mics_op_costs *costs, double computing_s)
+{
+    return mics_straggler_delay(costs->topology, computing_s);
+}

@@ -7,7 +7,9 @@
  * another until their periods repeat: mostly each is like the last, but without clipping, where
  * nothing divides steps, a few may alternate.
  *
- * Approximations: all ranks are alike, so that rank 0 represents all and there are no stragglers.
+ * Approximations: all ranks are alike, so that rank 0 represents all. Where ranks share cores, the
+ * last one reaches an exchange later than the mean, by what was measured for the time since
+ * computation last waited for an exchange among the same ranks; all ranks compute meanwhile.
  * Communicators of one kind that share a node's card divide it according to the cost model
  * (`sharing`). Exchanges of different streams over the same links (all cards, or all links inside
  * nodes) divide these in equal parts while they transfer; their latencies do not add. Computation
@@ -37,14 +39,22 @@ struct op_cost {
     enum medium medium;
 };
 
+/* Of an operation, one after another. */
+enum part {
+    PART_STRAGGLER, /* waiting for the last rank, while others compute */
+    PART_LATENCY,
+    PART_TRANSFER,
+    PART_COUNT
+};
+
 /* A stream: its operations in order, the next of them, and the step that it is in. */
 struct lane {
     uint32_t *ops;
     uint32_t count, next, step;
     bool running;
-    const struct op_cost *cost;         /* of the running operation */
-    double latency_left, transfer_left; /* seconds at full speed; the latency comes first */
-    double speed;                       /* until the next event */
+    const struct op_cost *cost; /* of the running operation */
+    double left[PART_COUNT];    /* seconds at full speed */
+    double speed;               /* until the next event */
 };
 
 struct sim {
@@ -57,6 +67,12 @@ struct sim {
     struct op_cost *costs; /* [op_count] */
     double *start, *end;   /* [2][op_count], by the parity of the step */
     double now;
+
+    /* Stragglers: when computation last waited for an exchange among the ranks of each kind. */
+    bool has_stragglers;
+    const struct mics_op_costs *op_costs;
+    double met[MICS_COMM_KIND_COUNT];
+    uint32_t levels[MICS_COMM_KIND_COUNT];
 };
 
 /* The collectives of a step are few different ones, which repeat. */
@@ -125,6 +141,15 @@ static void set_costs(struct sim *sim, const struct mics_plan_choice *choice,
     }
 }
 
+static void set_stragglers(struct sim *sim, const struct mics_plan_choice *choice,
+                           const struct mics_op_costs *costs)
+{
+    sim->has_stragglers = mics_op_costs_topology(costs)->straggler_count > 0;
+    sim->op_costs = costs;
+    for (int k = 0; k < MICS_COMM_KIND_COUNT; k++)
+        sim->levels[k] = mics_shape_levels(&choice->shape, (enum mics_comm_kind)k);
+}
+
 static enum mics_status sim_open(struct sim *sim, const struct mics_schedule *schedule,
                                  struct mics_err *err)
 {
@@ -182,6 +207,48 @@ static double *time_of(const struct sim *sim, double *times, const struct lane *
     return &times[(lane->step % 2) * sim->schedule->op_count + op];
 }
 
+/* When operation `dep` of lane's operation ended. */
+static double end_of_dep(const struct sim *sim, const struct lane *lane, uint32_t index,
+                         uint32_t dep)
+{
+    const uint32_t step = dep < index ? lane->step : lane->step - 1;
+
+    return sim->end[(step % 2) * sim->schedule->op_count + dep];
+}
+
+/* Ranks that have waited for an exchange of this kind have met in all kinds among these ranks. */
+static void meet(struct sim *sim, enum mics_comm_kind kind, double when)
+{
+    for (int k = 0; k < MICS_COMM_KIND_COUNT; k++)
+        if ((sim->levels[k] & ~sim->levels[kind]) == 0)
+            sim->met[k] = fmax(sim->met[k], when);
+}
+
+/* Of the operation that `lane` is about to start: computation notes the exchanges that it waited
+ * for; an exchange gets the seconds until the last rank has computed what it waits for. */
+static double straggler_delay(struct sim *sim, const struct lane *lane)
+{
+    const uint32_t index = lane->ops[lane->next];
+    const struct mics_op *op = &sim->schedule->ops[index];
+    double ready = 0;
+
+    for (uint32_t i = op->dep_begin; i < op->dep_begin + op->dep_count; i++) {
+        const uint32_t dep = sim->schedule->deps[i];
+        const struct mics_op *before = &sim->schedule->ops[dep];
+
+        if (dep >= index && lane->step == 0)
+            continue;
+        const double end = end_of_dep(sim, lane, index, dep);
+        if (!mics_op_is_comm(op->kind) && mics_op_is_comm(before->kind))
+            meet(sim, before->comm, end);
+        else if (mics_op_is_comm(op->kind) && !mics_op_is_comm(before->kind) &&
+                 sim->levels[op->comm] != 0)
+            ready = fmax(ready, end + mics_op_costs_straggler_delay(sim->op_costs,
+                                                                    end - sim->met[op->comm]));
+    }
+    return fmax(0, ready - sim->now);
+}
+
 static void start_ready(struct sim *sim)
 {
     for (int s = 0; s < sim->lane_count; s++) {
@@ -191,8 +258,9 @@ static void start_ready(struct sim *sim)
             continue;
         lane->running = true;
         lane->cost = &sim->costs[lane->ops[lane->next]];
-        lane->latency_left = lane->cost->latency_s;
-        lane->transfer_left = lane->cost->transfer_s;
+        lane->left[PART_STRAGGLER] = sim->has_stragglers ? straggler_delay(sim, lane) : 0;
+        lane->left[PART_LATENCY] = lane->cost->latency_s;
+        lane->left[PART_TRANSFER] = lane->cost->transfer_s;
         *time_of(sim, sim->start, lane, lane->ops[lane->next]) = sim->now;
     }
 }
@@ -220,6 +288,25 @@ static void complete(struct sim *sim, struct lane *lane)
             sim->steps_done = sim->lanes[s].step;
 }
 
+/* The part that a running operation is in; when none is left, the last. */
+static enum part part_of(const struct lane *lane)
+{
+    if (lane->left[PART_STRAGGLER] > 0)
+        return PART_STRAGGLER;
+    return lane->left[PART_LATENCY] > 0 ? PART_LATENCY : PART_TRANSFER;
+}
+
+/* The last rank has all cores as soon as the others wait for it, and is then no later than all would
+ * be in step. */
+static void let_last_catch_up(struct sim *sim)
+{
+    for (int s = 0; s < sim->lane_count; s++)
+        if (sim->lanes[s].running && sim->lanes[s].cost->medium == MEDIUM_COMPUTE)
+            return;
+    for (int s = 0; s < sim->lane_count; s++)
+        sim->lanes[s].left[PART_STRAGGLER] = 0;
+}
+
 /* The speed of each running operation until the next event: its part of its medium. */
 static void set_speeds(struct sim *sim)
 {
@@ -229,16 +316,18 @@ static void set_speeds(struct sim *sim)
     double lost = 0;
 
     for (int s = 0; s < sim->lane_count; s++)
-        if (sim->lanes[s].running && sim->lanes[s].latency_left == 0)
+        if (sim->lanes[s].running && part_of(&sim->lanes[s]) == PART_TRANSFER)
             users[sim->lanes[s].cost->medium]++;
     for (int s = 0; s < sim->lane_count; s++) {
         struct lane *lane = &sim->lanes[s];
 
         if (!lane->running)
             continue;
-        lane->speed = lane->latency_left > 0 || lane->cost->medium == MEDIUM_NONE
+        lane->speed = part_of(lane) != PART_TRANSFER || lane->cost->medium == MEDIUM_NONE
                           ? 1
                           : parts[users[lane->cost->medium]];
+        if (part_of(lane) == PART_STRAGGLER)
+            continue;
         lost += lane->speed * lane->cost->slowdown;
         if (users[MEDIUM_COMPUTE] > 0 && lane->cost->stretch > 1)
             lane->speed /= lane->cost->stretch;
@@ -249,17 +338,17 @@ static void set_speeds(struct sim *sim)
         compute->speed = fmax(1 - lost, MICS_LEAST_COMPUTE_SPEED);
 }
 
-/* Advance the clock until the first of the running operations completes or has waited for its
- * latency. At least one always runs, since waits point backwards. Returns whether one completed. */
+/* Advance the clock until the first of the running operations completes or enters its next part. At least one always runs, since waits point backwards. Returns whether one completed. */
 static bool advance(struct sim *sim)
 {
     double least = DBL_MAX;
     bool completed = false;
 
+    let_last_catch_up(sim);
     set_speeds(sim);
     for (int s = 0; s < sim->lane_count; s++) {
         const struct lane *lane = &sim->lanes[s];
-        const double left = lane->latency_left > 0 ? lane->latency_left : lane->transfer_left;
+        const double left = lane->left[part_of(lane)];
 
         if (lane->running && left < least * lane->speed)
             least = left / lane->speed;
@@ -268,12 +357,12 @@ static bool advance(struct sim *sim)
     sim->now += least;
     for (int s = 0; s < sim->lane_count; s++) {
         struct lane *lane = &sim->lanes[s];
-        double *left = lane->latency_left > 0 ? &lane->latency_left : &lane->transfer_left;
+        double *left = &lane->left[part_of(lane)];
 
         if (!lane->running)
             continue;
         *left = *left <= least * lane->speed * (1 + 1e-12) ? 0 : *left - least * lane->speed;
-        if (lane->latency_left == 0 && lane->transfer_left == 0) {
+        if (lane->left[part_of(lane)] == 0) {
             complete(sim, lane);
             completed = true;
         }
@@ -342,6 +431,7 @@ enum mics_status mics_simulate(const struct mics_schedule *schedule,
         uint32_t steps = 0, cycle = 0;
 
         set_costs(&sim, choice, costs);
+        set_stragglers(&sim, choice, costs);
         while (steps < MAX_STEPS && cycle == 0) {
             ends[steps + 1] = run_step(&sim, steps);
             cycle = cycle_of(ends, ++steps);

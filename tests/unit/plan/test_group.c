@@ -280,6 +280,43 @@ static void scatter_and_second_hop_sum_over_all_ranks_and_publish_restores_the_p
     walk(check_sync_and_publish);
 }
 
+static bool is_stage(int kind)
+{
+    return kind == MICS_COMM_GATHER_NET || kind == MICS_COMM_GATHER_NODE ||
+           kind == MICS_COMM_REDUCE_NODE || kind == MICS_COMM_REDUCE_NET;
+}
+
+/* Are all ranks that are together in `inner` together in `outer`? */
+static bool holds(int outer, int inner)
+{
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t j = 0; j < i; j++)
+            if (members[inner][i].color == members[inner][j].color &&
+                members[outer][i].color != members[outer][j].color)
+                return false;
+    return true;
+}
+
+static void check_levels(void)
+{
+    for (int outer = 0; outer < MICS_COMM_KIND_COUNT; outer++)
+        for (int inner = 0; inner < MICS_COMM_KIND_COUNT; inner++)
+            if (!is_stage(outer) && !is_stage(inner))
+                CHECK_INT((mics_shape_levels(&shape, (enum mics_comm_kind)inner) &
+                           ~mics_shape_levels(&shape, (enum mics_comm_kind)outer)) == 0,
+                          holds(outer, inner));
+}
+
+static void levels_tell_which_communicators_hold_the_ranks_of_others(void)
+{
+    walk(check_levels);
+    shape = (struct mics_shape){4, 2, 4, 8, 8};
+    CHECK_INT(mics_shape_levels(&shape, MICS_COMM_GATHER_NET),
+              mics_shape_levels(&shape, MICS_COMM_GATHER));
+    CHECK_INT(mics_shape_levels(&shape, MICS_COMM_REDUCE_NODE),
+              mics_shape_levels(&shape, MICS_COMM_REDUCE));
+}
+
 static void the_index_of_a_group_of_whole_nodes_is_local_rank_times_nodes_plus_node(void)
 {
     shape = (struct mics_shape){4, 8, 16, 16, 16};
@@ -321,6 +358,7 @@ int main(void)
     TAP_RUN(flat_and_hierarchical_gathers_end_in_natural_order_in_place);
     TAP_RUN(flat_and_hierarchical_reductions_end_with_the_rank_s_own_piece);
     TAP_RUN(scatter_and_second_hop_sum_over_all_ranks_and_publish_restores_the_parameters);
+    TAP_RUN(levels_tell_which_communicators_hold_the_ranks_of_others);
     TAP_RUN(the_index_of_a_group_of_whole_nodes_is_local_rank_times_nodes_plus_node);
     TAP_RUN(shapes_that_do_not_nest_or_straddle_nodes_unevenly_are_refused);
     TAP_RUN(only_groups_of_several_nodes_with_several_ranks_each_have_a_hierarchy);

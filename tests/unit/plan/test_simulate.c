@@ -79,6 +79,19 @@ static const struct mics_topology rated = {
     .kernel_rates = &zeroing,
 };
 
+/* Where the last of ranks that have computed for 4 seconds is 2 seconds behind. */
+static const struct mics_topology uneven = {
+    .nodes = 2,
+    .per_node = 2,
+    .device = "host",
+    .flops = 1,
+    .memory_bandwidth = 1e9,
+    .node_link = {.bandwidth_bytes = 1},
+    .net_link = {.bandwidth_bytes = 2},
+    .straggler_count = 1,
+    .stragglers = {{4, 2}},
+};
+
 static const struct mics_topology *topology = &slow;
 
 /* Each computation is a stage of its own, which zeroes memory for so long. */
@@ -298,6 +311,58 @@ static void shared_cores_slow_both_as_long_as_both_run(void)
     CHECK_NEAR(end[2] - start[2], 3, 1e-6);
 }
 
+static void an_exchange_begins_when_the_last_rank_has_computed_what_it_waits_for(void)
+{
+    topology = &uneven;
+    begin();
+    compute(3);
+    gather(2);
+    wait_for(0);
+    compute(6);
+    compute(1);
+    wait_for(1);
+    simulate();
+    topology = &slow;
+    CHECK_NEAR(step_s, 10, 1e-6);
+    /* Ranks met at the end of the previous gather, 5 s before it is to begin. */
+    CHECK_NEAR(end[1] - start[1], 2 + 2, 1e-6);
+}
+
+static void a_shorter_computation_leaves_ranks_less_apart(void)
+{
+    topology = &uneven;
+    begin();
+    compute(2);
+    gather(2);
+    wait_for(0);
+    compute(3);
+    wait_for(1);
+    exchange(MICS_OP_SYNC, MICS_STREAM_REDUCE_NET, MICS_COMM_REPLICA, 1);
+    wait_for(2);
+    compute(6);
+    compute(1);
+    wait_for(3);
+    simulate();
+    topology = &slow;
+    CHECK_NEAR(end[1] - start[1], 2, 1e-6); /* nothing else to compute: below */
+    /* A gather in a node does not hold ranks of different nodes together. */
+    CHECK_NEAR(end[3] - start[3], 1 + 2, 1e-6);
+}
+
+static void ranks_that_wait_let_the_last_catch_up(void)
+{
+    topology = &uneven;
+    begin();
+    compute(4);
+    gather(2);
+    wait_for(0);
+    compute(1);
+    wait_for(1);
+    simulate();
+    topology = &slow;
+    CHECK_NEAR(step_s, 7, 1e-6);
+}
+
 static void a_launch_takes_its_measured_time(void)
 {
     mics_kernel_rates_fit(&zeroing);
@@ -430,6 +495,9 @@ int main(void)
     TAP_RUN(exchanges_over_different_links_do_not);
     TAP_RUN(communication_slows_the_computation_beside_it);
     TAP_RUN(shared_cores_slow_both_as_long_as_both_run);
+    TAP_RUN(an_exchange_begins_when_the_last_rank_has_computed_what_it_waits_for);
+    TAP_RUN(a_shorter_computation_leaves_ranks_less_apart);
+    TAP_RUN(ranks_that_wait_let_the_last_catch_up);
     TAP_RUN(a_launch_takes_its_measured_time);
     TAP_RUN(exposed_communication_is_what_no_computation_covers);
     TAP_RUN(an_exchange_that_the_next_step_covers_is_not_exposed);

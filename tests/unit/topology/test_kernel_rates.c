@@ -237,6 +237,44 @@ static void the_delay_beside_computation_is_a_line_through_two_sizes(void)
     json_decref(doc);
 }
 
+static json_t *topology_with_stragglers(const char *points)
+{
+    json_t *doc = topology_with(NULL, NULL);
+
+    json_object_set_new(doc, "stragglers", json_loads(points, 0, NULL));
+    return doc;
+}
+
+static void check_stragglers_refused(const char *points, const char *message)
+{
+    json_t *doc = topology_with_stragglers(points);
+    struct mics_topology *topology = NULL;
+
+    CHECK_INT(mics_topology_from_doc(doc, &topology, &err), MICS_ERR_FORMAT);
+    CHECK_STR(err.text, message);
+    json_decref(doc);
+}
+
+static void stragglers_are_interpolated_between_points(void)
+{
+    json_t *doc = topology_with_stragglers("[[0.1, 0.02], [0.3, 0.04]]");
+    struct mics_topology *topology = NULL;
+
+    CHECK_INT(mics_topology_from_doc(doc, &topology, &err), MICS_OK);
+    CHECK_NEAR(mics_straggler_delay(topology, -1), 0, 0);
+    CHECK_NEAR(mics_straggler_delay(topology, 0.05), 0.01, 1e-12);
+    CHECK_NEAR(mics_straggler_delay(topology, 0.1), 0.02, 1e-12);
+    CHECK_NEAR(mics_straggler_delay(topology, 0.2), 0.03, 1e-12);
+    CHECK_NEAR(mics_straggler_delay(topology, 9), 0.04, 1e-12);
+    mics_topology_free(topology);
+    json_decref(doc);
+    check_stragglers_refused("[[0.1]]", "stragglers[0]: expected [seconds, seconds]");
+    check_stragglers_refused("[[0, 1]]", "stragglers[0][0]: expected a number from 1e-09 to 3600");
+    check_stragglers_refused("[[1, -1]]", "stragglers[0][1]: expected a number from 0 to 3600");
+    check_stragglers_refused("[[1, 0], [1, 0]]",
+                             "stragglers[1]: times must increase from point to point");
+}
+
 int main(void)
 {
     TAP_RUN(products_of_other_shapes_follow_from_two_sizes_of_each_dimension);
@@ -247,6 +285,7 @@ int main(void)
     TAP_RUN(attention_grows_with_the_square_of_the_length);
     TAP_RUN(rates_are_read_and_written);
     TAP_RUN(wrong_points_are_refused_with_their_path);
+    TAP_RUN(stragglers_are_interpolated_between_points);
     TAP_RUN(the_delay_beside_computation_is_a_line_through_two_sizes);
     return tap_done();
 }
