@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* beside.c - products alone, collectives alone, then both; and products until each rank has computed
- * as many. */
+/* beside.c - products alone, collectives alone, then both; and products until each rank has
+ * computed as many. */
 #include "bench/beside.h"
 
 #include "base/clock.h"

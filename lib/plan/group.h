@@ -70,8 +70,8 @@ struct mics_index {
 struct mics_index mics_shape_index(const struct mics_shape *shape, uint32_t rank);
 
 /* The levels (param, grad, optim, replica: bits 0 to 3) that a communicator of this kind spans and
- * that have more than one part, a stage of a hierarchical exchange as the whole exchange: ranks that
- * have waited for each other in one kind have in all others whose levels are among its own. */
+ * that have more than one part, a stage of a hierarchical exchange as the whole exchange: ranks
+ * that have waited for each other in one kind have in all others whose levels are among its own. */
 uint32_t mics_shape_levels(const struct mics_shape *shape, enum mics_comm_kind kind);
 
 /* Does a group of p ranks span several whole nodes with more than one rank on each, so that an

@@ -56,8 +56,8 @@ double mics_op_costs_slowdown(struct mics_op_costs *costs, const struct mics_pla
                               enum mics_collective collective, enum mics_comm_kind comm,
                               uint64_t bytes);
 
-/* Seconds that the last rank is behind the mean when ranks have computed for so long without waiting
- * for each other. */
+/* Seconds that the last rank is behind the mean when ranks have computed for so long without
+ * waiting for each other. */
 double mics_op_costs_straggler_delay(const struct mics_op_costs *costs, double computing_s);
 
 const struct mics_topology *mics_op_costs_topology(const struct mics_op_costs *costs);

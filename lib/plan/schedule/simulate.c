@@ -296,8 +296,8 @@ static enum part part_of(const struct lane *lane)
     return lane->left[PART_LATENCY] > 0 ? PART_LATENCY : PART_TRANSFER;
 }
 
-/* The last rank has all cores as soon as the others wait for it, and is then no later than all would
- * be in step. */
+/* The last rank has all cores as soon as the others wait for it, and is then no later than all
+ * would be in step. */
 static void let_last_catch_up(struct sim *sim)
 {
     for (int s = 0; s < sim->lane_count; s++)
@@ -338,7 +338,8 @@ static void set_speeds(struct sim *sim)
         compute->speed = fmax(1 - lost, MICS_LEAST_COMPUTE_SPEED);
 }
 
-/* Advance the clock until the first of the running operations completes or enters its next part. At least one always runs, since waits point backwards. Returns whether one completed. */
+/* Advance the clock until the first of the running operations completes or enters its next part. At
+ * least one always runs, since waits point backwards. Returns whether one completed. */
 static bool advance(struct sim *sim)
 {
     double least = DBL_MAX;
