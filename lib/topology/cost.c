@@ -20,7 +20,7 @@
  * arity, and the staging memory, which the pieces of all ranks must fit for direct messages. */
 enum {
     HALVING_BYTES = 32768,
-    HALVING_FROM_BYTES = 1025,
+    HALVING_FROM_BYTES = 513,
     HALVING_PIECE_BYTES = 2048,
     TREE_BYTES = 4096,
     TREE_ARITY = 8,

@@ -211,11 +211,12 @@ static void reduce_scatter_leaves_other_blocks_undefined(void)
     run_ranks(2, false, check_destroyed);
 }
 
-/* Short ones of a power of two of ranks are exchanged in log2(m) rounds, once they are 2 KiB. */
+/* Of a power of two of ranks: up to 512 bytes by a tree, up to 2 KiB whole in log2(m) rounds. */
 static void a_short_all_reduce_sends_its_pieces_in_every_round(void)
 {
     for (int rank = 0; rank < 8; rank++) {
-        CHECK_INT(mics_comm_all_reduce_sent(8, rank, 256, MICS_F32), rank > 0 ? 1024 : 7 * 1024);
+        CHECK_INT(mics_comm_all_reduce_sent(8, rank, 128, MICS_F32), rank > 0 ? 512 : 7 * 512);
+        CHECK_INT(mics_comm_all_reduce_sent(8, rank, 129, MICS_F32), 3 * 129 * 4);
         CHECK_INT(mics_comm_all_reduce_sent(8, rank, 257, MICS_F32), 3 * 257 * 4);
         CHECK_INT(mics_comm_all_reduce_sent(8, rank, 512, MICS_F32), 3 * 2048);
         CHECK_INT(mics_comm_all_reduce_sent(8, rank, 1024, MICS_F32), 4 * 2048);
