@@ -28,9 +28,9 @@ enum mics_status mics_bench_load_init(const struct mics_bench *bench, struct mic
 void mics_bench_load_fini(struct mics_bench_load *load); /* zeroed: fine */
 
 /* Measure `collective` of `bytes` (the whole array, rounded down to whole elements of each rank) in
- * this rank's group, all groups side by side; alone it takes about `alone_s`. Takes about a
- * second, and three times as long where ranks share cores, so that results differ; more for a
- * collective longer than 60 ms. Collective over the world; *out is the same on all ranks. */
+ * this rank's group, all groups side by side; alone it takes about `alone_s`. Takes one to
+ * three seconds, longest where ranks share cores, so that results differ; more for a collective
+ * longer than 60 ms. Collective over the world; *out is the same on all ranks. */
 enum mics_status mics_bench_beside(const struct mics_bench_load *load,
                                    struct mics_bench_comms *comms, enum mics_collective collective,
                                    uint64_t bytes, double alone_s, struct mics_beside_point *out,

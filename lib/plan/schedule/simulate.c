@@ -207,7 +207,15 @@ static double *time_of(const struct sim *sim, double *times, const struct lane *
     return &times[(lane->step % 2) * sim->schedule->op_count + op];
 }
 
-/* When operation `dep` of lane's operation ended. */
+/* An operation that comes later in a step is that of the step before: there was none before the
+ * first, and its time is lost once it has completed in the step after this one. */
+static bool has_end_of_dep(const struct sim *sim, const struct lane *lane, uint32_t index,
+                           uint32_t dep)
+{
+    return dep < index || (lane->step > 0 && sim->done[dep] < lane->step + 2);
+}
+
+/* When operation `dep`, which `lane` at operation `index` waits for, ended. */
 static double end_of_dep(const struct sim *sim, const struct lane *lane, uint32_t index,
                          uint32_t dep)
 {
@@ -236,7 +244,7 @@ static double straggler_delay(struct sim *sim, const struct lane *lane)
         const uint32_t dep = sim->schedule->deps[i];
         const struct mics_op *before = &sim->schedule->ops[dep];
 
-        if (dep >= index && lane->step == 0)
+        if (!has_end_of_dep(sim, lane, index, dep))
             continue;
         const double end = end_of_dep(sim, lane, index, dep);
         if (!mics_op_is_comm(op->kind) && mics_op_is_comm(before->kind))

@@ -265,6 +265,24 @@ static void the_bound_holds_for_extrapolated_steps(void)
     close_priced(&priced);
 }
 
+/* Ranks that share cores wait for the last of them. */
+static void the_bound_holds_with_stragglers(void)
+{
+    struct priced priced =
+        open_priced("node:4 gpu:2 flops:100G membw:20GB/s link:5GB/s,10us net:1gbit,50us", &blocks);
+
+    priced.topology->straggler_count = 2;
+    priced.topology->stragglers[0] = (struct mics_straggler_point){1e-4, 5e-5};
+    priced.topology->stragglers[1] = (struct mics_straggler_point){1e-1, 5e-2};
+    for (int i = 0; i < 400; i++) {
+        struct mics_plan_choice choice;
+
+        draw_choice(priced.topology, &choice);
+        check_bound(&priced, &choice);
+    }
+    close_priced(&priced);
+}
+
 int main(void)
 {
     TAP_RUN(the_bound_is_no_longer_than_a_simulated_step);
@@ -272,5 +290,6 @@ int main(void)
     TAP_RUN(the_bound_holds_where_accumulation_and_exchange_overlap);
     TAP_RUN(the_bound_holds_for_settings_of_all_kinds);
     TAP_RUN(the_bound_holds_for_extrapolated_steps);
+    TAP_RUN(the_bound_holds_with_stragglers);
     return tap_done();
 }

@@ -12,15 +12,12 @@
 
 enum { MAX_OPS = 8 };
 
-static const struct mics_topology slow = {
-    .nodes = 2,
-    .per_node = 2,
-    .device = "host",
-    .flops = 1,
-    .memory_bandwidth = 1e9,
-    .node_link = {.bandwidth_bytes = 1},
-    .net_link = {.bandwidth_bytes = 2}, /* two groups share the card */
-};
+/* Two groups share a node's card. */
+#define HOSTS                                                                                      \
+    .nodes = 2, .per_node = 2, .device = "host", .flops = 1, .memory_bandwidth = 1e9,              \
+    .node_link = {.bandwidth_bytes = 1}, .net_link = {.bandwidth_bytes = 2}
+
+static const struct mics_topology slow = {HOSTS};
 
 /* Where a message takes 3 seconds. */
 static const struct mics_topology late = {
@@ -53,13 +50,7 @@ static struct mics_collective_cost beside = {.collective = MICS_ALL_GATHER,
                                              .beside_count = 1,
                                              .beside = {{20, 10, 20, .25}}};
 static const struct mics_topology shared = {
-    .nodes = 2,
-    .per_node = 2,
-    .device = "host",
-    .flops = 1,
-    .memory_bandwidth = 1e9,
-    .node_link = {.bandwidth_bytes = 1},
-    .net_link = {.bandwidth_bytes = 2},
+    HOSTS,
     .cost_count = 1,
     .costs = &beside,
 };
@@ -68,26 +59,14 @@ static const struct mics_topology shared = {
 static struct mics_kernel_rates zeroing = {
     .kernel = MICS_K_ZERO, .count = 1, .points = {{1e9, 1, 1, 2}}};
 static const struct mics_topology rated = {
-    .nodes = 2,
-    .per_node = 2,
-    .device = "host",
-    .flops = 1,
-    .memory_bandwidth = 1e9,
-    .node_link = {.bandwidth_bytes = 1},
-    .net_link = {.bandwidth_bytes = 2},
+    HOSTS,
     .kernel_rate_count = 1,
     .kernel_rates = &zeroing,
 };
 
 /* Where the last of ranks that have computed for 4 seconds is 2 seconds behind. */
 static const struct mics_topology uneven = {
-    .nodes = 2,
-    .per_node = 2,
-    .device = "host",
-    .flops = 1,
-    .memory_bandwidth = 1e9,
-    .node_link = {.bandwidth_bytes = 1},
-    .net_link = {.bandwidth_bytes = 2},
+    HOSTS,
     .straggler_count = 1,
     .stragglers = {{4, 2}},
 };
@@ -328,7 +307,7 @@ static void an_exchange_begins_when_the_last_rank_has_computed_what_it_waits_for
     CHECK_NEAR(end[1] - start[1], 2 + 2, 1e-6);
 }
 
-static void a_shorter_computation_leaves_ranks_less_apart(void)
+static void an_exchange_in_a_node_does_not_hold_nodes_together(void)
 {
     topology = &uneven;
     begin();
@@ -344,8 +323,7 @@ static void a_shorter_computation_leaves_ranks_less_apart(void)
     wait_for(3);
     simulate();
     topology = &slow;
-    CHECK_NEAR(end[1] - start[1], 2, 1e-6); /* nothing else to compute: below */
-    /* A gather in a node does not hold ranks of different nodes together. */
+    /* Nodes met in the step before; the ranks of a node at the gather, 3 s before: 1.5 s. */
     CHECK_NEAR(end[3] - start[3], 1 + 2, 1e-6);
 }
 
@@ -496,7 +474,7 @@ int main(void)
     TAP_RUN(communication_slows_the_computation_beside_it);
     TAP_RUN(shared_cores_slow_both_as_long_as_both_run);
     TAP_RUN(an_exchange_begins_when_the_last_rank_has_computed_what_it_waits_for);
-    TAP_RUN(a_shorter_computation_leaves_ranks_less_apart);
+    TAP_RUN(an_exchange_in_a_node_does_not_hold_nodes_together);
     TAP_RUN(ranks_that_wait_let_the_last_catch_up);
     TAP_RUN(a_launch_takes_its_measured_time);
     TAP_RUN(exposed_communication_is_what_no_computation_covers);
