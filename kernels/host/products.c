@@ -132,6 +132,10 @@ static void finish_columns(const struct mics_op_matmul *args, uint32_t row, uint
 #define DEPTH      384
 #define PANEL      (MICS_TILE_VECTORS * MICS_LANES)
 #define STRIP      MICS_TILE_ROWS
+#define PAIR_STRIP MICS_TILE_PAIR_ROWS
+#define GROUP      (2 * STRIP) /* rows of a' that are packed side by side */
+#define LINE_GROUPS 4
+#define PACK_AHEAD  8
 #define BLOCK_ROWS (MICS_LANES == 16 ? 512 : 256) /* half of the second cache */
 /* Rows and columns of sums in a buffer. */
 #define SUM_ROWS    512
@@ -139,7 +143,7 @@ static void finish_columns(const struct mics_op_matmul *args, uint32_t row, uint
 #define LINE        64 /* bytes of a line of the cache */
 
 struct buffers {
-    float a[(BLOCK_ROWS + STRIP) * DEPTH];
+    float a[(BLOCK_ROWS + GROUP) * DEPTH];
     float b[DEPTH * PANEL];
     float sum[SUM_ROWS * SUM_COLUMNS];
 };
@@ -215,30 +219,28 @@ MICS_TYPED void pack_transposed(float *to, size_t ld_to, const struct part *part
             to[i * ld_to + j] = mics_load_as(part->from, j * part->ld + i, dtype);
 }
 
-/* to[i / STRIP][j][i % STRIP] = element (i, j) of a part that is transposed, as many strips at a
- * time as fill a line of memory. */
-MICS_TYPED void pack_strips(float *to, const struct part *part, const enum mics_dtype dtype)
+/* to[i / GROUP][j][i % GROUP] = element (i, j) of a part that is transposed, as many groups at a
+ * time as fill whole lines of memory. */
+MICS_TYPED void pack_groups(float *to, const struct part *part, const enum mics_dtype dtype)
 {
-    const uint32_t most = LINE / sizeof(float) / STRIP * STRIP;
+    for (uint32_t first = 0; first < part->rows; first += LINE_GROUPS * GROUP) {
+        const uint32_t end = (uint32_t)mics_min_u64(part->rows, first + LINE_GROUPS * GROUP);
 
-    for (uint32_t first = 0; first < part->rows; first += most)
         for (uint32_t j = 0; j < part->columns; j++) {
-            const uint32_t end = part->rows - first < most ? part->rows : first + most;
             const uint64_t at = j * part->ld;
+            float *group = to + (size_t)first * DEPTH + j * GROUP;
             uint32_t i = first;
 
-            __builtin_prefetch(mics_element(part->from, at + end, dtype));
-            for (; i + STRIP <= end; i += STRIP) {
-                float *strip = to + (size_t)i * DEPTH + j * STRIP;
-
-                if (dtype == MICS_F32)
-                    memcpy(strip, (const float *)part->from + at + i, STRIP * sizeof(float));
-                for (uint32_t x = 0; dtype != MICS_F32 && x < STRIP; x++)
-                    strip[x] = mics_load_as(part->from, at + i + x, dtype);
-            }
-            for (uint32_t x = 0; i + x < end; x++)
-                to[(size_t)i * DEPTH + j * STRIP + x] = mics_load_as(part->from, at + i + x, dtype);
+            for (size_t line = 0; line < LINE_GROUPS * GROUP * sizeof(float); line += LINE)
+                __builtin_prefetch((const char *)mics_element(part->from,
+                                       at + PACK_AHEAD * part->ld + first, dtype) + line);
+            for (; dtype == MICS_F32 && i + GROUP <= end; i += GROUP, group += GROUP * DEPTH)
+                memcpy(group, (const float *)part->from + at + i, GROUP * sizeof(float));
+            for (; i < end; i += GROUP, group += GROUP * DEPTH)
+                for (uint32_t x = 0; x < GROUP && i + x < end; x++)
+                    group[x] = mics_load_as(part->from, at + i + x, dtype);
         }
+    }
 }
 
 /* A panel of b', with zeros up to a whole vector of columns. */
@@ -338,7 +340,7 @@ static void pack_panel_pairs(float *to, const struct part *part)
 
 #define SQUARE_PAIRS 4 /* of k, that pack_strip_square() takes */
 #if MICS_HAS_PAIRS
-_Static_assert(STRIP == 4, "a strip's rows of a pair of k fill a quarter of a vector");
+_Static_assert(PAIR_STRIP == 4, "a strip's rows of a pair of k fill a quarter of a vector");
 #endif
 
 /* SQUARE_PAIRS pairs of k of 2 * MICS_LANES columns of a', whose rows are ld apart. */
@@ -359,12 +361,12 @@ static inline void pack_strip_square(float *to, const uint16_t *from, size_t ld)
         const __m512i high01 = _mm512_shuffle_i32x4(x[0], x[1], 0xee);
         const __m512i low23 = _mm512_shuffle_i32x4(x[2], x[3], 0x44);
         const __m512i high23 = _mm512_shuffle_i32x4(x[2], x[3], 0xee);
-        float *strip = to + odd * STRIP * DEPTH;
+        float *strip = to + odd * PAIR_STRIP * DEPTH;
 
         _mm512_storeu_si512(strip, _mm512_shuffle_i32x4(low01, low23, 0x88));
-        _mm512_storeu_si512(strip + 2 * STRIP * DEPTH, _mm512_shuffle_i32x4(low01, low23, 0xdd));
-        _mm512_storeu_si512(strip + 4 * STRIP * DEPTH, _mm512_shuffle_i32x4(high01, high23, 0x88));
-        _mm512_storeu_si512(strip + 6 * STRIP * DEPTH, _mm512_shuffle_i32x4(high01, high23, 0xdd));
+        _mm512_storeu_si512(strip + 2 * PAIR_STRIP * DEPTH, _mm512_shuffle_i32x4(low01, low23, 0xdd));
+        _mm512_storeu_si512(strip + 4 * PAIR_STRIP * DEPTH, _mm512_shuffle_i32x4(high01, high23, 0x88));
+        _mm512_storeu_si512(strip + 6 * PAIR_STRIP * DEPTH, _mm512_shuffle_i32x4(high01, high23, 0xdd));
     }
 #else
     (void)to, (void)from, (void)ld;
@@ -384,13 +386,13 @@ static void pack_strips_pairs(float *to, const struct part *part)
         uint32_t j = 0;
 
         for (; count == wide && j < square_pairs; j += SQUARE_PAIRS)
-            pack_strip_square(to + j * STRIP, from + (size_t)2 * j * part->ld + first, part->ld);
+            pack_strip_square(to + j * PAIR_STRIP, from + (size_t)2 * j * part->ld + first, part->ld);
         for (; j < pairs; j++) {
             const uint16_t *low = from + (size_t)2 * j * part->ld + first;
 
             interleave(line, low, 2 * j + 1 < part->columns ? low + part->ld : NULL, count);
-            for (uint32_t x = 0; x < count; x += STRIP)
-                memcpy(to + (size_t)x * DEPTH + j * STRIP, line + x, STRIP * sizeof(float));
+            for (uint32_t x = 0; x < count; x += PAIR_STRIP)
+                memcpy(to + (size_t)x * DEPTH + j * PAIR_STRIP, line + x, PAIR_STRIP * sizeof(float));
         }
     }
 }
@@ -399,7 +401,8 @@ struct block {
     uint32_t row, rows, column, columns; /* of the result */
     float *to;
     size_t ld;
-    bool add;
+    bool add;                   /* to += */
+    const float *matrix, *bias; /* otherwise to = their sum += ; NULL: nothing */
 };
 
 /* to = or += a b' of a block of k: `tile` has a, where it is to be read, and b of the first panel.
@@ -408,7 +411,7 @@ MICS_TYPED void multiply_panels(const struct mics_op_matmul *args, struct mics_t
                                 float *panel, const struct block *block, uint32_t k, uint32_t depth,
                                 const enum mics_dtype dtype, const bool pairs)
 {
-    const uint32_t step = args->trans_a ? STRIP : 8 * STRIP;
+    const uint32_t strip = pairs ? PAIR_STRIP : GROUP, step = args->trans_a ? strip : 8 * strip;
     const size_t a_step = args->trans_a ? (size_t)step * DEPTH : step * tile.row_step;
 
     for (uint32_t column = 0; column < block->columns; column += PANEL) {
@@ -424,6 +427,8 @@ MICS_TYPED void multiply_panels(const struct mics_op_matmul *args, struct mics_t
             pack_panel(panel, &b, dtype);
         rows.b = panel;
         rows.c = block->to + column;
+        rows.matrix = block->matrix ? block->matrix + column : NULL;
+        rows.bias = block->bias ? block->bias + column : NULL;
         rows.width = columns;
         for (uint32_t row = 0; row < block->rows; row += step) {
             rows.rows = (uint32_t)mics_min_u64(block->rows - row, step);
@@ -435,6 +440,7 @@ MICS_TYPED void multiply_panels(const struct mics_op_matmul *args, struct mics_t
                 mics_tile_product_far(&rows);
             rows.a += a_step;
             rows.c += step * block->ld;
+            rows.matrix = rows.matrix ? rows.matrix + step * block->ld : NULL;
         }
     }
 }
@@ -458,7 +464,7 @@ MICS_TYPED void add_depth(const struct mics_op_matmul *args, struct buffers *buf
         if (args->trans_a) {
             pack_strips_pairs(buffers->a, &a);
             tile.row_step = 1;
-            tile.depth_step = STRIP;
+            tile.depth_step = PAIR_STRIP;
         } else if (depth % 2 == 0 && a.ld % 2 == 0) {
             tile.a = a.from;
             tile.row_step = a.ld / 2;
@@ -469,9 +475,9 @@ MICS_TYPED void add_depth(const struct mics_op_matmul *args, struct buffers *buf
                         pair_at((const uint16_t *)a.from + i * a.ld, j, depth);
         }
     } else if (args->trans_a) {
-        pack_strips(buffers->a, &a, dtype);
+        pack_groups(buffers->a, &a, dtype);
         tile.row_step = 1;
-        tile.depth_step = STRIP;
+        tile.depth_step = GROUP;
     } else if (dtype == MICS_F32) {
         tile.a = a.from;
         tile.row_step = a.ld;
@@ -505,6 +511,7 @@ static void add_block(const struct mics_op_matmul *args, struct buffers *buffers
         else
             add_depth(args, buffers, &block, k, depth, MICS_F32, false);
         block.add = true;
+        block.matrix = block.bias = NULL;
         k += depth;
     } while (k < args->k);
 }
@@ -522,27 +529,35 @@ static bool needs_buffer(const struct mics_op_matmul *args)
     return is_mixed(args);
 }
 
-/* out = or += a' b' where no buffer is needed. Else all of the operation: sums are made in the
+/* The operation, but for an activation where no buffer is needed. Otherwise sums are made in the
  * buffer, and rounded once. */
-static void own_product(const struct mics_op_matmul *args, bool add, bool pairs)
+static void own_product(const struct mics_op_matmul *args, bool pairs)
 {
-    const bool staged = needs_buffer(args);
+    const bool staged = needs_buffer(args), add = !staged && args->add == args->out;
     const uint32_t rows = even_part(args->m, staged ? SUM_ROWS : BLOCK_ROWS);
     const uint32_t columns = staged ? SUM_COLUMNS : args->n;
-    struct block block = {.add = add};
     struct buffers buffers;
 
-    for (block.row = 0; block.row < args->m; block.row += rows)
-        for (block.column = 0; block.column < args->n; block.column += columns) {
-            block.rows = (uint32_t)mics_min_u64(args->m - block.row, rows);
-            block.columns = (uint32_t)mics_min_u64(args->n - block.column, columns);
-            block.ld = staged ? SUM_COLUMNS : args->ldout;
-            block.to = buffers.sum;
-            if (!staged)
-                block.to = (float *)args->out + (uint64_t)block.row * args->ldout + block.column;
+    for (uint32_t row = 0; row < args->m; row += rows)
+        for (uint32_t column = 0; column < args->n; column += columns) {
+            const size_t at = (size_t)row * args->ldout + column;
+            struct block block = {.row = row,
+                                  .rows = (uint32_t)mics_min_u64(args->m - row, rows),
+                                  .column = column,
+                                  .columns = (uint32_t)mics_min_u64(args->n - column, columns),
+                                  .to = buffers.sum,
+                                  .ld = SUM_COLUMNS,
+                                  .add = add};
+
+            if (!staged) {
+                block.to = (float *)args->out + at;
+                block.ld = args->ldout;
+                block.matrix = args->add && !add ? (const float *)args->add + at : NULL;
+                block.bias = args->bias ? (const float *)args->bias + column : NULL;
+            }
             add_block(args, &buffers, block, pairs);
             for (uint32_t i = 0; staged && i < block.rows; i++)
-                finish_columns(args, block.row + i, block.column, block.columns,
+                finish_columns(args, row + i, column, block.columns,
                                buffers.sum + i * SUM_COLUMNS);
         }
 }
@@ -589,27 +604,6 @@ struct matmul {
     uint32_t m, n;   /* of a piece; the last of a row or column may be smaller */
     uint32_t across; /* pieces side by side */
 };
-
-/* Whether our own product is faster in fp32 (bench/kernels N f32 products; docs/cpu.md): with
- * vectors of 512 bits on AMD's processors, where OpenBLAS's kernels for these are Intel's, and
- * where OpenBLAS uses narrower ones. */
-static bool own_is_faster(void)
-{
-    static const char *const narrow[] = {"Haswell", "Zen", "Sandybridge"};
-    const char *core = openblas_get_corename();
-
-    if (MICS_LANES < 16)
-        return false;
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (__builtin_cpu_is("amd"))
-        return true;
-#endif
-    for (size_t i = 0; i < sizeof(narrow) / sizeof(narrow[0]); i++)
-        if (strcmp(core, narrow[i]) == 0)
-            return true;
-    return false;
-}
 
 static bool has_matrix_units(void)
 {
@@ -677,7 +671,7 @@ enum mics_product_method mics_product_method(struct mics_pool *pool,
     enum mics_product_method method;
 
     if (!is_mixed(args))
-        return own_is_faster() ? MICS_PRODUCT_OWN : MICS_PRODUCT_OPENBLAS;
+        return MICS_LANES == 16 ? MICS_PRODUCT_OWN : MICS_PRODUCT_OPENBLAS;
     if (args->dtype != MICS_BF16)
         return MICS_PRODUCT_OWN;
     method = mics_product_of_bf16(pool);
@@ -781,25 +775,6 @@ static struct matmul cut_product(struct mics_pool *pool, const struct mics_op_ma
     return matmul;
 }
 
-/* Initialise out, to which the product is added: add, bias, or zeros. */
-static void start(const struct mics_op_matmul *args)
-{
-    const size_t bytes = args->n * sizeof(float);
-    const float *add = args->add, *bias = args->bias;
-    float *out = args->out;
-
-    for (uint32_t i = 0; i < args->m; i++, out += args->ldout) {
-        if (!add && bias)
-            memcpy(out, bias, bytes);
-        else if (!add)
-            memset(out, 0, bytes);
-        else if (add != args->out)
-            memcpy(out, add + (size_t)i * args->ldout, bytes);
-        for (uint32_t j = 0; add && bias && j < args->n; j++)
-            out[j] += bias[j];
-    }
-}
-
 /* Apply the activation, if there is one, to the sum in `out`. */
 static void finish(const struct mics_op_matmul *args)
 {
@@ -850,20 +825,35 @@ static struct mics_op_matmul part_of(const struct mics_op_matmul *args, uint32_t
     return part;
 }
 
-/* Without a buffer: by OpenBLAS or our own, which write zeros first themselves. */
-static void multiply_in_place(const struct mics_op_matmul *args, enum mics_product_method method)
+/* Initialise out, to which OpenBLAS adds the product: add, bias, or zeros. */
+static void start(const struct mics_op_matmul *args)
+{
+    const size_t bytes = args->n * sizeof(float);
+    const float *add = args->add, *bias = args->bias;
+    float *out = args->out;
+
+    for (uint32_t i = 0; i < args->m; i++, out += args->ldout) {
+        if (!add && bias)
+            memcpy(out, bias, bytes);
+        else if (!add)
+            memset(out, 0, bytes);
+        else if (add != args->out)
+            memcpy(out, add + (size_t)i * args->ldout, bytes);
+        for (uint32_t j = 0; add && bias && j < args->n; j++)
+            out[j] += bias[j];
+    }
+}
+
+static void multiply_by_openblas(const struct mics_op_matmul *args)
 {
     const bool add = args->add || args->bias;
 
     if (add)
         start(args);
-    if (method != MICS_PRODUCT_OPENBLAS)
-        own_product(args, add, method == MICS_PRODUCT_PAIRS);
-    else
-        cblas_sgemm(CblasRowMajor, args->trans_a ? CblasTrans : CblasNoTrans,
-                    args->trans_b ? CblasTrans : CblasNoTrans, (int)args->m, (int)args->n,
-                    (int)args->k, 1.0f, args->a, (int)args->lda, args->b, (int)args->ldb,
-                    add ? 1.0f : 0.0f, args->out, (int)args->ldout);
+    cblas_sgemm(CblasRowMajor, args->trans_a ? CblasTrans : CblasNoTrans,
+                args->trans_b ? CblasTrans : CblasNoTrans, (int)args->m, (int)args->n, (int)args->k,
+                1.0f, args->a, (int)args->lda, args->b, (int)args->ldb, add ? 1.0f : 0.0f,
+                args->out, (int)args->ldout);
     finish(args);
 }
 
@@ -966,10 +956,13 @@ static void multiply(const struct mics_op_matmul *args, const struct matmul *mat
         multiply_by_onednn(matmul->onednn, args);
         return;
     }
-    if (needs_buffer(args))
-        own_product(args, false, matmul->method == MICS_PRODUCT_PAIRS);
-    else
-        multiply_in_place(args, matmul->method);
+    if (matmul->method == MICS_PRODUCT_OPENBLAS) {
+        multiply_by_openblas(args);
+        return;
+    }
+    own_product(args, matmul->method == MICS_PRODUCT_PAIRS);
+    if (!needs_buffer(args))
+        finish(args);
 }
 
 static uint64_t piece_count(const struct matmul *matmul)

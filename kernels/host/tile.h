@@ -15,9 +15,11 @@
 
 /* Vectors side by side in the widest strip of a product, and rows of them: with the operands, as
  * many as fit the registers. A sum waits some four cycles for its next addition, so there must be
- * eight sums at least, and with more the loads need not be in time. */
-#define MICS_TILE_VECTORS (MICS_LANES == 16 ? 4 : 2)
-#define MICS_TILE_ROWS    (MICS_LANES == 8 ? 6 : 4)
+ * eight sums at least, and with more the loads need not be in time. Products of pairs of bf16 have
+ * strips of MICS_TILE_PAIR_ROWS. */
+#define MICS_TILE_VECTORS   (MICS_LANES == 16 ? 4 : 2)
+#define MICS_TILE_ROWS      (MICS_LANES == 4 ? 4 : 6)
+#define MICS_TILE_PAIR_ROWS 4
 
 /* A product c = a b, or c += a b. a[rows, depth] may have any strides; rows of b and c are
  * `width` elements. Rows of b are read up to a multiple of MICS_LANES. */
@@ -28,6 +30,9 @@ struct mics_tile {
     size_t ldb, ldc;
     uint32_t rows, depth, width;
     bool add;
+    /* Only where c is far: what is added instead of c, unless NULL: a matrix whose rows are ldc
+     * apart, and a row. */
+    const float *matrix, *bias;
 };
 
 /* sum + a b, or with `pairs` sum + a0 b0 + a1 b1 of pairs of bf16, a0 in the lower half. The
@@ -43,6 +48,20 @@ MICS_TILE_INLINE mics_vf mics_tile_add(mics_vf sum, const float *a, mics_vf b, c
     return sum + *a * b;
 }
 
+/* Add a matrix, whose rows are ld apart, to sums, of which the last in a row may be of `rest` columns
+ * only. With ld 0, a row. */
+MICS_TILE_INLINE void mics_tile_add_far(mics_vf sum[][4], const float *matrix, size_t ld,
+                                        const unsigned rows, const unsigned vectors, unsigned whole,
+                                        unsigned rest)
+{
+    for (unsigned r = 0; r < rows; r++, matrix += ld) {
+        for (unsigned v = 0; v < whole; v++)
+            sum[r][v] += mics_vload(matrix + v * MICS_LANES);
+        if (whole < vectors)
+            sum[r][vectors - 1] += mics_vload_part(matrix + whole * MICS_LANES, rest);
+    }
+}
+
 /* `rows` x `vectors` sums, held in registers (both are constants where this is used). Where c is
  * `far`, it is fetched meanwhile. */
 MICS_TILE_INLINE void mics_tile_step(const struct mics_tile *t, uint32_t row, uint32_t column,
@@ -50,15 +69,19 @@ MICS_TILE_INLINE void mics_tile_step(const struct mics_tile *t, uint32_t row, ui
                                      const bool pairs)
 {
     const float *a = t->a + row * t->row_step, *b = t->b + column;
-    float *c = t->c + row * t->ldc + column;
+    const size_t at = row * t->ldc + column;
+    float *c = t->c + at;
     const unsigned rest = t->width - column; /* the last vector may not be whole if c is far */
     const unsigned whole = far && rest < vectors * MICS_LANES ? vectors - 1 : vectors;
+    const float *const matrix = t->add ? c : t->matrix ? t->matrix + at : NULL;
     mics_vf sum[8][4];
 
     for (unsigned r = 0; r < rows; r++)
         for (unsigned v = 0; v < vectors; v++) {
             if (far)
                 __builtin_prefetch(c + r * t->ldc + v * MICS_LANES, 1);
+            if (far && t->matrix)
+                __builtin_prefetch(matrix + r * t->ldc + v * MICS_LANES);
             sum[r][v] = !far && t->add ? mics_vload(c + r * t->ldc + v * MICS_LANES) : (mics_vf){0};
         }
     for (uint32_t k = 0; k < t->depth; k++, a += t->depth_step, b += t->ldb) {
@@ -70,34 +93,33 @@ MICS_TILE_INLINE void mics_tile_step(const struct mics_tile *t, uint32_t row, ui
             for (unsigned v = 0; v < vectors; v++)
                 sum[r][v] = mics_tile_add(sum[r][v], a + r * t->row_step, of_b[v], pairs);
     }
+    if (far && matrix)
+        mics_tile_add_far(sum, matrix, t->ldc, rows, vectors, whole, rest % MICS_LANES);
+    if (far && t->bias)
+        mics_tile_add_far(sum, t->bias + column, 0, rows, vectors, whole, rest % MICS_LANES);
     for (unsigned r = 0; r < rows; r++, c += t->ldc) {
-        for (unsigned v = 0; v < whole; v++) {
-            if (far && t->add)
-                sum[r][v] += mics_vload(c + v * MICS_LANES);
+        for (unsigned v = 0; v < whole; v++)
             mics_vstore(c + v * MICS_LANES, sum[r][v]);
-        }
-        if (whole < vectors) {
-            float *const end = c + whole * MICS_LANES;
-
-            if (t->add)
-                sum[r][vectors - 1] += mics_vload_part(end, rest % MICS_LANES);
-            mics_vstore_part(end, sum[r][vectors - 1], rest % MICS_LANES);
-        }
+        if (whole < vectors)
+            mics_vstore_part(c + whole * MICS_LANES, sum[r][vectors - 1], rest % MICS_LANES);
     }
 }
 
-/* One strip of columns: as many rows at a time as fill the registers, then four, then one. The last
- * eight are two times four, which is faster than six and two. */
+/* One strip of columns: as many rows at a time as fill the registers, then four, two and one. The
+ * last eight are two times four, which is faster than six and two. */
 MICS_TILE_INLINE void mics_tile_strip(const struct mics_tile *t, uint32_t column,
                                       const unsigned vectors, const bool far, const bool pairs)
 {
-    const unsigned rows = vectors == MICS_TILE_VECTORS ? MICS_TILE_ROWS : 8;
+    const unsigned full = pairs ? MICS_TILE_PAIR_ROWS : MICS_TILE_ROWS;
+    const unsigned rows = vectors == MICS_TILE_VECTORS ? full : 8;
     uint32_t row = 0;
 
     for (; row + rows <= t->rows && t->rows - row != rows + 2; row += rows)
         mics_tile_step(t, row, column, rows, vectors, far, pairs);
     for (; row + 4 <= t->rows; row += 4)
         mics_tile_step(t, row, column, 4, vectors, far, pairs);
+    for (; row + 2 <= t->rows; row += 2)
+        mics_tile_step(t, row, column, 2, vectors, far, pairs);
     for (; row < t->rows; row++)
         mics_tile_step(t, row, column, 1, vectors, far, pairs);
 }
