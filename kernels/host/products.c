@@ -11,21 +11,15 @@
  * Who multiplies is decided by mics_product_method() from the processor, the libraries and the
  * types, never from timings, so that all ranks and a resumed job do the same:
  *
- *     fp32            our own on AMD's processors with AVX-512, or where OpenBLAS uses half of
- *                     the width of the vectors; else OpenBLAS
+ *     fp32            our own with AVX-512; else OpenBLAS
  *     bf16            oneDNN where the processor has matrix units (AMX); our own on pairs of bf16
  *                     where it has AVX512-BF16 only and mics is compiled for it; oneDNN where
  *                     mics is not; else our own in fp32 arithmetic
  *     fp32 into bf16  our own
  *
- * On Zen 4 our own is 1.03 to 1.2 times as fast as OpenBLAS 0.3.21 with its kernels for AVX-512,
- * and up to a tenth slower than OpenBLAS with AVX2 alone (docs/cpu.md). oneDNN 2.6 is faster than
- * OpenBLAS for a b and a b' in some shapes and slower in others: too little for a library of 11 MiB
- * in every process.
- *
- * Versions of OpenBLAS that are older than the processor take it for an older one and use half of
- * its vectors' width (0.3.21 takes Zen 5 for Haswell; OPENBLAS_CORETYPE=SkylakeX in the environment
- * corrects it).
+ * With AVX-512 our own is 1.03 to 1.4 times as fast as OpenBLAS 0.3.21 with its kernels for it, and
+ * up to a third slower than OpenBLAS with AVX2 alone (docs/cpu.md). oneDNN 2.6 is faster in some
+ * shapes and slower in others: too little for a library of 11 MiB in every process.
  *
  * 2 m n k flops. The own products are within k * 2^-24 of a product in double, relative to the sum
  * of magnitudes; bf16 results are rounded once.
@@ -122,21 +116,21 @@ static void finish_columns(const struct mics_op_matmul *args, uint32_t row, uint
  * Our own product, of and into fp32 or bf16, as Goto and van de Geijn, "Anatomy of High-Performance
  * Matrix Multiplication", 2008: a block of a (BLOCK_ROWS x DEPTH) stays in the second cache while
  * panels of b (DEPTH x PANEL), packed side by side, pass over it. Rows of a are read where they
- * are; a' is packed in strips of as many rows as a tile has, and bf16 is widened as it is packed,
- * or multiplied in pairs.
+ * are; a' is packed in groups of rows of two tiles, and bf16 is widened as it is packed, or
+ * multiplied in pairs, of which a' is packed in strips of rows of one tile.
  *
  * An element's value depends on its row of a, its column of b and k only: products are summed from
  * 0 within a block of k, blocks one after the other.
  */
 
-#define DEPTH      384
-#define PANEL      (MICS_TILE_VECTORS * MICS_LANES)
-#define STRIP      MICS_TILE_ROWS
-#define PAIR_STRIP MICS_TILE_PAIR_ROWS
-#define GROUP      (2 * STRIP) /* rows of a' that are packed side by side */
-#define LINE_GROUPS 4
-#define PACK_AHEAD  8
-#define BLOCK_ROWS (MICS_LANES == 16 ? 512 : 256) /* half of the second cache */
+#define DEPTH       384
+#define PANEL       (MICS_TILE_VECTORS * MICS_LANES)
+#define STRIP       MICS_TILE_ROWS
+#define PAIR_STRIP  MICS_TILE_PAIR_ROWS
+#define GROUP       (2 * STRIP)                    /* rows of a' that are packed side by side */
+#define LINE_GROUPS 4                              /* groups that fill whole lines */
+#define PACK_AHEAD  8                              /* rows of memory that are fetched early */
+#define BLOCK_ROWS  (MICS_LANES == 16 ? 512 : 256) /* half of the second cache */
 /* Rows and columns of sums in a buffer. */
 #define SUM_ROWS    512
 #define SUM_COLUMNS 128
@@ -232,8 +226,9 @@ MICS_TYPED void pack_groups(float *to, const struct part *part, const enum mics_
             uint32_t i = first;
 
             for (size_t line = 0; line < LINE_GROUPS * GROUP * sizeof(float); line += LINE)
-                __builtin_prefetch((const char *)mics_element(part->from,
-                                       at + PACK_AHEAD * part->ld + first, dtype) + line);
+                __builtin_prefetch((const char *)mics_element(
+                                       part->from, at + PACK_AHEAD * part->ld + first, dtype) +
+                                   line);
             for (; dtype == MICS_F32 && i + GROUP <= end; i += GROUP, group += GROUP * DEPTH)
                 memcpy(group, (const float *)part->from + at + i, GROUP * sizeof(float));
             for (; i < end; i += GROUP, group += GROUP * DEPTH)
@@ -364,9 +359,12 @@ static inline void pack_strip_square(float *to, const uint16_t *from, size_t ld)
         float *strip = to + odd * PAIR_STRIP * DEPTH;
 
         _mm512_storeu_si512(strip, _mm512_shuffle_i32x4(low01, low23, 0x88));
-        _mm512_storeu_si512(strip + 2 * PAIR_STRIP * DEPTH, _mm512_shuffle_i32x4(low01, low23, 0xdd));
-        _mm512_storeu_si512(strip + 4 * PAIR_STRIP * DEPTH, _mm512_shuffle_i32x4(high01, high23, 0x88));
-        _mm512_storeu_si512(strip + 6 * PAIR_STRIP * DEPTH, _mm512_shuffle_i32x4(high01, high23, 0xdd));
+        _mm512_storeu_si512(strip + 2 * PAIR_STRIP * DEPTH,
+                            _mm512_shuffle_i32x4(low01, low23, 0xdd));
+        _mm512_storeu_si512(strip + 4 * PAIR_STRIP * DEPTH,
+                            _mm512_shuffle_i32x4(high01, high23, 0x88));
+        _mm512_storeu_si512(strip + 6 * PAIR_STRIP * DEPTH,
+                            _mm512_shuffle_i32x4(high01, high23, 0xdd));
     }
 #else
     (void)to, (void)from, (void)ld;
@@ -386,13 +384,15 @@ static void pack_strips_pairs(float *to, const struct part *part)
         uint32_t j = 0;
 
         for (; count == wide && j < square_pairs; j += SQUARE_PAIRS)
-            pack_strip_square(to + j * PAIR_STRIP, from + (size_t)2 * j * part->ld + first, part->ld);
+            pack_strip_square(to + j * PAIR_STRIP, from + (size_t)2 * j * part->ld + first,
+                              part->ld);
         for (; j < pairs; j++) {
             const uint16_t *low = from + (size_t)2 * j * part->ld + first;
 
             interleave(line, low, 2 * j + 1 < part->columns ? low + part->ld : NULL, count);
             for (uint32_t x = 0; x < count; x += PAIR_STRIP)
-                memcpy(to + (size_t)x * DEPTH + j * PAIR_STRIP, line + x, PAIR_STRIP * sizeof(float));
+                memcpy(to + (size_t)x * DEPTH + j * PAIR_STRIP, line + x,
+                       PAIR_STRIP * sizeof(float));
         }
     }
 }
@@ -557,8 +557,7 @@ static void own_product(const struct mics_op_matmul *args, bool pairs)
             }
             add_block(args, &buffers, block, pairs);
             for (uint32_t i = 0; staged && i < block.rows; i++)
-                finish_columns(args, row + i, column, block.columns,
-                               buffers.sum + i * SUM_COLUMNS);
+                finish_columns(args, row + i, column, block.columns, buffers.sum + i * SUM_COLUMNS);
         }
 }
 

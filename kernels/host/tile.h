@@ -48,8 +48,8 @@ MICS_TILE_INLINE mics_vf mics_tile_add(mics_vf sum, const float *a, mics_vf b, c
     return sum + *a * b;
 }
 
-/* Add a matrix, whose rows are ld apart, to sums, of which the last in a row may be of `rest` columns
- * only. With ld 0, a row. */
+/* Add a matrix, whose rows are ld apart, to sums, of which the last in a row may be of `rest`
+ * columns only. With ld 0, a row. */
 MICS_TILE_INLINE void mics_tile_add_far(mics_vf sum[][4], const float *matrix, size_t ld,
                                         const unsigned rows, const unsigned vectors, unsigned whole,
                                         unsigned rest)

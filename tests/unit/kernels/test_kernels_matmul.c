@@ -55,7 +55,7 @@ static void by_our_own(const struct mics_op_matmul *args)
     mics_host_matmul_by(pools[1], args, MICS_PRODUCT_OWN);
 }
 
-/* One case: `flags` bit 0 trans_a, 1 trans_b, 2 add, 3 bias. Rows of all have `gap` more elements
+/* One case: `flags` bit 0 trans_a, 1 trans_b, 2 add, 3 bias, 4 add from another matrix. Rows of all have `gap` more elements
  * than needed, which must stay as they are. */
 static void try_product(struct shape s, unsigned flags, uint32_t gap, multiplier *multiply)
 {
@@ -74,9 +74,10 @@ static void try_product(struct shape s, unsigned flags, uint32_t gap, multiplier
     args.ldb += args.ldb == 0;
     args.ldout = s.n + gap;
     args.bias = flags & 8 ? bias : NULL;
-    args.add = flags & 4 ? out : NULL;
+    float *other = copy_floats(out, (size_t)s.m * args.ldout);
+    args.add = !(flags & 4) ? NULL : flags & 16 ? other : out;
     want = reference(&args, out);
-    for (uint32_t i = 0; !args.add && i < s.m; i++)
+    for (uint32_t i = 0; args.add != out && i < s.m; i++)
         for (uint32_t j = 0; j < s.n; j++)
             out[(size_t)i * args.ldout + j] = NAN;
     float *before = copy_floats(out, (size_t)s.m * args.ldout);
@@ -89,6 +90,7 @@ static void try_product(struct shape s, unsigned flags, uint32_t gap, multiplier
     }
     CHECK_NEAR(worst, 0, 3e-5);
     free(before);
+    free(other);
     free(a);
     free(b);
     free(bias);
@@ -99,23 +101,23 @@ static void try_product(struct shape s, unsigned flags, uint32_t gap, multiplier
 static void products_of_all_forms_agree_with_plain_loops(void)
 {
     for (size_t i = 0; i < SHAPES; i++)
-        for (unsigned flags = 0; flags < 16; flags++)
+        for (unsigned flags = 0; flags < 32; flags++)
             try_product(shapes[i], flags, 0, flags & 1 ? by_one_thread : by_three_threads);
 }
 
 static void longer_rows_are_stepped_over(void)
 {
     for (size_t i = 0; i < SHAPES; i++)
-        for (unsigned flags = 0; flags < 16; flags++)
+        for (unsigned flags = 0; flags < 32; flags++)
             try_product(shapes[i], flags, 5, flags & 1 ? by_three_threads : by_one_thread);
 }
 
 static void our_own_product_agrees_with_plain_loops(void)
 {
     for (size_t i = 0; i < SHAPES; i++)
-        for (unsigned flags = 0; flags < 16; flags++)
+        for (unsigned flags = 0; flags < 32; flags++)
             try_product(shapes[i], flags, flags % 2 * 3, by_our_own);
-    for (unsigned flags = 0; flags < 16; flags += 5) /* several blocks of rows, of k, of columns */
+    for (unsigned flags = 0; flags < 32; flags += 5) /* several blocks of rows, of k, of columns */
         try_product((struct shape){603, 290, 810}, flags, flags % 3, by_our_own);
 }
 
