@@ -55,8 +55,8 @@ static void by_our_own(const struct mics_op_matmul *args)
     mics_host_matmul_by(pools[1], args, MICS_PRODUCT_OWN);
 }
 
-/* One case: `flags` bit 0 trans_a, 1 trans_b, 2 add, 3 bias, 4 add from another matrix. Rows of all have `gap` more elements
- * than needed, which must stay as they are. */
+/* One case: `flags` bit 0 trans_a, 1 trans_b, 2 add, 3 bias, 4 add from another matrix. Rows of all
+ * have `gap` more elements than needed, which must stay as they are. */
 static void try_product(struct shape s, unsigned flags, uint32_t gap, multiplier *multiply)
 {
     struct mics_op_matmul args = {
