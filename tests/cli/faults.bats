@@ -105,6 +105,7 @@ stop_first_and_last() # text options...
 {
     local text=$1 status=0
     shift
+    : >said # what an earlier job said is not to be found below
     MICS_NODE_RANKS=2 mpirun -n 4 mics-train -p "$BATS_FILE_TMPDIR/plan.mp" --data="$BATS_FILE_TMPDIR/text" \
         --val-every=0 --sample=0 --out=run --timeout=1 "$@" >said 2>&1 3>&- &
     job=$!
