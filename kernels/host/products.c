@@ -18,7 +18,7 @@
  *     fp32 into bf16  our own
  *
  * With AVX-512 our own is 1.03 to 1.4 times as fast as OpenBLAS 0.3.21 with its kernels for it, and
- * up to a third slower than OpenBLAS with AVX2 alone (docs/cpu.md). oneDNN 2.6 is faster in some
+ * up to two fifths slower than OpenBLAS with AVX2 alone (docs/cpu.md). oneDNN 2.6 is faster in some
  * shapes and slower in others: too little for a library of 11 MiB in every process.
  *
  * 2 m n k flops. The own products are within k * 2^-24 of a product in double, relative to the sum
