@@ -11,7 +11,7 @@
  * Who multiplies is decided by mics_product_method() from the processor, the libraries and the
  * types, never from timings, so that all ranks and a resumed job do the same:
  *
- *     fp32            our own with AVX-512; else OpenBLAS
+ *     fp32            our own where mics is compiled for AVX-512; else OpenBLAS
  *     bf16            oneDNN where the processor has matrix units (AMX); our own on pairs of bf16
  *                     where it has AVX512-BF16 only and mics is compiled for it; oneDNN where
  *                     mics is not; else our own in fp32 arithmetic
