@@ -36,6 +36,7 @@
 
 #include <cblas.h>
 #include <math.h>
+#include <stdalign.h>
 #include <stdio.h>
 #include <string.h>
 #if defined(__x86_64__)
@@ -134,12 +135,11 @@ static void finish_columns(const struct mics_op_matmul *args, uint32_t row, uint
 /* Rows and columns of sums in a buffer. */
 #define SUM_ROWS    512
 #define SUM_COLUMNS 128
-#define LINE        64 /* bytes of a line of the cache */
 
 struct buffers {
-    float a[(BLOCK_ROWS + GROUP) * DEPTH];
-    float b[DEPTH * PANEL];
-    float sum[SUM_ROWS * SUM_COLUMNS];
+    alignas(MICS_LINE) float a[(BLOCK_ROWS + GROUP) * DEPTH];
+    alignas(MICS_LINE) float b[DEPTH * PANEL];
+    alignas(MICS_LINE) float sum[SUM_ROWS * SUM_COLUMNS];
 };
 
 /* `rows` x `columns` of an operand: of the matrix from an element on, or of its transpose. */
@@ -225,7 +225,7 @@ MICS_TYPED void pack_groups(float *to, const struct part *part, const enum mics_
             float *group = to + (size_t)first * DEPTH + j * GROUP;
             uint32_t i = first;
 
-            for (size_t line = 0; line < LINE_GROUPS * GROUP * sizeof(float); line += LINE)
+            for (size_t line = 0; line < LINE_GROUPS * GROUP * sizeof(float); line += MICS_LINE)
                 __builtin_prefetch((const char *)mics_element(
                                        part->from, at + PACK_AHEAD * part->ld + first, dtype) +
                                    line);
@@ -251,22 +251,21 @@ MICS_TYPED void pack_panel(float *to, const struct part *part, const enum mics_d
         pack_rows(to, PANEL, part, dtype);
 }
 
-/* Of the rows or columns of a part that lie in memory one after the other, those from share
- * [from, to) of `of` on. */
-static void prefetch(const struct part *part, enum mics_dtype dtype, uint32_t from, uint32_t to,
-                     uint32_t of)
+/* How to fetch a part while `rows` of another are multiplied. */
+static struct mics_ahead fetch_ahead(const struct part *part, enum mics_dtype dtype, uint32_t rows,
+                                     uint32_t depth)
 {
     const size_t each = mics_dtype_bytes(dtype);
-    const uint64_t runs = part->transposed ? part->columns : part->rows;
-    const size_t bytes = (part->transposed ? part->rows : part->columns) * each;
+    struct mics_ahead ahead = {.row = part->from,
+                               .step = part->ld * each,
+                               .bytes = (part->transposed ? part->rows : part->columns) * each,
+                               .rows = part->transposed ? part->columns : part->rows};
+    const uint64_t pieces = ahead.rows * mics_ceil_div(ahead.bytes, MICS_AHEAD_PIECE);
+    const uint64_t stretches = (uint64_t)mics_ceil_div(rows, MICS_TILE_ROWS) *
+                               mics_ceil_div(depth, mics_tile_stretch(depth));
 
-    for (uint64_t i = runs * from / of; i < runs * to / of; i++) {
-        const char *run = (const char *)part->from + i * part->ld * each;
-
-        for (size_t byte = 0; byte < bytes; byte += LINE)
-            __builtin_prefetch(run + byte, 0, 2);
-        __builtin_prefetch(run + bytes - 1, 0, 2);
-    }
+    ahead.each = (uint32_t)mics_ceil_div(pieces, mics_max_u64(stretches, 1));
+    return ahead;
 }
 
 /*
@@ -405,39 +404,50 @@ struct block {
     const float *matrix, *bias; /* otherwise to = their sum += ; NULL: nothing */
 };
 
-/* to = or += a b' of a block of k: `tile` has a, where it is to be read, and b of the first panel.
- * While a panel is multiplied the next one is fetched from memory. */
+/* to = or += a b' of a block of k: `tile` has a, where it is to be read. While a panel is
+ * multiplied the next one is fetched from memory. A panel that needs no change is packed as it is
+ * multiplied by the first rows. */
 MICS_TYPED void multiply_panels(const struct mics_op_matmul *args, struct mics_tile tile,
                                 float *panel, const struct block *block, uint32_t k, uint32_t depth,
                                 const enum mics_dtype dtype, const bool pairs)
 {
-    const uint32_t strip = pairs ? PAIR_STRIP : GROUP, step = args->trans_a ? strip : 8 * strip;
-    const size_t a_step = args->trans_a ? (size_t)step * DEPTH : step * tile.row_step;
+    const uint32_t strip = pairs ? PAIR_STRIP : GROUP;
+    const uint32_t step = args->trans_a ? strip : block->rows;
+    const size_t a_step = args->trans_a ? (size_t)step * DEPTH : 0;
 
     for (uint32_t column = 0; column < block->columns; column += PANEL) {
         const uint32_t columns = (uint32_t)mics_min_u64(block->columns - column, PANEL);
         const uint32_t more = (uint32_t)mics_min_u64(block->columns - column - columns, PANEL);
         const struct part b = part_of_b(args, k, depth, block->column + column, columns);
         const struct part next = part_of_b(args, k, depth, block->column + column + columns, more);
+        struct mics_ahead ahead = fetch_ahead(&next, dtype, block->rows, tile.depth);
+        const bool packed = pairs || dtype != MICS_F32 || b.transposed || columns < PANEL ||
+                            block->rows < MICS_TILE_ROWS;
         struct mics_tile rows = tile;
 
         if (pairs)
             pack_panel_pairs(panel, &b);
-        else
+        else if (packed)
             pack_panel(panel, &b, dtype);
         rows.b = panel;
         rows.c = block->to + column;
         rows.matrix = block->matrix ? block->matrix + column : NULL;
         rows.bias = block->bias ? block->bias + column : NULL;
         rows.width = columns;
+        rows.ahead = more > 0 ? &ahead : NULL;
         for (uint32_t row = 0; row < block->rows; row += step) {
             rows.rows = (uint32_t)mics_min_u64(block->rows - row, step);
-            if (more > 0)
-                prefetch(&next, dtype, row, row + rows.rows, block->rows);
-            if (pairs)
+            if (pairs) {
                 mics_tile_product_pairs_far(&rows);
-            else
+            } else if (row > 0 || packed) {
                 mics_tile_product_far(&rows);
+            } else {
+                rows.b = b.from;
+                rows.ldb = b.ld;
+                mics_tile_product_packing(&rows, panel);
+                rows.b = panel;
+                rows.ldb = PANEL;
+            }
             rows.a += a_step;
             rows.c += step * block->ld;
             rows.matrix = rows.matrix ? rows.matrix + step * block->ld : NULL;

@@ -21,6 +21,18 @@
 #define MICS_TILE_ROWS      (MICS_LANES == 4 ? 4 : 6)
 #define MICS_TILE_PAIR_ROWS 4
 
+#define MICS_LINE 64 /* bytes of a line of the cache */
+
+/* Memory that is fetched into the second cache while a product goes on: `rows` of `bytes`, `step`
+ * bytes apart. */
+struct mics_ahead {
+    const char *row;
+    size_t step, bytes, at; /* in `row`, what is fetched next */
+    uint32_t rows, each;    /* pieces for each stretch of products */
+};
+
+#define MICS_AHEAD_PIECE 256 /* bytes */
+
 /* A product c = a b, or c += a b. a[rows, depth] may have any strides; rows of b and c are
  * `width` elements. Rows of b are read up to a multiple of MICS_LANES. */
 struct mics_tile {
@@ -33,6 +45,7 @@ struct mics_tile {
     /* Only where c is far: what is added instead of c, unless NULL: a matrix whose rows are ldc
      * apart, and a row. */
     const float *matrix, *bias;
+    struct mics_ahead *ahead; /* only where c is far */
 };
 
 /* sum + a b, or with `pairs` sum + a0 b0 + a1 b1 of pairs of bf16, a0 in the lower half. The
@@ -48,61 +61,134 @@ MICS_TILE_INLINE mics_vf mics_tile_add(mics_vf sum, const float *a, mics_vf b, c
     return sum + *a * b;
 }
 
-/* Add a matrix, whose rows are ld apart, to sums, of which the last in a row may be of `rest`
- * columns only. With ld 0, a row. */
-MICS_TILE_INLINE void mics_tile_add_far(mics_vf sum[][4], const float *matrix, size_t ld,
-                                        const unsigned rows, const unsigned vectors, unsigned whole,
-                                        unsigned rest)
+/* A vector, whole or the first of `columns` % MICS_LANES. */
+MICS_TILE_INLINE mics_vf mics_tile_load(const float *from, bool whole, unsigned columns)
 {
-    for (unsigned r = 0; r < rows; r++, matrix += ld) {
-        for (unsigned v = 0; v < whole; v++)
-            sum[r][v] += mics_vload(matrix + v * MICS_LANES);
-        if (whole < vectors)
-            sum[r][vectors - 1] += mics_vload_part(matrix + whole * MICS_LANES, rest);
+    return whole ? mics_vload(from) : mics_vload_part(from, columns % MICS_LANES);
+}
+
+MICS_TILE_INLINE void mics_tile_store(float *to, mics_vf value, bool whole, unsigned columns)
+{
+    if (whole)
+        mics_vstore(to, value);
+    else
+        mics_vstore_part(to, value, columns % MICS_LANES);
+}
+
+/* Numbers of k between which memory is fetched: a row of c each time. */
+static inline uint32_t mics_tile_stretch(uint32_t depth)
+{
+    const uint32_t even = depth / MICS_TILE_ROWS / 8 * 8;
+
+    return even > 32 ? even : 32;
+}
+
+/* Fetch the next pieces. */
+static inline void mics_tile_fetch_ahead(struct mics_ahead *ahead)
+{
+    for (uint32_t i = 0; i < ahead->each && ahead->rows > 0; i++) {
+        const size_t end = ahead->at + MICS_AHEAD_PIECE;
+
+        for (; ahead->at < end && ahead->at < ahead->bytes; ahead->at += MICS_LINE)
+            __builtin_prefetch(ahead->row + ahead->at, 0, 2);
+        if (ahead->at < ahead->bytes)
+            continue;
+        __builtin_prefetch(ahead->row + ahead->bytes - 1, 0, 2);
+        ahead->row += ahead->step;
+        ahead->rows--;
+        ahead->at = 0;
     }
 }
 
+/* Fetch a row of c, and of what is added to it. */
+MICS_TILE_INLINE void mics_tile_fetch_row(const float *c, const float *matrix,
+                                          const unsigned vectors)
+{
+    for (unsigned v = 0; v < vectors; v++)
+        __builtin_prefetch(c + v * MICS_LANES, 1);
+    for (unsigned v = 0; matrix && matrix != c && v < vectors; v++)
+        __builtin_prefetch(matrix + v * MICS_LANES);
+}
+
+/* Of at most eight rows of sums, each as a constant: gcc keeps an array in registers only if no
+ * index is a variable when the inner loops are unrolled. */
+#define MICS_TILE_EACH_ROW(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7)
+
+/* Add what is added to c, and store it: columns `left` on of c are not the tile's. */
+MICS_TILE_INLINE void mics_tile_finish(mics_vf sum[8][4], float *c, const float *matrix,
+                                       const float *bias, size_t ldc, unsigned left,
+                                       const unsigned rows, const unsigned vectors, const bool far)
+{
+    const bool whole = !far || left >= vectors * MICS_LANES;
+
+#define IS_WHOLE(v) ((v) + 1 < vectors || whole)
+#define ADD_MATRIX(r)                                                                              \
+    for (unsigned v = 0; (r) < rows && v < vectors; v++)                                           \
+        sum[r][v] += mics_tile_load(matrix + (r)*ldc + (v)*MICS_LANES, IS_WHOLE(v), left);
+#define ADD_BIAS(r)                                                                                \
+    for (unsigned v = 0; (r) < rows && v < vectors; v++)                                           \
+        sum[r][v] += mics_tile_load(bias + (v)*MICS_LANES, IS_WHOLE(v), left);
+#define STORE(r)                                                                                   \
+    for (unsigned v = 0; (r) < rows && v < vectors; v++)                                           \
+        mics_tile_store(c + (r)*ldc + (v)*MICS_LANES, sum[r][v], IS_WHOLE(v), left);
+    if (matrix) {
+        MICS_TILE_EACH_ROW(ADD_MATRIX)
+    }
+    if (bias) {
+        MICS_TILE_EACH_ROW(ADD_BIAS)
+    }
+    MICS_TILE_EACH_ROW(STORE)
+#undef STORE
+#undef ADD_BIAS
+#undef ADD_MATRIX
+#undef IS_WHOLE
+}
+
 /* `rows` x `vectors` sums, held in registers (both are constants where this is used). Where c is
- * `far`, it is fetched meanwhile. */
+ * `far`, it is fetched meanwhile. Unless `copy` is NULL, the rows of b that are read are also
+ * written there, one after the other. The loop is unrolled because what it costs itself takes the
+ * place of instructions that multiply: most where another thread shares the core. */
 MICS_TILE_INLINE void mics_tile_step(const struct mics_tile *t, uint32_t row, uint32_t column,
                                      const unsigned rows, const unsigned vectors, const bool far,
-                                     const bool pairs)
+                                     const bool pairs, float *copy)
 {
-    const float *a = t->a + row * t->row_step, *b = t->b + column;
-    const size_t at = row * t->ldc + column;
-    float *c = t->c + at;
-    const unsigned rest = t->width - column; /* the last vector may not be whole if c is far */
-    const unsigned whole = far && rest < vectors * MICS_LANES ? vectors - 1 : vectors;
+    const size_t row_step = t->row_step, depth_step = t->depth_step, ldb = t->ldb, ldc = t->ldc;
+    const size_t at = row * ldc + column;
+    const uint32_t depth = t->depth, stretch = mics_tile_stretch(depth);
+    const float *a = t->a + row * row_step, *b = t->b + column;
+    float *const c = t->c + at;
     const float *const matrix = t->add ? c : t->matrix ? t->matrix + at : NULL;
     mics_vf sum[8][4];
 
-    for (unsigned r = 0; r < rows; r++)
-        for (unsigned v = 0; v < vectors; v++) {
-            if (far)
-                __builtin_prefetch(c + r * t->ldc + v * MICS_LANES, 1);
-            if (far && t->matrix)
-                __builtin_prefetch(matrix + r * t->ldc + v * MICS_LANES);
-            sum[r][v] = !far && t->add ? mics_vload(c + r * t->ldc + v * MICS_LANES) : (mics_vf){0};
-        }
-    for (uint32_t k = 0; k < t->depth; k++, a += t->depth_step, b += t->ldb) {
-        mics_vf of_b[4];
+#define START(r)                                                                                   \
+    for (unsigned v = 0; (r) < rows && v < vectors; v++)                                           \
+        sum[r][v] = !far && t->add ? mics_vload(c + (r)*ldc + (v)*MICS_LANES) : (mics_vf){0};
+#define ADD(r)                                                                                     \
+    for (unsigned v = 0; (r) < rows && v < vectors; v++)                                           \
+        sum[r][v] = mics_tile_add(sum[r][v], a + (r)*row_step, of_b[v], pairs);
+    MICS_TILE_EACH_ROW(START)
+    for (uint32_t k = 0, i = 0; k < depth; i++) {
+        const uint32_t end = far && depth - k > stretch ? k + stretch : depth;
 
-        for (unsigned v = 0; v < vectors; v++)
-            of_b[v] = mics_vload(b + v * MICS_LANES);
-        for (unsigned r = 0; r < rows; r++)
+        if (far && i < rows)
+            mics_tile_fetch_row(c + i * ldc, matrix ? matrix + i * ldc : NULL, vectors);
+        if (far && t->ahead)
+            mics_tile_fetch_ahead(t->ahead);
+#pragma GCC unroll 4
+        for (; k < end; k++, a += depth_step, b += ldb) {
+            mics_vf of_b[4];
+
             for (unsigned v = 0; v < vectors; v++)
-                sum[r][v] = mics_tile_add(sum[r][v], a + r * t->row_step, of_b[v], pairs);
+                of_b[v] = mics_vload(b + v * MICS_LANES);
+            for (unsigned v = 0; copy && v < vectors; v++)
+                mics_vstore(copy + (k * vectors + v) * MICS_LANES, of_b[v]);
+            MICS_TILE_EACH_ROW(ADD)
+        }
     }
-    if (far && matrix)
-        mics_tile_add_far(sum, matrix, t->ldc, rows, vectors, whole, rest % MICS_LANES);
-    if (far && t->bias)
-        mics_tile_add_far(sum, t->bias + column, 0, rows, vectors, whole, rest % MICS_LANES);
-    for (unsigned r = 0; r < rows; r++, c += t->ldc) {
-        for (unsigned v = 0; v < whole; v++)
-            mics_vstore(c + v * MICS_LANES, sum[r][v]);
-        if (whole < vectors)
-            mics_vstore_part(c + whole * MICS_LANES, sum[r][vectors - 1], rest % MICS_LANES);
-    }
+    mics_tile_finish(sum, c, far ? matrix : NULL, far && t->bias ? t->bias + column : NULL, ldc,
+                     t->width - column, rows, vectors, far);
+#undef ADD
+#undef START
 }
 
 /* One strip of columns: as many rows at a time as fill the registers, then four, two and one. The
@@ -115,13 +201,13 @@ MICS_TILE_INLINE void mics_tile_strip(const struct mics_tile *t, uint32_t column
     uint32_t row = 0;
 
     for (; row + rows <= t->rows && t->rows - row != rows + 2; row += rows)
-        mics_tile_step(t, row, column, rows, vectors, far, pairs);
+        mics_tile_step(t, row, column, rows, vectors, far, pairs, NULL);
     for (; row + 4 <= t->rows; row += 4)
-        mics_tile_step(t, row, column, 4, vectors, far, pairs);
+        mics_tile_step(t, row, column, 4, vectors, far, pairs, NULL);
     for (; row + 2 <= t->rows; row += 2)
-        mics_tile_step(t, row, column, 2, vectors, far, pairs);
+        mics_tile_step(t, row, column, 2, vectors, far, pairs, NULL);
     for (; row < t->rows; row++)
-        mics_tile_step(t, row, column, 1, vectors, far, pairs);
+        mics_tile_step(t, row, column, 1, vectors, far, pairs, NULL);
 }
 
 MICS_TILE_INLINE void mics_tile_strips(const struct mics_tile *t, const bool far, const bool pairs)
@@ -149,6 +235,24 @@ static inline void mics_tile_product(const struct mics_tile *t)
 static inline void mics_tile_product_far(const struct mics_tile *t)
 {
     mics_tile_strips(t, true, false);
+}
+
+/* The same, of MICS_TILE_ROWS rows at least and a width of MICS_TILE_VECTORS vectors: the first
+ * rows copy b, in whatever steps its rows are, to copy[depth][width], and the others read it there.
+ * A strip of b is so packed while it is multiplied. */
+static inline void mics_tile_product_packing(const struct mics_tile *t, float *copy)
+{
+    struct mics_tile rest = *t;
+
+    mics_tile_step(t, 0, 0, MICS_TILE_ROWS, MICS_TILE_VECTORS, true, false, copy);
+    rest.a += MICS_TILE_ROWS * t->row_step;
+    rest.b = copy;
+    rest.c += MICS_TILE_ROWS * t->ldc;
+    rest.ldb = MICS_TILE_VECTORS * MICS_LANES;
+    rest.rows -= MICS_TILE_ROWS;
+    if (t->matrix)
+        rest.matrix += MICS_TILE_ROWS * t->ldc;
+    mics_tile_product_far(&rest);
 }
 
 /* The same with pairs of bf16 in the place of each number of a and b; `depth` counts pairs. Without
