@@ -17,7 +17,7 @@
  *                     mics is not; else our own in fp32 arithmetic
  *     fp32 into bf16  our own
  *
- * With AVX-512 our own is 1.03 to 1.4 times as fast as OpenBLAS 0.3.21 with its kernels for it, and
+ * With AVX-512 our own is 1.2 to 1.6 times as fast as OpenBLAS 0.3.21 with its kernels for it, and
  * up to two fifths slower than OpenBLAS with AVX2 alone (docs/cpu.md). oneDNN 2.6 is faster in some
  * shapes and slower in others: too little for a library of 11 MiB in every process.
  *
