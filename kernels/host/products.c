@@ -17,9 +17,10 @@
  *                     mics is not; else our own in fp32 arithmetic
  *     fp32 into bf16  our own
  *
- * With AVX-512 our own is 1.2 to 1.6 times as fast as OpenBLAS 0.3.21 with its kernels for it, and
- * up to two fifths slower than OpenBLAS with AVX2 alone (docs/cpu.md). oneDNN 2.6 is faster in some
- * shapes and slower in others: too little for a library of 11 MiB in every process.
+ * Measured against OpenBLAS 0.3.21 (docs/cpu.md), our own is 1.2 to 1.6 times as fast on Ice Lake,
+ * was 1.0 to 1.2 times as fast on Zen 4 with earlier tiles, and is up to two fifths slower with
+ * AVX2 alone. oneDNN 2.6 is faster in some shapes and slower in others: too little for a library of
+ * 11 MiB in every process.
  *
  * 2 m n k flops. The own products are within k * 2^-24 of a product in double, relative to the sum
  * of magnitudes; bf16 results are rounded once.
@@ -251,21 +252,22 @@ MICS_TYPED void pack_panel(float *to, const struct part *part, const enum mics_d
         pack_rows(to, PANEL, part, dtype);
 }
 
-/* How to fetch a part while `rows` of another are multiplied. */
-static struct mics_ahead fetch_ahead(const struct part *part, enum mics_dtype dtype, uint32_t rows,
-                                     uint32_t depth)
+/* How to prefetch a part while `rows` of another are multiplied, of `depth` numbers of k. */
+static struct mics_prefetch prefetch_of(const struct part *part, enum mics_dtype dtype,
+                                        uint32_t rows, uint32_t depth)
 {
     const size_t each = mics_dtype_bytes(dtype);
-    struct mics_ahead ahead = {.row = part->from,
-                               .step = part->ld * each,
-                               .bytes = (part->transposed ? part->rows : part->columns) * each,
-                               .rows = part->transposed ? part->columns : part->rows};
-    const uint64_t pieces = ahead.rows * mics_ceil_div(ahead.bytes, MICS_AHEAD_PIECE);
+    struct mics_prefetch prefetch = {.row = part->from,
+                                     .step = part->ld * each,
+                                     .bytes =
+                                         (part->transposed ? part->rows : part->columns) * each,
+                                     .rows = part->transposed ? part->columns : part->rows};
+    const uint64_t pieces = prefetch.rows * mics_ceil_div(prefetch.bytes, MICS_PREFETCH_PIECE);
     const uint64_t stretches = (uint64_t)mics_ceil_div(rows, MICS_TILE_ROWS) *
                                mics_ceil_div(depth, mics_tile_stretch(depth));
 
-    ahead.each = (uint32_t)mics_ceil_div(pieces, mics_max_u64(stretches, 1));
-    return ahead;
+    prefetch.each = (uint32_t)mics_ceil_div(pieces, mics_max_u64(stretches, 1));
+    return prefetch;
 }
 
 /*
@@ -405,7 +407,7 @@ struct block {
 };
 
 /* to = or += a b' of a block of k: `tile` has a, where it is to be read. While a panel is
- * multiplied the next one is fetched from memory. A panel that needs no change is packed as it is
+ * multiplied the next one is prefetched. A panel that needs no change is packed as it is
  * multiplied by the first rows. */
 MICS_TYPED void multiply_panels(const struct mics_op_matmul *args, struct mics_tile tile,
                                 float *panel, const struct block *block, uint32_t k, uint32_t depth,
@@ -420,7 +422,7 @@ MICS_TYPED void multiply_panels(const struct mics_op_matmul *args, struct mics_t
         const uint32_t more = (uint32_t)mics_min_u64(block->columns - column - columns, PANEL);
         const struct part b = part_of_b(args, k, depth, block->column + column, columns);
         const struct part next = part_of_b(args, k, depth, block->column + column + columns, more);
-        struct mics_ahead ahead = fetch_ahead(&next, dtype, block->rows, tile.depth);
+        struct mics_prefetch prefetch = prefetch_of(&next, dtype, block->rows, tile.depth);
         const bool packed = pairs || dtype != MICS_F32 || b.transposed || columns < PANEL ||
                             block->rows < MICS_TILE_ROWS;
         struct mics_tile rows = tile;
@@ -434,7 +436,7 @@ MICS_TYPED void multiply_panels(const struct mics_op_matmul *args, struct mics_t
         rows.matrix = block->matrix ? block->matrix + column : NULL;
         rows.bias = block->bias ? block->bias + column : NULL;
         rows.width = columns;
-        rows.ahead = more > 0 ? &ahead : NULL;
+        rows.prefetch = more > 0 ? &prefetch : NULL;
         for (uint32_t row = 0; row < block->rows; row += step) {
             rows.rows = (uint32_t)mics_min_u64(block->rows - row, step);
             if (pairs) {

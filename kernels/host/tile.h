@@ -23,15 +23,15 @@
 
 #define MICS_LINE 64 /* bytes of a line of the cache */
 
-/* Memory that is fetched into the second cache while a product goes on: `rows` of `bytes`, `step`
- * bytes apart. */
-struct mics_ahead {
+/* Memory that is prefetched into the second cache while a product goes on: `rows` of `bytes`,
+ * `step` bytes apart, in pieces of MICS_PREFETCH_PIECE. */
+struct mics_prefetch {
     const char *row;
-    size_t step, bytes, at; /* in `row`, what is fetched next */
+    size_t step, bytes, at; /* in `row`, what is next */
     uint32_t rows, each;    /* pieces for each stretch of products */
 };
 
-#define MICS_AHEAD_PIECE 256 /* bytes */
+#define MICS_PREFETCH_PIECE 256 /* bytes */
 
 /* A product c = a b, or c += a b. a[rows, depth] may have any strides; rows of b and c are
  * `width` elements. Rows of b are read up to a multiple of MICS_LANES. */
@@ -45,7 +45,7 @@ struct mics_tile {
     /* Only where c is far: what is added instead of c, unless NULL: a matrix whose rows are ldc
      * apart, and a row. */
     const float *matrix, *bias;
-    struct mics_ahead *ahead; /* only where c is far */
+    struct mics_prefetch *prefetch; /* only where c is far; or NULL */
 };
 
 /* sum + a b, or with `pairs` sum + a0 b0 + a1 b1 of pairs of bf16, a0 in the lower half. The
@@ -61,10 +61,10 @@ MICS_TILE_INLINE mics_vf mics_tile_add(mics_vf sum, const float *a, mics_vf b, c
     return sum + *a * b;
 }
 
-/* A vector, whole or the first of `columns` % MICS_LANES. */
+/* A vector, or the first `columns` of its lanes. */
 MICS_TILE_INLINE mics_vf mics_tile_load(const float *from, bool whole, unsigned columns)
 {
-    return whole ? mics_vload(from) : mics_vload_part(from, columns % MICS_LANES);
+    return whole ? mics_vload(from) : mics_vload_part(from, columns);
 }
 
 MICS_TILE_INLINE void mics_tile_store(float *to, mics_vf value, bool whole, unsigned columns)
@@ -72,10 +72,10 @@ MICS_TILE_INLINE void mics_tile_store(float *to, mics_vf value, bool whole, unsi
     if (whole)
         mics_vstore(to, value);
     else
-        mics_vstore_part(to, value, columns % MICS_LANES);
+        mics_vstore_part(to, value, columns);
 }
 
-/* Numbers of k between which memory is fetched: a row of c each time. */
+/* Numbers of k between which memory is prefetched: a row of c each time. */
 static inline uint32_t mics_tile_stretch(uint32_t depth)
 {
     const uint32_t even = depth / MICS_TILE_ROWS / 8 * 8;
@@ -83,26 +83,26 @@ static inline uint32_t mics_tile_stretch(uint32_t depth)
     return even > 32 ? even : 32;
 }
 
-/* Fetch the next pieces. */
-static inline void mics_tile_fetch_ahead(struct mics_ahead *ahead)
+/* Prefetch the next pieces. */
+static inline void mics_prefetch_next(struct mics_prefetch *next)
 {
-    for (uint32_t i = 0; i < ahead->each && ahead->rows > 0; i++) {
-        const size_t end = ahead->at + MICS_AHEAD_PIECE;
+    for (uint32_t i = 0; i < next->each && next->rows > 0; i++) {
+        const size_t end = next->at + MICS_PREFETCH_PIECE;
 
-        for (; ahead->at < end && ahead->at < ahead->bytes; ahead->at += MICS_LINE)
-            __builtin_prefetch(ahead->row + ahead->at, 0, 2);
-        if (ahead->at < ahead->bytes)
+        for (; next->at < end && next->at < next->bytes; next->at += MICS_LINE)
+            __builtin_prefetch(next->row + next->at, 0, 2);
+        if (next->at < next->bytes)
             continue;
-        __builtin_prefetch(ahead->row + ahead->bytes - 1, 0, 2);
-        ahead->row += ahead->step;
-        ahead->rows--;
-        ahead->at = 0;
+        __builtin_prefetch(next->row + next->bytes - 1, 0, 2);
+        next->row += next->step;
+        next->rows--;
+        next->at = 0;
     }
 }
 
-/* Fetch a row of c, and of what is added to it. */
-MICS_TILE_INLINE void mics_tile_fetch_row(const float *c, const float *matrix,
-                                          const unsigned vectors)
+/* Prefetch a row of c, and of what is added to it. */
+MICS_TILE_INLINE void mics_tile_prefetch_row(const float *c, const float *matrix,
+                                             const unsigned vectors)
 {
     for (unsigned v = 0; v < vectors; v++)
         __builtin_prefetch(c + v * MICS_LANES, 1);
@@ -114,23 +114,23 @@ MICS_TILE_INLINE void mics_tile_fetch_row(const float *c, const float *matrix,
  * index is a variable when the inner loops are unrolled. */
 #define MICS_TILE_EACH_ROW(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7)
 
-/* Add what is added to c, and store it: columns `left` on of c are not the tile's. */
+/* Add a matrix and a row, unless NULL, and store the sums. The last vector of a far c is a tile of
+ * its own, of which `left` columns may be all that there is. */
 MICS_TILE_INLINE void mics_tile_finish(mics_vf sum[8][4], float *c, const float *matrix,
                                        const float *bias, size_t ldc, unsigned left,
                                        const unsigned rows, const unsigned vectors, const bool far)
 {
-    const bool whole = !far || left >= vectors * MICS_LANES;
+    const bool whole = !far || vectors > 1 || left >= MICS_LANES;
 
-#define IS_WHOLE(v) ((v) + 1 < vectors || whole)
 #define ADD_MATRIX(r)                                                                              \
     for (unsigned v = 0; (r) < rows && v < vectors; v++)                                           \
-        sum[r][v] += mics_tile_load(matrix + (r)*ldc + (v)*MICS_LANES, IS_WHOLE(v), left);
+        sum[r][v] += mics_tile_load(matrix + (r)*ldc + (v)*MICS_LANES, whole, left);
 #define ADD_BIAS(r)                                                                                \
     for (unsigned v = 0; (r) < rows && v < vectors; v++)                                           \
-        sum[r][v] += mics_tile_load(bias + (v)*MICS_LANES, IS_WHOLE(v), left);
+        sum[r][v] += mics_tile_load(bias + (v)*MICS_LANES, whole, left);
 #define STORE(r)                                                                                   \
     for (unsigned v = 0; (r) < rows && v < vectors; v++)                                           \
-        mics_tile_store(c + (r)*ldc + (v)*MICS_LANES, sum[r][v], IS_WHOLE(v), left);
+        mics_tile_store(c + (r)*ldc + (v)*MICS_LANES, sum[r][v], whole, left);
     if (matrix) {
         MICS_TILE_EACH_ROW(ADD_MATRIX)
     }
@@ -141,11 +141,10 @@ MICS_TILE_INLINE void mics_tile_finish(mics_vf sum[8][4], float *c, const float 
 #undef STORE
 #undef ADD_BIAS
 #undef ADD_MATRIX
-#undef IS_WHOLE
 }
 
 /* `rows` x `vectors` sums, held in registers (both are constants where this is used). Where c is
- * `far`, it is fetched meanwhile. Unless `copy` is NULL, the rows of b that are read are also
+ * `far`, it is prefetched meanwhile. Unless `copy` is NULL, the rows of b that are read are also
  * written there, one after the other. The loop is unrolled because what it costs itself takes the
  * place of instructions that multiply: most where another thread shares the core. */
 MICS_TILE_INLINE void mics_tile_step(const struct mics_tile *t, uint32_t row, uint32_t column,
@@ -171,9 +170,9 @@ MICS_TILE_INLINE void mics_tile_step(const struct mics_tile *t, uint32_t row, ui
         const uint32_t end = far && depth - k > stretch ? k + stretch : depth;
 
         if (far && i < rows)
-            mics_tile_fetch_row(c + i * ldc, matrix ? matrix + i * ldc : NULL, vectors);
-        if (far && t->ahead)
-            mics_tile_fetch_ahead(t->ahead);
+            mics_tile_prefetch_row(c + i * ldc, matrix ? matrix + i * ldc : NULL, vectors);
+        if (far && t->prefetch)
+            mics_prefetch_next(t->prefetch);
 #pragma GCC unroll 4
         for (; k < end; k++, a += depth_step, b += ldb) {
             mics_vf of_b[4];
