@@ -7,20 +7,25 @@
  * Each figure is the best of several repetitions. Flops of causal attention count what the mask
  * leaves. Methods of products are compared in pairs of runs, which a loaded machine disturbs less.
  *
- *     kernels [THREADS [f32|bf16 [products]]]        (make bench)
+ *     kernels [THREADS [f32|bf16 [products|turns]]]        (make bench)
+ *
+ * With `turns`, products are made for ever, a line after each piece of work: for bench/turns.
  */
 #include "kernels_host.h"
 
 #include "base/clock.h"
+#include "base/num.h"
 #include "host/vector.h"
 
 #include <cblas.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #define REPEAT_S    0.15
+#define HUGE_PAGE   ((size_t)2 << 20)
 #define SMALL_BATCH 8 /* larger ones are for what memory bounds */
 
 static const struct model models[] = {
@@ -127,7 +132,8 @@ int main(int argc, char **argv)
 {
     struct arrays x = {.count = 48 * 1000 * 1000, .scalars = {.targets = 1, .squared_norm = 1}};
     unsigned threads = argc > 1 ? (unsigned)atoi(argv[1]) : 1;
-    float *memory = malloc(4 * x.count * sizeof(float));
+    const size_t bytes = 4 * x.count * sizeof(float);
+    float *memory = aligned_alloc(HUGE_PAGE, mics_round_up(bytes, HUGE_PAGE));
     int32_t tokens[48 * 256];
     double peak;
 
@@ -136,6 +142,7 @@ int main(int argc, char **argv)
         x.dtype = MICS_BF16;
     if (!memory || !x.pool)
         return 1;
+    madvise(memory, bytes, MADV_HUGEPAGE); /* as the arena of the engine */
     x.a = memory;
     x.b = memory + x.count;
     x.c = memory + 2 * x.count;
@@ -145,6 +152,12 @@ int main(int argc, char **argv)
         tokens[i] = i * 37 % 257;
     fill(&x);
     openblas_set_num_threads(1);
+    while (argc > 3 && strcmp(argv[3], "turns") == 0)
+        for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
+            x.model = &models[i];
+            if (x.model->B <= SMALL_BATCH)
+                bench_make_products(&x);
+        }
     peak = 2.0 * 1024 * 1024 * 1024 / best_s(run_peak, &x) / 1e9;
     printf("%s, %u thread(s); OpenBLAS core %s, sgemm of 1024^3 on one: %.0f GFLOP/s\n",
            x.dtype == MICS_BF16 ? "bf16" : "f32", threads, openblas_get_corename(), peak);

@@ -41,6 +41,10 @@ double bench_clock_s(const struct arrays *x);
  * paired runs, and their quartiles. */
 void bench_compare_products(const struct arrays *x);
 
+/* Make the same products by the method that training uses, each for some hundredths of a second;
+ * print a line after each. */
+void bench_make_products(const struct arrays *x);
+
 static inline double rows(const struct model *m)
 {
     return (double)m->B * m->T;

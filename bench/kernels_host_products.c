@@ -12,6 +12,8 @@
 
 enum { ROUNDS = 25 };
 
+#define TURN_FLOPS 2e9
+
 /* Operands in rows without gaps; the gradient of a weight is added to what is there, in fp32. */
 static struct mics_op_matmul product_of(const struct arrays *x, uint32_t m, uint32_t n, uint32_t k,
                                         bool trans_a, bool trans_b)
@@ -155,21 +157,33 @@ static void compare_methods(const struct arrays *x, const char *name,
     printf("\n");
 }
 
+static const struct {
+    const char *name;
+    struct mics_op_matmul (*args)(const struct arrays *x);
+    double (*flops)(const struct model *m);
+} products[] = {{"MLP forward, a b", forward, mlp_flops},
+                {"MLP grad in, a b'", grad_in, mlp_flops},
+                {"MLP grad weight, a' b", grad_weight, mlp_flops},
+                {"head chunk, a b'", head, head_flops}};
+
 void bench_compare_products(const struct arrays *x)
 {
-    static const struct {
-        const char *name;
-        struct mics_op_matmul (*args)(const struct arrays *x);
-        double (*flops)(const struct model *m);
-    } products[] = {{"MLP forward, a b", forward, mlp_flops},
-                    {"MLP grad in, a b'", grad_in, mlp_flops},
-                    {"MLP grad weight, a' b", grad_weight, mlp_flops},
-                    {"head chunk, a b'", head, head_flops}};
-
     for (size_t i = 0; i < sizeof products / sizeof products[0]; i++) {
         const struct mics_op_matmul args = products[i].args(x);
 
         compare_methods(x, products[i].name, &args, products[i].flops(x->model));
+    }
+}
+
+void bench_make_products(const struct arrays *x)
+{
+    for (size_t i = 0; i < sizeof products / sizeof products[0]; i++) {
+        const struct mics_op_matmul args = products[i].args(x);
+
+        for (double flops = 0; flops < TURN_FLOPS; flops += products[i].flops(x->model))
+            mics_host_matmul(x->pool, &args);
+        printf("%s: %s\n", x->model->name, products[i].name);
+        fflush(stdout);
     }
 }
 

@@ -11,16 +11,16 @@
  * Who multiplies is decided by mics_product_method() from the processor, the libraries and the
  * types, never from timings, so that all ranks and a resumed job do the same:
  *
- *     fp32            our own where mics is compiled for AVX-512; else OpenBLAS
+ *     fp32            our own where mics is compiled for AVX-512, or for AVX2 and the processor has
+ *                     no wider vectors; else OpenBLAS, which chooses its kernels at run time
  *     bf16            oneDNN where the processor has matrix units (AMX); our own on pairs of bf16
  *                     where it has AVX512-BF16 only and mics is compiled for it; oneDNN where
  *                     mics is not; else our own in fp32 arithmetic
  *     fp32 into bf16  our own
  *
  * Measured against OpenBLAS 0.3.21 (docs/cpu.md), our own is 1.2 to 1.6 times as fast on Ice Lake,
- * was 1.0 to 1.2 times as fast on Zen 4 with earlier tiles, and is up to two fifths slower with
- * AVX2 alone. oneDNN 2.6 is faster in some shapes and slower in others: too little for a library of
- * 11 MiB in every process.
+ * 1.0 to 1.2 times on Zen 3, and was so on Zen 4 with earlier tiles. oneDNN 2.6 is faster in some
+ * shapes and slower in others: too little for a library of 11 MiB in every process.
  *
  * 2 m n k flops. The own products are within k * 2^-24 of a product in double, relative to the sum
  * of magnitudes; bf16 results are rounded once.
@@ -129,10 +129,10 @@ static void finish_columns(const struct mics_op_matmul *args, uint32_t row, uint
 #define PANEL       (MICS_TILE_VECTORS * MICS_LANES)
 #define STRIP       MICS_TILE_ROWS
 #define PAIR_STRIP  MICS_TILE_PAIR_ROWS
-#define GROUP       (2 * STRIP)                    /* rows of a' that are packed side by side */
-#define LINE_GROUPS 4                              /* groups that fill whole lines */
-#define PACK_AHEAD  8                              /* rows of memory that are fetched early */
-#define BLOCK_ROWS  (MICS_LANES == 16 ? 512 : 256) /* half of the second cache */
+#define GROUP       (2 * STRIP) /* rows of a' that are packed side by side */
+#define LINE_GROUPS 4           /* groups that fill whole lines */
+#define PACK_AHEAD  8           /* rows of memory that are fetched early */
+#define BLOCK_ROWS  512
 /* Rows and columns of sums in a buffer. */
 #define SUM_ROWS    512
 #define SUM_COLUMNS 128
@@ -676,13 +676,22 @@ enum mics_status mics_product_describe(const struct mics_pool *pool, char *text,
     return MICS_OK;
 }
 
+/* A build for AVX2 may run on a processor with AVX-512, where OpenBLAS is ahead. */
+static enum mics_product_method method_of_fp32(void)
+{
+#if defined(__AVX2__) && !defined(__AVX512F__)
+    return __builtin_cpu_supports("avx512f") ? MICS_PRODUCT_OPENBLAS : MICS_PRODUCT_OWN;
+#endif
+    return MICS_LANES == 16 ? MICS_PRODUCT_OWN : MICS_PRODUCT_OPENBLAS;
+}
+
 enum mics_product_method mics_product_method(struct mics_pool *pool,
                                              const struct mics_op_matmul *args)
 {
     enum mics_product_method method;
 
     if (!is_mixed(args))
-        return MICS_LANES == 16 ? MICS_PRODUCT_OWN : MICS_PRODUCT_OPENBLAS;
+        return method_of_fp32();
     if (args->dtype != MICS_BF16)
         return MICS_PRODUCT_OWN;
     method = mics_product_of_bf16(pool);
