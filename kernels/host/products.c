@@ -135,7 +135,7 @@ static void finish_columns(const struct mics_op_matmul *args, uint32_t row, uint
 #define BLOCK_ROWS  512
 /* Rows and columns of sums in a buffer. */
 #define SUM_ROWS    512
-#define SUM_COLUMNS 128
+#define SUM_COLUMNS (128 / PANEL * PANEL)
 
 struct buffers {
     alignas(MICS_LINE) float a[(BLOCK_ROWS + GROUP) * DEPTH];

@@ -14,11 +14,12 @@
 #define MICS_TILE_INLINE static inline __attribute__((always_inline))
 
 /* Vectors side by side in the widest strip of a product, and rows of them: with the operands, as
- * many as fit the registers. A sum waits some four cycles for its next addition, so there must be
- * eight sums at least, and with more the loads need not be in time. Products of pairs of bf16 have
- * strips of MICS_TILE_PAIR_ROWS. */
-#define MICS_TILE_VECTORS   (MICS_LANES == 16 ? 4 : 2)
-#define MICS_TILE_ROWS      (MICS_LANES == 4 ? 4 : 6)
+ * many as fit the registers, 32 of AVX-512 or 16. A sum waits some four cycles for its next
+ * addition, so there must be eight sums at least, and with more the loads need not be in time. Few
+ * rows and wide ones are best, because b stays in the first cache and a comes from the second.
+ * Products of pairs of bf16 have strips of MICS_TILE_PAIR_ROWS. */
+#define MICS_TILE_VECTORS   (MICS_LANES == 16 ? 4 : 3)
+#define MICS_TILE_ROWS      (MICS_LANES == 16 ? 6 : 4)
 #define MICS_TILE_PAIR_ROWS 4
 
 #define MICS_LINE 64 /* bytes of a line of the cache */
@@ -196,7 +197,8 @@ MICS_TILE_INLINE void mics_tile_strip(const struct mics_tile *t, uint32_t column
                                       const unsigned vectors, const bool far, const bool pairs)
 {
     const unsigned full = pairs ? MICS_TILE_PAIR_ROWS : MICS_TILE_ROWS;
-    const unsigned rows = vectors == MICS_TILE_VECTORS ? full : 8;
+    const unsigned most = MICS_LANES == 16 || vectors == 1 ? 8 : 6;
+    const unsigned rows = vectors == MICS_TILE_VECTORS ? full : most;
     uint32_t row = 0;
 
     for (; row + rows <= t->rows && t->rows - row != rows + 2; row += rows)
