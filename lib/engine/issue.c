@@ -162,16 +162,20 @@ static struct mics_pass make_pass(struct mics_engine *engine, const struct issue
 }
 
 /* A backward pass adds to the gradients of parameters, so the buffer must be zero before the first
- * one. */
+ * one, but for what that writes. */
 static void start_gradient(struct mics_engine *engine, const struct issue *issue,
                            struct mics_pass *pass)
 {
+    const uint64_t written = engine->model->units[issue->op->unit].written_count;
+    const enum mics_dtype dtype = issue->batch.grad_dtype;
+
     pass->grads = grad_buffer(engine, issue->op);
-    if (issue->op->first)
-        mics_launch_zero(issue->stream, &(struct mics_op_zero){
-                                            .dst = pass->grads,
-                                            .bytes = layout_of(issue)->padded *
-                                                     mics_dtype_bytes(issue->batch.grad_dtype)});
+    pass->first = issue->op->first;
+    if (pass->first)
+        mics_launch_zero(issue->stream,
+                         &(struct mics_op_zero){.dst = mics_element(pass->grads, written, dtype),
+                                                .bytes = (layout_of(issue)->padded - written) *
+                                                         mics_dtype_bytes(dtype)});
 }
 
 static void issue_forward(struct mics_engine *engine, const struct issue *issue)

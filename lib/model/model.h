@@ -43,6 +43,8 @@ struct mics_unit {
     uint32_t tensor_count;
     uint64_t count; /* elements, with alignment and spare rows, before any padding to shards */
     uint64_t decay_count; /* leading elements that decay */
+    /* Leading elements of the gradient that the first backward pass writes, where others add. */
+    uint64_t written_count;
     uint64_t param_count; /* true parameters */
     bool resident;
 };
@@ -128,6 +130,7 @@ struct mics_pass {
     const void
         *params; /* the unit's flat vector, of batch.dtype; NULL in a backward without them */
     void *grads; /* the same layout, accumulated into; NULL in forward */
+    bool first;  /* into `grads`, which is 0 from the unit's written_count on, anything before */
     void *saved; /* of this stage; its input is at its start */
     void *out;   /* where the next stage's input goes [B, T, C]; NULL for the head */
     /* Gradient of the residual stream [B, T, C]: of the stage's output on entry to backward, of its

@@ -111,6 +111,27 @@ static inline bool same_gradients(const struct model_run *a, const struct model_
     return same;
 }
 
+/* The first pass into gradients has the bits of one that adds to zeros, whatever was in what it
+ * writes. Of two equal runs that have made no step; both are closed. */
+static inline void check_first_pass(struct model_run *run, struct model_run *zeroed)
+{
+    uint64_t written = 0;
+
+    run->first = true;
+    for (uint32_t u = 0; u < run->model->unit_count; u++) {
+        const uint64_t count = run->model->units[u].written_count;
+
+        CHECK(count <= run->model->units[u].decay_count);
+        memset(run_grads(run, u), 0xff, count * sizeof(float));
+        written += count;
+    }
+    CHECK(written > run->model->param_count / 2);
+    CHECK(run_step(run) == run_step(zeroed));
+    CHECK(same_gradients(run, zeroed));
+    run_close(run);
+    run_close(zeroed);
+}
+
 /* Largest difference between two runs' gradients, relative to the largest of each unit. */
 static inline double grads_differ(struct model_run *a, struct model_run *b)
 {

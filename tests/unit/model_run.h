@@ -30,6 +30,7 @@ struct model_run {
     struct run_area *params, *grads; /* [unit_count] */
     struct run_area *saved;          /* [stage_count] */
     struct run_area scratch, residual_grad, tokens, targets, loss;
+    bool first; /* whether passes are the first into the gradients */
 };
 
 static inline struct run_area run_area_new(struct model_run *run, uint64_t bytes)
@@ -219,6 +220,7 @@ static inline struct mics_pass run_pass(struct model_run *run, uint32_t stage)
         .targets = run_targets(run),
         .params = run->params[unit].data,
         .grads = run->grads[unit].data,
+        .first = run->first,
         .saved = run->saved[stage].data,
         .out = last ? NULL : run->saved[stage + 1].data,
         .residual_grad = run->residual_grad.data,

@@ -193,8 +193,22 @@ static struct mics_tensor_spec block_spec(const struct mics_model *model,
     return spec;
 }
 
+/* The matrices of a block come first and have one product each; but only if there is nothing
+ * between them. */
+static uint64_t written_count(const struct mics_unit *unit)
+{
+    uint64_t count = 0;
+
+    for (uint32_t i = 0; i < unit->tensor_count; i++)
+        if (unit->tensors[i].decay)
+            count += unit->tensors[i].count;
+    return count == unit->decay_count ? count : 0;
+}
+
 static enum mics_status build_block(struct mics_model *model, uint32_t layer, struct mics_err *err)
 {
+    struct mics_unit *unit = &model->units[1 + layer];
+    enum mics_status status;
     struct mics_tensor_spec specs[MICS_BLOCK_TENSORS];
     uint32_t count = 0;
     char name[32];
@@ -203,7 +217,10 @@ static enum mics_status build_block(struct mics_model *model, uint32_t layer, st
         if (mics_decoder_has(model, (enum mics_block_tensor)i))
             specs[count++] = block_spec(model, (enum mics_block_tensor)i);
     snprintf(name, sizeof name, "%s.%u", model->family->layer, layer);
-    return mics_build_unit(model, 1 + layer, name, false, specs, count, err);
+    status = mics_build_unit(model, 1 + layer, name, false, specs, count, err);
+    if (status == MICS_OK)
+        unit->written_count = written_count(unit);
+    return status;
 }
 
 static enum mics_status build(struct mics_model *model, struct mics_err *err)

@@ -21,6 +21,13 @@ static void *grad_of(const struct mics_pass *pass, uint32_t unit, uint32_t tenso
                                      mics_dtype_bytes(pass->batch.grad_dtype);
 }
 
+/* Whether its gradient is written in this pass. */
+static bool is_written(const struct mics_pass *pass, uint32_t unit, uint32_t tensor)
+{
+    return pass->first && tensor != MICS_NO_TENSOR &&
+           pass->model->units[unit].tensors[tensor].offset < pass->model->units[unit].written_count;
+}
+
 struct mics_linear mics_linear_of(const struct mics_pass *pass, uint32_t unit, uint32_t weight,
                                   uint32_t bias, uint32_t in, uint32_t out)
 {
@@ -33,6 +40,7 @@ struct mics_linear mics_linear_of(const struct mics_pass *pass, uint32_t unit, u
         .in = in,
         .out = out,
         .transposed = !pass->model->family->weights_in_out,
+        .first = is_written(pass, unit, weight),
         .dtype = pass->batch.dtype,
         .grad_dtype = pass->batch.grad_dtype,
     };
@@ -99,7 +107,7 @@ void mics_linear_grad_params(const struct mics_linear *layer, uint32_t rows, con
                                           .ldb = n,
                                           .ldout = n,
                                           .trans_a = true,
-                                          .add = layer->grad_weight,
+                                          .add = layer->first ? NULL : layer->grad_weight,
                                           .dtype = layer->dtype,
                                           .out_dtype = layer->grad_dtype,
                                       });

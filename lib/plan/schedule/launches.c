@@ -38,14 +38,14 @@ void mics_stage_launches(const struct mics_model *model, const struct mics_batch
         model->ops->forward(&pass, stage);
 }
 
-void mics_zero_launches(const struct mics_plan_choice *choice, const struct mics_layout *layout,
-                        struct mics_recorder *to)
+void mics_zero_launches(const struct mics_plan_choice *choice, const struct mics_unit *unit,
+                        const struct mics_layout *layout, struct mics_recorder *to)
 {
     const enum mics_dtype dtype = mics_choice_written_grads(choice);
+    const uint64_t count = layout->padded - unit->written_count;
 
-    mics_launch_zero(&to->stream,
-                     &(struct mics_op_zero){.dst = address(GRADS),
-                                            .bytes = layout->padded * mics_dtype_bytes(dtype)});
+    mics_launch_zero(&to->stream, &(struct mics_op_zero){.dst = address(GRADS),
+                                                         .bytes = count * mics_dtype_bytes(dtype)});
 }
 
 static void cast(struct mics_recorder *to, enum mics_dtype dst, enum mics_dtype src, uint64_t count)
@@ -122,7 +122,7 @@ void mics_op_launches(const struct mics_model *model, const struct mics_plan_cho
     case MICS_OP_FORWARD:
     case MICS_OP_BACKWARD:
         if (op->first)
-            mics_zero_launches(choice, &layout, to);
+            mics_zero_launches(choice, &model->units[op->unit], &layout, to);
         mics_stage_launches(model, &batch, op->stage, op->kind == MICS_OP_BACKWARD, to);
         break;
     case MICS_OP_ACCUMULATE:

@@ -18,9 +18,10 @@
 void mics_stage_launches(const struct mics_model *model, const struct mics_batch *batch,
                          uint32_t stage, bool backward, struct mics_recorder *to);
 
-/* What precedes the first backward pass of a unit: its buffer of gradients is zeroed. */
-void mics_zero_launches(const struct mics_plan_choice *choice, const struct mics_layout *layout,
-                        struct mics_recorder *to);
+/* What precedes the first backward pass of a unit: what that adds to, of its buffer of gradients,
+ * is zeroed. */
+void mics_zero_launches(const struct mics_plan_choice *choice, const struct mics_unit *unit,
+                        const struct mics_layout *layout, struct mics_recorder *to);
 
 /* All launches of an operation on rank 0, which is in the first replica; of communication, the
  * conversions before and after it. */

@@ -164,7 +164,7 @@ static double zero_seconds(const struct mics_op_costs *costs, const struct mics_
     struct mics_recorder recorder;
 
     mics_recorder_init(&recorder, add_launch, &sum);
-    mics_zero_launches(choice, &layout, &recorder);
+    mics_zero_launches(choice, &costs->model->units[unit], &layout, &recorder);
     return seconds_of(&sum);
 }
 

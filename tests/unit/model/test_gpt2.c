@@ -185,6 +185,20 @@ static void the_first_loss_of_nano_is_that_of_uniform_guessing(void)
     run_close(&run);
 }
 
+static void the_first_pass_writes_the_gradients_of_matrices(void)
+{
+    struct model_run runs[2];
+
+    for (int i = 0; i < 2; i++) {
+        struct mics_model *model = NULL;
+
+        CHECK_INT(mics_model_open("gpt2-nano", &model, NULL), MICS_OK);
+        run_open(&runs[i], model, (struct mics_batch){.B = 1, .T = 32, .train = true}, 1);
+        run_fill(&runs[i], 1);
+    }
+    check_first_pass(&runs[0], &runs[1]);
+}
+
 /* The vocabulary's matrix is followed by rows of zeros, which the head's products take with it. */
 static void padding_produces_no_gradient(void)
 {
@@ -210,6 +224,7 @@ int main(void)
     TAP_RUN(the_logits_of_a_row_give_that_rows_loss);
     TAP_RUN(a_head_in_pieces_gives_the_gradients_of_one_in_one_piece);
     TAP_RUN(the_first_loss_of_nano_is_that_of_uniform_guessing);
+    TAP_RUN(the_first_pass_writes_the_gradients_of_matrices);
     TAP_RUN(padding_produces_no_gradient);
     return tap_done();
 }

@@ -245,6 +245,19 @@ static void padding_produces_no_gradient(void)
     run_close(&run);
 }
 
+static void the_first_pass_writes_the_gradients_of_matrices(void)
+{
+    struct mics_model_config even = tiny; /* no gaps between the matrices */
+    struct model_run first, zeroed;
+
+    even.n_embd = even.n_inner = 64;
+    even.head_dim = 16;
+    even.untied = true;
+    open_config(&first, &even, 2, MICS_RECOMPUTE_NONE);
+    open_config(&zeroed, &even, 2, MICS_RECOMPUTE_NONE);
+    check_first_pass(&first, &zeroed);
+}
+
 int main(void)
 {
     TAP_RUN(loss_and_gradients_are_those_of_finite_differences);
@@ -259,6 +272,7 @@ int main(void)
     TAP_RUN(the_logits_of_a_row_give_that_rows_loss);
     TAP_RUN(a_head_in_pieces_gives_the_gradients_of_one_in_one_piece);
     TAP_RUN(the_first_loss_of_nano_is_that_of_uniform_guessing);
+    TAP_RUN(the_first_pass_writes_the_gradients_of_matrices);
     TAP_RUN(padding_produces_no_gradient);
     return tap_done();
 }
