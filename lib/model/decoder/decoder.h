@@ -47,7 +47,7 @@ struct mics_linear {
     void *grad_weight, *grad_bias;
     uint32_t in, out;
     bool transposed;
-    bool first;                        /* grad_weight is written, not added to */
+    bool writes_grad;                  /* grad_weight is written, not added to */
     enum mics_dtype dtype, grad_dtype; /* of all but the gradients of parameters, and of those */
 };
 
@@ -63,8 +63,8 @@ void mics_linear_forward_add(const struct mics_linear *layer, uint32_t rows, con
 /* pre = in weight + bias, out = gelu(pre), both [rows, out]. */
 void mics_linear_forward_gelu(const struct mics_linear *layer, uint32_t rows, const void *in,
                               void *pre, void *out);
-/* grad_weight += in' grad_out, or = where the layer's is the first, stored as the weight is;
- * grad_bias += column sums of grad_out. */
+/* grad_weight += in' grad_out, or = if the layer writes it, stored as the weight is; grad_bias +=
+ * column sums of grad_out. */
 void mics_linear_grad_params(const struct mics_linear *layer, uint32_t rows, const void *in,
                              const void *grad_out);
 /* grad_in[rows, in] = grad_out weight'; behind a GELU times its derivative at pre[rows, in]. */

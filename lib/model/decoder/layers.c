@@ -40,7 +40,7 @@ struct mics_linear mics_linear_of(const struct mics_pass *pass, uint32_t unit, u
         .in = in,
         .out = out,
         .transposed = !pass->model->family->weights_in_out,
-        .first = is_written(pass, unit, weight),
+        .writes_grad = is_written(pass, unit, weight),
         .dtype = pass->batch.dtype,
         .grad_dtype = pass->batch.grad_dtype,
     };
@@ -107,7 +107,7 @@ void mics_linear_grad_params(const struct mics_linear *layer, uint32_t rows, con
                                           .ldb = n,
                                           .ldout = n,
                                           .trans_a = true,
-                                          .add = layer->first ? NULL : layer->grad_weight,
+                                          .add = layer->writes_grad ? NULL : layer->grad_weight,
                                           .dtype = layer->dtype,
                                           .out_dtype = layer->grad_dtype,
                                       });

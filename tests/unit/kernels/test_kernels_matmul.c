@@ -55,6 +55,11 @@ static void by_our_own(const struct mics_op_matmul *args)
     mics_host_matmul_by(pools[1], args, MICS_PRODUCT_OWN);
 }
 
+static void by_openblas(const struct mics_op_matmul *args)
+{
+    mics_host_matmul_by(pools[2], args, MICS_PRODUCT_OPENBLAS);
+}
+
 /* One case: `flags` bit 0 trans_a, 1 trans_b, 2 add, 3 bias, 4 add from another matrix. Rows of all
  * have `gap` more elements than needed, which must stay as they are. */
 static void try_product(struct shape s, unsigned flags, uint32_t gap, multiplier *multiply)
@@ -121,6 +126,14 @@ static void our_own_product_agrees_with_plain_loops(void)
         try_product((struct shape){603, 290, 810}, flags, flags % 3, by_our_own);
 }
 
+/* Whoever multiplies by default on this processor. */
+static void products_by_openblas_agree_with_plain_loops(void)
+{
+    for (size_t i = 0; i < SHAPES; i++)
+        for (unsigned flags = 0; flags < 32; flags++)
+            try_product(shapes[i], flags, flags % 2 * 3, by_openblas);
+}
+
 /* Any part of a product has the bits that it has in the whole. */
 static void our_own_product_does_not_depend_on_how_it_is_cut(void)
 {
@@ -146,7 +159,7 @@ static void our_own_product_does_not_depend_on_how_it_is_cut(void)
 
 /* A residual from elsewhere, and GELU and its derivative behind the product: the bits of separate
  * passes. */
-static void a_fused_epilogue_equals_separate_passes(void)
+static void check_fused_epilogue(enum mics_product_method method)
 {
     enum { M = 400, N = 331, K = 80, LD = 340 }; /* several pieces in both directions */
     float *a = random_floats(M * K, 1), *b = random_floats(K * N, 2),
@@ -159,11 +172,11 @@ static void a_fused_epilogue_equals_separate_passes(void)
     for (size_t i = 0; i < (size_t)M * LD; i++)
         x[i] = add[i];
     args.add = x;
-    mics_host_matmul(pools[1], &args);
+    mics_host_matmul_by(pools[1], &args, method);
     args.out = out;
     args.add = add;
     args.pre_gelu = pre;
-    mics_host_matmul(pools[2], &args);
+    mics_host_matmul_by(pools[2], &args, method);
     want = copy_floats(x, M * LD);
     mics_host_gelu(pools[0], &(struct mics_op_gelu){.out = want, .in = x, .count = M * LD});
     for (size_t i = 0; i < M; i++) {
@@ -172,7 +185,7 @@ static void a_fused_epilogue_equals_separate_passes(void)
     }
     args.pre_gelu = NULL;
     args.gelu_of = of;
-    mics_host_matmul(pools[0], &args);
+    mics_host_matmul_by(pools[0], &args, method);
     mics_host_gelu_grad(pools[0], &(struct mics_op_gelu_grad){
                                       .grad_in = want, .in = of, .grad_out = x, .count = M * LD});
     for (size_t i = 0; i < M; i++)
@@ -180,6 +193,12 @@ static void a_fused_epilogue_equals_separate_passes(void)
     float *all[] = {a, b, add, x, out, want, pre, of};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         free(all[i]);
+}
+
+static void a_fused_epilogue_equals_separate_passes(void)
+{
+    check_fused_epilogue(MICS_PRODUCT_OWN);
+    check_fused_epilogue(MICS_PRODUCT_OPENBLAS);
 }
 
 static void an_empty_product_changes_nothing(void)
@@ -195,7 +214,7 @@ static void an_empty_product_changes_nothing(void)
     CHECK(one == 7);
 }
 
-static void threads_do_not_change_a_product(void)
+static void check_threads(enum mics_product_method method)
 {
     enum { M = 700, N = 150, K = 130 };
     float *a = random_floats(M * K, 1), *b = random_floats(N * K, 2), *first = NULL;
@@ -213,7 +232,7 @@ static void threads_do_not_change_a_product(void)
                                       .ldout = N,
                                       .trans_b = true};
 
-        mics_host_matmul(pools[i], &args);
+        mics_host_matmul_by(pools[i], &args, method);
         if (first)
             CHECK_SAME_BITS(out, first, M * N);
         else
@@ -223,6 +242,12 @@ static void threads_do_not_change_a_product(void)
     free(first);
     free(a);
     free(b);
+}
+
+static void threads_do_not_change_a_product(void)
+{
+    check_threads(MICS_PRODUCT_OWN);
+    check_threads(MICS_PRODUCT_OPENBLAS);
 }
 
 static void nan_passes_through_a_product(void)
@@ -281,6 +306,7 @@ int main(void)
     TAP_RUN(products_of_all_forms_agree_with_plain_loops);
     TAP_RUN(longer_rows_are_stepped_over);
     TAP_RUN(our_own_product_agrees_with_plain_loops);
+    TAP_RUN(products_by_openblas_agree_with_plain_loops);
     TAP_RUN(our_own_product_does_not_depend_on_how_it_is_cut);
     TAP_RUN(a_fused_epilogue_equals_separate_passes);
     TAP_RUN(an_empty_product_changes_nothing);
