@@ -181,9 +181,10 @@ static bool is_power_of_two(double m)
     return m > 1 && log2(m) == floor(log2(m));
 }
 
-/* Rounds of distance 1, 2, 4, ... m/2. Those of distances below k stay inside a node. A rank sends
- * half of the pieces in the first round, a quarter in the second, and so on; an all-reduce whose
- * pieces have become short sends whole pieces. A gather is the same backwards. */
+/* Rounds of distance 1, 2, 4, ... m/2. Those of distances below k stay inside a node; in the others
+ * one rank of a node may send the bytes of all, in as much time. A rank sends half of the pieces in
+ * the first round, a quarter in the second, and so on; an all-reduce whose pieces have become short
+ * sends whole pieces. A gather is the same backwards. */
 static struct mics_collective_time halving_time(const struct mics_topology *topology,
                                                 enum mics_collective collective,
                                                 struct mics_span span, double bytes)

@@ -21,10 +21,15 @@ setup_file()
     [ "$output" = "all well on 3 ranks" ]
 }
 
-@test "ranks of one node copy from each other's memory where they may" {
+requires_copies()
+{
     if [ "$(cat /proc/sys/kernel/yama/ptrace_scope 2>/dev/null || echo 0)" != 0 ]; then
         skip "this kernel keeps processes from reading each other's memory"
     fi
+}
+
+@test "ranks of one node copy from each other's memory where they may" {
+    requires_copies
     run -0 mpi 2 "$comm" copies
     [ "$output" = copies ]
     MICS_NODE_COPY=0 run -0 mpi 2 "$comm" copies
@@ -88,6 +93,36 @@ setup_file()
         run -0 mpi "$ranks" "$comm" routes
         [ "$output" = "all well on $ranks ranks" ]
     done
+}
+
+@test "leaders exchange short data for their nodes, with the bits and counts of all ranks" {
+    requires_copies
+    for shape in '2 4' '2 8' '4 8'; do
+        read -r per_node ranks <<<"$shape"
+        RANKS_OF_NODE=$per_node run -0 mpi "$ranks" "$comm" copies
+        [ "$output" = leaders ]
+        for what in check routes; do
+            RANKS_OF_NODE=$per_node run -0 mpi "$ranks" "$comm" $what
+            [ "$output" = "all well on $ranks ranks" ]
+        done
+    done
+}
+
+@test "nodes of unequal or odd sizes have no leaders" {
+    for shape in '3 8' '3 6' '1 4'; do
+        read -r per_node ranks <<<"$shape"
+        RANKS_OF_NODE=$per_node run -0 mpi "$ranks" "$comm" copies
+        [ "$output" = messages ]
+    done
+    MICS_NODE_COPY=0 RANKS_OF_NODE=2 run -0 mpi 4 "$comm" copies
+    [ "$output" = messages ]
+}
+
+@test "a leader that cannot send fails its node" {
+    requires_copies
+    RANKS_OF_NODE=2 run -9 timeout 60 mpirun -n 4 "$comm" fault 0
+    [[ $output == *"all_reduce among 4 ranks: MPI: MPI_ERR_OTHER: known error not in list"* ]]
+    [[ $output == *"all_reduce among 4 ranks: rank 0 of the node has failed"* ]]
 }
 
 @test "all ranks use the algorithm that was measured" {

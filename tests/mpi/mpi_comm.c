@@ -185,6 +185,18 @@ int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
     return code;
 }
 
+/* With RANKS_OF_NODE=k in the environment, k ranks each are on a node of their own. */
+int MPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm *out)
+{
+    const char *text = getenv("RANKS_OF_NODE");
+    int rank;
+
+    if (!text)
+        return PMPI_Comm_split_type(comm, type, key, info, out);
+    PMPI_Comm_rank(comm, &rank);
+    return PMPI_Comm_split(comm, rank / atoi(text), key, out);
+}
+
 static void enter_mpi(void)
 {
     if (atomic_fetch_add(&callers, 1) > 0 ||
@@ -414,7 +426,7 @@ static int check_routes(struct checker *c)
         check_collectives_of(c, comm);
     }
     check_collectives_of(c, copies);
-    for (uint64_t count = 257; count <= 8192 && mics_comm_short_bytes(c->world->size) > 0;
+    for (uint64_t count = 129; count <= 8192 && mics_comm_short_bytes(c->world->size) > 0;
          count *= 3) {
         check_pairs(c, comm, count);
         check_pairs(c, copies, count);
@@ -429,13 +441,13 @@ static int check_routes(struct checker *c)
     return report(c);
 }
 
-/* Does the world copy from process to process? */
+/* Does the world copy from process to process, or its nodes for their leaders? */
 static int show_copies(struct checker *c)
 {
     const struct mpi_comm *world = (const struct mpi_comm *)c->world;
 
     if (c->world->rank == 0)
-        puts(world->node ? "copies" : "messages");
+        puts(world->node ? "copies" : world->leaders ? "leaders" : "messages");
     return 0;
 }
 
@@ -490,27 +502,29 @@ static int die_while_copying(struct checker *c)
 }
 
 #if MICS_HAVE_MPI
-/* Rank 1 cannot send: its collective fails, every later one fails too, and it aborts the job. */
-static int break_line(struct checker *c)
+/* A rank cannot send: its collective fails, every later one fails too, and it aborts the job. */
+static int break_line(struct checker *c, int rank)
 {
-    float data[4] = {0};
+    float data[256] = {0};
     struct mics_err err = {""};
 
-    atomic_store(&line_is_down, c->world->rank == 1);
-    ops->all_reduce(c->world, c->stream, data, 4, MICS_F32);
+    atomic_store(&line_is_down, c->world->rank == rank);
+    ops->all_reduce(c->world, c->stream, data, 256, MICS_F32);
     if (c->device->ops->stream_sync(c->stream, &err) == MICS_OK)
         return 0;
     printf("%s\n", err.text);
     if (ops->barrier_now(c->world, &err) != MICS_OK)
         printf("%s\n", err.text);
     fflush(stdout);
+    mics_sleep_s(0.5); /* the ranks that fail with it print, too */
     ops->abort(c->world, 9);
     return 0;
 }
 #else
-static int break_line(struct checker *c)
+static int break_line(struct checker *c, int rank)
 {
     (void)c;
+    (void)rank;
     return 2;
 }
 #endif
@@ -658,7 +672,7 @@ int main(int argc, char **argv)
     else if (!strcmp(what, "abort"))
         code = abort_job(&c);
     else if (!strcmp(what, "fault"))
-        code = break_line(&c);
+        code = break_line(&c, argc > 2 ? atoi(argv[2]) : 1);
     else if (!strcmp(what, "wait") && argc > 2)
         code = wait_for_others(&c, atof(argv[2]));
     else if (!strcmp(what, "bench"))

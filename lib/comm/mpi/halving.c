@@ -5,16 +5,13 @@
  * Halving and doubling are described in backend.h. In each round a rank exchanges one message with
  * one other rank, in which the pieces of all calls of the batch are packed: blocks need not be
  * adjacent. Ranks are in node order, so the rounds of short distances stay inside a node; these are
- * the ones that carry most pieces. Only gathers of few bytes begin with the short distances, so
- * that no rank waits for its neighbour after the rounds between nodes.
+ * the ones that carry most pieces.
  */
 #include "comm/mpi/mpi.h"
 
 #include "base/num.h"
 
 #include <string.h>
-
-enum { NEAR_FIRST_BYTES = 4096 }; /* of all ranks: the latency counts, not the bytes */
 
 bool mics_mpi_halves(const struct mpi_comm *comm, const struct comm_call *calls, int count)
 {
@@ -28,14 +25,10 @@ void mics_mpi_halving_begin(struct mpi_comm *comm)
 {
     struct mpi_transfer *transfer = &comm->transfer;
     const int size = comm->base.comm.size;
-    uint64_t bytes = 0;
 
-    for (int i = 0; i < transfer->count; i++)
-        bytes += transfer->calls[i].bytes * (uint64_t)size;
     transfer->algorithm = MPI_ALGORITHM_HALVING;
     transfer->reducing = transfer->calls->kind != COMM_ALL_GATHER;
-    transfer->near_first = !transfer->reducing && bytes <= NEAR_FIRST_BYTES;
-    transfer->distance = transfer->reducing || transfer->near_first ? 1 : size / 2;
+    transfer->distance = transfer->reducing ? 1 : size / 2;
 }
 
 /* What happens to the pieces of a round: they are packed into a message, or it is unpacked. */
@@ -70,8 +63,8 @@ static void move(char *piece, char *message, uint64_t bytes, enum unpacking what
 }
 
 /* The pieces that `rank` holds after a round of the reduction at this distance, or sends in a round
- * of the gather: those of the ranks that differ from it by multiples of twice the distance, or near
- * first by less than the distance. `message` NULL: only count. Returns their bytes. */
+ * of the gather: those of the ranks that differ from it by multiples of twice the distance.
+ * `message` NULL: only count. Returns their bytes. */
 static uint64_t move_pieces(const struct mpi_comm *comm, int rank, char *message,
                             enum unpacking what)
 {
@@ -82,13 +75,10 @@ static uint64_t move_pieces(const struct mpi_comm *comm, int rank, char *message
         const struct comm_call *call = &transfer->calls[i];
         const int pieces = mics_comm_halving_pieces(comm->base.comm.size, call);
         const int stride = 2 * transfer->distance < pieces ? 2 * transfer->distance : pieces;
-        const int first = transfer->near_first ? rank - rank % transfer->distance : rank % stride;
-        const int end = transfer->near_first ? first + transfer->distance : pieces;
 
         if (!transfer->reducing && transfer->distance >= pieces)
             continue;
-        for (int piece = first; piece < end;
-             piece += transfer->near_first ? 1 : stride, total += bytes) {
+        for (int piece = rank % stride; piece < pieces; piece += stride, total += bytes) {
             char *data = piece_at(comm, call, piece, pieces, &bytes);
 
             if (message)
@@ -145,10 +135,6 @@ static bool finish_round(struct mpi_comm *comm)
 
     if (!transfer->reducing) {
         move_pieces(comm, partner_of(comm), message, STORE);
-        if (transfer->near_first) {
-            transfer->distance *= 2;
-            return transfer->distance == size;
-        }
         transfer->distance /= 2;
         return transfer->distance == 0;
     }

@@ -16,6 +16,7 @@
  *   halving.c     halving and doubling of short data
  *   tune.c        selects between ring and direct by measurement
  *   node.c        copies between the processes of one node, which replace messages there
+ *   leaders.c     short collectives of several nodes, in which one rank of each exchanges messages
  *   heartbeat.c   status words of ranks
  *   native.c      MPI's own collectives, for comparison
  *   none.c        replaces all of these in a build without MPI
@@ -100,7 +101,6 @@ struct mpi_transfer {
     uint64_t piece_bytes;   /* direct */
     uint64_t message_bytes; /* halving: sent in the current round */
     bool reducing;          /* the reduction is still to be finished */
-    bool near_first;        /* halving: a gather, by distances 1, 2, 4 and so on */
     int distance;           /* of the current round, in ranks; direct: of the gather */
     int request_count;      /* messages of the round; 0: it has not begun */
     int requests_done;      /* the first of them, which are complete */
@@ -117,9 +117,10 @@ struct mpi_comm {
     char *staging;            /* [COMM_MPI_STAGING] */
     MPI_Request *requests;    /* [2 * size], direct */
     struct mpi_direct_limits direct;
-    struct mpi_node *node;     /* not NULL: all ranks are on one node, and copy from each other */
-    bool broken;               /* a transfer failed; messages of it may still be in flight */
-    struct mpi_native *native; /* not NULL: a communicator of native.c */
+    struct mpi_node *node;       /* not NULL: all ranks are on one node, and copy from each other */
+    struct mpi_leaders *leaders; /* not NULL: short collectives can go by leaders.c */
+    bool broken;                 /* a transfer failed; messages of it may still be in flight */
+    struct mpi_native *native;   /* not NULL: a communicator of native.c */
 
     /* Driver only. */
     struct mpi_request *head, *tail; /* the head is in progress */
@@ -174,6 +175,10 @@ struct mpi_thread {
     struct mpi_comm *active; /* communicators with a request in progress */
 };
 
+/* mpi.c. A communicator without ranks and blocks; NULL: out of memory. */
+struct mpi_comm *mics_mpi_comm_new(struct mpi_thread *thread, int rank, int size, uint64_t tag);
+void mics_mpi_comm_destroy(struct mpi_comm *comm); /* NULL is allowed; not collective */
+
 /* thread.c. Start the thread and MPI; finalise both. */
 enum mics_status mics_mpi_thread_start(struct mpi_thread **out, struct mics_err *err);
 void mics_mpi_thread_stop(struct mpi_thread *thread); /* collective */
@@ -226,6 +231,26 @@ void mics_mpi_node_close(struct mpi_comm *comm); /* not collective */
 /* Carry out one call, or several that can be coalesced; blocks. Any thread, one at a time. */
 enum mics_status mics_mpi_node_execute(struct mpi_comm *comm, const struct comm_call *calls,
                                        int count, struct comm_sent *sent, struct mics_err *err);
+/* The two halves of such a collective, which follow each other. First rank 0 gathers or, in the
+ * order of halving, sums in `recv` what all ranks have: of an all-reduce `recv` itself, of a
+ * reduce-scatter all blocks of `send`. The data of other ranks must not change until the second
+ * half, in which they copy what rank 0 broadcasts; unless its `status` is an error, which fails it
+ * on all ranks. */
+enum mics_status mics_mpi_node_collect(struct mpi_comm *comm, const struct comm_call *call,
+                                       struct mics_err *err);
+enum mics_status mics_mpi_node_spread(struct mpi_comm *comm, const struct comm_call *call,
+                                      enum mics_status status, struct mics_err *err);
+/* Whether all ranks say yes. Collective. */
+enum mics_status mics_mpi_agree(struct mpi_comm *comm, bool yes, bool *all_do,
+                                struct mics_err *err);
+
+/* leaders.c. Give a communicator of several nodes leaders if it can have them. Collective. */
+enum mics_status mics_mpi_leaders_open(struct mpi_comm *comm, struct mics_err *err);
+void mics_mpi_leaders_close(struct mpi_comm *comm); /* not collective */
+/* Is it for them to carry out such calls, which can be coalesced? The same on all ranks. */
+bool mics_mpi_leaders_suit(const struct mpi_comm *comm, const struct comm_call *calls, int count);
+enum mics_status mics_mpi_leaders_execute(struct mpi_comm *comm, const struct comm_call *calls,
+                                          int count, struct comm_sent *sent, struct mics_err *err);
 
 /* tune.c. Time ring and direct on all ranks together and set comm->direct. Collective; blocks. */
 enum mics_status mics_mpi_tune(struct mpi_comm *comm, struct mics_err *err);
