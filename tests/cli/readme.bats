@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # The README's examples, run: each block after a line "<!-- run ... -->", in order, in one folder.
-# Only the number of steps is reduced.
+# Only the number of steps is reduced, and that of the ranks that calibrate.
 
 load helpers
 
@@ -11,7 +11,7 @@ examples()
     awk '/^<!-- run/ { marked = 1; next }
         /^```sh$/ && marked { inside = 1; next }
         /^```$/ { inside = marked = 0 }
-        inside' "$root/README.md" | sed 's/--steps=600/--steps=4/'
+        inside' "$root/README.md" | sed 's/--steps=600/--steps=4/; /--calibrate/s/-n 4/-n 2/g'
 }
 
 @test "README: there are marked examples" {

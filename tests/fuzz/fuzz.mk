@@ -2,7 +2,7 @@
 # fuzz.mk - libFuzzer targets with the sanitizers of addresses and undefined behaviour. Included by the Makefile.
 #
 # A target tests/fuzz/fuzz_NAME.c names what it is linked with in a line "sources: FOLDER|FILE...".
-# Objects that several targets share are compiled once.
+# Objects that several targets share are compiled once. Kernels, which parse nothing, are compiled without sanitizers.
 
 FUZZ_CC     ?= clang
 FUZZ_NAMES  := $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
@@ -12,6 +12,7 @@ FUZZ_PKGS   := jansson hwloc openblas libxxhash libutf8proc libpcre2-8 $(filter 
 fuzz_source  = $(foreach p,$(shell sed -n 's/^.*sources: *//p' tests/fuzz/fuzz_$(1).c),$(if $(filter %.c,$(p)),$(p),$(shell find $(p) -name '*.c')))
 fuzz_objects = $(patsubst %.c,$(BUILD)/fuzz/obj/%.o,$(sort tests/fuzz/fuzz_$(1).c $(call fuzz_source,$(1))))
 
+$(BUILD)/fuzz/obj/kernels/%.o: FUZZ_FLAGS := $(filter-out -fsanitize=% -fno-sanitize%,$(FUZZ_FLAGS))
 fuzz-build: $(FUZZ_NAMES:%=$(BUILD)/fuzz/fuzz_%)
 $(BUILD)/fuzz/obj/%.o: %.c $(BUILD)/gen/instances.inc
 	@mkdir -p $(@D)

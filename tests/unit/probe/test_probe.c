@@ -138,6 +138,8 @@ static void two_nodes_of_two_have_all_links_and_shapes(void)
 
 static void each_collective_keeps_its_points(void)
 {
+    if (TAP_ASAN)
+        TAP_SKIP("a sanitizer makes measurements slow");
     json_t *doc = probe_threads(3, 1);
     const json_t *collectives = json_object_get(doc, "collectives"), *entry;
     size_t i;
@@ -164,6 +166,8 @@ static void each_collective_keeps_its_points(void)
 
 static void a_single_rank_has_no_links(void)
 {
+    if (TAP_ASAN)
+        TAP_SKIP("a sanitizer makes measurements slow");
     json_t *doc = probe_threads(1, 1);
     struct mics_topology *topology = NULL;
 

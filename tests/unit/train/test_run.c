@@ -498,6 +498,9 @@ static void a_step_that_is_not_finite_is_skipped_if_asked_for(void)
 {
     struct mics_data with;
     struct mics_model *untied = NULL;
+
+    if (TAP_TSAN)
+        TAP_SKIP("a single rank, which ThreadSanitizer makes slow");
     struct rank rank = make_poisoned(&with, &untied);
 
     CHECK(untied->config.untied);
