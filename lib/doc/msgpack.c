@@ -243,10 +243,18 @@ static enum mics_status convert_array(const msgpack_object_array *in, json_t **o
     return MICS_OK;
 }
 
+/* msgpack-c may leave the address of an empty string NULL, which jansson refuses. */
+static msgpack_object_str string_of(const msgpack_object *in)
+{
+    const msgpack_object_str string = in->via.str;
+
+    return string.size > 0 ? string : (msgpack_object_str){.ptr = "", .size = 0};
+}
+
 static enum mics_status convert_pair(const msgpack_object_kv *pair, json_t *map,
                                      struct mics_err *err)
 {
-    const msgpack_object_str key = pair->key.via.str;
+    const msgpack_object_str key = string_of(&pair->key);
     json_t *value = NULL;
     enum mics_status status;
 
@@ -280,6 +288,8 @@ static enum mics_status convert_map(const msgpack_object_map *in, json_t **out,
 /* NULL: out of memory, or a type that the scan refuses. */
 static json_t *convert_scalar(const msgpack_object *in)
 {
+    msgpack_object_str string;
+
     switch (in->type) {
     case MSGPACK_OBJECT_NIL:
         return json_null();
@@ -293,7 +303,8 @@ static json_t *convert_scalar(const msgpack_object *in)
     case MSGPACK_OBJECT_FLOAT64:
         return json_real(in->via.f64);
     case MSGPACK_OBJECT_STR:
-        return json_stringn_nocheck(in->via.str.ptr, in->via.str.size);
+        string = string_of(in);
+        return json_stringn_nocheck(string.ptr, string.size);
     default:
         return NULL;
     }

@@ -55,6 +55,21 @@ static void unusual_but_legal_forms_are_read(void)
     json_decref(doc);
 }
 
+/* Before any other string, msgpack-c gives them no address. */
+static void empty_strings_are_read_wherever_they_are(void)
+{
+    static const char key[] = "\x83\xa0\x03\xa4kind\xa1k\xa1v\x01";
+    static const char value[] = "\x83\xa1"
+                                "e\xa0\xa4kind\xa1k\xa1v\x01";
+    json_t *doc = decode(key, sizeof key - 1);
+
+    CHECK_INT(json_integer_value(json_object_get(doc, "")), 3);
+    json_decref(doc);
+    doc = decode(value, sizeof value - 1);
+    CHECK_STR(json_string_value(json_object_get(doc, "e")), "");
+    json_decref(doc);
+}
+
 static void keys_keep_their_order(void)
 {
     json_t *doc = mics_doc_new("mics.test", 3);
@@ -145,6 +160,7 @@ int main(void)
     TAP_RUN(a_document_survives_both_encodings);
     TAP_RUN(integers_and_reals_keep_their_types_and_shortest_forms);
     TAP_RUN(unusual_but_legal_forms_are_read);
+    TAP_RUN(empty_strings_are_read_wherever_they_are);
     TAP_RUN(keys_keep_their_order);
     TAP_RUN(the_envelope_is_checked);
     TAP_RUN(another_kind_and_a_newer_version_are_refused);
