@@ -59,10 +59,9 @@ static char *piece_at(const struct mpi_comm *comm, const struct comm_call *call,
            (uint64_t)comm_block_of(&comm->base, call, rank) * call->bytes;
 }
 
-/* Copy pieces of the ranks [first, end) to `packed` or, if `unpack`, from there. Returns the end of
- * what was packed. */
-static char *pack(const struct mpi_comm *comm, const struct comm_call *calls, int count, int first,
-                  int end, char *packed, bool unpack)
+/* Copy pieces of the ranks [first, end) to `packed` or, if `unpack`, from there. */
+static void pack(const struct mpi_comm *comm, const struct comm_call *calls, int count, int first,
+                 int end, char *packed, bool unpack)
 {
     for (int rank = first; rank < end; rank++)
         for (int i = 0; i < count; i++) {
@@ -72,7 +71,6 @@ static char *pack(const struct mpi_comm *comm, const struct comm_call *calls, in
                 memcpy(unpack ? piece : packed, unpack ? packed : piece, calls[i].bytes);
             packed += calls[i].bytes;
         }
-    return packed;
 }
 
 /* Collectives -------------------------------------------------------------------------------- */

@@ -452,19 +452,17 @@ enum mics_status mics_mpi_node_execute(struct mpi_comm *comm, const struct comm_
 enum mics_status mics_mpi_node_collect(struct mpi_comm *comm, const struct comm_call *call,
                                        struct mics_err *err)
 {
-    struct mpi_node *node = comm->node;
-    enum mics_status status = MICS_OK;
-
-    node->number++;
+    comm->node->number++;
     post(comm, call, 1);
-    if (comm->base.comm.rank == 0 && call->kind == COMM_ALL_GATHER)
-        status = gather(comm, call, 0, err);
-    else if (comm->base.comm.rank == 0)
-        status = meet_all(comm, err);
-    if (status == MICS_OK && comm->base.comm.rank == 0 && call->kind != COMM_ALL_GATHER)
-        status = sum_pairs(comm, call, 0, 0, readable(call), call->recv, readable_bytes(comm, call),
-                           err);
-    return status;
+    if (comm->base.comm.rank != 0)
+        return MICS_OK;
+    if (call->kind == COMM_ALL_GATHER)
+        return gather(comm, call, 0, err);
+
+    const enum mics_status status = meet_all(comm, err);
+    if (status != MICS_OK)
+        return status;
+    return sum_pairs(comm, call, 0, 0, readable(call), call->recv, readable_bytes(comm, call), err);
 }
 
 enum mics_status mics_mpi_node_spread(struct mpi_comm *comm, const struct comm_call *call,
@@ -480,16 +478,15 @@ enum mics_status mics_mpi_node_spread(struct mpi_comm *comm, const struct comm_c
         return status;
     }
     post(comm, call, 1);
-    if (comm->base.comm.rank != 0) {
-        status = meet(comm, 0, err);
-        if (status == MICS_OK)
-            status = read_rank(comm, 0, 0, 0, call->recv, call->bytes, err);
+    if (comm->base.comm.rank == 0) {
+        for (int rank = 1; rank < comm->base.comm.size && !is_short(comm, call, 1); rank++)
+            wait_for(node, &node->ranks[rank].finished, node->number);
+        return MICS_OK;
     }
+    status = meet(comm, 0, err);
+    if (status == MICS_OK)
+        status = read_rank(comm, 0, 0, 0, call->recv, call->bytes, err);
     announce(&own->finished, node->number);
-    for (int rank = 1;
-         rank < comm->base.comm.size && comm->base.comm.rank == 0 && !is_short(comm, call, 1);
-         rank++)
-        wait_for(node, &node->ranks[rank].finished, node->number);
     return status;
 }
 
