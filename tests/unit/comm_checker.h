@@ -115,10 +115,15 @@ static inline void settle(struct checker *c, const char *what)
     EXPECT(c->device->ops->stream_sync(c->other, &err) == MICS_OK, "%s: %s", what, err.text);
 }
 
-/* Whole numbers, so that sums are exact: element i of block b as rank r has it. */
+/* Whole numbers, so that sums are exact: element i of block b as rank r has it. Every
+ * REPEATS-th is the same. */
+enum { REPEATS = 13 };
+
+typedef double number_of(enum mics_dtype dtype, int rank, int block, uint64_t i);
+
 static inline double value(enum mics_dtype dtype, int rank, int block, uint64_t i)
 {
-    const int whole = rank * 31 + block * 7 + (int)(i % 13);
+    const int whole = rank * 31 + block * 7 + (int)(i % REPEATS);
 
     return dtype == MICS_BF16 ? whole % 8 : whole; /* sums up to 256 are exact there */
 }
@@ -150,6 +155,32 @@ static inline void put(void *data, uint64_t i, enum mics_dtype dtype, double x)
     else
         mics_numbers_from_f32(dtype == MICS_BF16 ? MICS_STORAGE_BF16 : MICS_STORAGE_F32,
                               &(float){(float)x}, (char *)data + i * mics_dtype_bytes(dtype), 1);
+}
+
+/* `count` elements as value() gives them. */
+static inline void fill(void *data, uint64_t count, enum mics_dtype dtype, int rank, int block)
+{
+    const uint64_t each = mics_dtype_bytes(dtype);
+
+    for (uint64_t i = 0; i < count && i < REPEATS; i++)
+        put(data, i, dtype, value(dtype, rank, block, i));
+    for (uint64_t i = REPEATS; i < count; i *= 2)
+        memcpy((char *)data + i * each, data, (i < count - i ? i : count - i) * each);
+}
+
+/* The first of `count` elements that differs from `expected`; `count` if none does. */
+static inline uint64_t first_wrong(const void *data, uint64_t count, enum mics_dtype dtype,
+                                   number_of *expected, int rank, int block)
+{
+    const uint64_t each = mics_dtype_bytes(dtype);
+    uint64_t doubtful = count, i = 0;
+
+    if (count > REPEATS &&
+        memcmp(data, (const char *)data + REPEATS * each, (count - REPEATS) * each) == 0)
+        doubtful = REPEATS;
+    while (i < doubtful && load(data, i, dtype) == expected(dtype, rank, block, i))
+        i++;
+    return i < doubtful ? i : count;
 }
 
 /* Which rank holds each block; filled from what the ranks report. */

@@ -14,18 +14,18 @@ static inline void check_all_gather(struct checker *c, struct mics_comm *comm, u
 
     learn_blocks(c, comm, rank_of_block);
     char *from = in_place ? recv + (uint64_t)comm->block * count * each : send;
-    for (uint64_t i = 0; i < count; i++)
-        put(from, i, dtype, value(dtype, comm->rank, comm->block, i));
+    fill(from, count, dtype, comm->rank, comm->block);
     put(recv, (uint64_t)comm->size * count, dtype, -5);
     delay(c, c->stream);
     comm->ops->all_gather(comm, c->stream, from, recv, count, dtype);
     settle(c, "all_gather");
-    for (int block = 0; block < comm->size; block++)
-        for (uint64_t i = 0; i < count; i++)
-            EXPECT(load(recv, (uint64_t)block * count + i, dtype) ==
-                       value(dtype, rank_of_block[block], block, i),
-                   "all_gather of %llu in %d ranks: block %d, element %llu",
-                   (unsigned long long)count, comm->size, block, (unsigned long long)i);
+    for (int block = 0; block < comm->size; block++) {
+        const uint64_t wrong = first_wrong(recv + (uint64_t)block * count * each, count, dtype,
+                                           value, rank_of_block[block], block);
+
+        EXPECT(wrong == count, "all_gather of %llu in %d ranks: block %d, element %llu",
+               (unsigned long long)count, comm->size, block, (unsigned long long)wrong);
+    }
     EXPECT(load(recv, (uint64_t)comm->size * count, dtype) == -5, "all_gather wrote too far");
     drop(c, recv);
     drop(c, send);
@@ -39,17 +39,16 @@ static inline void check_reduce_scatter(struct checker *c, struct mics_comm *com
     char *to = in_place ? send + (uint64_t)comm->block * count * each : recv;
 
     for (int block = 0; block < comm->size; block++)
-        for (uint64_t i = 0; i < count; i++)
-            put(send, (uint64_t)block * count + i, dtype, value(dtype, comm->rank, block, i));
+        fill(send + (uint64_t)block * count * each, count, dtype, comm->rank, block);
     put(send, (uint64_t)comm->size * count, dtype, -5);
     put(recv, count, dtype, -5);
     delay(c, c->stream);
     comm->ops->reduce_scatter(comm, c->stream, send, to, count, dtype);
     settle(c, "reduce_scatter");
-    for (uint64_t i = 0; i < count; i++)
-        EXPECT(load(to, i, dtype) == sum_of_values(dtype, comm->size, comm->block, i),
-               "reduce_scatter of %llu in %d ranks: element %llu is %g", (unsigned long long)count,
-               comm->size, (unsigned long long)i, load(to, i, dtype));
+    const uint64_t wrong = first_wrong(to, count, dtype, sum_of_values, comm->size, comm->block);
+    EXPECT(wrong == count, "reduce_scatter of %llu in %d ranks: element %llu is %g",
+           (unsigned long long)count, comm->size, (unsigned long long)wrong,
+           load(to, wrong, dtype));
     EXPECT(load(send, (uint64_t)comm->size * count, dtype) == -5, "reduce_scatter wrote too far");
     EXPECT(load(recv, count, dtype) == -5, "reduce_scatter wrote too far");
     drop(c, recv);
@@ -61,16 +60,15 @@ static inline void check_all_reduce(struct checker *c, struct mics_comm *comm, u
 {
     char *data = grab(c, count + 1, mics_dtype_bytes(dtype));
 
-    for (uint64_t i = 0; i < count; i++)
-        put(data, i, dtype, value(dtype, comm->rank, 3, i));
+    fill(data, count, dtype, comm->rank, 3);
     put(data, count, dtype, -5);
     delay(c, c->stream);
     comm->ops->all_reduce(comm, c->stream, data, count, dtype);
     settle(c, "all_reduce");
-    for (uint64_t i = 0; i < count; i++)
-        EXPECT(load(data, i, dtype) == sum_of_values(dtype, comm->size, 3, i),
-               "all_reduce of %llu in %d ranks: element %llu is %g", (unsigned long long)count,
-               comm->size, (unsigned long long)i, load(data, i, dtype));
+    const uint64_t wrong = first_wrong(data, count, dtype, sum_of_values, comm->size, 3);
+    EXPECT(wrong == count, "all_reduce of %llu in %d ranks: element %llu is %g",
+           (unsigned long long)count, comm->size, (unsigned long long)wrong,
+           load(data, wrong, dtype));
     EXPECT(load(data, count, dtype) == -5, "all_reduce wrote too far");
     drop(c, data);
 }
