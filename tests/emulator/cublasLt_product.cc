@@ -77,16 +77,40 @@ static double *gather(const struct emu_lt_layout *layout, const void *from, bool
     return to;
 }
 
-/* sums[rows] += or = part [begin, end) of k of one column of D. */
+/* Element i of k of a column of op(B). */
+static double load_b(const struct emu_lt_desc *desc, const struct emu_lt_layout *b,
+                     const void *from, uint64_t i, uint64_t column)
+{
+    const size_t ld = (size_t)b->ld;
+
+    return load(from, b->type, desc->trans_b ? i * ld + column : column * ld + i);
+}
+
+/* sums[rows] = part [begin, end) of k of one column of D. */
 static void sum_part(const struct emu_lt_desc *desc, const struct emu_lt_layout *b,
                      const void *from, const double *a, uint64_t column, uint64_t begin,
                      uint64_t end, uint64_t rows, double *sums)
 {
-    for (uint64_t row = 0; row < rows; row++)
-        sums[row] = 0;
-    for (uint64_t i = begin; i < end; i++) {
-        const double x = load(
-            from, b->type, desc->trans_b ? i * (size_t)b->ld + column : column * (size_t)b->ld + i);
+    enum { AT_ONCE = 4 };
+    uint64_t i = begin;
+
+    memset(sums, 0, rows * sizeof *sums);
+    for (; i + AT_ONCE <= end; i += AT_ONCE) {
+        const double *rows_of = a + i * rows;
+        double x[AT_ONCE];
+
+        for (uint64_t j = 0; j < AT_ONCE; j++)
+            x[j] = load_b(desc, b, from, i + j, column);
+        for (uint64_t row = 0; row < rows; row++) {
+            double sum = sums[row];
+
+            for (uint64_t j = 0; j < AT_ONCE; j++)
+                sum += rows_of[j * rows + row] * x[j];
+            sums[row] = sum;
+        }
+    }
+    for (; i < end; i++) {
+        const double x = load_b(desc, b, from, i, column);
 
         for (uint64_t row = 0; row < rows; row++)
             sums[row] += a[i * rows + row] * x;

@@ -17,7 +17,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -48,8 +50,9 @@ struct machine {
     unsigned ready[MAX_THREADS]; /* threads that can continue */
     unsigned ready_count;
     unsigned warp_waiting[MAX_WARPS], warp_ended[MAX_WARPS]; /* a bit for each lane */
-    std::vector<std::pair<void *, size_t>> declared;
-    void *shared = nullptr;
+    std::map<const void *, void *> arrays; /* in shared memory, by what declares them */
+    std::vector<std::pair<const void *, void *>> declared; /* those of this block */
+    void *shared = nullptr;                                /* the dynamic part */
     uint64_t seed = 0, draws = 0, blocks = 0;
     bool failed = false;
 
@@ -60,7 +63,7 @@ struct machine {
 
 __thread struct emu_now emu_now;
 
-static thread_local struct machine running;
+static __thread struct machine *running;
 
 static std::mutex shared_limits_lock;
 static std::map<const void *, int> shared_limits;
@@ -77,6 +80,8 @@ machine::~machine()
 {
     free_fibers(this);
     emu_fiber_free(main);
+    for (const std::pair<const void *const, void *> &array : arrays)
+        free(array.second);
 }
 
 /* A random number below n. Splitmix (Steele et al. 2014). */
@@ -164,7 +169,7 @@ static void run_thread(struct machine *m, unsigned i, struct emu_fiber *fiber)
  * there are none. */
 static void live(struct emu_fiber *fiber)
 {
-    struct machine *m = &running;
+    struct machine *m = running;
 
     for (;;) {
         struct emu_fiber *next;
@@ -198,7 +203,7 @@ static void wait(struct machine *m)
 
 void emu_fail(const char *format, ...)
 {
-    struct machine *m = &running;
+    struct machine *m = running;
     uint3 b = emu_now.block_index, t = emu_now.thread_index;
     va_list args;
 
@@ -215,7 +220,7 @@ void emu_fail(const char *format, ...)
 
 int emu_block_barrier(int predicate)
 {
-    struct machine *m = &running;
+    struct machine *m = running;
     unsigned self = emu_now.linear;
 
     m->predicates += predicate != 0;
@@ -248,7 +253,7 @@ unsigned emu_warp_alive(void)
 {
     unsigned warp = emu_now.linear / EMU_WARP;
 
-    return lanes_there(&running, warp * EMU_WARP) & ~running.warp_ended[warp];
+    return lanes_there(running, warp * EMU_WARP) & ~running->warp_ended[warp];
 }
 
 /* All lanes of the mask have arrived: check that they execute the same operation, and exchange
@@ -269,7 +274,7 @@ static void meet_lanes(struct machine *m, unsigned first, unsigned mask, emu_mee
 
 void emu_warp_meet(unsigned mask, emu_meet_fn meet, void *lane)
 {
-    struct machine *m = &running;
+    struct machine *m = running;
     unsigned self = emu_now.linear, warp = self / EMU_WARP, first = warp * EMU_WARP;
     struct thread *thread = &m->threads[self];
 
@@ -296,25 +301,29 @@ void emu_warp_meet(unsigned mask, emu_meet_fn meet, void *lane)
     }
 }
 
-void emu_shared_declare(void *memory, size_t bytes)
+void *emu_shared(const void *key, size_t bytes)
 {
-    struct machine *m = &running;
+    struct machine *m = running;
 
-    for (const std::pair<void *, size_t> &known : m->declared)
-        if (known.first == memory)
-            return;
-    m->declared.emplace_back(memory, bytes);
-    memset(memory, 0xff, bytes);
+    for (const std::pair<const void *, void *> &known : m->declared)
+        if (known.first == key)
+            return known.second;
+    void *&array = m->arrays[key];
+    if (!array && posix_memalign(&array, 16, bytes) != 0)
+        emu_fail("no memory for a shared array");
+    m->declared.emplace_back(key, array);
+    memset(array, 0xff, bytes);
+    return array;
 }
 
 uint64_t emu_block_number(void)
 {
-    return running.blocks;
+    return running->blocks;
 }
 
 void *emu_dynamic_shared(void)
 {
-    return running.shared;
+    return running->shared;
 }
 
 static void set_up_block(struct machine *m, uint3 index)
@@ -436,11 +445,15 @@ static void clean_up(struct machine *m)
 /* Run a launch that is next in its stream. */
 static emu_step run(const struct emu_job &job)
 {
-    struct machine *m = &running;
+    static thread_local std::unique_ptr<struct machine> own;
 
-    if (!m->main)
+    if (!own)
+        own.reset(running = new (std::nothrow) machine());
+    struct machine *m = running;
+    if (m && !m->main)
         m->main = emu_fiber_main();
-    if (!m->main || posix_memalign(&m->shared, 1024, job.shared_bytes ? job.shared_bytes : 1) != 0)
+    if (!m || !m->main ||
+        posix_memalign(&m->shared, 1024, job.shared_bytes ? job.shared_bytes : 1) != 0)
         return emu_step::FAILED;
     m->job = &job;
     m->seed = job.seed;

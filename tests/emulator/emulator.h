@@ -80,7 +80,6 @@ struct dim3 {
 #define __device__
 #define __host__
 #define __constant__
-#define __shared__      static thread_local /* never poisoned; MICS_SHARED is */
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __grid_constant__
@@ -141,8 +140,9 @@ uint64_t emu_block_number(void);
 /* Report an error of the kernel on standard error and end the launch; only in a kernel. */
 [[noreturn]] void emu_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Poison a shared variable at its first use in a block. */
-void emu_shared_declare(void *memory, size_t bytes);
+/* The block's array in shared memory that the code with the address `key` declares; poisoned at its
+ * first use in a block. */
+void *emu_shared(const void *key, size_t bytes);
 void *emu_dynamic_shared(void);
 
 static inline unsigned emu_lane(void)
@@ -201,8 +201,9 @@ static inline cudaError_t emu_run(const char *name, dim3 grid, dim3 block, size_
     emu_run(#kernel, grid, block, shared_bytes, stream, kernel, __VA_ARGS__)
 
 #define MICS_SHARED(type, name, ...)                                                               \
-    alignas(16) static thread_local type name __VA_ARGS__;                                         \
-    emu_shared_declare(&name, sizeof(name))
+    static const char name##_key = 0;                                                              \
+    typedef type name##_array __VA_ARGS__;                                                         \
+    name##_array &name = *static_cast<name##_array *>(emu_shared(&name##_key, sizeof(name##_array)))
 #define MICS_DYNAMIC_SHARED(type, name) type *name = static_cast<type *>(emu_dynamic_shared())
 
 #endif

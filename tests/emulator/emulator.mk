@@ -8,12 +8,14 @@ EMULATOR_SRC   := $(wildcard tests/emulator/*.cc)
 EMULATED_UNITS := $(patsubst %.cc,$(BUILD)/%,$(filter tests/emulator/test_%,$(EMULATOR_SRC)))
 EMULATED_OBJ   := $(patsubst %,$(BUILD)/emulated/%.o,$(filter-out kernels/cuda/%hopper.cu,$(wildcard kernels/cuda/*.cu kernels/cuda/*.cc)) \
 	$(filter-out tests/emulator/test_%,$(EMULATOR_SRC)))
-# Thread-local variables of a shared library without a call of __tls_get_addr for each access, which AddressSanitizer
-# makes ten times as slow. clang and processors other than x86 have no such option.
-EMULATED_TLS   := $(if $(filter x86_64,$(shell uname -m)),$(if $(findstring clang,$(CXX)),,-mtls-dialect=gnu2))
+# Thread-local variables are few, so that the loader finds room for them beside the program's: others would take a
+# call for each access in the plug-in.
+EMULATED_TLS   := -ftls-model=initial-exec
 EMULATED_FLAGS  = -std=c++20 -D_GNU_SOURCE -DMICS_EMULATED -DMICS_HOPPER=0 -Itests/emulator -Ikernels -Ilib -Itests/unit \
 	$(filter-out %-prototypes,$(WARN)) -Wno-unknown-pragmas -Wno-psabi $(CFLAGS) -fPIC -ffp-contract=off \
-	-fno-strict-aliasing $(EMULATED_TLS) $(SAN)
+	-fno-strict-aliasing -march=$(MARCH) $(EMULATED_TLS) $(SAN)
+# Where most of the time is spent.
+$(patsubst %,$(BUILD)/emulated/tests/emulator/%.cc.o,cublasLt_product tensor_emulated): EMULATED_FLAGS += -O3
 $(BUILD)/emulated/%.cc.o: %.cc $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(call say,CXX)$(CXX) $(EMULATED_FLAGS) -MMD -MP -c -o $@ $<

@@ -118,13 +118,14 @@ void emu_mma(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
     emu_warp_meet(~0u, meet_mma, &lane);
 }
 
-static thread_local std::vector<struct copy> copies[1024]; /* of each thread of the block */
+static thread_local std::vector<std::vector<struct copy>> copies; /* by thread of the block */
 static thread_local uint64_t copies_block;
 
 /* A new block begins with nothing under way. */
 static std::vector<struct copy> &my_copies(void)
 {
     if (copies_block != emu_block_number()) {
+        copies.resize(1024);
         for (std::vector<struct copy> &one : copies)
             one.clear();
         copies_block = emu_block_number();
