@@ -27,17 +27,18 @@ static const double load_s = 60e-3;
 static const double edge_s = 20e-3;
 
 /* Rounds are repeated until the standard errors of what computation loses, and of the collective's
- * time relative to it, are below these. Ranks that share cores need many. */
+ * time relative to it, are below these, or for the time asked for. Ranks that share cores need
+ * many. */
 static const double lost_error_max = 0.02, beside_error_max = 0.05;
 
-enum mics_status mics_bench_load_init(const struct mics_bench *bench, struct mics_bench_load *out,
-                                      struct mics_err *err)
+enum mics_status mics_bench_load_init(const struct mics_bench *bench, double rounds_s,
+                                      struct mics_bench_load *out, struct mics_err *err)
 {
     const struct mics_device_ops *ops = bench->device->ops;
     const size_t bytes = sizeof(float) * 3 * MATRIX * MATRIX;
     enum mics_status status;
 
-    *out = (struct mics_bench_load){.bench = bench};
+    *out = (struct mics_bench_load){.bench = bench, .rounds_s = rounds_s};
     status = ops->alloc(bench->device, bytes, &out->memory, err);
     if (status == MICS_OK)
         status = ops->stream_open(bench->device, "load", 0, &out->stream, err);
@@ -223,10 +224,37 @@ static double error_of(const struct sums *sums, int count)
     return sqrt(fmax(0, sums->squares / count - mean * mean) / (count - 1));
 }
 
+static enum mics_status mean_of_ranks(const struct mics_world *world, double own, double *mean,
+                                      struct mics_err *err)
+{
+    double *all = calloc(world->size, sizeof *all);
+    enum mics_status status =
+        all ? world->comm->ops->all_gather_now(world->comm, &own, all, sizeof own, err)
+            : mics_err_nomem(err);
+
+    *mean = 0;
+    for (uint32_t i = 0; i < world->size && status == MICS_OK; i++)
+        *mean += all[i] / world->size;
+    free(all);
+    return status;
+}
+
+/* Has as much time passed since `begin` on this rank, in the mean of all ranks? */
+static bool has_passed(const struct mics_bench_load *load, double begin, double seconds,
+                       enum mics_status *status, struct mics_err *err)
+{
+    double passed_s = 0;
+
+    if (*status == MICS_OK)
+        *status = mean_of_ranks(load->bench->world, mics_now_s() - begin, &passed_s, err);
+    return passed_s >= seconds;
+}
+
 /* As many rounds on all ranks, since all have the same results. */
 static enum mics_status repeat(const struct mics_bench_load *load, const struct exchange *exchange,
                                struct mics_beside_point *out, struct mics_err *err)
 {
+    const double begin = mics_now_s();
     struct sums alone = {0}, beside = {0}, lost = {0};
     enum mics_status status = MICS_OK;
     bool enough = false;
@@ -244,8 +272,9 @@ static enum mics_status repeat(const struct mics_bench_load *load, const struct 
         out->alone_s = alone.sum / n;
         out->beside_s = beside.sum / n;
         out->lost = fmin(1, fmax(0, lost.sum / n));
-        enough = n >= ROUNDS_MIN && error_of(&lost, n) <= lost_error_max &&
-                 error_of(&beside, n) <= beside_error_max * out->beside_s;
+        enough = n >= ROUNDS_MIN && ((error_of(&lost, n) <= lost_error_max &&
+                                      error_of(&beside, n) <= beside_error_max * out->beside_s) ||
+                                     has_passed(load, begin, load->rounds_s, &status, err));
     }
     return status;
 }
@@ -271,10 +300,11 @@ enum mics_status mics_bench_beside(const struct mics_bench_load *load,
 /* Of computation, without waiting for other ranks. */
 static const double straggler_times[MICS_STRAGGLER_POINTS] = {0.05, 0.1, 0.2, 0.4};
 
-enum { STRAGGLER_ROUNDS_MIN = 4, STRAGGLER_ROUNDS_MAX = 16 };
+/* Their rounds may take so many times as long as those of a collective. */
+enum { STRAGGLER_ROUNDS_MIN = 4, STRAGGLER_ROUNDS_MAX = 16, STRAGGLER_TIME = 3 };
 
 /* Rounds are repeated until the standard error of each point is below this part of its mean and of
- * the time of computation together. */
+ * the time of computation together, or for the time asked for. */
 static const double behind_error_max = 0.1, computing_error_max = 0.005;
 
 /* The time at which this rank has computed so many products for each point, since all began. It
@@ -325,21 +355,6 @@ static enum mics_status compare_ranks(const struct mics_bench_load *load, const 
     return status;
 }
 
-static enum mics_status mean_of_ranks(const struct mics_world *world, double own, double *mean,
-                                      struct mics_err *err)
-{
-    double *all = calloc(world->size, sizeof *all);
-    enum mics_status status =
-        all ? world->comm->ops->all_gather_now(world->comm, &own, all, sizeof own, err)
-            : mics_err_nomem(err);
-
-    *mean = 0;
-    for (uint32_t i = 0; i < world->size && status == MICS_OK; i++)
-        *mean += all[i] / world->size;
-    free(all);
-    return status;
-}
-
 static bool are_certain(const struct sums *behind, int rounds)
 {
     for (int i = 0; i < MICS_STRAGGLER_POINTS; i++)
@@ -354,6 +369,7 @@ enum mics_status mics_bench_stragglers(const struct mics_bench_load *load,
                                        struct mics_straggler_point *out, struct mics_err *err)
 {
     const struct mics_world *world = load->bench->world;
+    const double begin = mics_now_s();
     double own_rate = 0, rate = 0, reached_s[MICS_STRAGGLER_POINTS] = {0};
     struct sums behind[MICS_STRAGGLER_POINTS] = {0};
     bool enough = false;
@@ -369,7 +385,9 @@ enum mics_status mics_bench_stragglers(const struct mics_bench_load *load,
             status = compare_ranks(load, reached_s, behind, err);
         for (int i = 0; i < MICS_STRAGGLER_POINTS; i++)
             out[i] = (struct mics_straggler_point){straggler_times[i], behind[i].sum / n};
-        enough = n >= STRAGGLER_ROUNDS_MIN && are_certain(behind, n);
+        enough = n >= STRAGGLER_ROUNDS_MIN &&
+                 (are_certain(behind, n) ||
+                  has_passed(load, begin, STRAGGLER_TIME * load->rounds_s, &status, err));
     }
     return status;
 }

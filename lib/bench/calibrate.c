@@ -273,7 +273,7 @@ enum mics_status mics_calibrate(const struct mics_bench *bench,
     if (mics_bench_size_count(request) > MICS_ALGORITHM_POINTS)
         return mics_err_set(err, MICS_ERR_ARG, "more than %d sizes", MICS_ALGORITHM_POINTS);
     if (bench->device->on_host)
-        status = mics_bench_load_init(bench, &load, err);
+        status = mics_bench_load_init(bench, seconds, &load, err);
     if (status == MICS_OK)
         status = mics_collectives_measure(bench, load.bench ? &load : NULL, seconds, &measured,
                                           &count, err);
