@@ -110,6 +110,8 @@ static const char *product_dtype(void)
 
 static void two_nodes_of_two_have_all_links_and_shapes(void)
 {
+    if (TAP_ASAN)
+        TAP_SKIP("a sanitizer makes measurements slow");
     json_t *doc = probe_threads(2, 2);
     struct mics_topology *topology = NULL;
     struct mics_err err = {{0}};
