@@ -147,14 +147,6 @@ void mics_comm_split_fini(struct comm_split *split);
  * All ranks of a communicator choose by its size and the bytes alone: the order of a sum is
  * never a matter of measurement. (Thakur et al. 2005.)
  */
-enum {
-    COMM_TREE_ARITY = 8,
-    COMM_TREE_REDUCE_BYTES = 4096,     /* all-reduces up to this size use the tree, unless: */
-    COMM_HALVING_BYTES = 32768,        /* total of a sum or gather of 2^l ranks that is halved */
-    COMM_HALVING_FROM_BYTES = 513,     /* all-reduces below it need fewer messages by the tree */
-    COMM_HALVING_PIECE_BYTES = 2048,   /* pieces of an all-reduce are halved down to this size */
-    COMM_TREE_BROADCAST_BYTES = 32768, /* longer broadcasts use the chain */
-};
 
 /* Elements [begin, begin + count) of an array. */
 struct comm_piece {

@@ -130,9 +130,21 @@ void mics_comm_group_end(struct mics_comm *comm);
  * over all backends. */
 #define MICS_COMM_STAGING_BYTES (512u * 1024u)
 
+/* What decides the algorithm of a collective between processes, with the number of ranks (backend.h
+ * describes them): sizes in bytes of all data. */
+enum {
+    MICS_COMM_TREE_ARITY = 8,
+    MICS_COMM_TREE_REDUCE_BYTES = 4096,   /* all-reduces up to this size use the tree, unless: */
+    MICS_COMM_HALVING_BYTES = 32768,      /* sums and gathers of 2^l ranks up to it are halved */
+    MICS_COMM_HALVING_FROM_BYTES = 513,   /* all-reduces below it need fewer messages by the tree */
+    MICS_COMM_HALVING_PIECE_BYTES = 2048, /* pieces of an all-reduce are halved down to it */
+    MICS_COMM_TREE_BROADCAST_BYTES = 32768 /* longer broadcasts use the chain */
+};
+
 /* Bytes that `rank` sends in one all_reduce of `count` elements: 2 (size - 1) / size of the data
- * when the data are longer than 32768 bytes and `size` divides `count`. Shorter data use halving
- * where `size` is a power of two; elsewhere those of up to 4096 bytes use a tree. */
+ * when the data are longer than MICS_COMM_HALVING_BYTES and `size` divides `count`. Shorter data
+ * use halving where `size` is a power of two; elsewhere those of up to MICS_COMM_TREE_REDUCE_BYTES
+ * use a tree. */
 uint64_t mics_comm_all_reduce_sent(int size, int rank, uint64_t count, enum mics_dtype dtype);
 
 /* CPU time of this process for communication since its start: user time of the stream threads

@@ -23,12 +23,12 @@ struct comm_children mics_comm_children(int rank_from_root, int size, int arity)
 
 int mics_comm_broadcast_arity(uint64_t bytes)
 {
-    return bytes <= COMM_TREE_BROADCAST_BYTES ? COMM_TREE_ARITY : 1;
+    return bytes <= MICS_COMM_TREE_BROADCAST_BYTES ? MICS_COMM_TREE_ARITY : 1;
 }
 
 uint64_t mics_comm_short_bytes(int size)
 {
-    return size > 1 && (size & (size - 1)) == 0 ? COMM_HALVING_BYTES : 0;
+    return size > 1 && (size & (size - 1)) == 0 ? MICS_COMM_HALVING_BYTES : 0;
 }
 
 bool mics_comm_is_short(int size, const struct comm_call *call)
@@ -40,7 +40,7 @@ bool mics_comm_is_short(int size, const struct comm_call *call)
     case COMM_REDUCE_SCATTER:
         return call->bytes > 0 && call->bytes <= limit / (uint64_t)size;
     case COMM_ALL_REDUCE:
-        return call->bytes >= COMM_HALVING_FROM_BYTES && call->bytes <= limit;
+        return call->bytes >= MICS_COMM_HALVING_FROM_BYTES && call->bytes <= limit;
     default:
         return false;
     }
@@ -50,7 +50,7 @@ static int all_reduce_pieces(int size, uint64_t bytes)
 {
     int pieces = 1;
 
-    while (pieces < size && bytes / (uint64_t)pieces > COMM_HALVING_PIECE_BYTES)
+    while (pieces < size && bytes / (uint64_t)pieces > MICS_COMM_HALVING_PIECE_BYTES)
         pieces *= 2;
     return pieces;
 }
@@ -91,10 +91,11 @@ uint64_t mics_comm_all_reduce_sent(int size, int rank, uint64_t count, enum mics
 
     if (size == 1)
         return 0;
-    if (total >= COMM_HALVING_FROM_BYTES && total <= mics_comm_short_bytes(size))
+    if (total >= MICS_COMM_HALVING_FROM_BYTES && total <= mics_comm_short_bytes(size))
         return each * halving_sent(size, rank, count, all_reduce_pieces(size, total));
-    if (total <= COMM_TREE_REDUCE_BYTES) {
-        const uint64_t children = (uint64_t)mics_comm_children(rank, size, COMM_TREE_ARITY).count;
+    if (total <= MICS_COMM_TREE_REDUCE_BYTES) {
+        const uint64_t children =
+            (uint64_t)mics_comm_children(rank, size, MICS_COMM_TREE_ARITY).count;
 
         return (children + (rank > 0)) * total;
     }

@@ -145,7 +145,7 @@ static uint64_t chunk_count(const struct staged_comm *staged, const struct comm_
     const uint64_t unit = (has_blocks(call) ? size : 1) * each;
     const uint64_t most = staged->staging_bytes / unit;
     const uint64_t special =
-        mics_max_u64(COMM_TREE_REDUCE_BYTES, mics_comm_short_bytes((int)size)) / unit;
+        mics_max_u64(MICS_COMM_TREE_REDUCE_BYTES, mics_comm_short_bytes((int)size)) / unit;
 
     if (left <= most)
         return left;

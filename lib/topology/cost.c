@@ -10,22 +10,14 @@
  */
 #include "topology/cost.h"
 
+#include "comm/comm.h"
 #include "topology/nccl_cost.h"
 
 #include <assert.h>
 #include <math.h>
 
-/* Of lib/comm: bytes up to which collectives are halved, from which all-reduces are, and pieces of
- * an all-reduce down to which they are; bytes of an all-reduce up to which a tree is used, its
- * arity, and the staging memory, which the pieces of all ranks must fit for direct messages. */
-enum {
-    HALVING_BYTES = 32768,
-    HALVING_FROM_BYTES = 513,
-    HALVING_PIECE_BYTES = 2048,
-    TREE_BYTES = 4096,
-    TREE_ARITY = 8,
-    DIRECT_STAGING_BYTES = 8 * (64 * 1024 - 512)
-};
+/* Staging memory of lib/comm/mpi, which the pieces of all ranks must fit for direct messages. */
+enum { DIRECT_STAGING_BYTES = 8 * (64 * 1024 - 512) };
 
 /* Groups per node when groups of one shape cover all ranks, as when a probe measures them. */
 static uint32_t natural_sharing(const struct mics_topology *topology, struct mics_span span)
@@ -164,15 +156,16 @@ static struct mics_collective_time direct_time(const struct mics_topology *topol
     return (struct mics_collective_time){rounds_latency(topology, span, rounds), transfer};
 }
 
-/* All-reduce up and down a tree of all ranks, whose inner ranks have TREE_ARITY children. */
+/* All-reduce up and down a tree of all ranks, whose inner ranks have MICS_COMM_TREE_ARITY
+ * children. */
 static struct mics_collective_time tree_time(const struct mics_topology *topology,
                                              struct mics_span span, double bytes)
 {
     const double m = (double)span.nodes * span.per_node;
-    const double depth = ceil(log(m) / log(TREE_ARITY));
+    const double depth = ceil(log(m) / log(MICS_COMM_TREE_ARITY));
 
     return (struct mics_collective_time){rounds_latency(topology, span, 2 * depth),
-                                         2 * fmin(TREE_ARITY, m - 1) * bytes /
+                                         2 * fmin(MICS_COMM_TREE_ARITY, m - 1) * bytes /
                                              ring_bandwidth(topology, span)};
 }
 
@@ -195,7 +188,7 @@ static struct mics_collective_time halving_time(const struct mics_topology *topo
 
     for (double distance = 1; distance < m; distance *= 2) {
         const bool inside = distance < k;
-        const bool halved = collective != MICS_ALL_REDUCE || part > HALVING_PIECE_BYTES;
+        const bool halved = collective != MICS_ALL_REDUCE || part > MICS_COMM_HALVING_PIECE_BYTES;
         const double times = halved && collective == MICS_ALL_REDUCE ? 2 : 1;
         const struct mics_link *link = inside ? &topology->node_link : &topology->net_link;
 
@@ -233,8 +226,8 @@ static struct mics_collective_time process_time(const struct mics_topology *topo
                                                 enum mics_collective collective,
                                                 struct mics_span span, double bytes)
 {
-    if (bytes <= HALVING_BYTES && is_power_of_two((double)span.nodes * span.per_node) &&
-        (collective != MICS_ALL_REDUCE || bytes >= HALVING_FROM_BYTES))
+    if (bytes <= MICS_COMM_HALVING_BYTES && is_power_of_two((double)span.nodes * span.per_node) &&
+        (collective != MICS_ALL_REDUCE || bytes >= MICS_COMM_HALVING_FROM_BYTES))
         return halving_time(topology, collective, span, bytes);
     if (collective != MICS_ALL_REDUCE)
         return exchange_time(topology, collective, span, bytes);
@@ -245,7 +238,8 @@ static struct mics_collective_time process_time(const struct mics_topology *topo
                                           exchange_time(topology, MICS_ALL_GATHER, span, bytes),
                                       both = {reduce.latency_s + gather.latency_s,
                                               reduce.transfer_s + gather.transfer_s};
-    return bytes <= TREE_BYTES ? faster(both, tree_time(topology, span, bytes)) : both;
+    return bytes <= MICS_COMM_TREE_REDUCE_BYTES ? faster(both, tree_time(topology, span, bytes))
+                                                : both;
 }
 
 struct mics_collective_time mics_cost_collective_time(const struct mics_topology *topology,

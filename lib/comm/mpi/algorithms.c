@@ -261,7 +261,7 @@ static bool uses_tree(const struct mpi_comm *comm, const struct comm_call *call)
     case COMM_BARRIER:
         return true;
     case COMM_ALL_REDUCE:
-        return call->bytes <= COMM_TREE_REDUCE_BYTES && !mics_mpi_halves(comm, call, 1);
+        return call->bytes <= MICS_COMM_TREE_REDUCE_BYTES && !mics_mpi_halves(comm, call, 1);
     default:
         return false;
     }
@@ -272,8 +272,8 @@ static void tree_begin(struct mpi_comm *comm)
     struct mpi_transfer *transfer = &comm->transfer;
     const struct comm_call *call = transfer->calls;
     const int size = comm->base.comm.size;
-    const int arity =
-        call->kind == COMM_BROADCAST ? mics_comm_broadcast_arity(call->bytes) : COMM_TREE_ARITY;
+    const int arity = call->kind == COMM_BROADCAST ? mics_comm_broadcast_arity(call->bytes)
+                                                   : MICS_COMM_TREE_ARITY;
     const int rank_from_root = comm_mod(comm->base.comm.rank - call->root, size);
     const struct comm_children children = mics_comm_children(rank_from_root, size, arity);
 
@@ -295,14 +295,15 @@ static int add_children(struct mpi_comm *comm, bool *moved)
     int code = MPI_SUCCESS, received = 1;
 
     for (int i = 0; !transfer->up_posted && i < transfer->children && code == MPI_SUCCESS; i++)
-        code = mics_mpi_receive(comm, comm->staging + i * COMM_TREE_REDUCE_BYTES, call->bytes,
+        code = mics_mpi_receive(comm, comm->staging + i * MICS_COMM_TREE_REDUCE_BYTES, call->bytes,
                                 transfer->child_ranks[i], true, &transfer->recvs[i]);
     transfer->up_posted = true;
     while (code == MPI_SUCCESS && received && transfer->up_done < transfer->children) {
         code = MPI_Test(&transfer->recvs[transfer->up_done], &received, MPI_STATUS_IGNORE);
         if (code != MPI_SUCCESS || !received)
             break;
-        mics_comm_accumulate(call->recv, comm->staging + transfer->up_done * COMM_TREE_REDUCE_BYTES,
+        mics_comm_accumulate(call->recv,
+                             comm->staging + transfer->up_done * MICS_COMM_TREE_REDUCE_BYTES,
                              call->count, call->dtype);
         transfer->up_done++;
         *moved = true;

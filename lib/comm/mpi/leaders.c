@@ -44,7 +44,7 @@ bool mics_mpi_leaders_suit(const struct mpi_comm *comm, const struct comm_call *
 
     const uint64_t bytes = total_bytes(comm, calls, count);
     const uint64_t ranks = (uint64_t)comm->leaders->node->base.comm.size;
-    return bytes <= COMM_HALVING_BYTES &&
+    return bytes <= MICS_COMM_HALVING_BYTES &&
            (calls->kind == COMM_ALL_GATHER || bytes * ranks <= NODE_SUM_BYTES);
 }
 

@@ -8,13 +8,16 @@
 #include <string.h>
 
 static_assert(COMM_MPI_STAGING <= MICS_COMM_STAGING_BYTES, "the bound in comm.h holds");
-static_assert(COMM_TREE_ARITY * COMM_TREE_REDUCE_BYTES <= COMM_MPI_STAGING, "all children fit");
-static_assert((int)MICS_COMM_GROUP_MAX * COMM_HALVING_BYTES <= COMM_MPI_STAGING, "a batch fits");
-static_assert((int)COMM_TREE_BROADCAST_BYTES <= (int)COMM_MPI_SEGMENT,
+static_assert(MICS_COMM_TREE_ARITY * MICS_COMM_TREE_REDUCE_BYTES <= COMM_MPI_STAGING,
+              "all children fit");
+static_assert((int)MICS_COMM_GROUP_MAX * MICS_COMM_HALVING_BYTES <= COMM_MPI_STAGING,
+              "a batch fits");
+static_assert((int)MICS_COMM_TREE_BROADCAST_BYTES <= (int)COMM_MPI_SEGMENT,
               "a broad tree carries one packet");
 static_assert((int)COMM_MPI_NODE_WINDOW * COMM_MPI_NODE_SEGMENT <= (int)COMM_MPI_STAGING,
               "the staging memory holds either kind of segments");
-static_assert((int)COMM_MPI_WINDOW <= (int)COMM_TREE_ARITY, "a request for each message in flight");
+static_assert((int)COMM_MPI_WINDOW <= (int)MICS_COMM_TREE_ARITY,
+              "a request for each message in flight");
 
 /* Put this rank's own piece into its block. */
 static void place_own(const struct comm_base *base, const struct comm_call *call)

@@ -93,7 +93,7 @@ struct mpi_transfer {
 
     /* Tree. */
     int parent; /* -1: this rank is the root */
-    int child_ranks[COMM_TREE_ARITY], children;
+    int child_ranks[MICS_COMM_TREE_ARITY], children;
     int up_done; /* children added, plus 1 when the sum was sent to the parent */
     bool up_posted, up;
 
@@ -105,7 +105,7 @@ struct mpi_transfer {
     int request_count;      /* messages of the round; 0: it has not begun */
     int requests_done;      /* the first of them, which are complete */
 
-    MPI_Request sends[COMM_TREE_ARITY], recvs[COMM_TREE_ARITY];
+    MPI_Request sends[MICS_COMM_TREE_ARITY], recvs[MICS_COMM_TREE_ARITY];
 };
 
 struct mpi_comm {

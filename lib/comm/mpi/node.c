@@ -41,11 +41,11 @@ enum {
     ALIGNMENT = 64,
     CHUNK = 128 * 1024, /* bytes summed at a time, to stay in the L2 cache */
     SPINS = 2000,       /* some 10 us, if no other thread needs the core */
-    RANKS_MAX = COMM_MPI_STAGING / COMM_TREE_REDUCE_BYTES,
+    RANKS_MAX = COMM_MPI_STAGING / MICS_COMM_TREE_REDUCE_BYTES,
 };
 
 static_assert(2 * CHUNK <= COMM_MPI_STAGING, "two chunks fit into the staging memory");
-static_assert((int)COMM_TREE_REDUCE_BYTES <= (int)SHORT_BYTES, "the tree needs posted data");
+static_assert((int)MICS_COMM_TREE_REDUCE_BYTES <= (int)SHORT_BYTES, "the tree needs posted data");
 
 /* The number of the last collective that has come so far, on which ranks may sleep. */
 struct node_word {
@@ -339,7 +339,7 @@ static void sum_by_tree(struct mpi_comm *comm, const struct comm_call *call)
     for (int rank = 0; rank < size; rank++)
         memcpy(sums + (uint64_t)rank * call->bytes, post_of(comm, rank)->data, call->bytes);
     for (int rank = size - 1; rank >= 0; rank--) {
-        const struct comm_children children = mics_comm_children(rank, size, COMM_TREE_ARITY);
+        const struct comm_children children = mics_comm_children(rank, size, MICS_COMM_TREE_ARITY);
 
         for (int i = 0; i < children.count; i++)
             mics_comm_accumulate(sums + (uint64_t)rank * call->bytes,
@@ -374,7 +374,7 @@ static enum mics_status reduce(struct mpi_comm *comm, const struct comm_call *ca
     if (whole && mics_comm_is_short(comm->base.comm.size, call))
         return sum_pairs(comm, call, index, 0, call->recv, call->recv, call->bytes, err);
     if (!mics_comm_is_short(comm->base.comm.size, call) &&
-        call->bytes <= COMM_TREE_REDUCE_BYTES) { /* the only call of its batch, and posted */
+        call->bytes <= MICS_COMM_TREE_REDUCE_BYTES) { /* the only call of its batch, and posted */
         sum_by_tree(comm, call);
         return MICS_OK;
     }

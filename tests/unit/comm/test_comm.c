@@ -229,7 +229,7 @@ static void a_short_all_reduce_sends_its_pieces_in_every_round(void)
 
 static bool is_halved(int size, uint64_t bytes)
 {
-    return bytes >= COMM_HALVING_FROM_BYTES && bytes <= mics_comm_short_bytes(size);
+    return bytes >= MICS_COMM_HALVING_FROM_BYTES && bytes <= mics_comm_short_bytes(size);
 }
 
 static void an_all_reduce_sends_twice_the_data_of_all_but_one_rank_in_all(void)
