@@ -22,8 +22,7 @@
  * 1.0 to 1.3 times on Zen 3, and was 1.0 to 1.2 times on Zen 4 with earlier tiles. oneDNN 2.6 is
  * faster in some shapes and slower in others: too little for a library of 11 MiB in every process.
  *
- * 2 m n k flops. The own products are within k * 2^-24 of a product in double, relative to the sum
- * of magnitudes; bf16 results are rounded once.
+ * 2 m n k flops.
  */
 #include "host/products.h"
 
@@ -32,546 +31,14 @@
 #include "host/onednn.h"
 #include "host/pool.h"
 #include "host/tile.h"
-#include "host/vector.h"
-#include "host/vmath.h"
 
 #include <cblas.h>
 #include <math.h>
-#include <stdalign.h>
 #include <stdio.h>
 #include <string.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
-
-/*
- * What follows a product: one pass over a row while it is in the cache.
- */
-
-/* A vector, or the first `count` of its lanes. */
-MICS_TYPED mics_vf load_lanes(const void *from, uint64_t i, unsigned count,
-                              const enum mics_dtype dtype)
-{
-    return count == MICS_LANES ? mics_vload_as(from, i, dtype)
-                               : mics_vload_part_as(from, i, count, dtype);
-}
-
-MICS_TYPED void store_lanes(void *to, uint64_t i, mics_vf value, unsigned count,
-                            const enum mics_dtype dtype)
-{
-    if (count == MICS_LANES)
-        mics_vstore_as(to, i, value, dtype);
-    else
-        mics_vstore_part_as(to, i, value, count, dtype);
-}
-
-/* Element `at` of out is column `column`. */
-MICS_TYPED void finish_vector(const struct mics_op_matmul *args, mics_vf x, uint64_t at,
-                              uint32_t column, unsigned count, const enum mics_dtype dtype,
-                              const enum mics_dtype out_dtype)
-{
-    if (args->add)
-        x += load_lanes(args->add, at, count, out_dtype);
-    if (args->bias)
-        x += load_lanes(args->bias, column, count, dtype);
-    if (args->pre_gelu) {
-        store_lanes(args->pre_gelu, at, x, count, dtype);
-        x = mics_vgelu(load_lanes(args->pre_gelu, at, count, dtype));
-    } else if (args->gelu_of) {
-        x *= mics_vgelu_slope(load_lanes(args->gelu_of, at, count, dtype));
-    }
-    store_lanes(args->out, at, x, count, out_dtype);
-}
-
-MICS_TYPED void finish_row(const struct mics_op_matmul *args, uint32_t row, uint32_t column,
-                           uint32_t count, const float *x, const enum mics_dtype dtype,
-                           const enum mics_dtype out_dtype)
-{
-    const uint64_t at = (uint64_t)row * args->ldout + column;
-
-    for (uint32_t i = 0; i < count; i += MICS_LANES) {
-        const unsigned lanes = count - i < MICS_LANES ? count - i : MICS_LANES;
-
-        finish_vector(args, load_lanes(x, i, lanes, MICS_F32), at + i, column + i, lanes, dtype,
-                      out_dtype);
-    }
-}
-
-/* What follows a product, of columns [column, column + count) of a row: from x[count] add what is
- * to be added, apply the activation, store. x may be where the row of out is in fp32. */
-static void finish_columns(const struct mics_op_matmul *args, uint32_t row, uint32_t column,
-                           uint32_t count, const float *x)
-{
-    const bool out_bf16 = args->out_dtype == MICS_BF16;
-
-    if (args->dtype == MICS_BF16 && out_bf16)
-        finish_row(args, row, column, count, x, MICS_BF16, MICS_BF16);
-    else if (args->dtype == MICS_BF16)
-        finish_row(args, row, column, count, x, MICS_BF16, MICS_F32);
-    else if (out_bf16)
-        finish_row(args, row, column, count, x, MICS_F32, MICS_BF16);
-    else
-        finish_row(args, row, column, count, x, MICS_F32, MICS_F32);
-}
-
-/*
- * Our own product, of and into fp32 or bf16, as Goto and van de Geijn, "Anatomy of High-Performance
- * Matrix Multiplication", 2008: a block of a (BLOCK_ROWS x DEPTH) stays in the second cache while
- * panels of b (DEPTH x PANEL), packed side by side, pass over it. Rows of a are read where they
- * are; a' is packed in groups of rows of two tiles, and bf16 is widened as it is packed, or
- * multiplied in pairs, of which a' is packed in strips of rows of one tile.
- *
- * An element's value depends on its row of a, its column of b and k only: products are summed from
- * 0 within a block of k, blocks one after the other.
- */
-
-#define DEPTH       384
-#define PANEL       (MICS_TILE_VECTORS * MICS_LANES)
-#define STRIP       MICS_TILE_ROWS
-#define PAIR_STRIP  MICS_TILE_PAIR_ROWS
-#define GROUP       (2 * STRIP) /* rows of a' that are packed side by side */
-#define LINE_GROUPS 4           /* groups that fill whole lines */
-#define PACK_AHEAD  8           /* rows of memory that are fetched early */
-#define BLOCK_ROWS  512
-/* Rows and columns of sums in a buffer. */
-#define SUM_ROWS    512
-#define SUM_COLUMNS (128 / PANEL * PANEL)
-
-struct buffers {
-    alignas(MICS_LINE) float a[(BLOCK_ROWS + GROUP) * DEPTH];
-    alignas(MICS_LINE) float b[DEPTH * PANEL];
-    alignas(MICS_LINE) float sum[SUM_ROWS * SUM_COLUMNS];
-};
-
-/* `rows` x `columns` of an operand: of the matrix from an element on, or of its transpose. */
-struct part {
-    const void *from;
-    size_t ld;
-    uint32_t rows, columns;
-    bool transposed;
-};
-
-static struct part part_of_a(const struct mics_op_matmul *args, uint32_t row, uint32_t rows,
-                             uint32_t k, uint32_t depth)
-{
-    const uint64_t at =
-        args->trans_a ? (uint64_t)k * args->lda + row : (uint64_t)row * args->lda + k;
-
-    return (struct part){mics_element(args->a, at, args->dtype), args->lda, rows, depth,
-                         args->trans_a};
-}
-
-static struct part part_of_b(const struct mics_op_matmul *args, uint32_t k, uint32_t depth,
-                             uint32_t column, uint32_t columns)
-{
-    const uint64_t at =
-        args->trans_b ? (uint64_t)column * args->ldb + k : (uint64_t)k * args->ldb + column;
-
-    return (struct part){mics_element(args->b, at, args->dtype), args->ldb, depth, columns,
-                         args->trans_b};
-}
-
-/* to[i][j] = element (i, j) of a part that is not transposed. */
-MICS_TYPED void pack_rows(float *to, size_t ld_to, const struct part *part,
-                          const enum mics_dtype dtype)
-{
-    for (uint32_t i = 0; i < part->rows; i++, to += ld_to) {
-        const uint64_t at = i * part->ld;
-        uint32_t j = 0;
-
-        for (; j + MICS_LANES <= part->columns; j += MICS_LANES)
-            mics_vstore(to + j, mics_vload_as(part->from, at + j, dtype));
-        for (; j < part->columns; j++)
-            to[j] = mics_load_as(part->from, at + j, dtype);
-    }
-}
-
-/* to[i][j] = element (i, j) of a part that is transposed, MICS_SQUARE of each where possible. */
-MICS_TYPED void pack_transposed(float *to, size_t ld_to, const struct part *part,
-                                const enum mics_dtype dtype)
-{
-    const uint32_t rows = part->rows / MICS_SQUARE * MICS_SQUARE;
-    const uint32_t columns = part->columns / MICS_SQUARE * MICS_SQUARE;
-    float square[MICS_SQUARE * MICS_SQUARE];
-
-    for (uint32_t j = 0; j < columns; j += MICS_SQUARE)
-        for (uint32_t i = 0; i < rows; i += MICS_SQUARE) {
-            const uint64_t at = j * part->ld + i;
-
-            if (dtype == MICS_F32) {
-                mics_transpose_square(to + i * ld_to + j, ld_to, (const float *)part->from + at,
-                                      part->ld);
-                continue;
-            }
-            for (uint32_t x = 0; x < MICS_SQUARE; x++)
-                for (uint32_t y = 0; y < MICS_SQUARE; y++)
-                    square[x * MICS_SQUARE + y] =
-                        mics_load_as(part->from, at + x * part->ld + y, dtype);
-            mics_transpose_square(to + i * ld_to + j, ld_to, square, MICS_SQUARE);
-        }
-    for (uint32_t j = 0; j < part->columns; j++)
-        for (uint32_t i = j < columns ? rows : 0; i < part->rows; i++)
-            to[i * ld_to + j] = mics_load_as(part->from, j * part->ld + i, dtype);
-}
-
-/* to[i / GROUP][j][i % GROUP] = element (i, j) of a part that is transposed, as many groups at a
- * time as fill whole lines of memory. */
-MICS_TYPED void pack_groups(float *to, const struct part *part, const enum mics_dtype dtype)
-{
-    for (uint32_t first = 0; first < part->rows; first += LINE_GROUPS * GROUP) {
-        const uint32_t end = (uint32_t)mics_min_u64(part->rows, first + LINE_GROUPS * GROUP);
-
-        for (uint32_t j = 0; j < part->columns; j++) {
-            const uint64_t at = j * part->ld;
-            float *group = to + (size_t)first * DEPTH + j * GROUP;
-            uint32_t i = first;
-
-            for (size_t line = 0; line < LINE_GROUPS * GROUP * sizeof(float); line += MICS_LINE)
-                __builtin_prefetch((const char *)mics_element(
-                                       part->from, at + PACK_AHEAD * part->ld + first, dtype) +
-                                   line);
-            for (; dtype == MICS_F32 && i + GROUP <= end; i += GROUP, group += GROUP * DEPTH)
-                memcpy(group, (const float *)part->from + at + i, GROUP * sizeof(float));
-            for (; i < end; i += GROUP, group += GROUP * DEPTH)
-                for (uint32_t x = 0; x < GROUP && i + x < end; x++)
-                    group[x] = mics_load_as(part->from, at + i + x, dtype);
-        }
-    }
-}
-
-/* A panel of b', with zeros up to a whole vector of columns. */
-MICS_TYPED void pack_panel(float *to, const struct part *part, const enum mics_dtype dtype)
-{
-    const uint32_t rest = (uint32_t)mics_round_up(part->columns, MICS_LANES) - part->columns;
-
-    for (uint32_t i = 0; i < part->rows && rest > 0; i++)
-        memset(to + i * PANEL + part->columns, 0, rest * sizeof(float));
-    if (part->transposed)
-        pack_transposed(to, PANEL, part, dtype);
-    else
-        pack_rows(to, PANEL, part, dtype);
-}
-
-/* How to prefetch a part while `rows` of another are multiplied, of `depth` numbers of k. */
-static struct mics_prefetch prefetch_of(const struct part *part, enum mics_dtype dtype,
-                                        uint32_t rows, uint32_t depth)
-{
-    const size_t each = mics_dtype_bytes(dtype);
-    struct mics_prefetch prefetch = {.row = part->from,
-                                     .step = part->ld * each,
-                                     .bytes =
-                                         (part->transposed ? part->rows : part->columns) * each,
-                                     .rows = part->transposed ? part->columns : part->rows};
-    const uint64_t pieces = prefetch.rows * mics_ceil_div(prefetch.bytes, MICS_PREFETCH_PIECE);
-    const uint64_t stretches = (uint64_t)mics_ceil_div(rows, MICS_TILE_ROWS) *
-                               mics_ceil_div(depth, mics_tile_stretch(depth));
-
-    prefetch.each = (uint32_t)mics_ceil_div(pieces, mics_max_u64(stretches, 1));
-    return prefetch;
-}
-
-/*
- * Pairs of bf16: neighbours in k take the place of a number in fp32, so a[m][k] and b'[n][k] are
- * read as they are, and rows k and k + 1 of the other forms are interleaved.
- */
-
-/* to[i] = {low[i], high[i]}; high NULL: zeros */
-static inline void interleave(float *to, const uint16_t *low, const uint16_t *high, uint32_t count)
-{
-    uint32_t i = 0;
-
-#if MICS_HAS_PAIRS
-    const __m512i from_first =
-        _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6,
-                         37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
-    const __m512i from_last = _mm512_add_epi16(from_first, _mm512_set1_epi16(16));
-
-    for (; high && i + 2 * MICS_LANES <= count; i += 2 * MICS_LANES) {
-        const __m512i lows = _mm512_loadu_si512(low + i), highs = _mm512_loadu_si512(high + i);
-
-        _mm512_storeu_si512(to + i, _mm512_permutex2var_epi16(lows, from_first, highs));
-        _mm512_storeu_si512(to + i + MICS_LANES, _mm512_permutex2var_epi16(lows, from_last, highs));
-    }
-#endif
-    for (; i < count; i++) {
-        const uint32_t pair = low[i] | (high ? (uint32_t)high[i] << 16 : 0);
-
-        memcpy(to + i, &pair, sizeof pair);
-    }
-}
-
-/* Pair k of row i of a matrix whose rows are along k. */
-static inline float pair_at(const uint16_t *from, uint32_t k, uint32_t depth)
-{
-    const uint32_t pair = from[2 * k] | (2 * k + 1 < depth ? (uint32_t)from[2 * k + 1] << 16 : 0);
-    float bits;
-
-    memcpy(&bits, &pair, sizeof bits);
-    return bits;
-}
-
-/* A panel of pairs: part->rows counts single rows of k. */
-static void pack_panel_pairs(float *to, const struct part *part)
-{
-    const uint32_t pairs = (part->rows + 1) / 2;
-    const uint32_t rest = (uint32_t)mics_round_up(part->columns, MICS_LANES) - part->columns;
-    const uint16_t *from = part->from;
-
-    for (uint32_t i = 0; i < pairs && rest > 0; i++)
-        memset(to + i * PANEL + part->columns, 0, rest * sizeof(float));
-    if (!part->transposed) {
-        for (uint32_t i = 0; i < pairs; i++, from += 2 * part->ld)
-            interleave(to + i * PANEL, from, 2 * i + 1 < part->rows ? from + part->ld : NULL,
-                       part->columns);
-    } else if (part->rows % 2 == 0 && part->ld % 2 == 0) {
-        const struct part wide = {from, part->ld / 2, pairs, part->columns, true};
-
-        pack_transposed(to, PANEL, &wide, MICS_F32);
-    } else {
-        for (uint32_t j = 0; j < part->columns; j++)
-            for (uint32_t i = 0; i < pairs; i++)
-                to[i * PANEL + j] = pair_at(from + j * part->ld, i, part->rows);
-    }
-}
-
-#define SQUARE_PAIRS 4 /* of k, that pack_strip_square() takes */
-#if MICS_HAS_PAIRS
-_Static_assert(PAIR_STRIP == 4, "a strip's rows of a pair of k fill a quarter of a vector");
-#endif
-
-/* SQUARE_PAIRS pairs of k of 2 * MICS_LANES columns of a', whose rows are ld apart. */
-static inline void pack_strip_square(float *to, const uint16_t *from, size_t ld)
-{
-#if MICS_HAS_PAIRS
-    __m512i strips[2][SQUARE_PAIRS]; /* four of each: their parts of a pair of k */
-
-    for (unsigned j = 0; j < SQUARE_PAIRS; j++, from += 2 * ld) {
-        const __m512i low = _mm512_loadu_si512(from), high = _mm512_loadu_si512(from + ld);
-
-        strips[0][j] = _mm512_unpacklo_epi16(low, high); /* strips 0, 2, 4 and 6 */
-        strips[1][j] = _mm512_unpackhi_epi16(low, high);
-    }
-    for (unsigned odd = 0; odd < 2; odd++) {
-        const __m512i *x = strips[odd];
-        const __m512i low01 = _mm512_shuffle_i32x4(x[0], x[1], 0x44);
-        const __m512i high01 = _mm512_shuffle_i32x4(x[0], x[1], 0xee);
-        const __m512i low23 = _mm512_shuffle_i32x4(x[2], x[3], 0x44);
-        const __m512i high23 = _mm512_shuffle_i32x4(x[2], x[3], 0xee);
-        float *strip = to + odd * PAIR_STRIP * DEPTH;
-
-        _mm512_storeu_si512(strip, _mm512_shuffle_i32x4(low01, low23, 0x88));
-        _mm512_storeu_si512(strip + 2 * PAIR_STRIP * DEPTH,
-                            _mm512_shuffle_i32x4(low01, low23, 0xdd));
-        _mm512_storeu_si512(strip + 4 * PAIR_STRIP * DEPTH,
-                            _mm512_shuffle_i32x4(high01, high23, 0x88));
-        _mm512_storeu_si512(strip + 6 * PAIR_STRIP * DEPTH,
-                            _mm512_shuffle_i32x4(high01, high23, 0xdd));
-    }
-#else
-    (void)to, (void)from, (void)ld;
-#endif
-}
-
-/* As pack_strips(), of pairs: part->columns counts single columns of k. */
-static void pack_strips_pairs(float *to, const struct part *part)
-{
-    const uint32_t wide = 2 * MICS_LANES, pairs = (part->columns + 1) / 2;
-    const uint32_t square_pairs = part->columns / (2 * SQUARE_PAIRS) * SQUARE_PAIRS;
-    const uint16_t *from = part->from;
-    float line[2 * MICS_LANES] = {0};
-
-    for (uint32_t first = 0; first < part->rows; first += wide, to += (size_t)wide * DEPTH) {
-        const uint32_t count = part->rows - first < wide ? part->rows - first : wide;
-        uint32_t j = 0;
-
-        for (; count == wide && j < square_pairs; j += SQUARE_PAIRS)
-            pack_strip_square(to + j * PAIR_STRIP, from + (size_t)2 * j * part->ld + first,
-                              part->ld);
-        for (; j < pairs; j++) {
-            const uint16_t *low = from + (size_t)2 * j * part->ld + first;
-
-            interleave(line, low, 2 * j + 1 < part->columns ? low + part->ld : NULL, count);
-            for (uint32_t x = 0; x < count; x += PAIR_STRIP)
-                memcpy(to + (size_t)x * DEPTH + j * PAIR_STRIP, line + x,
-                       PAIR_STRIP * sizeof(float));
-        }
-    }
-}
-
-struct block {
-    uint32_t row, rows, column, columns; /* of the result */
-    float *to;
-    size_t ld;
-    bool add;                   /* to += */
-    const float *matrix, *bias; /* otherwise to = their sum += ; NULL: nothing */
-};
-
-/* to = or += a b' of a block of k: `tile` has a, where it is to be read. While a panel is
- * multiplied the next one is prefetched. A panel that needs no change is packed as it is
- * multiplied by the first rows. */
-MICS_TYPED void multiply_panels(const struct mics_op_matmul *args, struct mics_tile tile,
-                                float *panel, const struct block *block, uint32_t k, uint32_t depth,
-                                const enum mics_dtype dtype, const bool pairs)
-{
-    const uint32_t strip = pairs ? PAIR_STRIP : GROUP;
-    const uint32_t step = args->trans_a ? strip : block->rows;
-    const size_t a_step = args->trans_a ? (size_t)step * DEPTH : 0;
-
-    for (uint32_t column = 0; column < block->columns; column += PANEL) {
-        const uint32_t columns = (uint32_t)mics_min_u64(block->columns - column, PANEL);
-        const uint32_t more = (uint32_t)mics_min_u64(block->columns - column - columns, PANEL);
-        const struct part b = part_of_b(args, k, depth, block->column + column, columns);
-        const struct part next = part_of_b(args, k, depth, block->column + column + columns, more);
-        struct mics_prefetch prefetch = prefetch_of(&next, dtype, block->rows, tile.depth);
-        const bool packed = pairs || dtype != MICS_F32 || b.transposed || columns < PANEL ||
-                            block->rows < MICS_TILE_ROWS;
-        struct mics_tile rows = tile;
-
-        if (pairs)
-            pack_panel_pairs(panel, &b);
-        else if (packed)
-            pack_panel(panel, &b, dtype);
-        rows.b = panel;
-        rows.c = block->to + column;
-        rows.matrix = block->matrix ? block->matrix + column : NULL;
-        rows.bias = block->bias ? block->bias + column : NULL;
-        rows.width = columns;
-        rows.prefetch = more > 0 ? &prefetch : NULL;
-        for (uint32_t row = 0; row < block->rows; row += step) {
-            rows.rows = (uint32_t)mics_min_u64(block->rows - row, step);
-            if (pairs) {
-                mics_tile_product_pairs_far(&rows);
-            } else if (row > 0 || packed) {
-                mics_tile_product_far(&rows);
-            } else {
-                rows.b = b.from;
-                rows.ldb = b.ld;
-                mics_tile_product_packing(&rows, panel);
-                rows.b = panel;
-                rows.ldb = PANEL;
-            }
-            rows.a += a_step;
-            rows.c += step * block->ld;
-            rows.matrix = rows.matrix ? rows.matrix + step * block->ld : NULL;
-        }
-    }
-}
-
-/* to = or += the products of k in [k, k + depth). */
-MICS_TYPED void add_depth(const struct mics_op_matmul *args, struct buffers *buffers,
-                          const struct block *block, uint32_t k, uint32_t depth,
-                          const enum mics_dtype dtype, const bool pairs)
-{
-    const struct part a = part_of_a(args, block->row, block->rows, k, depth);
-    struct mics_tile tile = {.a = buffers->a,
-                             .row_step = DEPTH,
-                             .depth_step = 1,
-                             .ldb = PANEL,
-                             .ldc = block->ld,
-                             .depth = depth,
-                             .add = block->add};
-
-    if (pairs) {
-        tile.depth = (depth + 1) / 2;
-        if (args->trans_a) {
-            pack_strips_pairs(buffers->a, &a);
-            tile.row_step = 1;
-            tile.depth_step = PAIR_STRIP;
-        } else if (depth % 2 == 0 && a.ld % 2 == 0) {
-            tile.a = a.from;
-            tile.row_step = a.ld / 2;
-        } else {
-            for (uint32_t i = 0; i < a.rows; i++)
-                for (uint32_t j = 0; j < tile.depth; j++)
-                    buffers->a[i * DEPTH + j] =
-                        pair_at((const uint16_t *)a.from + i * a.ld, j, depth);
-        }
-    } else if (args->trans_a) {
-        pack_groups(buffers->a, &a, dtype);
-        tile.row_step = 1;
-        tile.depth_step = GROUP;
-    } else if (dtype == MICS_F32) {
-        tile.a = a.from;
-        tile.row_step = a.ld;
-    } else {
-        pack_rows(buffers->a, DEPTH, &a, dtype);
-    }
-    multiply_panels(args, tile, buffers->b, block, k, depth, dtype, pairs);
-}
-
-/* `count` in the fewest parts of at most `most`, which are about equal and multiples of 8. */
-static uint32_t even_part(uint32_t count, uint32_t most)
-{
-    const uint64_t parts = mics_max_u64(mics_ceil_div(count, most), 1);
-
-    return (uint32_t)mics_round_up(mics_ceil_div(count, parts), 8);
-}
-
-static void add_block(const struct mics_op_matmul *args, struct buffers *buffers,
-                      struct block block, bool pairs)
-{
-    const uint32_t most = even_part(args->k, pairs ? 2 * DEPTH : DEPTH);
-    uint32_t k = 0;
-
-    do { /* once if k is 0, for the zeros */
-        const uint32_t depth = (uint32_t)mics_min_u64(args->k - k, most);
-
-        if (pairs)
-            add_depth(args, buffers, &block, k, depth, MICS_BF16, true);
-        else if (args->dtype == MICS_BF16)
-            add_depth(args, buffers, &block, k, depth, MICS_BF16, false);
-        else
-            add_depth(args, buffers, &block, k, depth, MICS_F32, false);
-        block.add = true;
-        block.matrix = block.bias = NULL;
-        k += depth;
-    } while (k < args->k);
-}
-
-static bool is_mixed(const struct mics_op_matmul *args)
-{
-    return args->dtype == MICS_BF16 || args->out_dtype == MICS_BF16;
-}
-
-/* Are sums made in a buffer? Not where nothing follows that reads bf16. */
-static bool needs_buffer(const struct mics_op_matmul *args)
-{
-    if (args->dtype == MICS_BF16 && args->out_dtype == MICS_F32)
-        return args->bias || args->pre_gelu || args->gelu_of;
-    return is_mixed(args);
-}
-
-/* The operation, but for an activation where no buffer is needed. Otherwise sums are made in the
- * buffer, and rounded once. */
-static void own_product(const struct mics_op_matmul *args, bool pairs)
-{
-    const bool staged = needs_buffer(args), add = !staged && args->add == args->out;
-    const uint32_t rows = even_part(args->m, staged ? SUM_ROWS : BLOCK_ROWS);
-    const uint32_t columns = staged ? SUM_COLUMNS : args->n;
-    struct buffers buffers;
-
-    for (uint32_t row = 0; row < args->m; row += rows)
-        for (uint32_t column = 0; column < args->n; column += columns) {
-            const size_t at = (size_t)row * args->ldout + column;
-            struct block block = {.row = row,
-                                  .rows = (uint32_t)mics_min_u64(args->m - row, rows),
-                                  .column = column,
-                                  .columns = (uint32_t)mics_min_u64(args->n - column, columns),
-                                  .to = buffers.sum,
-                                  .ld = SUM_COLUMNS,
-                                  .add = add};
-
-            if (!staged) {
-                block.to = (float *)args->out + at;
-                block.ld = args->ldout;
-                block.matrix = args->add && !add ? (const float *)args->add + at : NULL;
-                block.bias = args->bias ? (const float *)args->bias + column : NULL;
-            }
-            add_block(args, &buffers, block, pairs);
-            for (uint32_t i = 0; staged && i < block.rows; i++)
-                finish_columns(args, row + i, column, block.columns, buffers.sum + i * SUM_COLUMNS);
-        }
-}
 
 /*
  * The product of an operation, cut into pieces.
@@ -601,8 +68,8 @@ static const struct cut {
     uint32_t rows, columns; /* of a piece, a multiple of them */
 } cuts[] = {
     [MICS_PRODUCT_OPENBLAS] = {4e6, 64, 64, 64},
-    [MICS_PRODUCT_OWN] = {4e6, 64, 32, PANEL},
-    [MICS_PRODUCT_PAIRS] = {8e6, 64, 32, PANEL},
+    [MICS_PRODUCT_OWN] = {4e6, 64, 32, MICS_TILE_VECTORS *MICS_LANES},
+    [MICS_PRODUCT_PAIRS] = {8e6, 64, 32, MICS_TILE_VECTORS *MICS_LANES},
     /* For matrix units. Each piece packs what is not cut: of a transposed a, rows. */
     [MICS_PRODUCT_ONEDNN] = {64e6, 64, 64, 64},
 };
@@ -691,7 +158,7 @@ enum mics_product_method mics_product_method(struct mics_pool *pool,
 {
     enum mics_product_method method;
 
-    if (!is_mixed(args))
+    if (args->dtype == MICS_F32 && args->out_dtype == MICS_F32)
         return method_of_fp32();
     if (args->dtype != MICS_BF16)
         return MICS_PRODUCT_OWN;
@@ -754,7 +221,7 @@ static void cut_both_sides(struct matmul *matmul, uint64_t pieces, unsigned thre
         const uint32_t m = piece_size(args->m, down, cut->rows);
         const uint32_t n = piece_size(args->n, mics_ceil_div(pieces, down), cut->columns);
         const uint64_t count = mics_ceil_div(args->m, m) * mics_ceil_div(args->n, n);
-        const double packing = 1.0 / (own ? even_part(m, BLOCK_ROWS) : m) + of_a / n;
+        const double packing = 1.0 / (own ? mics_own_product_rows(m) : m) + of_a / n;
         const double share = own ? largest_share(args, m, n, threads) : 1;
         const double time = share * (1 + packing_flops * packing);
         const bool nearly = 4 * count >= 3 * pieces; /* sides are rounded */
@@ -794,31 +261,6 @@ static struct matmul cut_product(struct mics_pool *pool, const struct mics_op_ma
         matmul.n = piece_size(args->n, pieces, cuts[method].columns);
     matmul.across = (uint32_t)mics_ceil_div(args->n, matmul.n);
     return matmul;
-}
-
-/* Apply the activation, if there is one, to the sum in `out`. */
-static void finish(const struct mics_op_matmul *args)
-{
-    struct mics_op_matmul rest = *args;
-    float wide[256];
-    const uint32_t most = sizeof wide / sizeof wide[0];
-
-    rest.add = rest.bias = NULL;
-    for (uint32_t i = 0; (args->pre_gelu || args->gelu_of) && i < args->m; i++) {
-        const uint64_t row = (uint64_t)i * args->ldout;
-
-        if (args->out_dtype == MICS_F32) {
-            finish_columns(&rest, i, 0, args->n, (float *)args->out + row);
-            continue;
-        }
-        for (uint32_t j = 0; j < args->n; j += most) {
-            const uint32_t columns = (uint32_t)mics_min_u64(args->n - j, most);
-
-            for (uint32_t x = 0; x < columns; x++)
-                wide[x] = mics_load_as(args->out, row + j + x, MICS_BF16);
-            finish_columns(&rest, i, j, columns, wide);
-        }
-    }
 }
 
 /* Element `count` of an array that may be NULL. */
@@ -875,7 +317,7 @@ static void multiply_by_openblas(const struct mics_op_matmul *args)
                 args->trans_b ? CblasTrans : CblasNoTrans, (int)args->m, (int)args->n, (int)args->k,
                 1.0f, args->a, (int)args->lda, args->b, (int)args->ldb, add ? 1.0f : 0.0f,
                 args->out, (int)args->ldout);
-    finish(args);
+    mics_product_finish(args);
 }
 
 /*
@@ -933,7 +375,7 @@ static void make_staged(struct mics_onednn *onednn, const struct mics_op_matmul 
             if (!mics_onednn_multiply(onednn, &call))
                 return;
             for (uint32_t i = 0; i < rows; i++)
-                finish_columns(&block, i, 0, columns, staged + i * STAGED_COLUMNS);
+                mics_product_finish_columns(&block, i, 0, columns, staged + i * STAGED_COLUMNS);
         }
 }
 
@@ -947,7 +389,7 @@ static void multiply_by_onednn(struct mics_onednn *onednn, const struct mics_op_
 
     copy_added(args);
     if (mics_onednn_multiply(onednn, &call))
-        finish(args);
+        mics_product_finish(args);
 }
 
 /* The primitives that multiply_by_onednn() will use. */
@@ -981,9 +423,7 @@ static void multiply(const struct mics_op_matmul *args, const struct matmul *mat
         multiply_by_openblas(args);
         return;
     }
-    own_product(args, matmul->method == MICS_PRODUCT_PAIRS);
-    if (!needs_buffer(args))
-        finish(args);
+    mics_own_product(args, matmul->method == MICS_PRODUCT_PAIRS);
 }
 
 static uint64_t piece_count(const struct matmul *matmul)
