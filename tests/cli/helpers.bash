@@ -115,9 +115,9 @@ usage_mistake() # program
     fi
 }
 
-# Make brake.so: a rank that loads it takes 30 times as long for its matrix products, whether
+# Make brake.so: a rank that loads it takes 10 times as long for its matrix products, whether
 # OpenBLAS or mics multiplies. Each product asks OpenBLAS for its number of threads first; the
-# answer comes after 29 times the processor time that the thread has used since the answer before.
+# answer comes after 9 times the processor time that the thread has used since the answer before.
 # Skips where the program cannot load it.
 make_brake() # program
 {
@@ -139,7 +139,7 @@ static double thread_s(void)
 int openblas_get_num_threads(void)
 {
     static __thread double last;
-    const double now = thread_s(), until = now + (last > 0 ? 29 * (now - last) : 0);
+    const double now = thread_s(), until = now + (last > 0 ? 9 * (now - last) : 0);
 
     while (thread_s() < until)
         continue;
