@@ -221,7 +221,7 @@ static void cut_both_sides(struct matmul *matmul, uint64_t pieces, unsigned thre
         const uint32_t m = piece_size(args->m, down, cut->rows);
         const uint32_t n = piece_size(args->n, mics_ceil_div(pieces, down), cut->columns);
         const uint64_t count = mics_ceil_div(args->m, m) * mics_ceil_div(args->n, n);
-        const double packing = 1.0 / (own ? mics_own_product_rows(m) : m) + of_a / n;
+        const double packing = 1.0 / (own ? mics_gemm_block_rows(m) : m) + of_a / n;
         const double share = own ? largest_share(args, m, n, threads) : 1;
         const double time = share * (1 + packing_flops * packing);
         const bool nearly = 4 * count >= 3 * pieces; /* sides are rounded */
@@ -317,7 +317,7 @@ static void multiply_by_openblas(const struct mics_op_matmul *args)
                 args->trans_b ? CblasTrans : CblasNoTrans, (int)args->m, (int)args->n, (int)args->k,
                 1.0f, args->a, (int)args->lda, args->b, (int)args->ldb, add ? 1.0f : 0.0f,
                 args->out, (int)args->ldout);
-    mics_product_finish(args);
+    mics_epilogue(args);
 }
 
 /*
@@ -375,7 +375,7 @@ static void make_staged(struct mics_onednn *onednn, const struct mics_op_matmul 
             if (!mics_onednn_multiply(onednn, &call))
                 return;
             for (uint32_t i = 0; i < rows; i++)
-                mics_product_finish_columns(&block, i, 0, columns, staged + i * STAGED_COLUMNS);
+                mics_epilogue_columns(&block, i, 0, columns, staged + i * STAGED_COLUMNS);
         }
 }
 
@@ -389,7 +389,7 @@ static void multiply_by_onednn(struct mics_onednn *onednn, const struct mics_op_
 
     copy_added(args);
     if (mics_onednn_multiply(onednn, &call))
-        mics_product_finish(args);
+        mics_epilogue(args);
 }
 
 /* The primitives that multiply_by_onednn() will use. */
@@ -423,7 +423,7 @@ static void multiply(const struct mics_op_matmul *args, const struct matmul *mat
         multiply_by_openblas(args);
         return;
     }
-    mics_own_product(args, matmul->method == MICS_PRODUCT_PAIRS);
+    mics_gemm(args, matmul->method == MICS_PRODUCT_PAIRS);
 }
 
 static uint64_t piece_count(const struct matmul *matmul)

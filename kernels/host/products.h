@@ -50,20 +50,20 @@ void mics_host_matmul_by(struct mics_pool *pool, const struct mics_op_matmul *ar
 enum mics_status mics_host_matmul_prepare(struct mics_pool *pool, const struct mics_op_matmul *args,
                                           struct mics_err *err);
 
-/* own_product.c: parts of an operation, on one thread. For products.c ----------------------- */
+/* gemm.c: parts of an operation, on one thread. For products.c ------------------------------- */
 
 /* All of a piece: with `pairs` by MICS_PRODUCT_PAIRS, else by MICS_PRODUCT_OWN. */
-void mics_own_product(const struct mics_op_matmul *args, bool pairs);
+void mics_gemm(const struct mics_op_matmul *args, bool pairs);
 
 /* Rows of a at a time, of a piece of `rows`, by which each packed part of b is multiplied. */
-uint32_t mics_own_product_rows(uint32_t rows);
+uint32_t mics_gemm_block_rows(uint32_t rows);
 
-/* What follows a product, of columns [column, column + count) of a row: from x[count] add what is
+/* The epilogue of a product, of columns [column, column + count) of a row: to x[count] add what is
  * to be added, apply the activation, store. x may be where the row of out is in fp32. */
-void mics_product_finish_columns(const struct mics_op_matmul *args, uint32_t row, uint32_t column,
-                                 uint32_t count, const float *x);
+void mics_epilogue_columns(const struct mics_op_matmul *args, uint32_t row, uint32_t column,
+                           uint32_t count, const float *x);
 
 /* Apply the activation, if there is one, to the sum in `out`. */
-void mics_product_finish(const struct mics_op_matmul *args);
+void mics_epilogue(const struct mics_op_matmul *args);
 
 #endif

@@ -224,29 +224,15 @@ static double error_of(const struct sums *sums, int count)
     return sqrt(fmax(0, sums->squares / count - mean * mean) / (count - 1));
 }
 
-static enum mics_status mean_of_ranks(const struct mics_world *world, double own, double *mean,
-                                      struct mics_err *err)
-{
-    double *all = calloc(world->size, sizeof *all);
-    enum mics_status status =
-        all ? world->comm->ops->all_gather_now(world->comm, &own, all, sizeof own, err)
-            : mics_err_nomem(err);
-
-    *mean = 0;
-    for (uint32_t i = 0; i < world->size && status == MICS_OK; i++)
-        *mean += all[i] / world->size;
-    free(all);
-    return status;
-}
-
-/* Has as much time passed since `begin` on this rank, in the mean of all ranks? */
+/* Has rank 0 measured for so long since `begin`? The same on all ranks. */
 static bool has_passed(const struct mics_bench_load *load, double begin, double seconds,
                        enum mics_status *status, struct mics_err *err)
 {
-    double passed_s = 0;
+    struct mics_comm *world = load->bench->world->comm;
+    double passed_s = mics_now_s() - begin;
 
     if (*status == MICS_OK)
-        *status = mean_of_ranks(load->bench->world, mics_now_s() - begin, &passed_s, err);
+        *status = world->ops->broadcast_now(world, &passed_s, sizeof passed_s, 0, err);
     return passed_s >= seconds;
 }
 
@@ -351,6 +337,21 @@ static enum mics_status compare_ranks(const struct mics_bench_load *load, const 
         }
         add(&behind[point], last - sum / world->size);
     }
+    free(all);
+    return status;
+}
+
+static enum mics_status mean_of_ranks(const struct mics_world *world, double own, double *mean,
+                                      struct mics_err *err)
+{
+    double *all = calloc(world->size, sizeof *all);
+    enum mics_status status =
+        all ? world->comm->ops->all_gather_now(world->comm, &own, all, sizeof own, err)
+            : mics_err_nomem(err);
+
+    *mean = 0;
+    for (uint32_t i = 0; i < world->size && status == MICS_OK; i++)
+        *mean += all[i] / world->size;
     free(all);
     return status;
 }

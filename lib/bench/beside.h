@@ -24,7 +24,7 @@ struct mics_bench_load {
 };
 
 /* The device must be the host. Measurements are repeated until they are certain, or about
- * `rounds_s` have passed, but at least four times. On success the caller calls
+ * `rounds_s` have passed, but a few times at least. On success the caller calls
  * mics_bench_load_fini(). */
 enum mics_status mics_bench_load_init(const struct mics_bench *bench, double rounds_s,
                                       struct mics_bench_load *out, struct mics_err *err);

@@ -12,7 +12,7 @@
 # must shard the state over a partition group. Groups of one node are requested with
 # "--strategy=mics:2", because on one machine the network is as fast as the links inside a node, and
 # the planner would see no advantage in them. Where the machine allows namespaces, a cluster of four
-# nodes with slow links then trains some steps with ZeRO-3 and with MiCS. DEMO_STEPS (600) sets the
+# nodes with slow links then trains some steps with ZeRO-3 and with MiCS. DEMO_STEPS (500) sets the
 # number of steps, DEMO_MEMORY the memory of each rank; the run is kept in DEMO_FOLDER, or in a new
 # folder of TMPDIR.
 set -euo pipefail
@@ -22,7 +22,7 @@ if [ -n "${1:-}" ]; then
     programs=$(cd "$1" && pwd)/
     PATH=$programs:$PATH
 fi
-steps=${DEMO_STEPS:-600}
+steps=${DEMO_STEPS:-500}
 work=${DEMO_FOLDER:-$(mktemp -d "${TMPDIR:-/tmp}/mics-demo.XXXXXX")}
 start=$PWD
 vocab=2048

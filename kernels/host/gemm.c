@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * own_product.c - our own matrix products, on one thread; and what follows a product, whoever
+ * gemm.c - our own matrix products, on one thread; and the epilogue of a product, whoever
  * multiplied.
  *
  * Products are within k * 2^-24 of one in double, relative to the sum of magnitudes; bf16 results
@@ -17,7 +17,7 @@
 #include <string.h>
 
 /*
- * What follows a product: one pass over a row while it is in the cache.
+ * The epilogue: one pass over a row while it is in the cache.
  */
 
 /* A vector, or the first `count` of its lanes. */
@@ -69,8 +69,8 @@ MICS_TYPED void finish_row(const struct mics_op_matmul *args, uint32_t row, uint
     }
 }
 
-void mics_product_finish_columns(const struct mics_op_matmul *args, uint32_t row, uint32_t column,
-                                 uint32_t count, const float *x)
+void mics_epilogue_columns(const struct mics_op_matmul *args, uint32_t row, uint32_t column,
+                           uint32_t count, const float *x)
 {
     const bool out_bf16 = args->out_dtype == MICS_BF16;
 
@@ -84,7 +84,7 @@ void mics_product_finish_columns(const struct mics_op_matmul *args, uint32_t row
         finish_row(args, row, column, count, x, MICS_F32, MICS_F32);
 }
 
-void mics_product_finish(const struct mics_op_matmul *args)
+void mics_epilogue(const struct mics_op_matmul *args)
 {
     struct mics_op_matmul rest = *args;
     float wide[256];
@@ -95,7 +95,7 @@ void mics_product_finish(const struct mics_op_matmul *args)
         const uint64_t row = (uint64_t)i * args->ldout;
 
         if (args->out_dtype == MICS_F32) {
-            mics_product_finish_columns(&rest, i, 0, args->n, (float *)args->out + row);
+            mics_epilogue_columns(&rest, i, 0, args->n, (float *)args->out + row);
             continue;
         }
         for (uint32_t j = 0; j < args->n; j += most) {
@@ -103,7 +103,7 @@ void mics_product_finish(const struct mics_op_matmul *args)
 
             for (uint32_t x = 0; x < columns; x++)
                 wide[x] = mics_load_as(args->out, row + j + x, MICS_BF16);
-            mics_product_finish_columns(&rest, i, j, columns, wide);
+            mics_epilogue_columns(&rest, i, j, columns, wide);
         }
     }
 }
@@ -501,7 +501,7 @@ static uint32_t even_part(uint32_t count, uint32_t most)
     return (uint32_t)mics_round_up(mics_ceil_div(count, parts), 8);
 }
 
-uint32_t mics_own_product_rows(uint32_t rows)
+uint32_t mics_gemm_block_rows(uint32_t rows)
 {
     return even_part(rows, BLOCK_ROWS);
 }
@@ -536,7 +536,7 @@ static bool needs_buffer(const struct mics_op_matmul *args)
 }
 
 /* Where a buffer is needed, sums are made there, and rounded once. */
-void mics_own_product(const struct mics_op_matmul *args, bool pairs)
+void mics_gemm(const struct mics_op_matmul *args, bool pairs)
 {
     const bool staged = needs_buffer(args), add = !staged && args->add == args->out;
     const uint32_t rows = even_part(args->m, staged ? SUM_ROWS : BLOCK_ROWS);
@@ -562,9 +562,9 @@ void mics_own_product(const struct mics_op_matmul *args, bool pairs)
             }
             add_block(args, &buffers, block, pairs);
             for (uint32_t i = 0; staged && i < block.rows; i++)
-                mics_product_finish_columns(args, row + i, column, block.columns,
-                                            buffers.sum + i * SUM_COLUMNS);
+                mics_epilogue_columns(args, row + i, column, block.columns,
+                                      buffers.sum + i * SUM_COLUMNS);
         }
     if (!staged)
-        mics_product_finish(args);
+        mics_epilogue(args);
 }
