@@ -69,6 +69,7 @@ train_and_lose() # plan nodes...
 {
     local plan=$1 node
     shift
+    rm -f out err # of another run, whose step 12 is no sign that this one has come so far
     train "$plan" run >out 2>err 3>&- &
     job=$!
     eventually 120 grep -qE '^ +12 ' out
