@@ -400,53 +400,80 @@ struct block {
     const float *matrix, *bias; /* otherwise to = their sum += ; NULL: nothing */
 };
 
-/* to = or += a b' of a block of k: `tile` has a, where it is to be read. While a panel is
- * multiplied the next one is prefetched. A panel that needs no change is packed as it is
- * multiplied by the first rows. */
-MICS_TYPED void multiply_panels(const struct mics_op_matmul *args, struct mics_tile tile,
-                                float *panel, const struct block *block, uint32_t k, uint32_t depth,
-                                const enum mics_dtype dtype, const bool pairs)
+/* The product of `tile`, which has a, with a packed panel of b, for columns of the block from
+ * `column` on. The panel is packed meanwhile from `b` unless that is NULL. */
+MICS_TYPED void multiply_panel(const struct block *block, struct mics_tile tile, uint32_t row,
+                               uint32_t column, float *panel, const struct part *b,
+                               const bool pairs)
 {
-    const uint32_t strip = pairs ? PAIR_STRIP : GROUP;
-    const uint32_t step = args->trans_a ? strip : block->rows;
-    const size_t a_step = args->trans_a ? (size_t)step * DEPTH : 0;
+    const size_t at = row * block->ld + column;
 
-    for (uint32_t column = 0; column < block->columns; column += PANEL) {
-        const uint32_t columns = (uint32_t)mics_min_u64(block->columns - column, PANEL);
-        const uint32_t more = (uint32_t)mics_min_u64(block->columns - column - columns, PANEL);
-        const struct part b = part_of_b(args, k, depth, block->column + column, columns);
-        const struct part next = part_of_b(args, k, depth, block->column + column + columns, more);
+    tile.b = panel;
+    tile.c = block->to + at;
+    tile.matrix = block->matrix ? block->matrix + at : NULL;
+    tile.bias = block->bias ? block->bias + column : NULL;
+    tile.width = (uint32_t)mics_min_u64(block->columns - column, PANEL);
+    if (pairs) {
+        mics_tile_product_pairs_far(&tile);
+    } else if (!b) {
+        mics_tile_product_far(&tile);
+    } else {
+        tile.b = b->from;
+        tile.ldb = b->ld;
+        mics_tile_product_packing(&tile, panel);
+    }
+}
+
+/* The same of the first rows, for which the panel is to be packed. */
+MICS_TYPED void pack_and_multiply_panel(const struct block *block, const struct mics_tile *tile,
+                                        uint32_t column, float *panel, const struct part *b,
+                                        const enum mics_dtype dtype, const bool pairs)
+{
+    const bool as_it_is = !pairs && dtype == MICS_F32 && !b->transposed && b->columns == PANEL &&
+                          tile->rows >= MICS_TILE_ROWS;
+
+    if (pairs)
+        pack_panel_pairs(panel, b);
+    else if (!as_it_is)
+        pack_panel(panel, b, dtype);
+    multiply_panel(block, *tile, 0, column, panel, as_it_is ? b : NULL, pairs);
+}
+
+/* to = or += a b' of a block of k: `tile` has a, where it is to be read. As many panels of b are
+ * packed at a time as fit where a' is packed: with a short k, the result is then passed row by row,
+ * which takes most of the time. While panels are multiplied the next one is prefetched. */
+MICS_TYPED void multiply_panels(const struct mics_op_matmul *args, struct mics_tile tile,
+                                float *panels, const struct block *block, uint32_t k,
+                                uint32_t depth, const enum mics_dtype dtype, const bool pairs)
+{
+    const bool by_rows = args->trans_a && tile.depth > 0 && tile.depth <= MICS_TILE_SHALLOW;
+    const uint32_t wide = by_rows ? DEPTH / tile.depth * PANEL : PANEL;
+    const uint32_t group = pairs ? PAIR_STRIP : GROUP;
+    const uint32_t step = !args->trans_a ? block->rows : by_rows && !pairs ? STRIP : group;
+
+    for (uint32_t first = 0; first < block->columns; first += wide) {
+        const uint32_t end = (uint32_t)mics_min_u64(block->columns, first + wide);
+        const uint32_t more = (uint32_t)mics_min_u64(block->columns - end, PANEL);
+        const struct part next = part_of_b(args, k, depth, block->column + end, more);
         struct mics_prefetch prefetch = prefetch_of(&next, dtype, block->rows, tile.depth);
-        const bool packed = pairs || dtype != MICS_F32 || b.transposed || columns < PANEL ||
-                            block->rows < MICS_TILE_ROWS;
         struct mics_tile rows = tile;
 
-        if (pairs)
-            pack_panel_pairs(panel, &b);
-        else if (packed)
-            pack_panel(panel, &b, dtype);
-        rows.b = panel;
-        rows.c = block->to + column;
-        rows.matrix = block->matrix ? block->matrix + column : NULL;
-        rows.bias = block->bias ? block->bias + column : NULL;
-        rows.width = columns;
         rows.prefetch = more > 0 ? &prefetch : NULL;
-        for (uint32_t row = 0; row < block->rows; row += step) {
+        rows.rows = (uint32_t)mics_min_u64(block->rows, step);
+        for (uint32_t column = first; column < end; column += PANEL) {
+            const uint32_t columns = (uint32_t)mics_min_u64(end - column, PANEL);
+            const struct part b = part_of_b(args, k, depth, block->column + column, columns);
+
+            pack_and_multiply_panel(block, &rows, column,
+                                    panels + (size_t)(column - first) * tile.depth, &b, dtype,
+                                    pairs);
+        }
+        for (uint32_t row = step; row < block->rows; row += step) {
+            rows.a = tile.a + (row / group * (size_t)group * DEPTH + row % group);
             rows.rows = (uint32_t)mics_min_u64(block->rows - row, step);
-            if (pairs) {
-                mics_tile_product_pairs_far(&rows);
-            } else if (row > 0 || packed) {
-                mics_tile_product_far(&rows);
-            } else {
-                rows.b = b.from;
-                rows.ldb = b.ld;
-                mics_tile_product_packing(&rows, panel);
-                rows.b = panel;
-                rows.ldb = PANEL;
-            }
-            rows.a += a_step;
-            rows.c += step * block->ld;
-            rows.matrix = rows.matrix ? rows.matrix + step * block->ld : NULL;
+            for (uint32_t column = first; column < end; column += PANEL)
+                multiply_panel(block, rows, row, column,
+                               panels + (size_t)(column - first) * tile.depth, NULL, pairs);
         }
     }
 }

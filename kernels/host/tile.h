@@ -25,6 +25,10 @@
 
 #define MICS_LINE 64 /* bytes of a line of the cache */
 
+/* Products of so few numbers of k take less time than c takes to come from memory: c is prefetched
+ * for the next rows, not for these. */
+#define MICS_TILE_SHALLOW 96
+
 /* Memory that is prefetched into the second cache while a product goes on: `rows` of `bytes`,
  * `step` bytes apart, in pieces of MICS_PREFETCH_PIECE. */
 struct mics_prefetch {
@@ -159,6 +163,7 @@ MICS_TILE_INLINE void mics_tile_step(const struct mics_tile *t, uint32_t row, ui
     const float *a = t->a + row * row_step, *b = t->b + column;
     float *const c = t->c + at;
     const float *const matrix = t->add ? c : t->matrix ? t->matrix + at : NULL;
+    const bool shallow = far && depth <= MICS_TILE_SHALLOW;
     mics_vf sum[8][4];
 
 #define START(r)                                                                                   \
@@ -168,10 +173,12 @@ MICS_TILE_INLINE void mics_tile_step(const struct mics_tile *t, uint32_t row, ui
     for (unsigned v = 0; (r) < rows && v < vectors; v++)                                           \
         sum[r][v] = mics_tile_add(sum[r][v], a + (r)*row_step, of_b[v], pairs);
     MICS_TILE_EACH_ROW(START)
+    for (uint32_t r = rows; shallow && r < 2 * rows; r++)
+        mics_tile_prefetch_row(c + r * ldc, matrix ? matrix + r * ldc : NULL, vectors);
     for (uint32_t k = 0, i = 0; k < depth; i++) {
         const uint32_t end = far && depth - k > stretch ? k + stretch : depth;
 
-        if (far && i < rows)
+        if (far && !shallow && i < rows)
             mics_tile_prefetch_row(c + i * ldc, matrix ? matrix + i * ldc : NULL, vectors);
         if (far && t->prefetch)
             mics_prefetch_next(t->prefetch);
