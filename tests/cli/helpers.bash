@@ -115,10 +115,12 @@ usage_mistake() # program
     fi
 }
 
-# Make brake.so: a rank that loads it takes 10 times as long for its matrix products, whether
-# OpenBLAS or mics multiplies. Each product asks OpenBLAS for its number of threads first; the
-# answer comes after 9 times the processor time that the thread has used since the answer before.
-# Skips where the program cannot load it.
+# Make brake.so: a rank that loads it takes 30 times as long for its matrix products, whether
+# OpenBLAS or mics multiplies, until it has used 10 s of its processor: by then its rate is known.
+# Each product asks OpenBLAS for its number of threads first; the answer comes when the thread has
+# used 29 times what it has used since the answer before. On a busy machine the rates of the other
+# ranks can differ by a factor of four, which a slow one must exceed by far. Skips where the program
+# cannot load it.
 make_brake() # program
 {
     if nm "$(command -v "$1")" | grep -q __asan_init; then
@@ -139,9 +141,9 @@ static double thread_s(void)
 int openblas_get_num_threads(void)
 {
     static __thread double last;
-    const double now = thread_s(), until = now + (last > 0 ? 9 * (now - last) : 0);
+    const double now = thread_s(), until = now + (last > 0 ? 29 * (now - last) : 0);
 
-    while (thread_s() < until)
+    while (now < 10 && thread_s() < until)
         continue;
     last = thread_s();
     return 1;
