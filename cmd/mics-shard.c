@@ -243,11 +243,9 @@ static enum mics_status verify(struct request *request, struct mics_err *err)
 static enum mics_status count_host_ranks(struct mics_convert_request *convert, struct mics_err *err)
 {
     struct mics_comm *comm = convert->comm;
-    int *nodes = malloc((size_t)comm->size * sizeof *nodes);
-    enum mics_status status = mics_agree(comm, nodes ? MICS_OK : mics_err_nomem(err), err);
+    enum mics_status status;
+    int *nodes = mics_gather(comm, &comm->node, sizeof comm->node, &status, err);
 
-    if (status == MICS_OK)
-        status = comm->ops->all_gather_now(comm, &comm->node, nodes, sizeof *nodes, err);
     for (int i = 0; status == MICS_OK && i < comm->size; i++)
         convert->host_ranks += nodes[i] == comm->node;
     free(nodes);

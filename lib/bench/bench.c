@@ -3,6 +3,7 @@
 #include "bench/bench.h"
 #include "base/clock.h"
 #include "base/num.h"
+#include "comm/agree.h"
 #include "comm/staged.h"
 #include "device/launch.h"
 #include "topology/gpu_info.h"
@@ -58,17 +59,15 @@ static enum mics_status agree_on_device(struct mics_bench *bench, const struct i
 {
     const struct mics_world *world = bench->world;
     const bool on_host = bench->device->on_host;
-    struct device_facts *all = calloc(world->size, sizeof *all), facts = {0};
     uint64_t own = mics_node_memory_bytes() / mics_world_host_ranks(world), least = UINT64_MAX;
-    enum mics_status status = all ? MICS_OK : mics_err_nomem(err);
+    enum mics_status status = on_host ? MICS_OK : free_memory(bench, gpus, &own, err);
 
-    if (status == MICS_OK && !on_host)
-        status = free_memory(bench, gpus, &own, err);
-    facts.memory_bytes = own;
-    facts.has_bf16 = bench->device->has_bf16;
-    facts.onednn = bench->device->onednn;
-    if (status == MICS_OK)
-        status = world->comm->ops->all_gather_now(world->comm, &facts, all, sizeof facts, err);
+    if (status != MICS_OK)
+        return status;
+    const struct device_facts facts = {
+        .memory_bytes = own, .has_bf16 = bench->device->has_bf16, .onednn = bench->device->onednn};
+    struct device_facts *all = mics_gather(world->comm, &facts, sizeof facts, &status, err);
+
     bench->product_dtype = MICS_BF16;
     for (uint32_t i = 0; i < world->size && status == MICS_OK; i++) {
         least = mics_min_u64(least, all[i].memory_bytes);

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "bench/series.h"
 #include "bench/statistics.h"
+#include "comm/agree.h"
 #include "device/launch.h"
 
 #include <math.h>
@@ -181,14 +182,14 @@ static enum mics_status combine(const struct mics_bench_load *load, const struct
                                 struct mics_beside_point *out, struct mics_err *err)
 {
     const struct mics_world *world = load->bench->world;
-    struct times *all = calloc(world->size, sizeof *all);
     double *alone = calloc(world->size, sizeof *alone);
     double *beside = calloc(world->size, sizeof *beside);
     double lost = 0;
-    enum mics_status status = all && alone && beside ? MICS_OK : mics_err_nomem(err);
+    enum mics_status status;
+    struct times *all = mics_gather(world->comm, own, sizeof *own, &status, err);
 
-    if (status == MICS_OK)
-        status = world->comm->ops->all_gather_now(world->comm, own, all, sizeof *own, err);
+    if (status == MICS_OK && (!alone || !beside))
+        status = mics_err_nomem(err);
     for (uint32_t i = 0; i < world->size && status == MICS_OK; i++) {
         alone[i] = all[i].alone_s;
         beside[i] = all[i].beside_s;
@@ -322,11 +323,8 @@ static enum mics_status compare_ranks(const struct mics_bench_load *load, const 
                                       struct sums *behind, struct mics_err *err)
 {
     const struct mics_world *world = load->bench->world;
-    double *all = calloc((size_t)world->size * MICS_STRAGGLER_POINTS, sizeof *all);
-    enum mics_status status =
-        all ? world->comm->ops->all_gather_now(world->comm, own, all,
-                                               MICS_STRAGGLER_POINTS * sizeof *own, err)
-            : mics_err_nomem(err);
+    enum mics_status status;
+    double *all = mics_gather(world->comm, own, MICS_STRAGGLER_POINTS * sizeof *own, &status, err);
 
     for (int point = 0; point < MICS_STRAGGLER_POINTS && status == MICS_OK; point++) {
         double sum = 0, last = 0;
@@ -344,10 +342,8 @@ static enum mics_status compare_ranks(const struct mics_bench_load *load, const 
 static enum mics_status mean_of_ranks(const struct mics_world *world, double own, double *mean,
                                       struct mics_err *err)
 {
-    double *all = calloc(world->size, sizeof *all);
-    enum mics_status status =
-        all ? world->comm->ops->all_gather_now(world->comm, &own, all, sizeof own, err)
-            : mics_err_nomem(err);
+    enum mics_status status;
+    double *all = mics_gather(world->comm, &own, sizeof own, &status, err);
 
     *mean = 0;
     for (uint32_t i = 0; i < world->size && status == MICS_OK; i++)

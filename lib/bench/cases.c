@@ -15,6 +15,7 @@
 #include "base/num.h"
 #include "bench/run.h"
 #include "bench/statistics.h"
+#include "comm/agree.h"
 #include "device/launch.h"
 
 #include <stdlib.h>
@@ -516,12 +517,12 @@ static enum mics_status exchange(const struct mics_bench *bench, const struct ra
 {
     struct mics_comm *world = bench->world->comm;
     const uint32_t ranks = bench->world->size;
-    struct rank_times *all = calloc(ranks, sizeof *all);
     double *scratch = calloc(2 * (size_t)ranks, sizeof *scratch);
-    enum mics_status status = all && scratch ? MICS_OK : mics_err_nomem(err);
+    enum mics_status status;
+    struct rank_times *all = mics_gather(world, own, sizeof *own, &status, err);
 
-    if (status == MICS_OK)
-        status = world->ops->all_gather_now(world, own, all, sizeof *own, err);
+    if (status == MICS_OK && !scratch)
+        status = mics_err_nomem(err);
     if (status == MICS_OK)
         combine(all, ranks, scratch, scratch + ranks, row);
     free(all);

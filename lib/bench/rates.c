@@ -11,6 +11,7 @@
 #include "base/num.h"
 #include "bench/bench.h"
 #include "bench/statistics.h"
+#include "comm/agree.h"
 #include "device/launch.h"
 
 #include <stdlib.h>
@@ -197,15 +198,15 @@ static enum mics_status time_host_copy(const struct mics_bench *bench, const str
                                        double *out, struct mics_err *err)
 {
     struct mics_comm *comm = bench->world->comm;
-    double *all = calloc(bench->world->size, sizeof *all);
     struct times times;
-    enum mics_status status = all ? comm->ops->barrier_now(comm, err) : mics_err_nomem(err);
+    enum mics_status status = comm->ops->barrier_now(comm, err);
 
     if (status == MICS_OK)
         status = time_runs(bench, work, 0, &times, err);
-    const double own = status == MICS_OK ? (double)bench->buffer_bytes / times.median : 0;
-    if (status == MICS_OK)
-        status = comm->ops->all_gather_now(comm, &own, all, sizeof own, err);
+    if (status != MICS_OK)
+        return status;
+    const double own = (double)bench->buffer_bytes / times.median;
+    double *all = mics_gather(comm, &own, sizeof own, &status, err);
     for (uint32_t i = 0; i < bench->world->size && status == MICS_OK; i++)
         *out = i == 0 || all[i] < *out ? all[i] : *out;
     free(all);

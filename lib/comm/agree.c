@@ -5,6 +5,18 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+void *mics_gather(struct mics_comm *comm, const void *own, size_t bytes, enum mics_status *status,
+                  struct mics_err *err)
+{
+    void *all = calloc((size_t)comm->size, bytes);
+
+    *status = all ? comm->ops->all_gather_now(comm, own, all, bytes, err) : mics_err_nomem(err);
+    if (*status == MICS_OK)
+        return all;
+    free(all);
+    return NULL;
+}
+
 /* The lowest rank that failed, or -1. *same: all ranks have its status. */
 static int first_failure(const int32_t *all, int size, bool *same)
 {
@@ -24,12 +36,9 @@ enum mics_status mics_agree(struct mics_comm *comm, enum mics_status mine, struc
 {
     struct mics_err text = {""};
     const int32_t own = (int32_t)mine;
-    int32_t *all = malloc((size_t)comm->size * sizeof *all);
     bool same = true;
-
-    if (!all)
-        return mics_err_nomem(err);
-    enum mics_status status = comm->ops->all_gather_now(comm, &own, all, sizeof own, &text);
+    enum mics_status status;
+    int32_t *all = mics_gather(comm, &own, sizeof own, &status, &text);
     const int first = status == MICS_OK ? first_failure(all, comm->size, &same) : -1;
 
     if (first >= 0) {

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* probe.c - the measurements in order, and the document with their results. */
 #include "probe/probe.h"
+
 #include "bench/calibrate.h"
 #include "bench/kernel_rates.h"
+#include "comm/agree.h"
 #include "probe/slow_nodes.h"
 #include "probe/unequal_nodes.h"
 #include "topology/gpu_info.h"
@@ -86,10 +88,8 @@ static enum mics_status measure_process(struct mics_world *world, uint64_t *out,
                                         struct mics_err *err)
 {
     const uint64_t own = mics_process_resident_bytes();
-    uint64_t *all = calloc(world->size, sizeof *all);
-    enum mics_status status =
-        all ? world->comm->ops->all_gather_now(world->comm, &own, all, sizeof own, err)
-            : mics_err_nomem(err);
+    enum mics_status status;
+    uint64_t *all = mics_gather(world->comm, &own, sizeof own, &status, err);
 
     for (uint32_t i = 0; i < world->size && status == MICS_OK; i++)
         *out = all[i] > *out ? all[i] : *out;

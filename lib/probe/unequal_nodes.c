@@ -2,6 +2,7 @@
 #include "probe/unequal_nodes.h"
 
 #include "bench/statistics.h"
+#include "comm/agree.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -95,10 +96,8 @@ static enum mics_status add_classes(json_t *doc, const struct mics_rank_figures 
 enum mics_status mics_node_classes_add(json_t *doc, const struct mics_world *world,
                                        const struct mics_rank_figures *own, struct mics_err *err)
 {
-    struct mics_rank_figures *all = calloc(world->size, sizeof *all);
-    enum mics_status status =
-        all ? world->comm->ops->all_gather_now(world->comm, own, all, sizeof *own, err)
-            : mics_err_nomem(err);
+    enum mics_status status;
+    struct mics_rank_figures *all = mics_gather(world->comm, own, sizeof *own, &status, err);
 
     if (status == MICS_OK)
         status = reduce_to_nodes(world, all, err);

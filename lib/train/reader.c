@@ -55,11 +55,9 @@ static uint64_t ranges_of(const struct mics_read_sums *sums, uint64_t samples)
 enum mics_status mics_read_sums_add(struct mics_comm *comm, const struct mics_read_sums *own,
                                     struct mics_read_sums *out, struct mics_err *err)
 {
-    struct mics_read_sums *all = calloc((size_t)comm->size, sizeof *all);
-    enum mics_status status = all ? MICS_OK : mics_err_nomem(err);
+    enum mics_status status;
+    struct mics_read_sums *all = mics_gather(comm, own, sizeof *own, &status, err);
 
-    if (status == MICS_OK)
-        status = comm->ops->all_gather_now(comm, own, all, sizeof *own, err);
     *out = (struct mics_read_sums){.first = own->first, .each = own->each};
     for (int rank = 0; status == MICS_OK && rank < comm->size; rank++)
         for (size_t i = 0; i < MICS_READ_RANGES; i++)

@@ -483,14 +483,10 @@ enum mics_status mics_run_sum(struct mics_run *run, uint64_t *value, struct mics
 {
     struct mics_comm *control = run->options.control;
     const uint64_t own = *value;
-    uint64_t *all = calloc((size_t)control->size, sizeof *all);
-    enum mics_status status = MICS_ERR_NOMEM;
+    enum mics_status status;
+    uint64_t *all = mics_gather(control, &own, sizeof own, &status, err);
 
     *value = 0;
-    if (all)
-        status = control->ops->all_gather_now(control, &own, all, sizeof own, err);
-    else
-        mics_err_nomem(err);
     for (int i = 0; status == MICS_OK && i < control->size; i++)
         *value += all[i];
     free(all);
