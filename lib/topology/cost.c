@@ -16,9 +16,6 @@
 #include <assert.h>
 #include <math.h>
 
-/* Staging memory of lib/comm/mpi, which the pieces of all ranks must fit for direct messages. */
-enum { DIRECT_STAGING_BYTES = 8 * (64 * 1024 - 512) };
-
 /* Groups per node when groups of one shape cover all ranks, as when a probe measures them. */
 static uint32_t natural_sharing(const struct mics_topology *topology, struct mics_span span)
 {
@@ -217,7 +214,7 @@ static struct mics_collective_time exchange_time(const struct mics_topology *top
 {
     const struct mics_collective_time ring = ring_time(topology, span, bytes);
 
-    if (bytes > DIRECT_STAGING_BYTES)
+    if (bytes > MICS_COMM_STAGING_BYTES) /* which the pieces of all ranks must fit otherwise */
         return ring;
     return faster(ring, direct_time(topology, collective, span, bytes));
 }
