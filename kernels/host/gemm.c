@@ -233,17 +233,18 @@ MICS_TYPED void pack_groups(float *to, const struct part *part, const enum mics_
     }
 }
 
-/* A panel of b', with zeros up to a whole vector of columns. */
-MICS_TYPED void pack_panel(float *to, const struct part *part, const enum mics_dtype dtype)
+/* A panel of b', in rows of ld_to, with zeros up to a whole vector of columns. */
+MICS_TYPED void pack_panel(float *to, size_t ld_to, const struct part *part,
+                           const enum mics_dtype dtype)
 {
     const uint32_t rest = (uint32_t)mics_round_up(part->columns, MICS_LANES) - part->columns;
 
     for (uint32_t i = 0; i < part->rows && rest > 0; i++)
-        memset(to + i * PANEL + part->columns, 0, rest * sizeof(float));
+        memset(to + i * ld_to + part->columns, 0, rest * sizeof(float));
     if (part->transposed)
-        pack_transposed(to, PANEL, part, dtype);
+        pack_transposed(to, ld_to, part, dtype);
     else
-        pack_rows(to, PANEL, part, dtype);
+        pack_rows(to, ld_to, part, dtype);
 }
 
 /* How to prefetch a part while `rows` of another are multiplied, of `depth` numbers of k. */
@@ -305,26 +306,26 @@ static inline float pair_at(const uint16_t *from, uint32_t k, uint32_t depth)
 }
 
 /* A panel of pairs: part->rows counts single rows of k. */
-static void pack_panel_pairs(float *to, const struct part *part)
+static void pack_panel_pairs(float *to, size_t ld_to, const struct part *part)
 {
     const uint32_t pairs = (part->rows + 1) / 2;
     const uint32_t rest = (uint32_t)mics_round_up(part->columns, MICS_LANES) - part->columns;
     const uint16_t *from = part->from;
 
     for (uint32_t i = 0; i < pairs && rest > 0; i++)
-        memset(to + i * PANEL + part->columns, 0, rest * sizeof(float));
+        memset(to + i * ld_to + part->columns, 0, rest * sizeof(float));
     if (!part->transposed) {
         for (uint32_t i = 0; i < pairs; i++, from += 2 * part->ld)
-            interleave(to + i * PANEL, from, 2 * i + 1 < part->rows ? from + part->ld : NULL,
+            interleave(to + i * ld_to, from, 2 * i + 1 < part->rows ? from + part->ld : NULL,
                        part->columns);
     } else if (part->rows % 2 == 0 && part->ld % 2 == 0) {
         const struct part wide = {from, part->ld / 2, pairs, part->columns, true};
 
-        pack_transposed(to, PANEL, &wide, MICS_F32);
+        pack_transposed(to, ld_to, &wide, MICS_F32);
     } else {
         for (uint32_t j = 0; j < part->columns; j++)
             for (uint32_t i = 0; i < pairs; i++)
-                to[i * PANEL + j] = pair_at(from + j * part->ld, i, part->rows);
+                to[i * ld_to + j] = pair_at(from + j * part->ld, i, part->rows);
     }
 }
 
@@ -400,80 +401,56 @@ struct block {
     const float *matrix, *bias; /* otherwise to = their sum += ; NULL: nothing */
 };
 
-/* The product of `tile`, which has a, with a packed panel of b, for columns of the block from
- * `column` on. The panel is packed meanwhile from `b` unless that is NULL. */
-MICS_TYPED void multiply_panel(const struct block *block, struct mics_tile tile, uint32_t row,
-                               uint32_t column, float *panel, const struct part *b,
-                               const bool pairs)
-{
-    const size_t at = row * block->ld + column;
-
-    tile.b = panel;
-    tile.c = block->to + at;
-    tile.matrix = block->matrix ? block->matrix + at : NULL;
-    tile.bias = block->bias ? block->bias + column : NULL;
-    tile.width = (uint32_t)mics_min_u64(block->columns - column, PANEL);
-    if (pairs) {
-        mics_tile_product_pairs_far(&tile);
-    } else if (!b) {
-        mics_tile_product_far(&tile);
-    } else {
-        tile.b = b->from;
-        tile.ldb = b->ld;
-        mics_tile_product_packing(&tile, panel);
-    }
-}
-
-/* The same of the first rows, for which the panel is to be packed. */
-MICS_TYPED void pack_and_multiply_panel(const struct block *block, const struct mics_tile *tile,
-                                        uint32_t column, float *panel, const struct part *b,
-                                        const enum mics_dtype dtype, const bool pairs)
-{
-    const bool as_it_is = !pairs && dtype == MICS_F32 && !b->transposed && b->columns == PANEL &&
-                          tile->rows >= MICS_TILE_ROWS;
-
-    if (pairs)
-        pack_panel_pairs(panel, b);
-    else if (!as_it_is)
-        pack_panel(panel, b, dtype);
-    multiply_panel(block, *tile, 0, column, panel, as_it_is ? b : NULL, pairs);
-}
-
-/* to = or += a b' of a block of k: `tile` has a, where it is to be read. As many panels of b are
- * packed at a time as fit where a' is packed: with a short k, the result is then passed row by row,
- * which takes most of the time. While panels are multiplied the next one is prefetched. */
+/* to = or += a b' of a block of k: `tile` has a, where it is to be read. While a panel is
+ * multiplied the next one is prefetched. A panel that needs no change is packed as it is
+ * multiplied by the first rows. Where a' is packed and k is short, most of the time goes into the
+ * result, so panels are as wide as the buffer allows, and it is passed row by row. */
 MICS_TYPED void multiply_panels(const struct mics_op_matmul *args, struct mics_tile tile,
-                                float *panels, const struct block *block, uint32_t k,
-                                uint32_t depth, const enum mics_dtype dtype, const bool pairs)
+                                float *panel, const struct block *block, uint32_t k, uint32_t depth,
+                                const enum mics_dtype dtype, const bool pairs)
 {
     const bool by_rows = args->trans_a && tile.depth > 0 && tile.depth <= MICS_TILE_SHALLOW;
     const uint32_t wide = by_rows ? DEPTH / tile.depth * PANEL : PANEL;
     const uint32_t group = pairs ? PAIR_STRIP : GROUP;
     const uint32_t step = !args->trans_a ? block->rows : by_rows && !pairs ? STRIP : group;
 
-    for (uint32_t first = 0; first < block->columns; first += wide) {
-        const uint32_t end = (uint32_t)mics_min_u64(block->columns, first + wide);
-        const uint32_t more = (uint32_t)mics_min_u64(block->columns - end, PANEL);
-        const struct part next = part_of_b(args, k, depth, block->column + end, more);
+    for (uint32_t column = 0; column < block->columns; column += wide) {
+        const uint32_t columns = (uint32_t)mics_min_u64(block->columns - column, wide);
+        const uint32_t more = (uint32_t)mics_min_u64(block->columns - column - columns, wide);
+        const struct part b = part_of_b(args, k, depth, block->column + column, columns);
+        const struct part next = part_of_b(args, k, depth, block->column + column + columns, more);
         struct mics_prefetch prefetch = prefetch_of(&next, dtype, block->rows, tile.depth);
+        const bool packed = pairs || dtype != MICS_F32 || b.transposed || by_rows ||
+                            columns < PANEL || block->rows < MICS_TILE_ROWS;
         struct mics_tile rows = tile;
 
+        if (pairs)
+            pack_panel_pairs(panel, wide, &b);
+        else if (packed)
+            pack_panel(panel, wide, &b, dtype);
+        rows.b = panel;
+        rows.ldb = wide;
+        rows.bias = block->bias ? block->bias + column : NULL;
+        rows.width = columns;
         rows.prefetch = more > 0 ? &prefetch : NULL;
-        rows.rows = (uint32_t)mics_min_u64(block->rows, step);
-        for (uint32_t column = first; column < end; column += PANEL) {
-            const uint32_t columns = (uint32_t)mics_min_u64(end - column, PANEL);
-            const struct part b = part_of_b(args, k, depth, block->column + column, columns);
+        for (uint32_t row = 0; row < block->rows; row += step) {
+            const size_t at = row * block->ld + column;
 
-            pack_and_multiply_panel(block, &rows, column,
-                                    panels + (size_t)(column - first) * tile.depth, &b, dtype,
-                                    pairs);
-        }
-        for (uint32_t row = step; row < block->rows; row += step) {
-            rows.a = tile.a + (row / group * (size_t)group * DEPTH + row % group);
             rows.rows = (uint32_t)mics_min_u64(block->rows - row, step);
-            for (uint32_t column = first; column < end; column += PANEL)
-                multiply_panel(block, rows, row, column,
-                               panels + (size_t)(column - first) * tile.depth, NULL, pairs);
+            rows.a = tile.a + (row / group * (size_t)group * DEPTH + row % group);
+            rows.c = block->to + at;
+            rows.matrix = block->matrix ? block->matrix + at : NULL;
+            if (pairs) {
+                mics_tile_product_pairs_far(&rows);
+            } else if (row > 0 || packed) {
+                mics_tile_product_far(&rows);
+            } else {
+                rows.b = b.from;
+                rows.ldb = b.ld;
+                mics_tile_product_packing(&rows, panel);
+                rows.b = panel;
+                rows.ldb = wide;
+            }
         }
     }
 }
@@ -487,7 +464,6 @@ MICS_TYPED void add_depth(const struct mics_op_matmul *args, struct buffers *buf
     struct mics_tile tile = {.a = buffers->a,
                              .row_step = DEPTH,
                              .depth_step = 1,
-                             .ldb = PANEL,
                              .ldc = block->ld,
                              .depth = depth,
                              .add = block->add};
