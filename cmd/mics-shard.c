@@ -244,7 +244,7 @@ static enum mics_status count_host_ranks(struct mics_convert_request *convert, s
 {
     struct mics_comm *comm = convert->comm;
     enum mics_status status;
-    int *nodes = mics_gather(comm, &comm->node, sizeof comm->node, &status, err);
+    int *nodes = mics_all_gather(comm, &comm->node, sizeof comm->node, &status, err);
 
     for (int i = 0; status == MICS_OK && i < comm->size; i++)
         convert->host_ranks += nodes[i] == comm->node;

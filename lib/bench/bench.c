@@ -66,7 +66,7 @@ static enum mics_status agree_on_device(struct mics_bench *bench, const struct i
         return status;
     const struct device_facts facts = {
         .memory_bytes = own, .has_bf16 = bench->device->has_bf16, .onednn = bench->device->onednn};
-    struct device_facts *all = mics_gather(world->comm, &facts, sizeof facts, &status, err);
+    struct device_facts *all = mics_all_gather(world->comm, &facts, sizeof facts, &status, err);
 
     bench->product_dtype = MICS_BF16;
     for (uint32_t i = 0; i < world->size && status == MICS_OK; i++) {

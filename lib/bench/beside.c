@@ -186,7 +186,7 @@ static enum mics_status combine(const struct mics_bench_load *load, const struct
     double *beside = calloc(world->size, sizeof *beside);
     double lost = 0;
     enum mics_status status;
-    struct times *all = mics_gather(world->comm, own, sizeof *own, &status, err);
+    struct times *all = mics_all_gather(world->comm, own, sizeof *own, &status, err);
 
     if (status == MICS_OK && (!alone || !beside))
         status = mics_err_nomem(err);
@@ -324,7 +324,8 @@ static enum mics_status compare_ranks(const struct mics_bench_load *load, const 
 {
     const struct mics_world *world = load->bench->world;
     enum mics_status status;
-    double *all = mics_gather(world->comm, own, MICS_STRAGGLER_POINTS * sizeof *own, &status, err);
+    double *all =
+        mics_all_gather(world->comm, own, MICS_STRAGGLER_POINTS * sizeof *own, &status, err);
 
     for (int point = 0; point < MICS_STRAGGLER_POINTS && status == MICS_OK; point++) {
         double sum = 0, last = 0;
@@ -343,7 +344,7 @@ static enum mics_status mean_of_ranks(const struct mics_world *world, double own
                                       struct mics_err *err)
 {
     enum mics_status status;
-    double *all = mics_gather(world->comm, &own, sizeof own, &status, err);
+    double *all = mics_all_gather(world->comm, &own, sizeof own, &status, err);
 
     *mean = 0;
     for (uint32_t i = 0; i < world->size && status == MICS_OK; i++)

@@ -519,7 +519,7 @@ static enum mics_status exchange(const struct mics_bench *bench, const struct ra
     const uint32_t ranks = bench->world->size;
     double *scratch = calloc(2 * (size_t)ranks, sizeof *scratch);
     enum mics_status status;
-    struct rank_times *all = mics_gather(world, own, sizeof *own, &status, err);
+    struct rank_times *all = mics_all_gather(world, own, sizeof *own, &status, err);
 
     if (status == MICS_OK && !scratch)
         status = mics_err_nomem(err);

@@ -206,7 +206,7 @@ static enum mics_status time_host_copy(const struct mics_bench *bench, const str
     if (status != MICS_OK)
         return status;
     const double own = (double)bench->buffer_bytes / times.median;
-    double *all = mics_gather(comm, &own, sizeof own, &status, err);
+    double *all = mics_all_gather(comm, &own, sizeof own, &status, err);
     for (uint32_t i = 0; i < bench->world->size && status == MICS_OK; i++)
         *out = i == 0 || all[i] < *out ? all[i] : *out;
     free(all);

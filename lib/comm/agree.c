@@ -5,8 +5,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-void *mics_gather(struct mics_comm *comm, const void *own, size_t bytes, enum mics_status *status,
-                  struct mics_err *err)
+void *mics_all_gather(struct mics_comm *comm, const void *own, size_t bytes,
+                      enum mics_status *status, struct mics_err *err)
 {
     void *all = calloc((size_t)comm->size, bytes);
 
@@ -38,7 +38,7 @@ enum mics_status mics_agree(struct mics_comm *comm, enum mics_status mine, struc
     const int32_t own = (int32_t)mine;
     bool same = true;
     enum mics_status status;
-    int32_t *all = mics_gather(comm, &own, sizeof own, &status, &text);
+    int32_t *all = mics_all_gather(comm, &own, sizeof own, &status, &text);
     const int first = status == MICS_OK ? first_failure(all, comm->size, &same) : -1;
 
     if (first >= 0) {

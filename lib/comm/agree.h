@@ -18,7 +18,7 @@ enum mics_status mics_agree(struct mics_comm *comm, enum mics_status mine, struc
 
 /* The `bytes` of every rank, in the order of ranks, in new memory: the caller's. NULL if *status is
  * not MICS_OK. Collective over `comm`, on the host; blocks. */
-void *mics_gather(struct mics_comm *comm, const void *own, size_t bytes, enum mics_status *status,
-                  struct mics_err *err);
+void *mics_all_gather(struct mics_comm *comm, const void *own, size_t bytes,
+                      enum mics_status *status, struct mics_err *err);
 
 #endif

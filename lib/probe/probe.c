@@ -89,7 +89,7 @@ static enum mics_status measure_process(struct mics_world *world, uint64_t *out,
 {
     const uint64_t own = mics_process_resident_bytes();
     enum mics_status status;
-    uint64_t *all = mics_gather(world->comm, &own, sizeof own, &status, err);
+    uint64_t *all = mics_all_gather(world->comm, &own, sizeof own, &status, err);
 
     for (uint32_t i = 0; i < world->size && status == MICS_OK; i++)
         *out = all[i] > *out ? all[i] : *out;

@@ -97,7 +97,7 @@ enum mics_status mics_node_classes_add(json_t *doc, const struct mics_world *wor
                                        const struct mics_rank_figures *own, struct mics_err *err)
 {
     enum mics_status status;
-    struct mics_rank_figures *all = mics_gather(world->comm, own, sizeof *own, &status, err);
+    struct mics_rank_figures *all = mics_all_gather(world->comm, own, sizeof *own, &status, err);
 
     if (status == MICS_OK)
         status = reduce_to_nodes(world, all, err);

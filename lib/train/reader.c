@@ -56,7 +56,7 @@ enum mics_status mics_read_sums_add(struct mics_comm *comm, const struct mics_re
                                     struct mics_read_sums *out, struct mics_err *err)
 {
     enum mics_status status;
-    struct mics_read_sums *all = mics_gather(comm, own, sizeof *own, &status, err);
+    struct mics_read_sums *all = mics_all_gather(comm, own, sizeof *own, &status, err);
 
     *out = (struct mics_read_sums){.first = own->first, .each = own->each};
     for (int rank = 0; status == MICS_OK && rank < comm->size; rank++)

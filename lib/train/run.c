@@ -484,7 +484,7 @@ enum mics_status mics_run_sum(struct mics_run *run, uint64_t *value, struct mics
     struct mics_comm *control = run->options.control;
     const uint64_t own = *value;
     enum mics_status status;
-    uint64_t *all = mics_gather(control, &own, sizeof own, &status, err);
+    uint64_t *all = mics_all_gather(control, &own, sizeof own, &status, err);
 
     *value = 0;
     for (int i = 0; status == MICS_OK && i < control->size; i++)
