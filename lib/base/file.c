@@ -89,6 +89,64 @@ enum mics_status mics_file_read(const char *path, size_t limit, char **data, siz
     return status;
 }
 
+enum mics_status mics_file_open_regular(const char *path, int *fd, uint64_t *bytes,
+                                        struct mics_err *err)
+{
+    struct stat info;
+    const int opened = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe would wait */
+
+    if (opened < 0)
+        return mics_err_set_errno(err, "%s", path);
+    if (fstat(opened, &info) != 0) {
+        const enum mics_status status = mics_err_set_errno(err, "%s", path);
+
+        close(opened);
+        return status;
+    }
+    if (!S_ISREG(info.st_mode)) {
+        close(opened);
+        return mics_err_set(err, MICS_ERR_IO, "%s: is %s, not a file", path,
+                            S_ISDIR(info.st_mode)    ? "a folder"
+                            : S_ISFIFO(info.st_mode) ? "a pipe"
+                                                     : "a device");
+    }
+    *fd = opened;
+    if (bytes)
+        *bytes = (uint64_t)info.st_size;
+    return MICS_OK;
+}
+
+enum mics_status mics_file_read_regular(const char *path, size_t limit, char **data, size_t *size,
+                                        struct mics_err *err)
+{
+    int fd = -1;
+    enum mics_status status = mics_file_open_regular(path, &fd, NULL, err);
+
+    if (status != MICS_OK)
+        return status;
+    FILE *in = fdopen(fd, "rb");
+    if (!in) {
+        status = mics_err_set_errno(err, "%s", path);
+        close(fd);
+        return status;
+    }
+    status = read_stream(in, limit, data, size, err);
+    if (status != MICS_OK)
+        mics_err_prefix(err, "%s", path);
+    fclose(in);
+    return status;
+}
+
+enum mics_status mics_file_exists(const char *path, bool *exists, struct mics_err *err)
+{
+    struct stat info;
+
+    *exists = lstat(path, &info) == 0;
+    if (*exists || errno == ENOENT || errno == ENOTDIR)
+        return MICS_OK;
+    return mics_err_set_errno(err, "%s", path);
+}
+
 /*
  * The list of temporary files can be walked by a signal handler at any moment: entries are added at
  * the front and never removed; only their paths are set and cleared. Exchanging a path for NULL

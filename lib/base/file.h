@@ -22,6 +22,20 @@
 enum mics_status mics_file_read(const char *path, size_t limit, char **data, size_t *size,
                                 struct mics_err *err);
 
+/* The same for a file that others named or that lies in a folder of others: only a regular file, or
+ * a link to one, is read. What else is there (a folder, a pipe, a device) could block or never end,
+ * and is MICS_ERR_IO. */
+enum mics_status mics_file_read_regular(const char *path, size_t limit, char **data, size_t *size,
+                                        struct mics_err *err);
+
+/* Open such a file for reading. *bytes, unless NULL: its size. The caller calls close(). */
+enum mics_status mics_file_open_regular(const char *path, int *fd, uint64_t *bytes,
+                                        struct mics_err *err);
+
+/* Is there something at `path`? A link that leads nowhere is something. MICS_ERR_IO, which begins
+ * with the path: that cannot be found out. */
+enum mics_status mics_file_exists(const char *path, bool *exists, struct mics_err *err);
+
 /* Read bytes [offset, offset + size) of an open file. The error has no path: the caller prefixes
  * it. MICS_ERR_FORMAT: the file ends before offset + size. */
 enum mics_status mics_file_read_at(int fd, void *dst, size_t size, uint64_t offset,

@@ -8,6 +8,7 @@
 #include "data/encode.h"
 
 #include "base/threads.h"
+#include "doc/foreign.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -203,15 +204,14 @@ static enum mics_status put_line(const struct work *work, struct mics_encoder *e
                                  struct slot *slot, const char *line, size_t length,
                                  uint64_t *special, struct mics_err *err)
 {
-    enum mics_status status = MICS_OK;
-    json_error_t error;
+    json_t *object = NULL;
 
     if (is_blank(line, length))
         return MICS_OK;
-    json_t *object = json_loadb(line, length, JSON_ALLOW_NUL, &error);
+    enum mics_status status = mics_foreign_read_line(line, length, &object, err);
 
-    if (!object)
-        return mics_err_set(err, MICS_ERR_FORMAT, "column %d: %s", error.column, error.text);
+    if (status != MICS_OK)
+        return status;
     const json_t *text = json_object_get(object, work->options->field);
 
     if (!json_is_string(text))

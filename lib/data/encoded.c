@@ -3,6 +3,7 @@
 
 #include "base/num.h"
 #include "data/tokens.h"
+#include "doc/foreign.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -202,17 +203,15 @@ static bool is_blank(const char *line, size_t length)
 static enum mics_status add_line(struct work *work, const char *line, size_t length,
                                  struct mics_err *err)
 {
-    json_error_t error;
-    enum mics_status status;
+    json_t *object = NULL;
 
     if (is_blank(line, length))
         return MICS_OK;
-    json_t *object = json_loadb(line, length, JSON_ALLOW_NUL, &error);
+    enum mics_status status = mics_foreign_read_line(line, length, &object, err);
 
-    if (!object)
-        return mics_err_set(err, MICS_ERR_FORMAT, "column %d: %s", error.column, error.text);
-    status = json_is_object(object) ? add_object(work, object, err)
-                                    : mics_err_set(err, MICS_ERR_FORMAT, "not a JSON object");
+    if (status != MICS_OK)
+        return status;
+    status = add_object(work, object, err);
     json_decref(object);
     return status;
 }

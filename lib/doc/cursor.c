@@ -6,6 +6,7 @@
 #include "doc/cursor.h"
 
 #include "base/utf8.h"
+#include "doc/foreign.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -21,6 +22,10 @@ struct mics_cursor mics_cursor_root(const json_t *doc)
 
 static const char *describe(const json_t *value)
 {
+    const char *nonfinite = mics_foreign_nonfinite(value);
+
+    if (nonfinite)
+        return nonfinite;
     switch (value ? json_typeof(value) : JSON_NULL) {
     case JSON_OBJECT:
         return "a map";
@@ -245,6 +250,8 @@ enum mics_status mics_cursor_string(const struct mics_cursor *cursor, const char
         return status;
     if (!json_is_string(value))
         return fail_type(cursor, key, "a string", value, err);
+    if (strlen(json_string_value(value)) != json_string_length(value))
+        return mics_cursor_fail(cursor, key, err, "text with a NUL byte");
     *out = json_string_value(value);
     return MICS_OK;
 }

@@ -54,11 +54,6 @@ enum mics_status mics_doc_write(FILE *out, const json_t *doc, enum mics_doc_form
 enum mics_status mics_doc_add_history(json_t *doc, const char *program, int argc, char *const *argv,
                                       struct mics_err *err);
 
-/* Read one JSON object that is no document of mics, from memory, with limits of its own: depth as
- * above, and `max_values`. *out is the caller's. MICS_ERR_FORMAT with line, column, offset. */
-enum mics_status mics_json_read_object(const char *text, size_t size, size_t max_values,
-                                       json_t **out, struct mics_err *err);
-
 /* JSON lines: a text in which each line is a JSON object, such as metrics. Empty lines are skipped.
  * A last line without a newline that is not a complete object is one that its writer did not
  * finish: reading ends before it, and `truncated` is set. */

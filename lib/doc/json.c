@@ -31,7 +31,7 @@ static bool ends_scalar(char c, char last)
 
 /* Check depth and weight. The grammar is left to the parser. */
 static enum mics_status scan_text(const char *text, size_t size, struct mics_json_origin origin,
-                                  size_t max_values, struct mics_err *err)
+                                  struct mics_err *err)
 {
     uint64_t weight = 0;
     unsigned depth = 0;
@@ -51,9 +51,9 @@ static enum mics_status scan_text(const char *text, size_t size, struct mics_jso
         } else if (c == '"') {
             i = skip_string(text, size, i);
         }
-        if (weight > max_values)
-            return mics_err_set(err, MICS_ERR_FORMAT, "offset %zu: more than %zu values",
-                                origin.offset + i, max_values);
+        if (weight > MICS_DOC_MAX_VALUES)
+            return mics_err_set(err, MICS_ERR_FORMAT, "offset %zu: more than %u values",
+                                origin.offset + i, MICS_DOC_MAX_VALUES);
         if (c != ' ' && c != '\n' && c != '\t' && c != '\r')
             last = c;
     }
@@ -91,10 +91,10 @@ static enum mics_status fail_parse(const json_error_t *error, struct mics_json_o
                         origin.offset + (size_t)error->position, text);
 }
 
-static enum mics_status read_object(const char *text, size_t size, struct mics_json_origin origin,
-                                    size_t max_values, json_t **out, struct mics_err *err)
+enum mics_status mics_json_read(const char *text, size_t size, struct mics_json_origin origin,
+                                json_t **out, struct mics_err *err)
 {
-    const enum mics_status status = scan_text(text, size, origin, max_values, err);
+    const enum mics_status status = scan_text(text, size, origin, err);
     json_error_t error;
     json_t *value;
 
@@ -110,18 +110,6 @@ static enum mics_status read_object(const char *text, size_t size, struct mics_j
     }
     *out = value;
     return MICS_OK;
-}
-
-enum mics_status mics_json_read(const char *text, size_t size, struct mics_json_origin origin,
-                                json_t **out, struct mics_err *err)
-{
-    return read_object(text, size, origin, MICS_DOC_MAX_VALUES, out, err);
-}
-
-enum mics_status mics_json_read_object(const char *text, size_t size, size_t max_values,
-                                       json_t **out, struct mics_err *err)
-{
-    return read_object(text, size, (struct mics_json_origin){.line = 1}, max_values, out, err);
 }
 
 struct text {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* open.c - a model by name, by its config.json, or by the folder that holds one. */
 #include "base/file.h"
+#include "doc/doc.h"
+#include "doc/foreign.h"
 #include "model/config.h"
 #include "model/model.h"
 
@@ -36,26 +38,20 @@ static void name_of_path(const char *path, char *name, size_t size)
             *at = '_';
 }
 
+/* The file may be a pipe. */
 static enum mics_status read_json(const char *path, json_t **out, struct mics_err *err)
 {
     char *data = NULL;
     size_t size = 0;
-    json_error_t problem;
     enum mics_status status = mics_file_read(path, MAX_CONFIG_BYTES, &data, &size, err);
 
     if (status != MICS_OK)
         return status;
-    json_t *doc = json_loadb(data, size, JSON_REJECT_DUPLICATES, &problem);
+    status = mics_foreign_read(data, size, MICS_DOC_MAX_VALUES, out, err);
     free(data);
-    if (!doc)
-        return mics_err_set(err, MICS_ERR_FORMAT, "%s: line %d: %s", path, problem.line,
-                            problem.text);
-    if (!json_is_object(doc)) {
-        json_decref(doc);
-        return mics_err_set(err, MICS_ERR_FORMAT, "%s: expected an object", path);
-    }
-    *out = doc;
-    return MICS_OK;
+    if (status != MICS_OK)
+        mics_err_prefix(err, "%s", path);
+    return status;
 }
 
 static bool has_suffix(const char *text, const char *suffix)
@@ -65,7 +61,8 @@ static bool has_suffix(const char *text, const char *suffix)
     return length >= wanted && strcmp(text + length - wanted, suffix) == 0;
 }
 
-static enum mics_status open_file(const char *path, struct mics_model **out, struct mics_err *err)
+static enum mics_status open_file(const char *path, bool in_folder, struct mics_model **out,
+                                  struct mics_err *err)
 {
     struct mics_model_config config;
     struct mics_model *model = NULL;
@@ -75,7 +72,9 @@ static enum mics_status open_file(const char *path, struct mics_model **out, str
     if (has_suffix(path, ".safetensors"))
         return mics_err_set(err, MICS_ERR_FORMAT,
                             "'%s' has weights; give its folder or its config.json", path);
-    enum mics_status status = read_json(path, &doc, err);
+    enum mics_status status =
+        in_folder ? mics_foreign_read_file(path, MAX_CONFIG_BYTES, MICS_DOC_MAX_VALUES, &doc, err)
+                  : read_json(path, &doc, err);
 
     if (status != MICS_OK)
         return status;
@@ -88,7 +87,12 @@ static enum mics_status open_file(const char *path, struct mics_model **out, str
         json_decref(doc);
         return status;
     }
-    model->source = doc;
+    model->source = mics_foreign_to_document(doc);
+    json_decref(doc);
+    if (!model->source) {
+        mics_model_free(model);
+        return mics_err_nomem(err);
+    }
     *out = model;
     return MICS_OK;
 }
@@ -99,7 +103,7 @@ static enum mics_status open_folder(const char *path, struct mics_model **out, s
 
     if (asprintf(&file, "%s/config.json", path) < 0)
         return mics_err_nomem(err);
-    enum mics_status status = open_file(file, out, err);
+    enum mics_status status = open_file(file, true, out, err);
     free(file);
     return status;
 }
@@ -137,7 +141,8 @@ enum mics_status mics_model_open(const char *text, struct mics_model **out, stru
     if (preset)
         return mics_model_new(preset, out, err);
     if (stat(text, &info) == 0)
-        return S_ISDIR(info.st_mode) ? open_folder(text, out, err) : open_file(text, out, err);
+        return S_ISDIR(info.st_mode) ? open_folder(text, out, err)
+                                     : open_file(text, false, out, err);
     if (errno != ENOENT || looks_like_path(text))
         return mics_err_set_errno(err, "'%s'", text);
     return fail_unknown(text, err);

@@ -17,6 +17,7 @@
 #include "ckpt/tokenizer_files.h"
 #include "comm/agree.h"
 #include "doc/doc.h"
+#include "doc/foreign.h"
 #include "plan/memory.h"
 
 #include <stdlib.h>
@@ -476,22 +477,21 @@ enum mics_status mics_convert_merge(const struct mics_convert_request *request, 
 /* *config stays NULL for a folder without config.json, and for single files. */
 static enum mics_status read_config(const struct mics_hf *hf, json_t **config, struct mics_err *err)
 {
-    char path[MICS_PATH_MAX], *data = NULL;
-    size_t size = 0;
-    json_error_t problem;
+    char path[MICS_PATH_MAX];
+    json_t *found = NULL;
+    bool exists = false;
     enum mics_status status = mics_path_format(path, err, "%s/config.json", hf->folder);
 
-    if (status != MICS_OK || !hf->folder[0] || access(path, F_OK) != 0)
+    if (status == MICS_OK && hf->folder[0])
+        status = mics_file_exists(path, &exists, err);
+    if (status != MICS_OK || !exists)
         return status;
-    status = mics_file_read(path, MAX_CONFIG_BYTES, &data, &size, err);
+    status = mics_foreign_read_file(path, MAX_CONFIG_BYTES, MICS_DOC_MAX_VALUES, &found, err);
     if (status != MICS_OK)
         return status;
-    *config = json_loadb(data, size, JSON_REJECT_DUPLICATES, &problem);
-    free(data);
-    if (!json_is_object(*config))
-        return mics_err_set(err, MICS_ERR_FORMAT, "%s: line %d: %s", path, problem.line,
-                            *config ? "expected an object" : problem.text);
-    return MICS_OK;
+    *config = mics_foreign_to_document(found);
+    json_decref(found);
+    return *config ? MICS_OK : mics_err_nomem(err);
 }
 
 static enum mics_status prepare_cast(struct job *job, const char *const *paths, size_t count,

@@ -3,6 +3,8 @@
 #include "ckpt/hf/hf.h"
 
 #include "base/file.h"
+#include "doc/doc.h"
+#include "doc/foreign.h"
 
 #include <ctype.h>
 #include <limits.h>
@@ -57,12 +59,16 @@ bool mics_hf_name_is_safe(const char *name)
 static enum mics_status check_map(const json_t *map, struct mics_err *err)
 {
     const char *tensor;
+    size_t length;
     json_t *file;
 
-    json_object_foreach((json_t *)map, tensor, file)
+    json_object_keylen_foreach((json_t *)map, tensor, length, file)
     {
         const char *name = json_string_value(file);
 
+        if (strlen(tensor) != length)
+            return mics_err_set(err, MICS_ERR_FORMAT,
+                                "weight_map: '%.128s': a tensor's name with a NUL", tensor);
         if (!name || strlen(name) != json_string_length(file))
             return mics_err_set(err, MICS_ERR_FORMAT, "weight_map: '%.128s' has no file", tensor);
         if (!mics_hf_name_is_safe(name))
@@ -77,13 +83,12 @@ static enum mics_status check_map(const json_t *map, struct mics_err *err)
 enum mics_status mics_hf_index_parse(const char *data, size_t size, json_t **map,
                                      struct mics_err *err)
 {
-    json_error_t problem;
-    json_t *doc = json_loadb(data, size, JSON_REJECT_DUPLICATES, &problem);
-    json_t *found = json_object_get(doc, "weight_map");
-    enum mics_status status;
+    json_t *doc = NULL, *found;
+    enum mics_status status = mics_foreign_read(data, size, MICS_DOC_MAX_VALUES, &doc, err);
 
-    if (!doc)
-        return mics_err_set(err, MICS_ERR_FORMAT, "line %d: %s", problem.line, problem.text);
+    if (status != MICS_OK)
+        return status;
+    found = json_object_get(doc, "weight_map");
     if (!json_is_object(found) || json_object_size(found) == 0)
         status =
             mics_err_set(err, MICS_ERR_FORMAT, "weight_map: expected a map of tensors to files");
@@ -201,7 +206,7 @@ static enum mics_status open_index(struct mics_hf *hf, struct mics_diagnostics *
     enum mics_status status = mics_path_format(path, err, "%s/" MICS_HF_INDEX_NAME, hf->folder);
 
     if (status == MICS_OK)
-        status = mics_file_read(path, MICS_HF_INDEX_MAX_BYTES, &data, &size, err);
+        status = mics_file_read_regular(path, MICS_HF_INDEX_MAX_BYTES, &data, &size, err);
     if (status != MICS_OK)
         return status;
     status = mics_hf_index_parse(data, size, &map, err);

@@ -8,7 +8,7 @@
  */
 #include "base/utf8.h"
 #include "data/tokenizer/tokenizer_json.h"
-#include "doc/doc.h"
+#include "doc/foreign.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -424,8 +424,8 @@ static enum mics_status set_around(struct mics_tokenizer *tokenizer, const struc
     json_t *root = NULL;
 
     if (file) {
-        enum mics_status status = mics_json_read_object((const char *)file->bytes, file->size,
-                                                        MAX_CONFIG_VALUES, &root, err);
+        enum mics_status status =
+            mics_foreign_read((const char *)file->bytes, file->size, MAX_CONFIG_VALUES, &root, err);
         const struct mics_cursor cursor = mics_cursor_root(root);
 
         if (status == MICS_OK && mics_cursor_has(&cursor, key))

@@ -4,7 +4,7 @@
 #include "data/tokenizer/tokenizer_json.h"
 
 #include "base/utf8.h"
-#include "doc/doc.h"
+#include "doc/foreign.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -30,9 +30,9 @@ static enum mics_status nomem(const struct reader *reader)
 }
 
 /* The id of a token of the model by its text in the file; MICS_NO_TOKEN: none. */
-static uint32_t find_id(const struct reader *reader, const char *text)
+static uint32_t find_id(const struct reader *reader, const char *text, size_t length)
 {
-    const json_t *id = json_object_get(reader->vocab, text);
+    const json_t *id = json_object_getn(reader->vocab, text, length);
 
     return id ? (uint32_t)json_integer_value(id) : MICS_NO_TOKEN;
 }
@@ -113,6 +113,7 @@ static enum mics_status read_vocab(struct reader *reader)
     struct mics_cursor vocab;
     enum mics_status status = mics_cursor_object(&reader->model, "vocab", &vocab, reader->err);
     const char *text;
+    size_t length;
     json_t *value;
 
     if (status != MICS_OK)
@@ -120,15 +121,15 @@ static enum mics_status read_vocab(struct reader *reader)
     reader->vocab = vocab.value;
     if (json_object_size(vocab.value) == 0)
         return mics_cursor_fail(&vocab, NULL, reader->err, "no tokens");
-    json_object_foreach((json_t *)vocab.value, text, value)
+    json_object_keylen_foreach((json_t *)vocab.value, text, length, value)
     {
         if (!json_is_integer(value) || json_integer_value(value) < 0 ||
             json_integer_value(value) >= MICS_TOKENIZER_MAX_IDS)
             return mics_cursor_fail(&vocab, text, reader->err, "expected an id below %u",
                                     MICS_TOKENIZER_MAX_IDS);
-        if (text[0] == '\0') /* can be neither made nor decoded */
+        if (length == 0) /* can be neither made nor decoded */
             continue;
-        status = add_token(reader, text, strlen(text), (uint32_t)json_integer_value(value));
+        status = add_token(reader, text, length, (uint32_t)json_integer_value(value));
         if (status != MICS_OK) {
             mics_err_prefix(reader->err, "model.vocab");
             return status;
@@ -137,67 +138,78 @@ static enum mics_status read_vocab(struct reader *reader)
     return MICS_OK;
 }
 
-/* A merge is ["a", "b"], or "a b" with exactly one space. *left is what malloc() gave and holds
- * both texts; *right points into it. */
+/* The two tokens of a merge, which is ["a", "b"], or "a b" with exactly one space. */
+struct merge {
+    const char *left, *right;
+    size_t left_length, right_length;
+};
+
 static enum mics_status merge_texts(const struct reader *reader, const struct mics_cursor *merge,
-                                    char **left, const char **right)
+                                    struct merge *out)
 {
-    const json_t *value = merge->value;
-    const char *a = json_string_value(value), *b = NULL;
-    size_t length = a ? strcspn(a, " ") : 0;
+    const json_t *value = merge->value, *left = value, *right = NULL;
 
+    *out = (struct merge){.left = NULL};
     if (json_is_array(value) && json_array_size(value) == 2) {
-        a = json_string_value(json_array_get(value, 0));
-        b = json_string_value(json_array_get(value, 1));
-        length = a ? strlen(a) : 0;
-    } else if (a && a[length] == ' ' && !strchr(a + length + 1, ' ')) {
-        b = a + length + 1;
+        left = json_array_get(value, 0);
+        right = json_array_get(value, 1);
+        out->left = json_string_value(left);
+        out->left_length = json_string_length(left);
+        out->right = json_string_value(right);
+        out->right_length = json_string_length(right);
+    } else if (json_is_string(value)) {
+        const char *text = json_string_value(value), *end = text + json_string_length(value);
+        const char *space = memchr(text, ' ', (size_t)(end - text));
+
+        out->left = text;
+        out->left_length = space ? (size_t)(space - text) : 0;
+        out->right = space ? space + 1 : end;
+        out->right_length = (size_t)(end - out->right);
+        if (memchr(out->right, ' ', out->right_length))
+            out->right_length = 0;
     }
-    if (!a || !b || length == 0 || b[0] == '\0')
+    if (!out->left || !out->right || out->left_length == 0 || out->right_length == 0)
         return mics_cursor_fail(merge, NULL, reader->err, "expected two tokens");
-
-    char *texts = malloc(length + strlen(b) + 2);
-
-    if (!texts)
-        return nomem(reader);
-    memcpy(texts, a, length);
-    texts[length] = '\0';
-    strcpy(texts + length + 1, b);
-    *left = texts;
-    *right = texts + length + 1;
     return MICS_OK;
+}
+
+static enum mics_status fail_unknown(const struct reader *reader, const struct mics_cursor *merge,
+                                     const char *token, size_t length)
+{
+    return mics_cursor_fail(merge, NULL, reader->err, "token '%.*s' is not in the vocabulary",
+                            (int)length, token);
 }
 
 static enum mics_status read_merge(const struct reader *reader, const struct mics_cursor *merge)
 {
-    const char *right = NULL, *missing = NULL;
-    char *left = NULL;
-    enum mics_status status = merge_texts(reader, merge, &left, &right);
+    struct merge texts;
+    enum mics_status status = merge_texts(reader, merge, &texts);
 
     if (status != MICS_OK)
         return status;
 
-    const uint32_t left_id = find_id(reader, left), right_id = find_id(reader, right);
+    const uint32_t left_id = find_id(reader, texts.left, texts.left_length);
+    const uint32_t right_id = find_id(reader, texts.right, texts.right_length);
 
-    if (left_id == MICS_NO_TOKEN || right_id == MICS_NO_TOKEN)
-        missing = left_id == MICS_NO_TOKEN ? left : right;
-    if (missing) {
-        status = mics_cursor_fail(merge, NULL, reader->err, "token '%s' is not in the vocabulary",
-                                  missing);
-        free(left);
-        return status;
-    }
-    memmove(left + strlen(left), right, strlen(right) + 1); /* both as one text */
+    if (left_id == MICS_NO_TOKEN)
+        return fail_unknown(reader, merge, texts.left, texts.left_length);
+    if (right_id == MICS_NO_TOKEN)
+        return fail_unknown(reader, merge, texts.right, texts.right_length);
 
-    const uint32_t id = find_id(reader, left);
+    const size_t length = texts.left_length + texts.right_length;
+    char *both = malloc(length);
 
-    if (id == MICS_NO_TOKEN)
-        status =
-            mics_cursor_fail(merge, NULL, reader->err, "token '%s' is not in the vocabulary", left);
-    else
-        status = mics_bpe_add_merge(&reader->tokenizer->bpe, left_id, right_id,
-                                    (uint32_t)merge->index, id, reader->err);
-    free(left);
+    if (!both)
+        return nomem(reader);
+    memcpy(both, texts.left, texts.left_length);
+    memcpy(both + texts.left_length, texts.right, texts.right_length);
+
+    const uint32_t id = find_id(reader, both, length);
+
+    status = id == MICS_NO_TOKEN ? fail_unknown(reader, merge, both, length)
+                                 : mics_bpe_add_merge(&reader->tokenizer->bpe, left_id, right_id,
+                                                      (uint32_t)merge->index, id, reader->err);
+    free(both);
     return status;
 }
 
@@ -286,7 +298,7 @@ static enum mics_status read_unknown(const struct reader *reader)
         status = mics_cursor_string(&reader->model, "unk_token", &text, reader->err);
     if (status != MICS_OK || text[0] == '\0')
         return status;
-    reader->tokenizer->bpe.unknown = find_id(reader, text);
+    reader->tokenizer->bpe.unknown = find_id(reader, text, strlen(text));
     if (reader->tokenizer->bpe.unknown == MICS_NO_TOKEN)
         return mics_cursor_fail(&reader->model, "unk_token", reader->err,
                                 "token '%s' is not in the vocabulary", text);
@@ -319,7 +331,8 @@ static enum mics_status add_pattern(const struct reader *reader, struct mics_add
 static enum mics_status check_added_id(struct reader *reader, const struct mics_cursor *cursor,
                                        const char *text, uint32_t id)
 {
-    const uint32_t known = find_id(reader, text), size = (uint32_t)json_object_size(reader->vocab);
+    const uint32_t known = find_id(reader, text, strlen(text)),
+                   size = (uint32_t)json_object_size(reader->vocab);
     const uint32_t last = reader->highest;
     const uint32_t next = last != MICS_NO_TOKEN && last >= size ? last + 1 : size;
 
@@ -415,10 +428,6 @@ static enum mics_status check_root(const struct reader *reader)
                                 "'%s' is not supported, only '1.0'", version);
     if (status == MICS_OK)
         status = mics_json_check_members(&reader->root, known, reader->err);
-    if (status == MICS_OK)
-        status = refuse_member(&reader->root, "truncation", reader->err);
-    if (status == MICS_OK)
-        status = refuse_member(&reader->root, "padding", reader->err);
     return status;
 }
 
@@ -460,7 +469,7 @@ enum mics_status mics_tokenizer_read_json(struct mics_tokenizer *tokenizer,
     struct reader reader = {.tokenizer = tokenizer, .highest = MICS_NO_TOKEN, .err = err};
     json_t *root = NULL;
     enum mics_status status =
-        mics_json_read_object((const char *)file->bytes, file->size, MAX_VALUES, &root, err);
+        mics_foreign_read((const char *)file->bytes, file->size, MAX_VALUES, &root, err);
 
     if (status == MICS_OK) {
         reader.root = mics_cursor_root(root);

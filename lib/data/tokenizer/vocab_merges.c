@@ -6,7 +6,8 @@
  * tokenizer_config.json names another class of tokenizers.
  */
 #include "data/tokenizer/internal.h"
-#include "doc/doc.h"
+#include "doc/cursor.h"
+#include "doc/foreign.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -43,17 +44,18 @@ static enum mics_status read_vocab(struct mics_tokenizer *tokenizer,
 {
     json_t *doc = NULL, *value;
     const char *key;
+    size_t length;
     enum mics_status status =
-        mics_json_read_object((const char *)file->bytes, file->size, MAX_VALUES, &doc, err);
+        mics_foreign_read((const char *)file->bytes, file->size, MAX_VALUES, &doc, err);
 
     if (status == MICS_OK && json_object_size(doc) == 0)
         status = mics_err_set(err, MICS_ERR_FORMAT, "expected an object of tokens and their ids");
-    json_object_foreach(doc, key, value)
+    json_object_keylen_foreach(doc, key, length, value)
     {
         if (status == MICS_OK && !json_is_integer(value))
             status = mics_err_set(err, MICS_ERR_FORMAT, "token \"%.40s\": expected an id", key);
         if (status == MICS_OK)
-            status = add_token(tokenizer, key, strlen(key), json_integer_value(value), err);
+            status = add_token(tokenizer, key, length, json_integer_value(value), err);
     }
     json_decref(doc);
     return status;
@@ -133,9 +135,22 @@ static enum mics_status check_class(const struct mics_tokenizer *tokenizer, stru
                                         "RobertaTokenizerFast"};
     const struct mics_tokenizer_file *file =
         mics_tokenizer_file(tokenizer, "tokenizer_config.json");
-    json_t *doc = file == NULL ? NULL : json_loadb((const char *)file->bytes, file->size, 0, NULL);
-    const char *class = json_string_value(json_object_get(doc, "tokenizer_class"));
-    enum mics_status status = MICS_OK;
+    const char *class = NULL;
+    json_t *doc = NULL;
+
+    if (file == NULL)
+        return MICS_OK;
+    enum mics_status status =
+        mics_foreign_read((const char *)file->bytes, file->size, MAX_VALUES, &doc, err);
+    const struct mics_cursor root = mics_cursor_root(doc);
+
+    if (status == MICS_OK && mics_cursor_has(&root, "tokenizer_class"))
+        status = mics_cursor_string(&root, "tokenizer_class", &class, err);
+    if (status != MICS_OK) {
+        mics_err_prefix(err, "%s", file->name);
+        json_decref(doc);
+        return status;
+    }
     bool found = class == NULL;
 
     for (size_t i = 0; i < sizeof known / sizeof known[0] && !found; i++)

@@ -516,7 +516,7 @@ static void bad_lines_are_refused_with_file_and_line(void)
                   "bad.jsonl': line 2: no string \"text\"");
     refuses_lines("{\"prompt\": \"a\"}\n", "line 1: no string \"answer\", nor \"completion\"");
     refuses_lines("{\"text\": 5}\n", "no string \"text\"");
-    refuses_lines("\n[1]\n", "line 2: not a JSON object");
+    refuses_lines("\n[1]\n", "line 2: column 1: expected an object");
     refuses_lines("{\"text\": \"a\"\n", "line 1: column");
     refuses_lines("{\"text\": \"\xff\"}\n", "line 1: column");
     refuses_lines("{\"text\": \"a\"}\n", "too few");

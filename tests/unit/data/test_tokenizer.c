@@ -296,7 +296,10 @@ static void damaged_files_are_refused_with_a_reason(void)
     static const struct damage {
         const char *vocab, *merges, *want;
     } damages[] = {
-        {"{", "", "vocab.json: line 1, column 1, offset 1: truncated: the document ends too soon"},
+        {"{", "",
+         "vocab.json: line 1, column 2, offset 1: truncated: expected a key in quotes, found the "
+         "end "
+         "of the text"},
         {"{}", "", "vocab.json: expected an object of tokens and their ids"},
         {"{\"a\": \"x\"}", "", "vocab.json: token \"a\": expected an id"},
         {"{\"a\": -1}", "", "vocab.json: token \"a\": ids must be from 0 to 16777215"},

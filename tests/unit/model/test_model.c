@@ -271,7 +271,7 @@ static void a_bad_configuration_names_the_key_and_the_reason(void)
         const char *text, *message;
     } cases[] = {
         {"{", "config.json: line 1"},
-        {"[1]", "config.json: expected an object"},
+        {"[1]", "config.json: line 1, column 1, offset 0: expected an object"},
         {"{" SIZES "}", "model_type"},
         {"{\"model_type\": \"bert\", " SIZES "}",
          "model_type: 'bert' is not supported, only 'gpt2', 'llama', 'mistral', 'qwen2', 'qwen3'"},
