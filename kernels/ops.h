@@ -263,20 +263,34 @@ struct mics_op_qk_norm_grad {
  * trained on: PLAIN, not at all; LINEAR, by 1 / factor; LLAMA3, of Llama 3.1, by 1 / factor where
  * the wavelength exceeds original_positions / low_freq_factor, not at all where it is below
  * original_positions / high_freq_factor, and in between in proportion to original_positions f / 2
- * pi. factor >= 1, 0 < low_freq_factor < high_freq_factor. */
-enum mics_rope_kind { MICS_ROPE_PLAIN, MICS_ROPE_LINEAR, MICS_ROPE_LLAMA3 };
+ * pi; DYNAMIC, not at all up to the positions of the model; YARN (Peng et al. 2023), by 1 / factor
+ * from the pair of channels on that turns beta_slow times in original_positions, not at all up to
+ * that which turns beta_fast times, and in between in proportion to the pair's number; cosines and
+ * sines are multiplied by attention_factor. factor >= 1, 0 < low_freq_factor < high_freq_factor. */
+enum mics_rope_kind {
+    MICS_ROPE_PLAIN,
+    MICS_ROPE_LINEAR,
+    MICS_ROPE_LLAMA3,
+    MICS_ROPE_DYNAMIC,
+    MICS_ROPE_YARN
+};
 struct mics_rope_scaling {
     enum mics_rope_kind kind;
-    uint32_t original_positions; /* LLAMA3's, as the last two below */
-    double factor, low_freq_factor, high_freq_factor;
+    uint32_t original_positions; /* LLAMA3's and YARN's */
+    double factor;
+    double low_freq_factor, high_freq_factor; /* LLAMA3's */
+    double beta_fast, beta_slow;              /* YARN's, as the two below */
+    double attention_factor;
+    bool truncate; /* the first and the last pair of the range in between are whole numbers */
 };
 
 /* Rotary positions (Su et al. 2021) in place, in the rotate-half form: for each of the first
  * `heads` heads of D elements of every row of data[B * T, stride], at position t = row mod T and
  * for i < D/2,
  *     (x[i], x[i + D/2]) is rotated by the angle t * base^(-2 i / D),
- * or by its negative when `inverse` (the gradient). The angle is computed in fp32 from exactly
- * rounded frequencies, scaled as in rope.h. D is even. */
+ * or by its negative when `inverse` (the gradient); with YARN both are also multiplied by
+ * attention_factor. The angle is computed in fp32 from exactly rounded frequencies, scaled as in
+ * rope.h. D is even. */
 struct mics_op_rope {
     void *data;
     uint32_t B, T, heads, D, stride;

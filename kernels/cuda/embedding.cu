@@ -522,6 +522,7 @@ cudaError_t mics_cuda_embedding_grad(const struct mics_cuda_at *at,
 
 struct frequencies {
     float of[HALF_MAX];
+    float amplitude; /* of cosines and sines */
 };
 
 template <typename T, int W>
@@ -538,6 +539,8 @@ __global__ void __launch_bounds__(ROPE_THREADS)
         const float angle = (float)(blockIdx.x % args.T) * freq.of[threadIdx.x];
 
         sincosf(angle, &sine[threadIdx.x], &cosine[threadIdx.x]);
+        sine[threadIdx.x] *= freq.amplitude;
+        cosine[threadIdx.x] *= freq.amplitude;
     }
     __syncthreads();
     for (uint32_t piece = threadIdx.x; piece < args.heads * pieces; piece += ROPE_THREADS) {
@@ -562,7 +565,7 @@ __global__ void __launch_bounds__(ROPE_THREADS)
 template <typename T, int W>
 static cudaError_t rope_launch(const struct mics_cuda_at *at, const struct mics_op_rope *args)
 {
-    frequencies freq = {};
+    frequencies freq = {.of = {}, .amplitude = mics_rope_amplitude(args)};
 
     for (uint32_t i = 0; i < args->D / 2; i++)
         freq.of[i] = mics_rope_frequency(args, i);

@@ -221,6 +221,7 @@ void mics_host_rope_table(const struct mics_op_rope *args, const uint32_t *posit
                           float *table)
 {
     const uint32_t half = args->D / 2;
+    const float amplitude = mics_rope_amplitude(args);
 
     for (uint32_t i = 0; i < half; i++) {
         const float frequency = mics_rope_frequency(args, i);
@@ -228,8 +229,8 @@ void mics_host_rope_table(const struct mics_op_rope *args, const uint32_t *posit
         for (uint32_t row = 0; row < rows; row++) {
             const float angle = (float)positions[row] * frequency;
 
-            table[(size_t)row * args->D + i] = cosf(angle);
-            table[(size_t)row * args->D + half + i] = sinf(angle);
+            table[(size_t)row * args->D + i] = cosf(angle) * amplitude;
+            table[(size_t)row * args->D + half + i] = sinf(angle) * amplitude;
         }
     }
 }

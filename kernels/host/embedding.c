@@ -255,11 +255,13 @@ struct rotation {
 
 static void rotation_at(const struct rope *rope, uint64_t t, struct rotation *rotation)
 {
+    const float amplitude = mics_rope_amplitude(rope->args);
+
     for (uint32_t i = 0; i < rope->args->D / 2; i++) {
         const float angle = (float)t * rope->frequency[i];
 
-        rotation->cosine[i] = cosf(angle);
-        rotation->sine[i] = rope->args->inverse ? -sinf(angle) : sinf(angle);
+        rotation->cosine[i] = cosf(angle) * amplitude;
+        rotation->sine[i] = (rope->args->inverse ? -sinf(angle) : sinf(angle)) * amplitude;
     }
 }
 

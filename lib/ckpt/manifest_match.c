@@ -180,6 +180,7 @@ static const struct {
     {"n_inner", offsetof(struct mics_model_config, n_inner)},
     {"n_kv_head", offsetof(struct mics_model_config, n_kv_head)},
     {"head_dim", offsetof(struct mics_model_config, head_dim)},
+    {"sliding_window", offsetof(struct mics_model_config, sliding_window)},
     {"rope_scaling.original_max_position_embeddings",
      offsetof(struct mics_model_config, rope_scaling.original_positions)},
 };
@@ -195,6 +196,10 @@ static const struct {
      offsetof(struct mics_model_config, rope_scaling.low_freq_factor)},
     {"rope_scaling.high_freq_factor",
      offsetof(struct mics_model_config, rope_scaling.high_freq_factor)},
+    {"rope_scaling.beta_fast", offsetof(struct mics_model_config, rope_scaling.beta_fast)},
+    {"rope_scaling.beta_slow", offsetof(struct mics_model_config, rope_scaling.beta_slow)},
+    {"rope_scaling.attention_factor",
+     offsetof(struct mics_model_config, rope_scaling.attention_factor)},
 };
 
 static uint32_t config_field(const struct mics_model_config *config, size_t i)
@@ -235,6 +240,14 @@ static enum mics_status compare_configs(const struct mics_model_config *then,
                                 "the checkpoint's model has %s %g, the plan's %g",
                                 config_doubles[i].name, a, b);
     }
+    if (then->rope_scaling.kind != now->rope_scaling.kind ||
+        then->rope_scaling.truncate != now->rope_scaling.truncate)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "the checkpoint's model has another rope_scaling than the plan's");
+    if (memcmp(then->full_attention, now->full_attention, sizeof now->full_attention) != 0)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "the checkpoint's model has its sliding_window in other layers than "
+                            "the plan's");
     if (then->untied != now->untied)
         return mics_err_set(err, MICS_ERR_FORMAT,
                             "the checkpoint's model has a %s head, the plan's has not",

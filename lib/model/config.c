@@ -6,6 +6,7 @@
  */
 #include "model/config.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -42,6 +43,10 @@ void mics_config_resolve(struct mics_model_config *config, const struct mics_fam
         config->n_kv_head = config->n_head;
     if (fixed || config->head_dim == 0)
         config->head_dim = divides ? config->n_embd / config->n_head : 0;
+    if (config->n_layer <= MICS_MAX_LAYERS && mics_config_windowed_layers(config) == 0) {
+        config->sliding_window = 0;
+        memset(config->full_attention, 0, sizeof config->full_attention);
+    }
 }
 
 /* Heads may be wider or narrower than the model, and share keys and values. */
@@ -58,6 +63,8 @@ static enum mics_status check_rotary(const struct mics_model_config *config, str
     if (!(config->rope_theta >= 1 && config->rope_theta <= MICS_MAX_ROPE_THETA))
         return mics_err_set(err, MICS_ERR_FORMAT, "rope_theta: %g is not in 1 .. %g",
                             config->rope_theta, MICS_MAX_ROPE_THETA);
+    if (config->rope_scaling.kind == MICS_ROPE_YARN && config->rope_theta <= 1)
+        return mics_err_set(err, MICS_ERR_FORMAT, "rope_theta: yarn needs more than 1");
     return MICS_OK;
 }
 
@@ -73,6 +80,13 @@ static enum mics_status check_heads(const struct mics_model_config *config,
                             config->n_head, config->head_dim, MICS_HEAD_MAX);
     if (config->untied && family->always_tied)
         return mics_err_set(err, MICS_ERR_UNSUPPORTED, "family: a %s has a tied head",
+                            config->family);
+    if ((config->attention_bias && !family->optional_attention_bias) ||
+        (config->mlp_bias && !family->optional_mlp_bias))
+        return mics_err_set(err, MICS_ERR_UNSUPPORTED, "%s: a %s has no choice of biases",
+                            config->attention_bias && !family->optional_attention_bias
+                                ? "attention_bias"
+                                : "mlp_bias",
                             config->family);
     return mics_family_is_rotary(family) ? check_rotary(config, err) : MICS_OK;
 }
@@ -116,93 +130,241 @@ enum mics_status mics_model_check_seq(const struct mics_model *model, uint32_t s
 }
 
 /*
+ * The layers that the sliding window applies to.
+ */
+
+static const char full_attention[] = "full_attention", sliding_attention[] = "sliding_attention";
+
+uint32_t mics_config_windowed_layers(const struct mics_model_config *config)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < config->n_layer; i++)
+        count += mics_config_is_windowed(config, i);
+    return count;
+}
+
+uint32_t mics_model_window(const struct mics_model *model, uint32_t layer)
+{
+    const struct mics_model_config *c = &model->config;
+
+    return mics_config_is_windowed(c, layer) ? c->sliding_window : 0;
+}
+
+json_t *mics_layer_types_to_json(const struct mics_model_config *config)
+{
+    json_t *types = json_array();
+
+    for (uint32_t i = 0; types && i < config->n_layer; i++) {
+        const bool windowed = mics_config_is_windowed(config, i);
+
+        if (json_array_append_new(types,
+                                  json_string(windowed ? sliding_attention : full_attention)) < 0) {
+            json_decref(types);
+            return NULL;
+        }
+    }
+    return types;
+}
+
+enum mics_status mics_layer_types_read(const struct mics_cursor *at, struct mics_model_config *out,
+                                       struct mics_err *err)
+{
+    struct mics_cursor types;
+
+    TRY(mics_cursor_array(at, "layer_types", 0, MICS_MAX_LAYERS, &types, err));
+    if (mics_cursor_count(&types) != out->n_layer)
+        return mics_cursor_fail(at, "layer_types", err, "%zu names, but the model has %u layers",
+                                mics_cursor_count(&types), out->n_layer);
+    for (uint32_t i = 0; i < out->n_layer; i++) {
+        const struct mics_cursor type = mics_cursor_item_any(&types, i);
+        const char *const name = json_string_value(type.value);
+
+        if (!name)
+            return mics_cursor_fail(&type, NULL, err, "expected a string");
+        if (strcmp(name, full_attention) == 0)
+            out->full_attention[i / 64] |= UINT64_C(1) << i % 64;
+        else if (strcmp(name, sliding_attention) != 0)
+            return mics_cursor_fail(&type, NULL, err, "'%s' is not supported, only '%s' and '%s'",
+                                    name, full_attention, sliding_attention);
+    }
+    return MICS_OK;
+}
+
+/*
  * The scaling of rotary positions.
  */
 
+#define MIN_FACTOR 1e-6
 #define MAX_FACTOR 1e6
 
-static const char *const kinds[] = {
-    [MICS_ROPE_PLAIN] = "default", [MICS_ROPE_LINEAR] = "linear", [MICS_ROPE_LLAMA3] = "llama3"};
+static const char *const kinds[] = {[MICS_ROPE_PLAIN] = "default",
+                                    [MICS_ROPE_LINEAR] = "linear",
+                                    [MICS_ROPE_LLAMA3] = "llama3",
+                                    [MICS_ROPE_DYNAMIC] = "dynamic",
+                                    [MICS_ROPE_YARN] = "yarn"};
 
 json_t *mics_rope_scaling_to_json(const struct mics_rope_scaling *scaling)
 {
     const char *const kind = kinds[scaling->kind];
 
-    if (scaling->kind == MICS_ROPE_PLAIN)
-        return json_pack("{s:s}", "rope_type", kind);
-    if (scaling->kind == MICS_ROPE_LINEAR)
+    switch (scaling->kind) {
+    case MICS_ROPE_LINEAR:
+    case MICS_ROPE_DYNAMIC:
         return json_pack("{s:s, s:f}", "rope_type", kind, "factor", scaling->factor);
-    return json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", kind, "factor", scaling->factor,
-                     "low_freq_factor", scaling->low_freq_factor, "high_freq_factor",
-                     scaling->high_freq_factor, "original_max_position_embeddings",
-                     (json_int_t)scaling->original_positions);
+    case MICS_ROPE_LLAMA3:
+        return json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", kind, "factor", scaling->factor,
+                         "low_freq_factor", scaling->low_freq_factor, "high_freq_factor",
+                         scaling->high_freq_factor, "original_max_position_embeddings",
+                         (json_int_t)scaling->original_positions);
+    case MICS_ROPE_YARN:
+        return json_pack("{s:s, s:f, s:f, s:f, s:f, s:b, s:I}", "rope_type", kind, "factor",
+                         scaling->factor, "attention_factor", scaling->attention_factor,
+                         "beta_fast", scaling->beta_fast, "beta_slow", scaling->beta_slow,
+                         "truncate", scaling->truncate, "original_max_position_embeddings",
+                         (json_int_t)scaling->original_positions);
+    case MICS_ROPE_PLAIN:
+        break;
+    }
+    return json_pack("{s:s}", "rope_type", kind);
 }
 
 static enum mics_status read_kind(const struct mics_cursor *map, enum mics_rope_kind *out,
                                   struct mics_err *err)
 {
     const char *const key = mics_cursor_has(map, "rope_type") ? "rope_type" : "type";
-    enum mics_status status;
     const char *text;
 
     *out = MICS_ROPE_PLAIN;
     if (!mics_cursor_has(map, key))
         return MICS_OK;
-    status = mics_cursor_string(map, key, &text, err);
-    if (status != MICS_OK)
-        return status;
+    TRY(mics_cursor_string(map, key, &text, err));
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(text, kinds[i]) == 0) {
             *out = (enum mics_rope_kind)i;
             return MICS_OK;
         }
-    return mics_cursor_fail(map, key, err,
-                            "'%s' is not supported, only 'default', 'linear' and 'llama3'", text);
+    return mics_cursor_fail(
+        map, key, err,
+        "'%s' is not supported, only 'default', 'linear', 'llama3', 'dynamic' and 'yarn'", text);
 }
 
-static enum mics_status read_llama3(const struct mics_cursor *map, struct mics_rope_scaling *out,
-                                    struct mics_err *err)
+/* As the library resolves it: those beside the map before those in it, else those of the model. */
+static enum mics_status read_original(const struct mics_cursor *map,
+                                      const struct mics_rope_positions *positions, uint32_t *out,
+                                      struct mics_err *err)
 {
-    enum mics_status status =
-        mics_cursor_double(map, "low_freq_factor", 1e-6, MAX_FACTOR, &out->low_freq_factor, err);
+    const char *const key = "original_max_position_embeddings";
 
-    if (status == MICS_OK)
-        status = mics_cursor_double(map, "high_freq_factor", 1e-6, MAX_FACTOR,
-                                    &out->high_freq_factor, err);
-    if (status == MICS_OK)
-        status = mics_cursor_u32(map, "original_max_position_embeddings", 1, MICS_MAX_POSITIONS,
-                                 &out->original_positions, err);
-    if (status == MICS_OK && out->high_freq_factor <= out->low_freq_factor)
-        status =
-            mics_cursor_fail(map, "high_freq_factor", err, "%g is not above low_freq_factor, %g",
-                             out->high_freq_factor, out->low_freq_factor);
-    return status;
+    *out = positions->original ? positions->original : positions->model;
+    if (positions->original == 0 && (positions->model == 0 || mics_cursor_has(map, key)))
+        return mics_cursor_u32(map, key, 1, MICS_MAX_POSITIONS, out, err);
+    return MICS_OK;
+}
+
+static enum mics_status read_llama3(const struct mics_cursor *map,
+                                    const struct mics_rope_positions *positions,
+                                    struct mics_rope_scaling *out, struct mics_err *err)
+{
+    TRY(mics_cursor_double(map, "factor", 1, MAX_FACTOR, &out->factor, err));
+    TRY(mics_cursor_double(map, "low_freq_factor", MIN_FACTOR, MAX_FACTOR, &out->low_freq_factor,
+                           err));
+    TRY(mics_cursor_double(map, "high_freq_factor", MIN_FACTOR, MAX_FACTOR, &out->high_freq_factor,
+                           err));
+    TRY(read_original(map, positions, &out->original_positions, err));
+    if (out->high_freq_factor <= out->low_freq_factor)
+        return mics_cursor_fail(map, "high_freq_factor", err, "%g is not above low_freq_factor, %g",
+                                out->high_freq_factor, out->low_freq_factor);
+    return MICS_OK;
+}
+
+/* *out stays as it is where the member is absent, null or 0. */
+static enum mics_status read_nonzero(const struct mics_cursor *map, const char *key, double *out,
+                                     struct mics_err *err)
+{
+    double value = 0;
+
+    if (mics_cursor_has(map, key))
+        TRY(mics_cursor_double(map, key, 0, MAX_FACTOR, &value, err));
+    if (value > 0)
+        *out = value;
+    return MICS_OK;
+}
+
+/* The attention factor that follows from the others, if the map has none. */
+static enum mics_status read_attention_factor(const struct mics_cursor *map,
+                                              struct mics_rope_scaling *out, struct mics_err *err)
+{
+    const double growth = 0.1 * log(out->factor);
+    double mscale = 0, all_dim = 0;
+
+    if (mics_cursor_has(map, "attention_factor"))
+        return mics_cursor_double(map, "attention_factor", MIN_FACTOR, MAX_FACTOR,
+                                  &out->attention_factor, err);
+    TRY(read_nonzero(map, "mscale", &mscale, err));
+    TRY(read_nonzero(map, "mscale_all_dim", &all_dim, err));
+    out->attention_factor =
+        mscale > 0 && all_dim > 0 ? (mscale * growth + 1) / (all_dim * growth + 1) : growth + 1;
+    return MICS_OK;
+}
+
+/* A factor of null is that by which the model's positions exceed the original ones. */
+static enum mics_status read_yarn(const struct mics_cursor *map,
+                                  const struct mics_rope_positions *positions,
+                                  struct mics_rope_scaling *out, struct mics_err *err)
+{
+    TRY(read_original(map, positions, &out->original_positions, err));
+    if (positions->model > 0 && json_is_null(json_object_get(map->value, "factor")))
+        out->factor = (double)positions->model / out->original_positions;
+    else
+        TRY(mics_cursor_double(map, "factor", 1, MAX_FACTOR, &out->factor, err));
+    if (out->factor < 1)
+        return mics_cursor_fail(map, "original_max_position_embeddings", err,
+                                "%u is more than the model's %u", out->original_positions,
+                                positions->model);
+    out->beta_fast = 32;
+    out->beta_slow = 1;
+    TRY(read_nonzero(map, "beta_fast", &out->beta_fast, err));
+    TRY(read_nonzero(map, "beta_slow", &out->beta_slow, err));
+    out->truncate = !json_is_null(json_object_get(map->value, "truncate"));
+    if (mics_cursor_has(map, "truncate"))
+        TRY(mics_cursor_bool(map, "truncate", &out->truncate, err));
+    return read_attention_factor(map, out, err);
 }
 
 enum mics_status mics_rope_scaling_read(const struct mics_cursor *map,
+                                        const struct mics_rope_positions *positions,
                                         struct mics_rope_scaling *out, struct mics_err *err)
 {
-    enum mics_status status;
-
     *out = (struct mics_rope_scaling){.kind = MICS_ROPE_PLAIN};
-    status = read_kind(map, &out->kind, err);
-    if (status == MICS_OK && out->kind != MICS_ROPE_PLAIN)
-        status = mics_cursor_double(map, "factor", 1, MAX_FACTOR, &out->factor, err);
-    if (status == MICS_OK && out->kind == MICS_ROPE_LLAMA3)
-        status = read_llama3(map, out, err);
-    return status;
+    TRY(read_kind(map, &out->kind, err));
+    switch (out->kind) {
+    case MICS_ROPE_LINEAR:
+    case MICS_ROPE_DYNAMIC:
+        return mics_cursor_double(map, "factor", 1, MAX_FACTOR, &out->factor, err);
+    case MICS_ROPE_LLAMA3:
+        return read_llama3(map, positions, out, err);
+    case MICS_ROPE_YARN:
+        return read_yarn(map, positions, out, err);
+    case MICS_ROPE_PLAIN:
+        break;
+    }
+    return MICS_OK;
 }
 
+/* Files have numbers of 15 digits. */
 static bool same(double a, double b)
 {
-    return a <= b && a >= b;
+    return fabs(a - b) <= 1e-12 * fabs(a);
 }
 
 bool mics_rope_scaling_equal(const struct mics_rope_scaling *a, const struct mics_rope_scaling *b)
 {
     return a->kind == b->kind && a->original_positions == b->original_positions &&
            same(a->factor, b->factor) && same(a->low_freq_factor, b->low_freq_factor) &&
-           same(a->high_freq_factor, b->high_freq_factor);
+           same(a->high_freq_factor, b->high_freq_factor) && same(a->beta_fast, b->beta_fast) &&
+           same(a->beta_slow, b->beta_slow) && same(a->attention_factor, b->attention_factor) &&
+           a->truncate == b->truncate;
 }
 
 /*
@@ -218,9 +380,15 @@ static int add_rotary(json_t *value, const struct mics_model_config *c)
                   mics_rope_scaling_to_json(&c->rope_scaling), "tie_word_embeddings", !c->untied);
     int failed = more ? json_object_update(value, more) : -1;
 
+    if (c->attention_bias)
+        failed |= json_object_set_new(value, "attention_bias", json_true());
+    if (c->mlp_bias)
+        failed |= json_object_set_new(value, "mlp_bias", json_true());
     if (c->sliding_window > 0)
         failed |= json_object_set_new(value, "sliding_window",
                                       json_integer((json_int_t)c->sliding_window));
+    if (c->sliding_window > 0 && mics_config_windowed_layers(c) < c->n_layer)
+        failed |= json_object_set_new(value, "layer_types", mics_layer_types_to_json(c));
     json_decref(more);
     return failed;
 }
@@ -257,12 +425,19 @@ static enum mics_status read_rotary(const struct mics_cursor *at, struct mics_mo
     TRY(mics_cursor_double(at, "rope_theta", 1, MICS_MAX_ROPE_THETA, &out->rope_theta, err));
     if (mics_cursor_has(at, "rope_scaling")) {
         TRY(mics_cursor_object(at, "rope_scaling", &scaling, err));
-        TRY(mics_rope_scaling_read(&scaling, &out->rope_scaling, err));
+        TRY(mics_rope_scaling_read(&scaling, &(struct mics_rope_positions){0}, &out->rope_scaling,
+                                   err));
     }
     TRY(mics_cursor_bool(at, "tie_word_embeddings", &tied, err));
     out->untied = !tied;
+    if (mics_cursor_has(at, "attention_bias"))
+        TRY(mics_cursor_bool(at, "attention_bias", &out->attention_bias, err));
+    if (mics_cursor_has(at, "mlp_bias"))
+        TRY(mics_cursor_bool(at, "mlp_bias", &out->mlp_bias, err));
     if (mics_cursor_has(at, "sliding_window"))
         TRY(mics_cursor_u32(at, "sliding_window", 1, UINT32_MAX, &out->sliding_window, err));
+    if (mics_cursor_has(at, "layer_types"))
+        TRY(mics_layer_types_read(at, out, err));
     return MICS_OK;
 }
 

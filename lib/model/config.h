@@ -11,9 +11,8 @@
 #include "model/model.h"
 
 /* Largest values accepted, so that no product of two of them leaves 64 bits. */
-#define MICS_MAX_LAYERS     4096
 #define MICS_MAX_EMBD       65536
-#define MICS_MAX_POSITIONS  (1u << 20)
+#define MICS_MAX_POSITIONS  (1u << 30)
 #define MICS_MAX_VOCAB      (1u << 22)
 #define MICS_MAX_INNER      (4u * MICS_MAX_EMBD)
 #define MICS_MAX_ROPE_THETA 1e12
@@ -46,12 +45,35 @@ char *mics_preset_similar(const char *name, char *buf, size_t size);
 enum mics_status mics_config_from_hf(const json_t *doc, const char *name,
                                      struct mics_model_config *out, struct mics_err *err);
 
-/* The scaling as a new map, with Hugging Face's keys: rope_type "default", "linear" or "llama3",
- * and the numbers of that kind. NULL: out of memory. */
+static inline bool mics_config_is_windowed(const struct mics_model_config *config, uint32_t layer)
+{
+    return config->sliding_window > 0 && !(config->full_attention[layer / 64] >> layer % 64 & 1);
+}
+
+/* Layers that the window applies to. */
+uint32_t mics_config_windowed_layers(const struct mics_model_config *config);
+
+/* layer_types, as Hugging Face has it: one name for each layer, "full_attention" or
+ * "sliding_attention". NULL: out of memory. */
+json_t *mics_layer_types_to_json(const struct mics_model_config *config);
+/* Read it into full_attention, which is 0; n_layer is set. MICS_ERR_FORMAT names the item: another
+ * number of layers, another name. */
+enum mics_status mics_layer_types_read(const struct mics_cursor *at, struct mics_model_config *out,
+                                       struct mics_err *err);
+
+/* What a scaling takes from outside of its map. 0: the map must have it. */
+struct mics_rope_positions {
+    uint32_t model;    /* max_position_embeddings, which the map's own default to */
+    uint32_t original; /* original_max_position_embeddings beside the map, instead of the map's */
+};
+
+/* The scaling as a new map, with Hugging Face's keys: rope_type "default", "linear", "dynamic",
+ * "llama3" or "yarn", and the numbers of that kind. NULL: out of memory. */
 json_t *mics_rope_scaling_to_json(const struct mics_rope_scaling *scaling);
 /* Read a map with rope_type or, as old files have it, type; without either it is "default".
  * MICS_ERR_FORMAT names the member: another kind, a number that is missing or out of range. */
 enum mics_status mics_rope_scaling_read(const struct mics_cursor *map,
+                                        const struct mics_rope_positions *positions,
                                         struct mics_rope_scaling *out, struct mics_err *err);
 bool mics_rope_scaling_equal(const struct mics_rope_scaling *a, const struct mics_rope_scaling *b);
 

@@ -58,16 +58,7 @@ static const struct mics_hf_switch gpt2_switches[] = {
     {"add_cross_attention", false, false},
     {NULL, false, false},
 };
-static const struct mics_hf_switch llama_switches[] = {
-    {"attention_bias", false, true},
-    {"mlp_bias", false, true},
-    {NULL, false, false},
-};
 static const struct mics_hf_switch no_switches[] = {{NULL, false, false}};
-static const struct mics_hf_switch qwen3_switches[] = {
-    {"attention_bias", false, true},
-    {NULL, false, false},
-};
 
 static const char *const gelu[] = {"gelu_new", "gelu_pytorch_tanh", NULL};
 static const char *const silu[] = {"silu", "swish", NULL};
@@ -95,6 +86,10 @@ static const char *const llama_buffers[] = {"rotary_emb.inv_freq",
     [MICS_BLOCK_GATE] = "mlp.gate_proj.weight", [MICS_BLOCK_UP] = "mlp.up_proj.weight",            \
     [MICS_BLOCK_DOWN] = "mlp.down_proj.weight", [MICS_BLOCK_NORM_1] = "input_layernorm.weight",    \
     [MICS_BLOCK_NORM_2] = "post_attention_layernorm.weight"
+
+#define QKV_BIASES                                                                                 \
+    [MICS_BLOCK_Q_BIAS] = "self_attn.q_proj.bias", [MICS_BLOCK_K_BIAS] = "self_attn.k_proj.bias",  \
+    [MICS_BLOCK_V_BIAS] = "self_attn.v_proj.bias"
 
 #define LLAMA_KEYS                                                                                 \
     .activation_key = "hidden_act", .activations = silu, .epsilon_key = "rms_norm_eps",            \
@@ -148,8 +143,13 @@ static const struct mics_family families[] = {
         .name = "llama",
         .architecture = "LlamaForCausalLM",
         LLAMA_DECODER,
-        .block = {LLAMA_BLOCK},
-        .hf = {LLAMA_KEYS, .sizes = llama_sizes, .switches = llama_switches},
+        .optional_attention_bias = true,
+        .optional_mlp_bias = true,
+        .block = {LLAMA_BLOCK, QKV_BIASES, [MICS_BLOCK_OUT_BIAS] = "self_attn.o_proj.bias",
+                  [MICS_BLOCK_GATE_BIAS] = "mlp.gate_proj.bias",
+                  [MICS_BLOCK_UP_BIAS] = "mlp.up_proj.bias",
+                  [MICS_BLOCK_DOWN_BIAS] = "mlp.down_proj.bias"},
+        .hf = {LLAMA_KEYS, .sizes = llama_sizes, .switches = no_switches},
     },
     {
         .name = "mistral",
@@ -163,9 +163,7 @@ static const struct mics_family families[] = {
         .name = "qwen2",
         .architecture = "Qwen2ForCausalLM",
         LLAMA_DECODER,
-        .block = {LLAMA_BLOCK, [MICS_BLOCK_Q_BIAS] = "self_attn.q_proj.bias",
-                  [MICS_BLOCK_K_BIAS] = "self_attn.k_proj.bias",
-                  [MICS_BLOCK_V_BIAS] = "self_attn.v_proj.bias"},
+        .block = {LLAMA_BLOCK, QKV_BIASES},
         .hf = {LLAMA_KEYS, .sizes = qwen2_sizes, .switches = no_switches,
                .window = MICS_HF_WINDOW_LAYERS},
     },
@@ -173,9 +171,11 @@ static const struct mics_family families[] = {
         .name = "qwen3",
         .architecture = "Qwen3ForCausalLM",
         LLAMA_DECODER,
-        .block = {LLAMA_BLOCK, [MICS_BLOCK_Q_NORM] = "self_attn.q_norm.weight",
+        .optional_attention_bias = true,
+        .block = {LLAMA_BLOCK, QKV_BIASES, [MICS_BLOCK_OUT_BIAS] = "self_attn.o_proj.bias",
+                  [MICS_BLOCK_Q_NORM] = "self_attn.q_norm.weight",
                   [MICS_BLOCK_K_NORM] = "self_attn.k_norm.weight"},
-        .hf = {LLAMA_KEYS, .sizes = qwen3_sizes, .switches = qwen3_switches,
+        .hf = {LLAMA_KEYS, .sizes = qwen3_sizes, .switches = no_switches,
                .window = MICS_HF_WINDOW_LAYERS},
     },
 };

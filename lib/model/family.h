@@ -24,9 +24,9 @@ enum mics_positions_kind { MICS_POSITIONS_LEARNED, MICS_POSITIONS_ROTARY };
 enum mics_mlp_kind { MICS_MLP_GELU, MICS_MLP_SWIGLU };
 
 /* The tensors of a block in the order in which its unit stores them: matrices, which decay, then
- * vectors. A family has those that it names. Matrices that share their input are one product:
- * either one tensor, QKV, or Q, K and V end to end, and GATE and UP. The biases follow the
- * matrices. */
+ * vectors. A family has those that it names, of biases those that its model has. Matrices that
+ * share their input are one product: either one tensor, QKV, or Q, K and V end to end, and GATE and
+ * UP. The biases follow the matrices. */
 enum mics_block_tensor {
     MICS_BLOCK_QKV,
     MICS_BLOCK_Q,
@@ -49,6 +49,8 @@ enum mics_block_tensor {
     MICS_BLOCK_NORM_2,
     MICS_BLOCK_NORM_2_BIAS,
     MICS_BLOCK_FC_BIAS,
+    MICS_BLOCK_GATE_BIAS,
+    MICS_BLOCK_UP_BIAS,
     MICS_BLOCK_DOWN_BIAS,
     MICS_BLOCK_TENSORS
 };
@@ -86,7 +88,8 @@ struct mics_hf_switch {
 enum mics_hf_window {
     MICS_HF_WINDOW_NONE,
     MICS_HF_WINDOW_ALWAYS, /* by sliding_window: null is none, an absent key is 4096 */
-    /* The same if use_sliding_window is true, from layer max_window_layers on. */
+    /* The same if use_sliding_window is true, in the layers that layer_types lists, without it in
+     * those from max_window_layers on. */
     MICS_HF_WINDOW_LAYERS,
 };
 
@@ -114,6 +117,8 @@ struct mics_family {
     bool weights_in_out;    /* matrices are stored [in, out], not [out, in] */
     bool always_tied;       /* the head is the embedding's matrix; files may hold a copy of it */
     bool scaled_init;       /* OUT and DOWN start from a deviation smaller by sqrt(2 L) */
+    /* A model has its biases of attention, or of the MLP, only if its configuration says so. */
+    bool optional_attention_bias, optional_mlp_bias;
 
     const char *prefix; /* of all names but the head's in a file of a causal language model */
     const char *layer;  /* of the names in a block: "layers" for "layers.7.mlp.up_proj.weight" */

@@ -33,7 +33,7 @@ enum mics_status mics_generator_new(const struct mics_generator_options *options
                                     struct mics_generator **out, struct mics_err *err);
 void mics_generator_free(struct mics_generator *generator); /* NULL is fine */
 
-/* The longest sequence: that of mics_model_max_seq(). */
+/* The longest sequence: the model's positions. */
 uint32_t mics_generator_limit(const struct mics_generator *generator);
 /* Tokens that a sequence has. */
 uint32_t mics_generator_length(const struct mics_generator *generator, uint32_t sequence);

@@ -69,104 +69,171 @@ static enum mics_status read_sizes(const struct mics_cursor *at, const struct mi
     return MICS_OK;
 }
 
-/* A map of version 4 or 5. *theta is the base in it, or stays unchanged. */
-static enum mics_status read_rope_map(const struct mics_cursor *map, double *theta,
-                                      struct mics_rope_scaling *scaling, struct mics_err *err)
+/* Rotary positions as one map has them. */
+struct rope {
+    double theta; /* 0: not in it */
+    struct mics_rope_scaling scaling;
+};
+
+static enum mics_status read_rope_map(const struct mics_cursor *map,
+                                      const struct mics_rope_positions *positions, struct rope *out,
+                                      struct mics_err *err)
 {
     double rotary = 1;
 
-    TRY(mics_rope_scaling_read(map, scaling, err));
+    *out = (struct rope){0};
+    TRY(mics_rope_scaling_read(map, positions, &out->scaling, err));
     if (mics_cursor_has(map, "partial_rotary_factor"))
         TRY(mics_cursor_double(map, "partial_rotary_factor", 1, 1, &rotary, err));
     if (mics_cursor_has(map, "rope_theta"))
-        TRY(mics_cursor_double(map, "rope_theta", 1, MICS_MAX_ROPE_THETA, theta, err));
+        TRY(mics_cursor_double(map, "rope_theta", 1, MICS_MAX_ROPE_THETA, &out->theta, err));
     return MICS_OK;
 }
 
+static bool rope_equal(const struct rope *a, const struct rope *b)
+{
+    return !(a->theta < b->theta || a->theta > b->theta) &&
+           mics_rope_scaling_equal(&a->scaling, &b->scaling);
+}
+
+/* A map, or maps by the names of layer_types, which must then be equal. */
+static enum mics_status read_rope_maps(const struct mics_cursor *map,
+                                       const struct mics_rope_positions *positions,
+                                       struct rope *out, struct mics_err *err)
+{
+    static const char *const names[] = {"full_attention", "sliding_attention"};
+    bool found = false;
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct mics_cursor inner;
+        struct rope rope;
+
+        if (!mics_cursor_has(map, names[i]))
+            continue;
+        TRY(mics_cursor_object(map, names[i], &inner, err));
+        TRY(read_rope_map(&inner, positions, &rope, err));
+        if (found && !rope_equal(out, &rope))
+            return mics_cursor_fail(map, names[i], err,
+                                    "other rotary positions than those of %s are not supported",
+                                    names[0]);
+        *out = rope;
+        found = true;
+    }
+    return found ? MICS_OK : read_rope_map(map, positions, out, err);
+}
+
+/* The map `key`, unless it is absent or has no members. */
+static enum mics_status read_rope_member(const struct mics_cursor *at, const char *key,
+                                         const struct mics_rope_positions *positions, bool *found,
+                                         struct rope *out, struct mics_err *err)
+{
+    struct mics_cursor map;
+
+    *found = false;
+    if (!mics_cursor_has(at, key))
+        return MICS_OK;
+    TRY(mics_cursor_object(at, key, &map, err));
+    *found = json_object_size(map.value) > 0;
+    return *found ? read_rope_maps(&map, positions, out, err) : MICS_OK;
+}
+
+/* rope_scaling replaces rope_parameters, with its base. A base that is then not used, or another
+ * scaling, is an error: either of the two may be meant. */
 static enum mics_status read_rope(const struct mics_cursor *at, struct mics_model_config *out,
                                   struct mics_err *err)
 {
-    static const char *const maps[] = {"rope_scaling", "rope_parameters"};
-    struct mics_rope_scaling scaling[2];
-    double outer = 0, inner = 0;
-    int found = 0;
+    static const char original[] = "original_max_position_embeddings";
+    struct mics_rope_positions positions = {.model = out->n_positions};
+    struct rope old = {0}, new = {0};
+    bool has_old, has_new;
+    double outer = 0;
 
     if (mics_cursor_has(at, "rope_theta"))
         TRY(mics_cursor_double(at, "rope_theta", 1, MICS_MAX_ROPE_THETA, &outer, err));
-    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) {
-        struct mics_cursor map;
+    if (mics_cursor_has(at, original))
+        TRY(mics_cursor_u32(at, original, 1, MICS_MAX_POSITIONS, &positions.original, err));
+    TRY(read_rope_member(at, "rope_scaling", &positions, &has_old, &old, err));
+    TRY(read_rope_member(at, "rope_parameters", &positions, &has_new, &new, err));
 
-        if (!mics_cursor_has(at, maps[i]))
-            continue;
-        TRY(mics_cursor_object(at, maps[i], &map, err));
-        TRY(read_rope_map(&map, &inner, &scaling[found++], err));
-    }
-    if (outer > 0 && inner > 0 && fabs(outer - inner) > 0)
-        return mics_cursor_fail(at, "rope_theta", err, "%g, but rope_parameters has %g", outer,
-                                inner);
-    if (found == 2 && !mics_rope_scaling_equal(&scaling[0], &scaling[1]))
+    const struct rope *const used = has_old ? &old : &new;
+    const double theta = used->theta > 0 ? used->theta : outer > 0 ? outer : DEFAULT_ROPE_THETA;
+    if (outer > 0 && fabs(outer - theta) > 0)
+        return mics_cursor_fail(at, "rope_theta", err, "%g, but %s has %g", outer,
+                                has_old ? "rope_scaling" : "rope_parameters", theta);
+    if (new.theta > 0 && fabs(new.theta - theta) > 0)
+        return mics_cursor_fail(at, "rope_parameters", err,
+                                "has rope_theta %g, but with rope_scaling it is %g", new.theta,
+                                theta);
+    if (has_old && new.scaling.kind != MICS_ROPE_PLAIN &&
+        !mics_rope_scaling_equal(&old.scaling, &new.scaling))
         return mics_cursor_fail(at, "rope_parameters", err,
                                 "has another scaling than rope_scaling");
-    out->rope_theta = inner > 0 ? inner : outer > 0 ? outer : DEFAULT_ROPE_THETA;
-    if (found > 0)
-        out->rope_scaling = scaling[0];
+    out->rope_theta = theta;
+    out->rope_scaling = used->scaling;
     return MICS_OK;
 }
 
-/* Whether any layer has the window, in a family whose layers from max_window_layers on have it,
- * unless layer_types tells it of each. */
-static enum mics_status has_windowed_layer(const struct mics_cursor *at, uint32_t layers, bool *out,
-                                           struct mics_err *err)
+/* The layers that the window applies to: all but those of full_attention. */
+static enum mics_status read_window_layers(const struct mics_cursor *at,
+                                           struct mics_model_config *out, struct mics_err *err)
 {
-    const json_t *types = json_object_get(at->value, "layer_types"), *type;
     uint32_t first = DEFAULT_WINDOW_LAYERS;
-    size_t i;
 
-    *out = false;
-    if (mics_cursor_has(at, "use_sliding_window"))
-        TRY(mics_cursor_bool(at, "use_sliding_window", out, err));
-    if (!*out)
-        return MICS_OK;
+    if (mics_cursor_has(at, "layer_types"))
+        return mics_layer_types_read(at, out, err);
     if (mics_cursor_has(at, "max_window_layers"))
         TRY(mics_cursor_u32(at, "max_window_layers", 0, UINT32_MAX, &first, err));
-    *out = first < layers;
-    if (!json_is_array(types))
-        return MICS_OK;
-    *out = false;
-    json_array_foreach((json_t *)types, i, type)
-    {
-        const char *const text = json_string_value(type);
-
-        *out |= !text || strcmp(text, "full_attention") != 0;
-    }
+    for (uint32_t i = 0; i < out->n_layer && i < first; i++)
+        out->full_attention[i / 64] |= UINT64_C(1) << i % 64;
     return MICS_OK;
 }
 
 static enum mics_status read_window(const struct mics_cursor *at, enum mics_hf_window kind,
                                     struct mics_model_config *out, struct mics_err *err)
 {
-    bool windowed = kind != MICS_HF_WINDOW_NONE;
+    bool windowed = kind == MICS_HF_WINDOW_ALWAYS;
 
-    if (kind == MICS_HF_WINDOW_LAYERS)
-        TRY(has_windowed_layer(at, out->n_layer, &windowed, err));
-    if (!windowed)
-        return MICS_OK;
-    if (mics_cursor_has(at, "sliding_window"))
+    if (kind == MICS_HF_WINDOW_LAYERS) {
+        if (mics_cursor_has(at, "use_sliding_window"))
+            TRY(mics_cursor_bool(at, "use_sliding_window", &windowed, err));
+        TRY(read_window_layers(at, out, err));
+    }
+    if (windowed && mics_cursor_has(at, "sliding_window"))
         return mics_cursor_u32(at, "sliding_window", 1, UINT32_MAX, &out->sliding_window, err);
-    if (!json_object_get(at->value, "sliding_window"))
+    if (windowed && !json_object_get(at->value, "sliding_window"))
         out->sliding_window = DEFAULT_SLIDING_WINDOW;
+    if (out->sliding_window > 0 || !mics_cursor_has(at, "layer_types") ||
+        kind != MICS_HF_WINDOW_LAYERS)
+        return MICS_OK;
+    out->sliding_window = 1; /* is there a layer that would have it? */
+    if (mics_config_windowed_layers(out) > 0)
+        return mics_cursor_fail(at, "layer_types", err,
+                                "has 'sliding_attention', but the model has no sliding_window%s",
+                                windowed ? "" : ": use_sliding_window is not true");
+    out->sliding_window = 0;
+    return MICS_OK;
+}
+
+static enum mics_status read_biases(const struct mics_cursor *at, const struct mics_family *family,
+                                    struct mics_model_config *out, struct mics_err *err)
+{
+    if (family->optional_attention_bias && mics_cursor_has(at, "attention_bias"))
+        TRY(mics_cursor_bool(at, "attention_bias", &out->attention_bias, err));
+    if (family->optional_mlp_bias && mics_cursor_has(at, "mlp_bias"))
+        TRY(mics_cursor_bool(at, "mlp_bias", &out->mlp_bias, err));
     return MICS_OK;
 }
 
 /* What comes with rotary positions. */
 static enum mics_status read_hf_rotary(const struct mics_cursor *at,
-                                       const struct mics_hf_keys *keys,
+                                       const struct mics_family *family,
                                        struct mics_model_config *out, struct mics_err *err)
 {
     bool tied = false;
 
     TRY(read_rope(at, out, err));
-    TRY(read_window(at, keys->window, out, err));
+    TRY(read_window(at, family->hf.window, out, err));
+    TRY(read_biases(at, family, out, err));
     if (mics_cursor_has(at, "tie_word_embeddings"))
         TRY(mics_cursor_bool(at, "tie_word_embeddings", &tied, err));
     out->untied = !tied;
@@ -203,7 +270,7 @@ enum mics_status mics_config_from_hf(const json_t *doc, const char *name,
     if (mics_cursor_has(&at, keys->epsilon_key))
         TRY(mics_cursor_double(&at, keys->epsilon_key, 0, 1, &config.layer_norm_epsilon, err));
     if (mics_family_is_rotary(family))
-        TRY(read_hf_rotary(&at, keys, &config, err));
+        TRY(read_hf_rotary(&at, family, &config, err));
     snprintf(config.family, sizeof config.family, "%s", family->name);
     snprintf(config.name, sizeof config.name, "%s", name);
     mics_config_resolve(&config, family);
@@ -232,12 +299,14 @@ static int add_rope(json_t *config, const struct mics_model_config *c)
     return failed;
 }
 
-/* The model's window for version 4 and 5; of a family whose layers choose it, all layers have
- * it. */
+/* The model's window for version 4, which knows the first layer that has it, and 5, which knows
+ * each. */
 static int add_window(json_t *config, const struct mics_model *model)
 {
-    const uint32_t window = model->config.sliding_window;
+    const struct mics_model_config *c = &model->config;
+    const uint32_t window = c->sliding_window;
     const enum mics_hf_window kind = model->family->hf.window;
+    uint32_t first = 0;
     int failed = 0;
 
     if (kind == MICS_HF_WINDOW_NONE)
@@ -245,11 +314,25 @@ static int add_window(json_t *config, const struct mics_model *model)
     failed |= json_object_set_new(config, "sliding_window",
                                   window ? json_integer((json_int_t)window) : json_null());
     if (kind == MICS_HF_WINDOW_LAYERS) {
+        while (first < c->n_layer && !mics_config_is_windowed(c, first))
+            first++;
         failed |= json_object_set_new(config, "use_sliding_window", json_boolean(window > 0));
-        failed |=
-            json_object_set_new(config, "max_window_layers",
-                                json_integer(window > 0 ? 0 : (json_int_t)model->config.n_layer));
+        failed |= json_object_set_new(config, "max_window_layers", json_integer(first));
+        if (mics_config_windowed_layers(c) + first < c->n_layer)
+            failed |= json_object_set_new(config, "layer_types", mics_layer_types_to_json(c));
     }
+    return failed;
+}
+
+static int add_biases(json_t *config, const struct mics_model *model)
+{
+    int failed = 0;
+
+    if (model->family->optional_attention_bias)
+        failed |= json_object_set_new(config, "attention_bias",
+                                      json_boolean(model->config.attention_bias));
+    if (model->family->optional_mlp_bias)
+        failed |= json_object_set_new(config, "mlp_bias", json_boolean(model->config.mlp_bias));
     return failed;
 }
 
@@ -282,6 +365,7 @@ static json_t *new_config(const struct mics_model *model)
     for (const struct mics_hf_switch *one = keys->switches; one->key; one++)
         if (one->written)
             failed |= json_object_set_new(config, one->key, json_boolean(one->value));
+    failed |= add_biases(config, model);
     failed |= add_window(config, model);
     for (const char *const *dropout = keys->dropouts; *dropout; dropout++)
         failed |= json_object_set_new(config, *dropout, json_real(0.0));

@@ -59,6 +59,9 @@ struct mics_stage {
     bool backward_needs_params;
 };
 
+/* The most layers of a model. */
+#define MICS_MAX_LAYERS 4096
+
 struct mics_model_config {
     char family[16]; /* a row of the table in families.c: "gpt2", "llama", "mistral", ... */
     char name[32];   /* "gpt2-nano" or the configuration's file name */
@@ -68,9 +71,12 @@ struct mics_model_config {
     uint32_t n_kv_head;      /* heads of keys and values: n_head */
     uint32_t head_dim;       /* channels of a head: n_embd / n_head */
     uint32_t sliding_window; /* tokens that attention sees, the token itself included: all */
-    double rope_theta;       /* base of the rotary positions, 1 or more */
+    /* Bit i % 64 of word i / 64: layer i sees all tokens in spite of the window. */
+    uint64_t full_attention[MICS_MAX_LAYERS / 64];
+    double rope_theta; /* base of the rotary positions, 1 or more */
     struct mics_rope_scaling rope_scaling;
-    bool untied; /* the head has a matrix of its own, not the embedding's */
+    bool untied;                   /* the head has a matrix of its own, not the embedding's */
+    bool attention_bias, mlp_bias; /* of linear layers, where the family leaves it to the model */
 };
 
 struct mics_family;
@@ -181,10 +187,10 @@ void mics_model_free(struct mics_model *model); /* NULL is fine */
  * model's own source, or one made from its sizes. A new reference; NULL: out of memory. */
 json_t *mics_model_to_hf_config(const struct mics_model *model);
 
-/* The longest sequence that the model takes: its positions, or its sliding window where that is
- * shorter. */
+/* Tokens that attention sees in that layer, the token itself included; 0: all. */
+uint32_t mics_model_window(const struct mics_model *model, uint32_t layer);
 uint32_t mics_model_max_seq(const struct mics_model *model);
-/* MICS_ERR_ARG: `seq` is 0 or longer than that; the message names the limit. */
+/* MICS_ERR_ARG: `seq` is 0 or more than the model's positions; the message names the limit. */
 enum mics_status mics_model_check_seq(const struct mics_model *model, uint32_t seq,
                                       struct mics_err *err);
 

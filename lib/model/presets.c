@@ -79,6 +79,8 @@ static const struct mics_model_config presets[] = {
     LLAMA31("llama3.2-1b", 16, 2048, 32, 8192, 32, true),
     LLAMA31("llama3.2-3b", 28, 3072, 24, 8192, 32, true),
     ROTARY("mistral", "mistral-nano", 4, 128, 4, 2, 352, 256, 257, 1e4, 1e-5, .untied = true),
+    ROTARY("mistral", "mistral-7b-v0.1", 32, 4096, 32, 8, 14336, 32768, 32000, 1e4, 1e-5,
+           .head_dim = 128, .sliding_window = 4096, .untied = true),
     MISTRAL("mistral-7b", 32, 4096, 32, 14336, 32768, 32768, .head_dim = 128),
     MISTRAL("mistral-nemo-12b", 40, 5120, 32, 14336, 131072, 131072, .head_dim = 128),
     ROTARY("qwen2", "qwen2-nano", 4, 128, 4, 2, 352, 256, 257, 1e4, 1e-6, .untied = false),

@@ -119,10 +119,9 @@ edited() # file program
     done <<'END'
 {"rope_scaling": {"rope_type": "llama3", "factor": 8}}|rope_scaling.low_freq_factor: missing
 {"rope_scaling": {"type": "linear", "factor": "2"}}|rope_scaling.factor: expected a number, found a string
-{"rope_scaling": {"type": "dynamic", "factor": 2}}|rope_scaling.type: 'dynamic' is not supported
-{"rope_parameters": {"rope_type": "yarn"}}|rope_parameters.rope_type: 'yarn' is not supported
-{"attention_bias": true}|attention_bias: true is not supported
-{"mlp_bias": true}|mlp_bias: true is not supported
+{"rope_scaling": {"type": "longrope", "factor": 2}}|rope_scaling.type: 'longrope' is not supported
+{"rope_parameters": {"rope_type": "yarn"}}|rope_parameters.factor: missing
+{"mlp_bias": 1}|mlp_bias: expected a boolean, found a number
 {"hidden_act": "gelu"}|hidden_act: 'gelu' is not supported
 {"num_key_value_heads": 2}|n_kv_head: 2 heads of keys do not divide 3 heads of queries
 END
@@ -162,6 +161,29 @@ END
     done
 }
 
+@test "dynamic and yarn scalings, positions beside the map and millions of positions survive split and merge" {
+    requires perl
+    mkdir "$out"
+    cp tiny/model.safetensors "$out"
+    while IFS='|' read -r change want; do
+        perl -0777 -MJSON::PP -e '$c = decode_json shift; $n = decode_json shift; $c->{$_} = $n->{$_} for keys %$n; print encode_json $c' \
+            "$(cat tiny/config.json)" "$change" >"$out/config.json"
+        plan "$out" "$out.mp" mics:2
+        mics-shard split "$out" -p "$out.mp" -o "$out-s"
+        mics-shard merge "$out-s" -o "$out-m"
+        perl -MJSON::PP -e '$want = decode_json shift; open $f, "<", shift; $c = decode_json join "", <$f>;
+            for $map (@$c{qw(rope_scaling rope_parameters)}) { for (keys %$want) { exit 1 unless $map->{$_} eq $want->{$_} } }' \
+            "$want" "$out-m/config.json"
+        plan "$out-m" "$out-again.mp" mics:2
+        mics-shard split "$out-m" -p "$out.mp" -o "$out-t"
+        rm -r "$out-s" "$out-m" "$out-t"
+    done <<'END'
+{"rope_scaling": {"type": "dynamic", "factor": 2}}|{"factor": 2}
+{"rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4}, "original_max_position_embeddings": 5}|{"rope_type": "llama3"}
+{"rope_scaling": {"type": "yarn", "factor": 4, "original_max_position_embeddings": 3}, "max_position_embeddings": 10485760}|{"factor": 4}
+END
+}
+
 @test "a released Llama that scales its positions is planned by its name" {
     requires perl
     mics-plan --topology='node:1 gpu:1 mem:80GB' --model=llama3.2-1b --global-batch=1 --seq=8192 -o "$out.mp"
@@ -170,9 +192,9 @@ END
         && $m->{parameters} == 1235814400 && $m->{tie_word_embeddings})' "$out.json"
 }
 
-@test "Mistral, Qwen2 and Qwen3 written by transformers are merged from any plan with their names and bytes" {
+@test "Mistral, Qwen2, Qwen3 and a Llama with biases written by transformers are merged from any plan with their names and bytes" {
     requires perl
-    for family in mistral qwen2 qwen3; do
+    for family in mistral qwen2 qwen3 llama-yarn; do
         mkdir -p "$out-$family"
         cp "$BATS_TEST_DIRNAME/../reference/$family-tiny/"{config.json,model.safetensors} "$out-$family"
         tensors "$out-$family/model.safetensors" >"$out-want"
@@ -183,8 +205,11 @@ END
             tensors "$out-m-$family-$strategy/model.safetensors" | cmp - "$out-want"
         done
         plan "$out-m-$family-zero3" "$out-again.mp" zero3
-        grep -q "\"model_type\": \"$family\"" "$out-m-$family-zero3/config.json"
+        grep -q "\"model_type\": \"${family%%-*}\"" "$out-m-$family-zero3/config.json"
     done
+    grep -aq mlp.up_proj.bias "$out-m-llama-yarn-zero3/model.safetensors"
+    grep -q '"attention_bias": true' "$out-m-llama-yarn-zero3/config.json"
+    [ "$(grep -c '"rope_type": "yarn"' "$out-m-llama-yarn-zero3/config.json")" = 2 ] # in the keys of both generations
     grep -aq q_proj.bias "$out-m-qwen2-zero3/model.safetensors"
     grep -aq k_norm.weight "$out-m-qwen3-zero3/model.safetensors"
 }

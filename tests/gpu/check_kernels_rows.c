@@ -325,9 +325,13 @@ static void rotary_positions_agree_and_turn_back(void)
     } cases[] = {{0, 3, 1, 2, 2},  {1, 1, 1, 2, 2},     {2, 33, 3, 64, 192},  {1, 32, 5, 128, 1024},
                  {3, 7, 2, 6, 31}, {1, 3, 2, 256, 512}, {2, 4097, 1, 16, 16}, {1, 31, 4, 34, 140}};
     static const struct mics_rope_scaling scalings[] = {
-        {MICS_ROPE_PLAIN, 0, 0, 0, 0},
-        {MICS_ROPE_LLAMA3, 512, 8, 1, 4},
-        {MICS_ROPE_LINEAR, 0, 3, 0, 0},
+        {.kind = MICS_ROPE_PLAIN},
+        {.kind = MICS_ROPE_LLAMA3,
+         .original_positions = 512,
+         .factor = 8,
+         .low_freq_factor = 1,
+         .high_freq_factor = 4},
+        {.kind = MICS_ROPE_LINEAR, .factor = 3},
     };
 
     for (size_t c = 0; c < LENGTH(cases); c++)

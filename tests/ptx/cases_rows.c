@@ -207,7 +207,11 @@ static const struct mics_op_rope ropes[] = {
      .stride = 70,
      .base = 10000,
      .inverse = true,
-     .scaling = {MICS_ROPE_LLAMA3, 512, 8, 1, 4}},
+     .scaling = {.kind = MICS_ROPE_LLAMA3,
+                 .original_positions = 512,
+                 .factor = 8,
+                 .low_freq_factor = 1,
+                 .high_freq_factor = 4}},
 };
 
 static void rope_case(struct recorder *r, enum mics_dtype dtype, struct mics_op_rope args)

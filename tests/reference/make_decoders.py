@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reference values of small decoders from the transformers library, for tests/unit/model/test_reference.c.
 
-usage: make_decoders.py [FAMILY...]      (all of them by default)
+usage: make_decoders.py [MODEL...]      (all of them by default)
 
-Writes beside itself FAMILY-tiny/config.json and model.safetensors, a model folder as the library has them, and
+Writes beside itself MODEL-tiny/config.json and model.safetensors, a model folder as the library has them, and
 reference.safetensors: tokens, targets (-1: not counted), logits, the sum of the losses, and the gradient of that sum
 by every parameter. Queries are grouped. The library computes in double precision on the parameters as stored (fp32),
 but for the norms, the softmax and the angles of the positions, which it does in fp32; the results are stored in fp32.
@@ -39,25 +39,36 @@ SIZES = {
     "bos_token_id": 0,
     "eos_token_id": 0,
 }
-# One row for each family: its classes, what differs from SIZES, and a seed.
-FAMILIES = {
+# One row for each model: its family's classes, what differs from SIZES, and a seed.
+MODELS = {
     "llama": (transformers.LlamaForCausalLM, transformers.LlamaConfig, {}, 20230227),
     "mistral": (transformers.MistralForCausalLM, transformers.MistralConfig,
                 {"head_dim": 8, "sliding_window": 11}, 20231010),
     "qwen2": (transformers.Qwen2ForCausalLM, transformers.Qwen2Config, {"tie_word_embeddings": True}, 20240715),
     "qwen3": (transformers.Qwen3ForCausalLM, transformers.Qwen3Config,
               {"head_dim": 8, "num_attention_heads": 4, "num_key_value_heads": 2}, 20250514),
+    "llama-yarn": (transformers.LlamaForCausalLM, transformers.LlamaConfig,
+                   {"num_key_value_heads": 3, "attention_bias": True, "mlp_bias": True,
+                    "rope_scaling": {"rope_type": "yarn", "factor": 3.0, "original_max_position_embeddings": 4,
+                                     "beta_fast": 2.0, "beta_slow": 0.1, "mscale": 2.0, "mscale_all_dim": 0.5}},
+                   20230831),
+    "mistral-window": (transformers.MistralForCausalLM, transformers.MistralConfig, {"sliding_window": 4}, 20230927),
+    "qwen2-window": (transformers.Qwen2ForCausalLM, transformers.Qwen2Config,
+                     {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1}, 20240607),
+    "qwen3-window": (transformers.Qwen3ForCausalLM, transformers.Qwen3Config,
+                     {"head_dim": 6, "attention_bias": True, "use_sliding_window": True, "sliding_window": 5,
+                      "layer_types": ["sliding_attention", "full_attention"]}, 20250429),
 }
 
 
-def make_model(family, generator):
+def make_model(name, generator):
     """Spread wide enough that attention and SwiGLU are far from linear."""
-    kind, config, changes, _ = FAMILIES[family]
+    kind, config, changes, _ = MODELS[name]
     model = kind(config(**{**SIZES, **changes}))
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
+        for tensor, parameter in model.named_parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
-            if "norm" in name:
+            if "norm" in tensor:
                 parameter.add_(1)
     return model.eval()
 
@@ -66,10 +77,10 @@ def bare(name):
     return name[len("model."):] if name.startswith("model.") else name
 
 
-def make_reference(family):
-    generator = torch.Generator().manual_seed(FAMILIES[family][3])
-    folder = pathlib.Path(__file__).resolve().parent / f"{family}-tiny"
-    model = make_model(family, generator)
+def make_reference(name):
+    generator = torch.Generator().manual_seed(MODELS[name][3])
+    folder = pathlib.Path(__file__).resolve().parent / f"{name}-tiny"
+    model = make_model(name, generator)
     model.save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
 
@@ -89,8 +100,8 @@ def make_reference(family):
 
 
 def main():
-    for family in sys.argv[1:] or FAMILIES:
-        make_reference(family)
+    for name in sys.argv[1:] or MODELS:
+        make_reference(name)
 
 
 if __name__ == "__main__":

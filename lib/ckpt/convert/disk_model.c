@@ -63,31 +63,45 @@ enum mics_status mics_disk_model_match(struct mics_disk_model *disk, const struc
     return status;
 }
 
+/* The first member of `left` that `right` has not, or has otherwise. */
+static enum mics_status match_members(const json_t *left, const char *left_name,
+                                      const json_t *right, const char *right_name,
+                                      struct mics_err *err)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach((json_t *)left, key, value)
+    {
+        json_t *other = json_object_get(right, key);
+
+        if (strcmp(key, "name") == 0 || strcmp(key, "source") == 0 || json_equal(value, other))
+            continue;
+        char *x = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(12));
+        char *y = other ? json_dumps(other, JSON_ENCODE_ANY | JSON_REAL_PRECISION(12)) : NULL;
+
+        mics_err_set(err, MICS_ERR_FORMAT, "%s has a model with %s %s, %s one with %s", left_name,
+                     key, x ? x : "?", right_name, y ? y : "none");
+        free(x);
+        free(y);
+        return MICS_ERR_FORMAT;
+    }
+    return MICS_OK;
+}
+
 /* Compares the members of the models' JSON form, so that a new member is compared without a change
  * here. */
 enum mics_status mics_models_match(const struct mics_model *a, const char *a_name,
                                    const struct mics_model *b, const char *b_name,
                                    struct mics_err *err)
 {
-    json_t *left = mics_model_to_json(a), *right = mics_model_to_json(b), *value;
+    json_t *left = mics_model_to_json(a), *right = mics_model_to_json(b);
     enum mics_status status = left && right ? MICS_OK : mics_err_nomem(err);
-    const char *key;
 
-    json_object_foreach(left, key, value)
-    {
-        json_t *other = json_object_get(right, key);
-
-        if (status != MICS_OK || strcmp(key, "name") == 0 || strcmp(key, "source") == 0 ||
-            json_equal(value, other))
-            continue;
-        char *x = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(12));
-        char *y = other ? json_dumps(other, JSON_ENCODE_ANY | JSON_REAL_PRECISION(12)) : NULL;
-
-        status = mics_err_set(err, MICS_ERR_FORMAT, "%s has a model with %s %s, %s one with %s",
-                              a_name, key, x ? x : "?", b_name, y ? y : "none");
-        free(x);
-        free(y);
-    }
+    if (status == MICS_OK)
+        status = match_members(left, a_name, right, b_name, err);
+    if (status == MICS_OK)
+        status = match_members(right, b_name, left, a_name, err);
     json_decref(left);
     json_decref(right);
     return status;

@@ -69,7 +69,7 @@ static struct block block_of(const struct mics_pass *pass, uint32_t unit)
     block.out = layer_of(&block, MICS_BLOCK_OUT, MICS_BLOCK_OUT, MICS_BLOCK_OUT_BIAS,
                          MICS_BLOCK_OUT_BIAS, s.A, s.C);
     block.fc = layer_of(&block, MICS_BLOCK_FC, MICS_BLOCK_GATE, MICS_BLOCK_FC_BIAS,
-                        MICS_BLOCK_FC_BIAS, s.C, s.hidden);
+                        MICS_BLOCK_GATE_BIAS, s.C, s.hidden);
     block.down = layer_of(&block, MICS_BLOCK_DOWN, MICS_BLOCK_DOWN, MICS_BLOCK_DOWN_BIAS,
                           MICS_BLOCK_DOWN_BIAS, s.F, s.C);
     block.norm_1 = norm_of(&block, MICS_BLOCK_NORM_1, MICS_BLOCK_NORM_1_BIAS, &block.areas.norm_1);

@@ -58,6 +58,29 @@ uint32_t mics_decoder_end_index(const struct mics_model *model, enum mics_end_te
     return index;
 }
 
+bool mics_decoder_has(const struct mics_model *model, enum mics_block_tensor tensor)
+{
+    const struct mics_family *family = model->family;
+
+    if (!family->block[tensor])
+        return false;
+    switch (tensor) {
+    case MICS_BLOCK_QKV_BIAS:
+    case MICS_BLOCK_Q_BIAS:
+    case MICS_BLOCK_K_BIAS:
+    case MICS_BLOCK_V_BIAS:
+    case MICS_BLOCK_OUT_BIAS:
+        return !family->optional_attention_bias || model->config.attention_bias;
+    case MICS_BLOCK_FC_BIAS:
+    case MICS_BLOCK_GATE_BIAS:
+    case MICS_BLOCK_UP_BIAS:
+    case MICS_BLOCK_DOWN_BIAS:
+        return !family->optional_mlp_bias || model->config.mlp_bias;
+    default:
+        return true;
+    }
+}
+
 uint32_t mics_decoder_block_index(const struct mics_model *model, enum mics_block_tensor tensor)
 {
     uint32_t index = 0;
@@ -159,6 +182,8 @@ static struct shape shape_of(const struct mics_model *model, enum mics_block_ten
         [MICS_BLOCK_NORM_2] = {C, 0},
         [MICS_BLOCK_NORM_2_BIAS] = {C, 0},
         [MICS_BLOCK_FC_BIAS] = {F, 0},
+        [MICS_BLOCK_GATE_BIAS] = {F, 0},
+        [MICS_BLOCK_UP_BIAS] = {F, 0},
         [MICS_BLOCK_DOWN_BIAS] = {C, 0},
     };
 
@@ -187,7 +212,8 @@ static struct mics_tensor_spec block_spec(const struct mics_model *model,
             spec = matrix_spec(name, in_out ? shape.in : shape.out, in_out ? shape.out : shape.in);
     }
     spec.contiguous = tensor == MICS_BLOCK_K || tensor == MICS_BLOCK_V || tensor == MICS_BLOCK_UP ||
-                      tensor == MICS_BLOCK_K_BIAS || tensor == MICS_BLOCK_V_BIAS;
+                      tensor == MICS_BLOCK_K_BIAS || tensor == MICS_BLOCK_V_BIAS ||
+                      tensor == MICS_BLOCK_UP_BIAS;
     if (family->scaled_init && (tensor == MICS_BLOCK_OUT || tensor == MICS_BLOCK_DOWN))
         spec.std = STD / sqrt(2.0 * model->config.n_layer);
     return spec;

@@ -24,10 +24,7 @@ struct mics_decoder_sizes mics_decoder_sizes_of(const struct mics_model *model,
                                                 const struct mics_batch *batch);
 
 /* Does a block have that tensor? */
-static inline bool mics_decoder_has(const struct mics_model *model, enum mics_block_tensor tensor)
-{
-    return model->family->block[tensor] != NULL;
-}
+bool mics_decoder_has(const struct mics_model *model, enum mics_block_tensor tensor);
 
 /* The index in its unit of a tensor of a block, or of the unit that stage `stage` uses. Only for
  * tensors that the model has. */

@@ -99,7 +99,7 @@ static struct layer layer_of(const struct mics_generator *g, uint32_t unit)
         .out = {block_tensor(g, unit, MICS_BLOCK_OUT), block_tensor(g, unit, MICS_BLOCK_OUT_BIAS),
                 s->A, s->C},
         .fc = {block_tensors(g, unit, MICS_BLOCK_FC, MICS_BLOCK_GATE),
-               block_tensor(g, unit, MICS_BLOCK_FC_BIAS), s->C, s->hidden},
+               block_tensors(g, unit, MICS_BLOCK_FC_BIAS, MICS_BLOCK_GATE_BIAS), s->C, s->hidden},
         .down = {block_tensor(g, unit, MICS_BLOCK_DOWN),
                  block_tensor(g, unit, MICS_BLOCK_DOWN_BIAS), s->F, s->C},
         .norm_1 = {block_tensor(g, unit, MICS_BLOCK_NORM_1),

@@ -420,9 +420,17 @@ static void products_of_rotated_vectors_depend_on_their_distance_only(void)
  * the definition of a linear scaling. */
 static void frequencies_are_scaled_as_llama_3_has_them(void)
 {
-    static const struct mics_rope_scaling by_8 = {MICS_ROPE_LLAMA3, 8192, 8, 1, 4};
-    static const struct mics_rope_scaling by_32 = {MICS_ROPE_LLAMA3, 8192, 32, 1, 4};
-    static const struct mics_rope_scaling linear = {MICS_ROPE_LINEAR, 0, 4, 0, 0};
+    static const struct mics_rope_scaling by_8 = {.kind = MICS_ROPE_LLAMA3,
+                                                  .original_positions = 8192,
+                                                  .factor = 8,
+                                                  .low_freq_factor = 1,
+                                                  .high_freq_factor = 4};
+    static const struct mics_rope_scaling by_32 = {.kind = MICS_ROPE_LLAMA3,
+                                                   .original_positions = 8192,
+                                                   .factor = 32,
+                                                   .low_freq_factor = 1,
+                                                   .high_freq_factor = 4};
+    static const struct mics_rope_scaling linear = {.kind = MICS_ROPE_LINEAR, .factor = 4};
     static const struct {
         const struct mics_rope_scaling *scaling;
         uint32_t D, i;
@@ -455,6 +463,38 @@ static void frequencies_are_scaled_as_llama_3_has_them(void)
     }
 }
 
+/* Numbers of transformers' _compute_yarn_parameters (modeling_rope_utils.py, version 5.24), which
+ * has them in fp32. */
+static void frequencies_are_scaled_as_yarn_has_them(void)
+{
+    static const struct {
+        struct mics_rope_scaling scaling;
+        float frequency[8];
+    } want[] = {
+        {{.original_positions = 1000, .factor = 4, .beta_fast = 32, .beta_slow = 1, .truncate = 1},
+         {1, 0.316227764f, 0.0812500045f, 0.0197642371f, 0.00437500002f, 0.000790569466f,
+          0.000250000012f, 7.90569466e-05f}},
+        {{.original_positions = 250, .factor = 4, .beta_fast = 32, .beta_slow = 1, .truncate = 1},
+         {1, 0.25693506f, 0.0625f, 0.0138349654f, 0.00249999994f, 0.000790569466f, 0.000250000012f,
+          7.90569466e-05f}},
+        {{.original_positions = 250, .factor = 4, .beta_fast = 16, .beta_slow = 2},
+         {1, 0.288820654f, 0.0498090014f, 0.00790569466f, 0.00249999994f, 0.000790569466f,
+          0.000250000012f, 7.90569466e-05f}},
+        {{.original_positions = 250, .factor = 4, .beta_fast = 32, .beta_slow = 1},
+         {1, 0.252349317f, 0.0548854023f, 0.00947764516f, 0.00249999994f, 0.000790569466f,
+          0.000250000012f, 7.90569466e-05f}},
+    };
+
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        struct mics_op_rope rope = {.D = 16, .base = 1e4f, .scaling = want[i].scaling};
+
+        rope.scaling.kind = MICS_ROPE_YARN;
+        for (uint32_t pair = 0; pair < 8; pair++)
+            CHECK_NEAR(mics_rope_frequency(&rope, pair), want[i].frequency[pair],
+                       1e-6 * (double)want[i].frequency[pair]);
+    }
+}
+
 /* Position 1 turns (1, 0) by the frequency itself. */
 static void positions_are_rotated_by_the_scaled_frequencies(void)
 {
@@ -463,7 +503,11 @@ static void positions_are_rotated_by_the_scaled_frequencies(void)
     struct mics_op_rope rope = {.data = data, .B = 1, .T = 2, .heads = 1, .D = D, .stride = D};
 
     rope.base = 5e5f;
-    rope.scaling = (struct mics_rope_scaling){MICS_ROPE_LLAMA3, 8192, 8, 1, 4};
+    rope.scaling = (struct mics_rope_scaling){.kind = MICS_ROPE_LLAMA3,
+                                              .original_positions = 8192,
+                                              .factor = 8,
+                                              .low_freq_factor = 1,
+                                              .high_freq_factor = 4};
     for (uint32_t i = 0; i < D / 2; i++)
         data[D + i] = 1;
     mics_host_rope(pools[1], &rope);
@@ -500,6 +544,7 @@ int main(void)
     TAP_RUN(rope_backwards_undoes_rope);
     TAP_RUN(products_of_rotated_vectors_depend_on_their_distance_only);
     TAP_RUN(frequencies_are_scaled_as_llama_3_has_them);
+    TAP_RUN(frequencies_are_scaled_as_yarn_has_them);
     TAP_RUN(positions_are_rotated_by_the_scaled_frequencies);
     TAP_RUN(zero_rows_are_allowed);
     return close_pools();

@@ -81,7 +81,11 @@ static void loss_and_gradients_with_scaled_positions_are_those_of_finite_differe
 {
     struct mics_model_config config = tiny;
 
-    config.rope_scaling = (struct mics_rope_scaling){MICS_ROPE_LLAMA3, 64, 8, 1, 4};
+    config.rope_scaling = (struct mics_rope_scaling){.kind = MICS_ROPE_LLAMA3,
+                                                     .original_positions = 64,
+                                                     .factor = 8,
+                                                     .low_freq_factor = 1,
+                                                     .high_freq_factor = 4};
     check_config(&config);
 }
 

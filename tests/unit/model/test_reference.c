@@ -27,6 +27,7 @@ static const struct reference references[] = {
     {"mistral", "tests/reference/mistral-tiny", "reference", "model.", false},
     {"qwen2", "tests/reference/qwen2-tiny", "reference", "model.", false},
     {"qwen3", "tests/reference/qwen3-tiny", "reference", "model.", false},
+    {"llama", "tests/reference/llama-yarn-tiny", "reference", "model.", false},
 };
 
 #define REFERENCE_COUNT (sizeof references / sizeof *references)
