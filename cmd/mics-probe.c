@@ -26,6 +26,7 @@ enum {
     OPT_NCCL_TOPO,
     OPT_NODES,
     OPT_GPU,
+    OPT_CARD,
     OPT_CATALOGUE
 };
 
@@ -33,9 +34,11 @@ static const struct cli_option option_table[] = {
     {OPT_TOPOLOGY, "topology", "TEXT",
      "describe a cluster instead of measuring: p4d:16, 'node:4 gpu:8'"},
     {OPT_NCCL_TOPO, "nccl-topo", "FILE",
-     "describe machines like the one in FILE, from NCCL_TOPO_DUMP_FILE"},
+     "describe machines like the one in FILE, of NCCL_TOPO_DUMP_FILE or NCCL_TOPO_FILE"},
     {OPT_NODES, "nodes", "N", "with --nccl-topo, number of these machines (default: 1)"},
     {OPT_GPU, "gpu", "NAME", "with --nccl-topo, model of their GPUs (default: by PCI device)"},
+    {OPT_CARD, "card", "RATE",
+     "with --nccl-topo, rate of network cards that FILE states no rate of, as 200gbit"},
     {OPT_LIST, "list", "[NAME]",
      "list the catalogue, or all figures of an instance or GPU, with sources"},
     {OPT_CATALOGUE, "catalogue", "FILE", "add the instances and GPUs in FILE to the catalogue"},
@@ -58,7 +61,8 @@ static const struct cli_program program = {
 struct options {
     struct cli_common common;
     const char *topology, *nccl_topo, *gpu, *catalogue;
-    uint64_t nodes; /* 0: not given */
+    uint64_t nodes;   /* 0: not given */
+    double card_rate; /* 0: not given */
     bool list, check;
     const char *list_name; /* NULL: all */
     double seconds;
@@ -84,6 +88,8 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     case OPT_GPU:
         opt->gpu = value;
         return MICS_OK;
+    case OPT_CARD:
+        return mics_parse_rate(value, &opt->card_rate, err);
     case OPT_SECONDS:
         return mics_parse_double(value, 0.1, 3600, &opt->seconds, err);
     case OPT_DEVICE:
@@ -126,8 +132,10 @@ static int parse(int argc, char **argv, struct options *opt)
         return cli_usage("--check goes with --seconds, --device and --hostfile only");
     if (opt->catalogue && !opt->list && !opt->topology && !opt->nccl_topo)
         return cli_usage("--catalogue goes with --list, --topology and --nccl-topo");
-    if (!opt->nccl_topo && (opt->nodes || opt->gpu))
-        return cli_usage("--%s goes with --nccl-topo", opt->nodes ? "nodes" : "gpu");
+    if (!opt->nccl_topo && (opt->nodes || opt->gpu || opt->card_rate > 0))
+        return cli_usage("--%s goes with --nccl-topo", opt->nodes ? "nodes"
+                                                       : opt->gpu ? "gpu"
+                                                                  : "card");
     opt->argc = argc;
     opt->argv = argv;
     return -1;
@@ -159,6 +167,28 @@ static enum mics_status list_instances(const struct options *opt,
     return status;
 }
 
+static enum mics_status describe_nccl(const struct options *opt,
+                                      const struct mics_catalogue *catalogue,
+                                      struct mics_topology **out, struct mics_err *err)
+{
+    const char *path = strcmp(opt->nccl_topo, "-") == 0 ? "standard input" : opt->nccl_topo;
+    const struct mics_nccl_request request = {.catalogue = catalogue,
+                                              .gpu = opt->gpu,
+                                              .nodes = opt->nodes ? (uint32_t)opt->nodes : 1,
+                                              .card_rate = opt->card_rate};
+    struct mics_nccl_findings found;
+    const enum mics_status status =
+        mics_topology_from_nccl(opt->nccl_topo, &request, out, &found, err);
+
+    if (status != MICS_OK)
+        return status;
+    if (found.link[0])
+        cli_warn("%s: %s", path, found.link);
+    if (found.missing[0])
+        cli_warn("%s: the file does not have %s", path, found.missing);
+    return MICS_OK;
+}
+
 /* What --topology or --nccl-topo describes. */
 static enum mics_status describe(const struct options *opt, const struct mics_catalogue *catalogue,
                                  struct mics_err *err)
@@ -170,8 +200,7 @@ static enum mics_status describe(const struct options *opt, const struct mics_ca
     if (opt->topology)
         status = mics_topology_parse_in(catalogue, opt->topology, &topology, err);
     else
-        status = mics_topology_from_nccl(opt->nccl_topo, catalogue, opt->gpu,
-                                         opt->nodes ? (uint32_t)opt->nodes : 1, &topology, err);
+        status = describe_nccl(opt, catalogue, &topology, err);
     if (status != MICS_OK)
         return status;
     status = mics_topology_to_doc(topology, &doc, err);

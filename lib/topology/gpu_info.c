@@ -68,7 +68,7 @@ double mics_nvlink_rate(int capability, unsigned links)
     static const struct {
         int capability;
         double rate;
-    } rates[] = {{60, 18e9}, {70, 20e9}, {80, 20e9}, {90, 20.6e9}, {100, 40.1e9}};
+    } rates[] = {{60, 18e9}, {70, 20e9}, {86, 12e9}, {87, 20e9}, {90, 20.6e9}, {100, 40.1e9}};
     double rate = 0;
 
     for (size_t i = 0; i < sizeof rates / sizeof *rates; i++)

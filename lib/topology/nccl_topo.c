@@ -2,27 +2,32 @@
 /*
  * nccl_topo.c - NCCL's description of a machine, read with expat, and a topology of such machines.
  *
- * The reader keeps the path of open elements, which decides what may follow. The topology takes
- * links and network cards from the file, and the figures of the GPU from the catalogue.
+ * The reader keeps the path of open elements, which decides what may follow. NCCL completes files
+ * by what it finds on the machine, so most attributes may be missing; what NCCL itself assumes then
+ * is assumed here. The topology takes links and network cards from the file, and the figures of the
+ * GPU from the catalogue.
  */
 #include "topology/nccl_topo.h"
 
 #include "base/file.h"
+#include "base/units.h"
 #include "topology/catalogue.h"
 #include "topology/gpu_info.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #if MICS_HAVE_EXPAT
 
 #include <expat.h>
 
-enum { DEPTH = 64 };
+enum { DEPTH = 64, MAX_NVLINKS = 8192 };
 
-enum element { E_SYSTEM, E_CPU, E_PCI, E_GPU, E_NVLINK, E_NIC, E_NET, E_OTHER };
+enum element { E_SYSTEM, E_CPU, E_PCI, E_GPU, E_NVLINK, E_C2C, E_PCILINK, E_NIC, E_NET, E_OTHER };
 
 /* Elements, and a set of bits: the elements that each may be inside of. */
 static const struct {
@@ -34,23 +39,48 @@ static const struct {
     [E_PCI] = {"pci", 1u << E_CPU | 1u << E_PCI},
     [E_GPU] = {"gpu", 1u << E_PCI},
     [E_NVLINK] = {"nvlink", 1u << E_GPU},
+    [E_C2C] = {"c2c", 1u << E_GPU},
+    [E_PCILINK] = {"pcilink", 1u << E_PCI},
     [E_NIC] = {"nic", 1u << E_PCI | 1u << E_CPU},
     [E_NET] = {"net", 1u << E_NIC},
 };
 
-/* An open element. */
-struct level {
-    enum element element;
-    char device[16];  /* pci */
-    double pcie_rate; /* pci */
+/* Where NVLinks go. */
+enum target { TO_GPU, TO_SWITCH, TO_PROCESSOR };
+
+struct nvlink {
+    int device; /* the GPU that has it */
+    enum target target;
+    bool by_bus; /* a target without a class: a GPU if it has this bus id, else a switch */
+    uint64_t bus;
+    uint32_t count;
 };
+
+/* A pcilink, from a PCI device to a bus id. */
+struct peer {
+    int device;
+    uint64_t bus;
+};
+
+/* What a PCI device is by its class. */
+enum role { OTHER_ROLE, GPU_ROLE, CARD_ROLE };
 
 struct reader {
     XML_Parser parser;
     struct mics_nccl_machine machine;
-    struct level levels[DEPTH];
+    struct {
+        enum element element;
+        int device; /* the innermost processor or PCI device */
+    } levels[DEPTH];
     int depth;
-    uint32_t links;     /* of the open GPU */
+    struct {
+        enum role role;
+        uint32_t capability; /* of a gpu element; 0: there is none */
+        char id[16];         /* "0x2335" */
+    } facts[MICS_NCCL_MAX_DEVICES];
+    uint32_t nvlink_count, peer_count, nets;
+    struct nvlink nvlinks[MAX_NVLINKS];
+    struct peer peers[MICS_NCCL_MAX_PEERS];
     char host_hash[64]; /* of the first cpu */
     bool mixed_cards;
     enum mics_status status;
@@ -76,15 +106,15 @@ static const char *attribute(const char **attributes, const char *name)
     return NULL;
 }
 
-/* A number in [min, max]. If the attribute is absent: `fallback`; a negative fallback means that
- * the attribute is required. */
+/* A number in [min, max]. If the attribute is absent or empty: `fallback`; a negative fallback
+ * means that the attribute is required. */
 static double number(struct reader *reader, const char **attributes, const char *name, double min,
                      double max, double fallback)
 {
     const char *text = attribute(attributes, name);
     char what[48], why[128], *end = NULL;
 
-    if (!text && fallback >= 0)
+    if ((!text || !*text) && fallback >= 0)
         return fallback;
     const double value = text ? strtod(text, &end) : 0;
     if (text && end != text && *end == '\0' && value >= min && value <= max)
@@ -96,79 +126,196 @@ static double number(struct reader *reader, const char **attributes, const char 
     return min;
 }
 
-/* Bytes/s of a GPU's slot as NCCL counts them: 12 GB/s for 16 lanes of 8 GT/s. link_speed is
- * "16.0 GT/s PCIe", "" or "Unknown". */
-static double slot_rate(struct reader *reader, const char **attributes)
+/* The digits of "0000:01:00.0" or "00000000:01:00.0" as one number; 0: there are none. */
+static uint64_t bus_number(const char *text)
+{
+    uint64_t bus = 0;
+
+    for (; text && *text; text++) {
+        static const char digits[] = "0123456789abcdef";
+        const char *digit = strchr(digits, *text >= 'A' && *text <= 'F' ? *text + 32 : *text);
+
+        if (digit)
+            bus = bus << 4 | (uint64_t)(digit - digits);
+        else if (*text != ':' && *text != '.')
+            break;
+    }
+    return bus;
+}
+
+static bool has_class(const char *class, const char *prefix)
+{
+    return class && strncasecmp(class, prefix, strlen(prefix)) == 0;
+}
+
+/* Bytes/s of a PCI device's link as NCCL counts them: 12 GB/s for 16 lanes of 8 GT/s, which is also
+ * what NCCL assumes where link_speed is "", "Unknown" or absent and link_width 0. */
+static double pci_rate(struct reader *reader, const char **attributes, bool *stated)
 {
     const char *speed = attribute(attributes, "link_speed");
     const double transfers = speed ? strtod(speed, NULL) : 0;
     const double width = number(reader, attributes, "link_width", 0, 255, 0);
+    const double lanes = width > 0 ? width : 16;
 
-    return transfers > 0 && transfers < 1000 ? transfers * width * 12e9 / (8 * 16) : 0;
+    *stated = transfers > 0 && transfers < 1000;
+    if (!*stated)
+        return lanes * 0.75e9;
+    return lanes * transfers * (transfers < 8 ? 0.075e9 : 0.09375e9);
 }
 
-static void begin_cpu(struct reader *reader, const char **attributes)
+static int add_device(struct reader *reader, const struct mics_nccl_device *device)
+{
+    struct mics_nccl_machine *machine = &reader->machine;
+
+    if (machine->devices == MICS_NCCL_MAX_DEVICES) {
+        refuse(reader, "pci", "too many devices");
+        return 0;
+    }
+    machine->list[machine->devices] = *device;
+    return (int)machine->devices++;
+}
+
+/* What NCCL counts between two processors, in bytes/s. */
+static double between_processors(const char **attributes, bool *intel)
+{
+    const char *arch = attribute(attributes, "arch"), *vendor = attribute(attributes, "vendor");
+    const char *family = attribute(attributes, "familyid");
+    const char *model = attribute(attributes, "modelid");
+    const long number =
+        family && model && strtol(family, NULL, 0) == 6 ? strtol(model, NULL, 0) : 0;
+
+    *intel = arch && vendor && strcmp(arch, "x86_64") == 0 && strcmp(vendor, "GenuineIntel") == 0;
+    if (*intel)
+        return number >= 0xcf ? 40e9 : number >= 0x8f ? 22e9 : number >= 0x55 ? 10e9 : 6e9;
+    if (!arch)
+        return INFINITY;
+    if (strcmp(arch, "ppc64") == 0)
+        return 32e9;
+    if (strcmp(arch, "arm64") == 0)
+        return 6e9;
+    if (vendor && strcmp(vendor, "AuthenticAMD") == 0)
+        return 16e9;
+    if (vendor && (strcmp(vendor, "CentaurHauls") == 0 || strcmp(vendor, "  Shanghai  ") == 0))
+        return family && model && strtol(family, NULL, 0) == 7 && strtol(model, NULL, 0) == 0x5b
+                   ? 9e9
+                   : 6e9;
+    return INFINITY;
+}
+
+static int begin_cpu(struct reader *reader, const char **attributes)
 {
     const char *hash = attribute(attributes, "host_hash");
+    struct mics_nccl_device cpu = {.kind = MICS_NCCL_PROCESSOR, .parent = MICS_NCCL_NO_PARENT};
 
-    if (!hash)
-        return;
-    if (reader->host_hash[0] && strncmp(reader->host_hash, hash, sizeof reader->host_hash - 1) != 0)
+    cpu.between_rate = between_processors(attributes, &cpu.intel);
+    if (hash && reader->host_hash[0] &&
+        strncmp(reader->host_hash, hash, sizeof reader->host_hash - 1) != 0)
         refuse(reader, "cpu",
                "belongs to another machine than the previous one; expected a single machine");
-    snprintf(reader->host_hash, sizeof reader->host_hash, "%s", hash);
+    if (hash)
+        snprintf(reader->host_hash, sizeof reader->host_hash, "%s", hash);
+    return add_device(reader, &cpu);
 }
 
-static void begin_pci(struct reader *reader, const char **attributes, struct level *level)
+/* By its class, which NCCL calls 0x03 and 0x02 where it does not know more. Other display devices
+ * than NVIDIA's are no GPUs for NCCL's purposes. */
+static enum role role_of(const char *class, const char *vendor)
 {
-    const char *device = attribute(attributes, "device");
-
-    snprintf(level->device, sizeof level->device, "%s", device ? device : "");
-    level->pcie_rate = slot_rate(reader, attributes);
+    if (has_class(class, "0x02"))
+        return CARD_ROLE;
+    if (has_class(class, "0x0302") || (class && strcmp(class, "0x03") == 0))
+        return GPU_ROLE;
+    if (has_class(class, "0x0300") && vendor && strcasecmp(vendor, "0x10de") == 0)
+        return GPU_ROLE;
+    return OTHER_ROLE;
 }
 
-static void begin_gpu(struct reader *reader, const char **attributes, const struct level *slot)
+static int begin_pci(struct reader *reader, const char **attributes, int parent)
 {
-    struct mics_nccl_machine *machine = &reader->machine;
+    const char *id = attribute(attributes, "device");
+    struct mics_nccl_device pci = {
+        .kind = MICS_NCCL_PCI, .parent = parent, .bus = bus_number(attribute(attributes, "busid"))};
+
+    pci.rate = pci_rate(reader, attributes, &pci.states_speed);
+    const int device = add_device(reader, &pci);
+    reader->facts[device].role =
+        role_of(attribute(attributes, "class"), attribute(attributes, "vendor"));
+    snprintf(reader->facts[device].id, sizeof reader->facts[device].id, "%s", id ? id : "");
+    return device;
+}
+
+static void begin_gpu(struct reader *reader, const char **attributes, int device)
+{
     const uint32_t sm = (uint32_t)number(reader, attributes, "sm", 10, 999, -1);
 
-    if (machine->gpus == 0) {
-        machine->capability = sm;
-        snprintf(machine->device, sizeof machine->device, "%s", slot->device);
-        machine->pcie_rate = slot->pcie_rate;
-    } else if (sm != machine->capability || strcmp(slot->device, machine->device) != 0) {
-        refuse(reader, "gpu", "differs from the previous one; a plan needs GPUs of one kind");
-    }
-    machine->pcie_rate = fmin(machine->pcie_rate, slot->pcie_rate);
-    if (++machine->gpus > MICS_MAX_PER_NODE)
-        refuse(reader, "gpu", "too many");
-    reader->links = 0;
+    if (reader->facts[device].capability > 0)
+        refuse(reader, "gpu", "a second one in a PCI device; ranks need GPUs of their own");
+    reader->facts[device].capability = sm;
+    reader->machine.has_gpu_elements = true;
 }
 
-static void end_gpu(struct reader *reader)
+/* Without a class NCCL looks at the machine, and takes what it does not see there for a switch. */
+static void begin_nvlink(struct reader *reader, const char **attributes, int device)
 {
-    struct mics_nccl_machine *machine = &reader->machine;
+    const char *class = attribute(attributes, "tclass");
+    const char *target = attribute(attributes, "target");
+    struct nvlink link = {.device = device, .bus = bus_number(target), .target = TO_SWITCH};
 
-    if (machine->gpus == 1 || reader->links < machine->nvlinks)
-        machine->nvlinks = reader->links;
+    link.count = (uint32_t)number(reader, attributes, "count", 0, 1000, -1);
+    link.by_bus = !class || !*class;
+    if (has_class(class, "0x03"))
+        link.target = TO_GPU;
+    else if (has_class(class, "0x068001"))
+        link.target = TO_PROCESSOR;
+    if (reader->nvlink_count == MAX_NVLINKS)
+        refuse(reader, "nvlink", "too many");
+    else
+        reader->nvlinks[reader->nvlink_count++] = link;
 }
 
-/* "mlx5_0+mlx5_1" is a bundle of two cards that the file also has one by one. */
-static void begin_net(struct reader *reader, const char **attributes)
+/* The chip-to-chip link between a GPU and a processor, in MB/s. */
+static void begin_c2c(struct reader *reader, const char **attributes, int device)
+{
+    const double rate = number(reader, attributes, "bw", 0, 1e8, -1);
+    const double count = number(reader, attributes, "count", 0, 1000, -1);
+
+    reader->machine.list[device].processor_rate += rate * count * 1e6;
+}
+
+static void begin_pcilink(struct reader *reader, const char **attributes, int device)
+{
+    if (reader->peer_count == MICS_NCCL_MAX_PEERS)
+        refuse(reader, "pcilink", "too many");
+    else
+        reader->peers[reader->peer_count++] =
+            (struct peer){device, bus_number(attribute(attributes, "target"))};
+}
+
+/* "mlx5_0+mlx5_1" is a bundle of two cards that the file also has one by one. Some cards state -1
+ * as their speed. */
+static void begin_net(struct reader *reader, const char **attributes, int device)
 {
     struct mics_nccl_machine *machine = &reader->machine;
     const char *name = attribute(attributes, "name");
-    const double rate = number(reader, attributes, "speed", 1, 1e8, -1) * 1e6 / 8;
+    const double rate = number(reader, attributes, "speed", -1, 1e8, 0) * 1e6 / 8;
     const double latency_s = number(reader, attributes, "latency", 0, 1e6, 0) * 1e-6;
 
     if (name && strchr(name, '+'))
         return;
-    if (machine->cards > 0 && rate != machine->card_rate)
-        reader->mixed_cards = true;
+    reader->nets++;
     machine->cards++;
+    machine->list[device].cards++;
+    machine->latency_s = fmax(machine->latency_s, latency_s);
+    if (rate <= 0) {
+        machine->silent_cards++;
+        machine->list[device].silent_cards++;
+        return;
+    }
+    if (machine->card_rate > 0 && rate != machine->card_rate)
+        reader->mixed_cards = true;
     machine->card_rate = rate;
     machine->cards_rate += rate;
-    machine->latency_s = fmax(machine->latency_s, latency_s);
+    machine->list[device].cards_rate += rate;
 }
 
 static enum element element_of(const char *name)
@@ -209,19 +356,23 @@ static void XMLCALL begin(void *context, const char *name, const char **attribut
         refuse(reader, name, "not expected here; the file is not a topology of NCCL");
         return;
     }
-    struct level *level = &reader->levels[reader->depth];
-    *level = (struct level){.element = element};
+    int device = reader->depth > 0 ? reader->levels[reader->depth - 1].device : 0;
     if (element == E_CPU)
-        begin_cpu(reader, attributes);
+        device = begin_cpu(reader, attributes);
     else if (element == E_PCI)
-        begin_pci(reader, attributes, level);
+        device = begin_pci(reader, attributes, device);
     else if (element == E_GPU)
-        begin_gpu(reader, attributes, level - 1);
+        begin_gpu(reader, attributes, device);
     else if (element == E_NVLINK)
-        reader->links += (uint32_t)number(reader, attributes, "count", 0, 1000, -1);
+        begin_nvlink(reader, attributes, device);
+    else if (element == E_C2C)
+        begin_c2c(reader, attributes, device);
+    else if (element == E_PCILINK)
+        begin_pcilink(reader, attributes, device);
     else if (element == E_NET)
-        begin_net(reader, attributes);
-    reader->depth++;
+        begin_net(reader, attributes, device);
+    reader->levels[reader->depth].element = element;
+    reader->levels[reader->depth++].device = device;
 }
 
 static void XMLCALL end(void *context, const char *name)
@@ -229,8 +380,8 @@ static void XMLCALL end(void *context, const char *name)
     struct reader *reader = context;
 
     (void)name;
-    if (reader->depth > 0 && reader->levels[--reader->depth].element == E_GPU)
-        end_gpu(reader);
+    if (reader->depth > 0)
+        reader->depth--;
 }
 
 /* A document type could define entities, which NCCL's files never need. */
@@ -241,6 +392,124 @@ static void XMLCALL refuse_doctype(void *context, const char *name, const char *
     refuse(context, "DOCTYPE", "not expected");
 }
 
+/* The device with a bus id among those of a kind; -1: there is none. */
+static int device_at(const struct mics_nccl_machine *machine, enum mics_nccl_kind kind,
+                     uint64_t bus)
+{
+    for (uint32_t i = 0; i < machine->devices && bus != 0; i++)
+        if (machine->list[i].kind == kind && machine->list[i].bus == bus)
+            return (int)i;
+    return -1;
+}
+
+/* The GPUs are those with a gpu element; in a file that has none, those by their class. */
+static void choose_gpus(struct reader *reader)
+{
+    struct mics_nccl_machine *machine = &reader->machine;
+
+    for (uint32_t i = 0; i < machine->devices; i++) {
+        if (machine->has_gpu_elements ? reader->facts[i].capability == 0
+                                      : reader->facts[i].role != GPU_ROLE)
+            continue;
+        if (machine->gpus == 0) {
+            machine->capability = reader->facts[i].capability;
+            memcpy(machine->device, reader->facts[i].id, sizeof machine->device);
+        } else if (reader->facts[i].capability != machine->capability ||
+                   strcasecmp(reader->facts[i].id, machine->device) != 0) {
+            refuse(reader, "gpu", "differs from the previous one; a plan needs GPUs of one kind");
+        }
+        if (machine->gpus == MICS_NCCL_MAX_GPUS) {
+            refuse(reader, "gpu", "too many");
+            return;
+        }
+        machine->list[i].kind = MICS_NCCL_GPU;
+        uint32_t at = machine->gpus++;
+        for (; at > 0 && machine->list[machine->gpu[at - 1]].bus > machine->list[i].bus; at--)
+            machine->gpu[at] = machine->gpu[at - 1];
+        machine->gpu[at] = (int)i;
+    }
+}
+
+static int gpu_index(const struct mics_nccl_machine *machine, int device)
+{
+    for (uint32_t i = 0; i < machine->gpus; i++)
+        if (machine->gpu[i] == device)
+            return (int)i;
+    return -1;
+}
+
+static void connect_nvlink(struct mics_nccl_machine *machine, const struct nvlink *link)
+{
+    const int target = device_at(machine, MICS_NCCL_GPU, link->bus);
+    const int from = gpu_index(machine, link->device);
+
+    if (link->target == TO_PROCESSOR) {
+        machine->list[link->device].processor_rate +=
+            mics_nvlink_rate((int)machine->capability, link->count);
+        machine->processor_links += link->count;
+    } else if (target == link->device) {
+        machine->own_links += link->count;
+    } else if (target >= 0) {
+        machine->links[from][gpu_index(machine, target)] += link->count;
+    } else if (link->target == TO_SWITCH || link->by_bus) {
+        machine->links[from][MICS_NCCL_SWITCH] += link->count;
+        machine->links[MICS_NCCL_SWITCH][from] += link->count;
+    } else {
+        machine->unknown_links += link->count;
+    }
+}
+
+/* Of links that two GPUs state differently, the fewer. */
+static void drop_one_sided_links(struct mics_nccl_machine *machine)
+{
+    for (uint32_t a = 0; a < machine->gpus; a++)
+        for (uint32_t b = 0; b < a; b++) {
+            uint32_t *there = &machine->links[a][b], *back = &machine->links[b][a];
+
+            machine->has_one_sided_links |= *there != *back;
+            *there = *back = *there < *back ? *there : *back;
+        }
+}
+
+/* Cards without net elements are known by their class, if the file has no net element at all. */
+static void choose_cards(struct reader *reader)
+{
+    struct mics_nccl_machine *machine = &reader->machine;
+
+    for (uint32_t i = 0; i < machine->devices && reader->nets == 0; i++)
+        if (reader->facts[i].role == CARD_ROLE && machine->list[i].kind == MICS_NCCL_PCI) {
+            machine->list[i].cards = machine->list[i].silent_cards = 1;
+            machine->cards++;
+            machine->silent_cards++;
+        }
+    if (reader->mixed_cards || machine->silent_cards > 0)
+        machine->card_rate = 0;
+}
+
+static void connect_devices(struct reader *reader)
+{
+    struct mics_nccl_machine *machine = &reader->machine;
+
+    choose_gpus(reader);
+    if (reader->status == MICS_OK && machine->gpus == 0)
+        refuse(reader, "system",
+               "contains no GPU: neither a gpu element nor a PCI device of class 0x0302");
+    if (reader->status != MICS_OK)
+        return;
+    for (uint32_t i = 0; i < reader->nvlink_count; i++)
+        connect_nvlink(machine, &reader->nvlinks[i]);
+    drop_one_sided_links(machine);
+    for (uint32_t i = 0; i < reader->peer_count; i++) {
+        const int target = device_at(machine, MICS_NCCL_PCI, reader->peers[i].bus);
+
+        if (target >= 0 && target != reader->peers[i].device) {
+            machine->peer[machine->peers][0] = reader->peers[i].device;
+            machine->peer[machine->peers++][1] = target;
+        }
+    }
+    choose_cards(reader);
+}
+
 static enum mics_status parse(struct reader *reader, const char *text, size_t size)
 {
     XML_SetUserData(reader->parser, reader);
@@ -248,8 +517,8 @@ static enum mics_status parse(struct reader *reader, const char *text, size_t si
     XML_SetStartDoctypeDeclHandler(reader->parser, refuse_doctype);
     if (XML_Parse(reader->parser, text, (int)size, XML_TRUE) != XML_STATUS_OK)
         refuse(reader, "XML", XML_ErrorString(XML_GetErrorCode(reader->parser)));
-    if (reader->status == MICS_OK && reader->machine.gpus == 0)
-        refuse(reader, "system", "contains no GPU");
+    if (reader->status == MICS_OK)
+        connect_devices(reader);
     return reader->status;
 }
 
@@ -265,8 +534,6 @@ enum mics_status mics_nccl_machine_parse(const char *text, size_t size,
     reader->err = err;
     reader->parser = XML_ParserCreate(NULL);
     enum mics_status status = reader->parser ? parse(reader, text, size) : mics_err_nomem(err);
-    if (reader->mixed_cards)
-        reader->machine.card_rate = 0;
     if (status == MICS_OK)
         *out = reader->machine;
     if (reader->parser)
@@ -291,15 +558,44 @@ enum { MAX_BYTES = 64 << 20 };
 /* Latency of a message between nodes where the file has none. */
 static const double assumed_net_latency_s = 10e-6;
 
+/* What NCCL counts for a card that states no speed or -1, in bytes/s. */
+static const double silent_net_rate = 10e9 / 8;
+
+/* A GPU's links that are faster than 16 lanes of PCI Express 5 are NVLinks. */
+static const double slowest_nvlinks = 60e9;
+
+/* Add a sentence, after "; " if there is one. */
+static void say(char *text, size_t size, const char *format, ...)
+{
+    const size_t used = strlen(text);
+    va_list args;
+
+    if (used > 0)
+        snprintf(text + used, size - used, "; ");
+    va_start(args, format);
+    vsnprintf(text + strlen(text), size - strlen(text), format, args);
+    va_end(args);
+}
+
+static char *in_gigabytes(double rate, char text[16])
+{
+    snprintf(text, 16, "%.3g GB/s", rate / 1e9);
+    return text;
+}
+
 static enum mics_status find_gpu(const struct mics_nccl_machine *machine, const char *gpu,
                                  const struct mics_catalogue *catalogue, struct mics_instance *out,
                                  struct mics_err *err)
 {
+    char capability[48] = "";
+
+    if (machine->capability > 0)
+        snprintf(capability, sizeof capability, ", of compute capability %u.%u,",
+                 machine->capability / 10, machine->capability % 10);
     if (!gpu && !machine->device[0])
         return mics_err_set(err, MICS_ERR_FORMAT,
-                            "the model of the GPUs, of compute capability %u.%u, is not stated: "
-                            "name it with --gpu=NAME",
-                            machine->capability / 10, machine->capability % 10);
+                            "the model of the GPUs%s is not stated: name it with --gpu=NAME",
+                            capability);
     const enum mics_status status =
         mics_catalogue_find_gpu(catalogue, gpu ? gpu : machine->device, out, err);
 
@@ -312,74 +608,229 @@ static enum mics_status find_gpu(const struct mics_nccl_machine *machine, const 
     return status;
 }
 
-/* The rate of NVLinks if there are any, else of the slots. */
-static enum mics_status node_link(const struct mics_nccl_machine *machine,
-                                  const struct mics_instance *gpu, struct mics_link *out,
-                                  struct mics_err *err)
+/* The NVLinks of the file, and those that do not count. */
+static void describe_nvlinks(const struct mics_nccl_machine *machine,
+                             const struct mics_nccl_group *all, char *text, size_t size)
 {
-    const double links = mics_nvlink_rate((int)machine->capability, machine->nvlinks);
+    static const char *const ways[] = {[MICS_NCCL_OVER_NVLINK] = "NVLink",
+                                       [MICS_NCCL_OVER_PCI] = "PCIe",
+                                       [MICS_NCCL_OVER_PROCESSORS] =
+                                           "the links between processors"};
+    const bool by_processors = all->way == MICS_NCCL_OVER_PCI && machine->processor_links > 0;
+    uint32_t largest, smallest;
+    char rate[16];
 
-    out->latency_s = gpu->link_latency_s;
-    out->bandwidth_bytes = links > 0 ? links : machine->pcie_rate;
-    if (machine->gpus > 1 && out->bandwidth_bytes == 0)
-        return mics_err_set(err, MICS_ERR_FORMAT,
-                            "the GPUs have neither NVLinks nor a stated speed of their slots");
+    mics_nccl_joined(machine, &largest, &smallest);
+    if (largest == 1)
+        say(text, size,
+            machine->processor_links > 0 ? "NVLink joins GPUs and processors only"
+                                         : "no NVLinks between GPUs");
+    else if (largest < machine->gpus && smallest == largest && largest == 2)
+        say(text, size, "NVLink joins pairs only");
+    else if (largest < machine->gpus)
+        say(text, size, "NVLink joins %s%u of the GPUs only", smallest < largest ? "up to " : "",
+            largest);
+    say(text, size, "%u GPUs meet over %s, %s", machine->gpus,
+        by_processors ? "the processors" : ways[all->way], in_gigabytes(all->rate, rate));
+    if (machine->own_links > 0)
+        say(text, size, "%u NVLinks of GPUs to themselves do not count", machine->own_links);
+    if (machine->unknown_links > 0)
+        say(text, size, "%u NVLinks to devices that are not in the file do not count",
+            machine->unknown_links);
+    if (machine->has_one_sided_links)
+        say(text, size, "NVLinks that only one of two GPUs states do not count");
+}
+
+/* Groups of neighbours that are faster than all together, the largest ones. */
+static enum mics_status describe_parts(const struct mics_nccl_machine *machine,
+                                       const struct mics_nccl_group *all, char *text, size_t size,
+                                       struct mics_err *err)
+{
+    for (uint32_t part = machine->gpus / 2; part >= 2; part--) {
+        struct mics_nccl_group slowest = {.rate = INFINITY};
+        char rate[16];
+
+        for (uint32_t first = 0; machine->gpus % part == 0 && first < machine->gpus;
+             first += part) {
+            struct mics_nccl_group own;
+            const enum mics_status status = mics_nccl_group_rate(machine, first, part, &own, err);
+
+            if (status != MICS_OK)
+                return status;
+            slowest = own.rate < slowest.rate ? own : slowest;
+        }
+        if (isfinite(slowest.rate) && slowest.rate > 1.05 * all->rate) {
+            say(text, size, "groups of %u neighbours would reach %s, which a topology cannot say",
+                part, in_gigabytes(slowest.rate, rate));
+            return MICS_OK;
+        }
+    }
     return MICS_OK;
 }
 
-static enum mics_status net_link(const struct mics_nccl_machine *machine, uint32_t nodes,
-                                 const struct mics_instance *gpu, struct mics_link *out,
+/* The link of a rank inside the node. */
+static enum mics_status node_link(const struct mics_nccl_machine *machine,
+                                  const struct mics_instance *gpu, struct mics_link *out,
+                                  struct mics_nccl_findings *found, struct mics_err *err)
+{
+    const double catalogue_rate = gpu->link_rate * gpu->link_factor;
+    struct mics_nccl_group all = {0};
+    char rate[16];
+
+    out->latency_s = gpu->link_latency_s;
+    if (machine->gpus == 1) {
+        out->bandwidth_bytes = catalogue_rate;
+        return MICS_OK;
+    }
+    if (!machine->has_gpu_elements && catalogue_rate >= slowest_nvlinks) {
+        out->bandwidth_bytes = catalogue_rate;
+        say(found->missing, sizeof found->missing,
+            "the NVLinks, which NCCL finds on the machine: those of %s in the catalogue, %s",
+            gpu->gpu, in_gigabytes(catalogue_rate, rate));
+        return MICS_OK;
+    }
+    enum mics_status status = mics_nccl_group_rate(machine, 0, machine->gpus, &all, err);
+    if (status != MICS_OK)
+        return status;
+    if (all.rate == 0)
+        return mics_err_set(err, MICS_ERR_FORMAT, "no links connect the %u GPUs", machine->gpus);
+    out->bandwidth_bytes = all.rate;
+    describe_nvlinks(machine, &all, found->link, sizeof found->link);
+    for (uint32_t i = 0; i < machine->gpus && all.way == MICS_NCCL_OVER_PCI; i++)
+        if (!machine->list[machine->gpu[i]].states_speed) {
+            say(found->missing, sizeof found->missing,
+                "the speed of the GPUs' slots: 16 lanes of PCIe 3, as NCCL assumes");
+            break;
+        }
+    return describe_parts(machine, &all, found->link, sizeof found->link, err);
+}
+
+/* The rate of the cards of all machines in the catalogue with the same GPUs and as many cards; 0:
+ * there is none, or they differ. */
+static double catalogue_card_rate(const struct mics_nccl_machine *machine,
+                                  const struct mics_catalogue *catalogue,
+                                  const struct mics_instance *gpu)
+{
+    double rate = 0;
+
+    for (size_t i = 0; i < mics_catalogue_count(catalogue); i++) {
+        struct mics_instance instance;
+        struct mics_err ignored;
+
+        if (mics_catalogue_get(catalogue, i, &instance, &ignored) != MICS_OK ||
+            strcmp(instance.gpu_id, gpu->gpu_id) != 0 || instance.gpus != machine->gpus ||
+            instance.cards != machine->cards)
+            continue;
+        if (rate > 0 && rate != instance.card_rate)
+            return 0;
+        rate = instance.card_rate;
+    }
+    return rate;
+}
+
+/* The rate of cards that state none, and in *missing where it comes from. */
+static double silent_card_rate(const struct mics_nccl_machine *machine,
+                               const struct mics_catalogue *catalogue,
+                               const struct mics_instance *gpu, struct mics_nccl_findings *found)
+{
+    const double listed = catalogue_card_rate(machine, catalogue, gpu);
+    const double slot = mics_nccl_card_slot_rate(machine) / gpu->net_factor;
+    const char *what =
+        machine->silent_cards == 1 ? "the rate of a network card" : "the rates of network cards";
+    double rate = machine->cards > machine->silent_cards ? silent_net_rate : listed;
+    const char *source = "as machines of the catalogue have";
+
+    if (machine->cards > machine->silent_cards || (rate == 0 && slot == 0)) {
+        rate = silent_net_rate;
+        source = "as NCCL assumes";
+    } else if (rate == 0) {
+        rate = slot;
+        source = "the most for the slot";
+    }
+    say(found->missing, sizeof found->missing, "%s: %.4g Gbit/s, %s (--card=RATE states another)",
+        what, rate * 8 / 1e9, source);
+    return rate;
+}
+
+static enum mics_status net_link(const struct mics_nccl_machine *machine,
+                                 const struct mics_nccl_request *request,
+                                 const struct mics_instance *gpu, struct mics_topology *topology,
+                                 double *card_rate, struct mics_nccl_findings *found,
                                  struct mics_err *err)
 {
-    if (nodes > 1 && machine->cards == 0)
-        return mics_err_set(err, MICS_ERR_FORMAT,
-                            "contains no network card, so %u nodes cannot be connected", nodes);
+    struct mics_link *out = &topology->net_link;
+    double silent_rate = request->card_rate, rate;
+    char texts[2][16];
+
+    *card_rate = machine->card_rate;
     out->latency_s = machine->latency_s > 0 ? machine->latency_s : assumed_net_latency_s;
-    out->bandwidth_bytes = machine->cards_rate * gpu->net_factor;
+    if (machine->cards == 0 && request->nodes > 1)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "contains no network card, so %u nodes cannot be connected",
+                            request->nodes);
+    if (machine->cards == 0)
+        return MICS_OK;
+    if (machine->silent_cards > 0 && silent_rate == 0)
+        silent_rate = silent_card_rate(machine, request->catalogue, gpu, found);
+    const double all = machine->cards_rate + silent_rate * machine->silent_cards;
+    const enum mics_status status =
+        mics_nccl_net_rate(machine, gpu->net_factor, silent_rate * gpu->net_factor, &rate, err);
+    if (status != MICS_OK)
+        return status;
+    if (rate == 0)
+        return mics_err_set(err, MICS_ERR_FORMAT, "no links connect GPUs and network cards");
+    if (rate < 0.98 * all * gpu->net_factor && request->nodes > 1)
+        say(found->link, sizeof found->link, "PCIe carries %s of the %s of the network cards",
+            in_gigabytes(rate, texts[0]), in_gigabytes(all * gpu->net_factor, texts[1]));
+    out->bandwidth_bytes = rate;
+    if (machine->silent_cards == machine->cards)
+        *card_rate = silent_rate;
     return MICS_OK;
 }
 
 static enum mics_status build(const struct mics_nccl_machine *machine,
-                              const struct mics_catalogue *catalogue, const char *name,
-                              uint32_t nodes, struct mics_topology *out, struct mics_err *err)
+                              const struct mics_nccl_request *request, struct mics_topology *out,
+                              struct mics_nccl_findings *found, struct mics_err *err)
 {
     struct mics_instance gpu;
-    enum mics_status status = find_gpu(machine, name, catalogue, &gpu, err);
+    double card_rate = 0;
+    enum mics_status status = find_gpu(machine, request->gpu, request->catalogue, &gpu, err);
 
     if (status == MICS_OK)
-        status = node_link(machine, &gpu, &out->node_link, err);
+        status = node_link(machine, &gpu, &out->node_link, found, err);
     if (status == MICS_OK)
-        status = net_link(machine, nodes, &gpu, &out->net_link, err);
-    if (status == MICS_OK) {
-        snprintf(out->name, sizeof out->name, "%ux %.48s", machine->gpus, gpu.gpu);
-        snprintf(out->source, sizeof out->source, "nccl");
-        out->nodes = nodes;
-        out->per_node = machine->gpus;
-        status = mics_instance_set_gpu(&gpu, machine->cards, machine->card_rate, out, err);
-    }
-    return status;
+        status = net_link(machine, request, &gpu, out, &card_rate, found, err);
+    if (status != MICS_OK)
+        return status;
+    snprintf(out->name, sizeof out->name, "%ux %.48s", machine->gpus, gpu.gpu);
+    snprintf(out->source, sizeof out->source, "nccl");
+    out->nodes = request->nodes;
+    out->per_node = machine->gpus;
+    return mics_instance_set_gpu(&gpu, machine->cards, card_rate, out, err);
 }
 
-enum mics_status mics_topology_from_nccl(const char *path, const struct mics_catalogue *catalogue,
-                                         const char *gpu, uint32_t nodes,
-                                         struct mics_topology **out, struct mics_err *err)
+enum mics_status mics_topology_from_nccl(const char *path, const struct mics_nccl_request *request,
+                                         struct mics_topology **out,
+                                         struct mics_nccl_findings *found, struct mics_err *err)
 {
     struct mics_topology *topology = calloc(1, sizeof *topology);
-    struct mics_nccl_machine machine;
+    struct mics_nccl_machine *machine = calloc(1, sizeof *machine);
     char *text = NULL;
     size_t size = 0;
-    enum mics_status status = topology ? MICS_OK : mics_err_nomem(err);
+    enum mics_status status = topology && machine ? MICS_OK : mics_err_nomem(err);
 
+    *found = (struct mics_nccl_findings){{0}, {0}};
     if (status == MICS_OK)
         status = mics_file_read(path, MAX_BYTES, &text, &size, err);
     if (status == MICS_OK) {
-        status = mics_nccl_machine_parse(text, size, &machine, err);
+        status = mics_nccl_machine_parse(text, size, machine, err);
         if (status == MICS_OK)
-            status = build(&machine, catalogue, gpu, nodes, topology, err);
+            status = build(machine, request, topology, found, err);
         if (status != MICS_OK && status != MICS_ERR_ARG)
             mics_err_prefix(err, "%s", strcmp(path, "-") == 0 ? "standard input" : path);
     }
     free(text);
+    free(machine);
     if (status == MICS_OK)
         *out = topology;
     else

@@ -1,44 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nccl_topo.h - a machine as described by NCCL (NCCL_TOPO_DUMP_FILE), and a topology of such
- * machines.
+ * nccl_topo.h - a machine as described by NCCL (NCCL_TOPO_DUMP_FILE) or for it (NCCL_TOPO_FILE),
+ * and a topology of such machines.
  *
- * The file is XML: system > cpu > pci ... > pci > gpu > nvlink, and pci > nic > net. Unknown
- * elements are skipped with their contents. Known elements in other places, malformed numbers, and
- * GPUs that differ are errors.
+ * The file is XML: system > cpu > pci ... > pci > gpu > nvlink, and pci > nic > net. Files for NCCL
+ * may have the PCI devices only: GPUs are then those of class 0x0302, network cards those of class
+ * 0x02. Unknown elements are skipped with their contents. Known elements in other places, malformed
+ * numbers, and GPUs that differ are errors.
  */
 #ifndef MICS_TOPOLOGY_NCCL_TOPO_H
 #define MICS_TOPOLOGY_NCCL_TOPO_H
 
+#include "topology/nccl_machine.h"
 #include "topology/topology.h"
 
 #include <stddef.h>
-
-struct mics_nccl_machine {
-    uint32_t gpus;       /* at least 1, of one kind */
-    uint32_t capability; /* 90: 9.0 */
-    char device[16];     /* of PCI, "0x2335"; empty: not stated */
-    uint32_t nvlinks;    /* of the GPU with the fewest */
-    double pcie_rate;    /* bytes/s one way between GPU and slot, the slowest; 0: unknown */
-    uint32_t cards;      /* network cards (ports) */
-    double cards_rate;   /* bytes/s of all cards together */
-    double card_rate;    /* of each card if all are alike; else 0 */
-    double latency_s;    /* the largest that a card states; 0: none states one */
-};
 
 /* MICS_ERR_FORMAT: the line, what was found and what was expected. MICS_ERR_UNSUPPORTED: a build
  * without expat. */
 enum mics_status mics_nccl_machine_parse(const char *text, size_t size,
                                          struct mics_nccl_machine *out, struct mics_err *err);
 
-/* `nodes` machines (1 to MICS_MAX_NODES) as described by the file at `path` ("-": standard input).
- * `gpu`: name of the GPU in the catalogue; NULL: found by its PCI device. Links have the rates that
- * NCCL assumes; network cards have the fraction of theirs that the catalogue says is reached; a
- * latency that the file does not have is assumed. *out belongs to the caller, who calls
- * mics_topology_free(). */
 struct mics_catalogue;
-enum mics_status mics_topology_from_nccl(const char *path, const struct mics_catalogue *catalogue,
-                                         const char *gpu, uint32_t nodes,
-                                         struct mics_topology **out, struct mics_err *err);
+
+struct mics_nccl_request {
+    const struct mics_catalogue *catalogue;
+    const char *gpu;  /* name of the GPU in the catalogue; NULL: found by its PCI device */
+    uint32_t nodes;   /* machines, 1 to MICS_MAX_NODES */
+    double card_rate; /* bytes/s of network cards that state no rate; 0: assumed */
+};
+
+/* For people; each may be empty. */
+struct mics_nccl_findings {
+    char link[600];    /* how the GPUs of a node meet, and what does not count */
+    char missing[600]; /* what the file does not have, and what is taken instead */
+};
+
+/* Machines as described by the file at `path` ("-": standard input). Links have the rates that NCCL
+ * assumes; network cards have the fraction of theirs that the catalogue says is reached, or what
+ * the links to them carry; a latency that the file does not have is assumed. *out belongs to the
+ * caller, who calls mics_topology_free(). */
+enum mics_status mics_topology_from_nccl(const char *path, const struct mics_nccl_request *request,
+                                         struct mics_topology **out,
+                                         struct mics_nccl_findings *found, struct mics_err *err);
 
 #endif

@@ -270,9 +270,45 @@ my_machine() # name card_gbit
     [[ $output == *"v100.xml: the model of the GPUs, of compute capability 7.0, is not stated: name it with --gpu=NAME" ]]
     run -2 mics-probe --nccl-topo="$root/tests/fake/v100.xml" --gpu=V1000
     [[ $output == *'GPU "V1000" is not in the catalogue, which has V100-32, '* ]]
-    run -1 mics-probe --nccl-topo=/nonexistent
+    run -1 mics-probe --nccl-topo=missing.xml
     run -2 mics-probe --nodes=4
     [[ $output == *"--nodes goes with --nccl-topo"* ]]
+}
+
+@test "probe: a file of NCCL's topology says how GPUs meet, and what it does not have" {
+    if mics-probe --nccl-topo=/dev/null 2>&1 | grep -q 'without expat'; then skip "this build is without expat"; fi
+    gpu() { # index partner
+        echo "<pci busid='0000:0$1:00.0' class='0x030200' device='0x20b2' link_speed='16.0 GT/s PCIe' link_width='16'>"
+        echo "<gpu sm='80'><nvlink target='0000:0$2:00.0' count='12' tclass='0x030200'/></gpu></pci>"
+    }
+    { # the partners of 1 2 3 4 are the words
+        echo "<system version='1'><cpu numaid='0' arch='x86_64' vendor='AuthenticAMD' familyid='25' modelid='1'>"
+        for i in 1 2 3 4; do gpu $i @$i; done
+        echo "<nic><net name='eth0' speed='100000'/></nic></cpu></system>"
+    } >template
+    while IFS='|' read -r partners rate words; do
+        read -r -a to <<<"$partners"
+        sed "s/@1/${to[0]}/;s/@2/${to[1]}/;s/@3/${to[2]}/;s/@4/${to[3]}/" template >x.xml
+        run -0 --separate-stderr mics-probe --nccl-topo=x.xml --nodes=2 --json
+        [ "$(jq .links.node.bandwidth_bytes_per_s <<<"$output")" = "$rate" ]
+        [ "$stderr" = "mics-probe: x.xml: $words" ]
+    done <<'END'
+2 1 4 3|24000000000|NVLink joins pairs only; 4 GPUs meet over PCIe, 24 GB/s; groups of 2 neighbours would reach 240 GB/s, which a topology cannot say
+3 4 1 2|24000000000|NVLink joins pairs only; 4 GPUs meet over PCIe, 24 GB/s
+1 2 3 4|24000000000|no NVLinks between GPUs; 4 GPUs meet over PCIe, 24 GB/s; 48 NVLinks of GPUs to themselves do not count
+9 9 9 9|24000000000|no NVLinks between GPUs; 4 GPUs meet over PCIe, 24 GB/s; 48 NVLinks to devices that are not in the file do not count
+2 3 4 1|24000000000|no NVLinks between GPUs; 4 GPUs meet over PCIe, 24 GB/s; NVLinks that only one of two GPUs states do not count
+END
+    input=$root/tests/fake/nccl-input.xml
+    run -0 --separate-stderr mics-probe --nccl-topo="$input" --gpu=H100-80 --card=100gbit --nodes=2 --json
+    [ "$(jq -c '[.links[].bandwidth_bytes_per_s, .per_node]' <<<"$output")" = '[360000000000,96000000000,8]' ]
+    [ "$stderr" = "mics-probe: $input: the file does not have the NVLinks, which NCCL finds on the machine: those of NVIDIA H100 80GB in the catalogue, 360 GB/s" ]
+    run -0 --separate-stderr mics-probe -q --nccl-topo="$input" --gpu=A100-40 --json
+    [ -z "$stderr" ]
+    run -3 --separate-stderr mics-probe --nccl-topo="$input"
+    [ "$stderr" = "mics-probe: $input: the model of the GPUs is not stated: name it with --gpu=NAME" ]
+    run -2 mics-probe --card=100gbit
+    [[ $output == *"--card goes with --nccl-topo"* ]]
 }
 
 @test "probe: the GPUs that the driver reports are in the machine of the document" {

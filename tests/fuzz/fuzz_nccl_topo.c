@@ -2,7 +2,8 @@
 /*
  * fuzz_nccl_topo.c - libFuzzer target for the reader of NCCL's topology files.
  *
- * What is accepted has GPUs, and numbers in the ranges that a topology needs.
+ * What is accepted has GPUs, and numbers in the ranges that a topology needs. A group of them has a
+ * rate, and so has the network.
  *
  * sources: lib/base lib/doc lib/topology kernels/optimizer.c
  */
@@ -11,6 +12,7 @@
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -24,16 +26,24 @@ static void must(int condition)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct mics_err err = {.text = ""};
-    struct mics_nccl_machine machine = {0};
+    static struct mics_nccl_machine machine;
+    struct mics_nccl_group group;
+    double rate;
 
+    memset(&machine, 0, sizeof machine);
     if (mics_nccl_machine_parse((const char *)data, size, &machine, &err) != MICS_OK) {
         must(machine.gpus == 0 && err.text[0] != '\0');
         return 0;
     }
-    must(machine.gpus >= 1 && machine.gpus <= MICS_MAX_PER_NODE);
-    must(machine.capability >= 10 && machine.capability <= 999);
-    must(machine.pcie_rate >= 0 && isfinite(machine.pcie_rate));
+    must(machine.gpus >= 1 && machine.gpus <= MICS_NCCL_MAX_GPUS);
+    must(machine.capability <= 999 && (machine.capability > 0) == machine.has_gpu_elements);
     must(machine.cards_rate >= 0 && isfinite(machine.cards_rate) && isfinite(machine.latency_s));
-    must((machine.cards == 0) == (machine.cards_rate == 0));
+    must((machine.cards == machine.silent_cards) == (machine.cards_rate == 0));
+    if (machine.gpus > 1 && machine.gpus <= 10) {
+        must(mics_nccl_group_rate(&machine, 0, machine.gpus, &group, NULL) == MICS_OK);
+        must(group.rate >= 0);
+    }
+    must(mics_nccl_net_rate(&machine, 0.96, 1e9, &rate, NULL) == MICS_OK);
+    must(rate >= 0 && isfinite(rate));
     return 0;
 }
