@@ -64,7 +64,7 @@ inside_main() # what folder arguments...
     local what=$1
     lab=${2:-}
     shift 2
-    if [ -s "$lab/shape" ]; then read -r nodes slots net delay <"$lab/shape"; fi
+    if [ -s "$lab/shape" ]; then read_shape "$lab"; fi
     case $what in
     _hub) name=$1 rate_bits=$2 && hub_main ;;
     _node) node_main "$1" "$2" ;;
@@ -77,7 +77,7 @@ _*) inside_main "$@"; exit ;;
 esac
 parse "$@"
 [ ${#operands[@]} -gt 0 ] || usage "which command? One of ${commands[*]}"
-[[ " ${commands[*]} " == *" ${operands[0]} "* ]] ||
+[[ ${operands[0]} != *' '* && " ${commands[*]} " == *" ${operands[0]} "* ]] ||
     usage "unknown command '${operands[0]}'$(
         printf '%s\n' "${commands[@]}" | did_you_mean "${operands[0]}")"
 "${operands[0]}_main"

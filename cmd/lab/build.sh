@@ -16,6 +16,7 @@ write_files()
     echo '#!/bin/sh' >"$lab/agent"
     cat >>"$lab/agent" <<END
 read -r pid <"$lab/\$1" || exit 255
+case \$pid in '' | *[!0-9]*) exit 255 ;; esac
 case \$(ip -o link show "port\${1#node}" 2>&1) in
 *,UP,* | *,UP\>*) ;;
 *) echo "\$1: no route to host" >&2; exit 255 ;;
@@ -65,7 +66,7 @@ destroy() # folder
 {
     local pid
     if is_alive "$1/hub"; then
-        read -r pid _ <"$1/hub"
+        read_pid "$1/hub"
         kill -KILL "$pid"
         while is_alive "$1/hub"; do sleep 0.02; done
     fi
@@ -102,7 +103,15 @@ measure()
             in_node "$nodes" "${urgent[@]}" "$self" _count "$lab" >"$lab/measured"
             echo
         )
-    measured=$(cat "$lab/measured")
+    read_measured "$lab"
+}
+
+# Set measured= to the bits per second that a link carried, or nothing.
+read_measured() # folder
+{
+    measured=''
+    { read -r measured <"$1/measured"; } 2>/dev/null
+    [[ $measured =~ ^[0-9]{1,15}$ ]] || measured=''
 }
 
 received()

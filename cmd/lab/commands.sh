@@ -86,9 +86,13 @@ list_names()
 
 list_lab() # folder
 {
-    local n=- s=- rate=- rest carries=-
-    { read -r n s rate rest <"$1/shape"; } 2>/dev/null
-    if [ -s "$1/measured" ]; then carries=$(format_rate "$(cat "$1/measured")"); fi
+    local n=- s=- rate=- carries=- nodes slots net delay measured
+    if (read_shape "$1") 2>/dev/null; then
+        read_shape "$1"
+        n=$nodes s=$slots rate=$net
+    fi
+    read_measured "$1"
+    if [ -n "$measured" ]; then carries=$(format_rate "$measured"); fi
     printf '%-20s %5s %5s %10s %14s %s\n' \
         "$(basename "$1")" "$n" "$s" "$rate" "$carries" "$(state_of "$1")"
 }

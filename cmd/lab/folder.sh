@@ -23,10 +23,30 @@ start_time() # pid
     cut -d ' ' -f 20 <<<"$stat"
 }
 
+# Set pid= to the first word of a file, which must be the number of a process.
+read_pid() # file
+{
+    pid=''
+    { read -r pid _ <"$1"; } 2>/dev/null
+    [[ $pid =~ ^[1-9][0-9]{0,8}$ ]] || fail 1 "'$1' names no process"
+}
+
 is_alive() # file with "pid start_time"
 {
     local pid ticks
-    { read -r pid ticks <"$1"; } 2>/dev/null && [ "$(start_time "$pid")" = "$ticks" ]
+    { read -r pid ticks <"$1"; } 2>/dev/null && [[ $pid =~ ^[1-9][0-9]{0,8}$ ]] &&
+        [ "$(start_time "$pid")" = "$ticks" ]
+}
+
+# Set nodes=, slots=, net= and delay= to the shape of a lab.
+read_shape() # folder
+{
+    local n='' s='' rate='' time=''
+    { read -r n s rate time <"$1/shape"; } 2>/dev/null
+    [[ $n =~ ^[1-9][0-9]{0,2}$ && $s =~ ^[1-9][0-9]{0,2}$ && $rate =~ ^[0-9.]+[A-Za-z/]+$ &&
+        $time =~ ^([0-9.]+[mu]s)?$ ]] ||
+        fail 1 "'$1/shape' is not the shape of a lab"
+    nodes=$n slots=$s net=$rate delay=$time
 }
 
 remember_process() # pid file
@@ -62,7 +82,7 @@ choose_lab()
     lab=$labs/$name
     [ -d "$lab" ] || fail 1 "there is no lab '$name'"
     is_alive "$lab/hub" || fail 1 "lab '$name' is dead; '$program down $name' removes its folder"
-    read -r nodes slots net delay <"$lab/shape"
+    read_shape "$lab"
 }
 
 take_node() # text: node=

@@ -9,7 +9,7 @@ in_namespaces() # folder command...
 {
     local at=$1 pid user=()
     shift
-    read -r pid _ <"$lab/hub"
+    read_pid "$lab/hub"
     if [ "$(id -u)" != 0 ]; then user=("--user=/proc/$pid/ns/user" --preserve-credentials); fi
     # shellcheck disable=SC2016 # expanded by the inner shell
     $become nsenter "${user[@]}" "--net=$at/net" "--uts=$at/uts" "--mount=$at/mnt" \
@@ -19,16 +19,17 @@ in_namespaces() # folder command...
 
 in_hub() # command...
 {
-    local pid _
-    read -r pid _ <"$lab/hub"
+    local pid
+    read_pid "$lab/hub"
     in_namespaces "/proc/$pid/ns" "$@"
 }
 
 in_node() # node command...
 {
-    local hub pid _
-    read -r hub _ <"$lab/hub"
-    read -r pid <"$lab/node$1"
+    local hub pid
+    read_pid "$lab/hub"
+    hub=$pid
+    read_pid "$lab/node$1"
     shift
     in_namespaces "/proc/$hub/root/proc/$pid/ns" "$@"
 }
@@ -106,7 +107,7 @@ wait_for_files() # suffix
 plug_in() # node
 {
     local pid
-    read -r pid <"$lab/node$1"
+    read_pid "$lab/node$1"
     echo "link add port$1 mtu 9000 type veth peer name eth0 mtu 9000 netns $pid"
     echo "link set port$1 master br0 up"
 }

@@ -22,7 +22,7 @@ read_hostfile()
         for word in "${words[@]:1}"; do
             case $word in slots=*) count=${word#slots=} ;; esac
         done
-        [[ $host =~ ^[A-Za-z0-9._:@-]+$ && $count =~ ^[1-9][0-9]{0,4}$ ]] ||
+        [[ $host =~ ^[A-Za-z0-9._][A-Za-z0-9._:@-]*$ && $host != *@-* && $count =~ ^[1-9][0-9]{0,4}$ ]] ||
             fail 3 "'$hostfile': '$line': expected a host, and slots=N"
         [ -z "${known[$host]:-}" ] || fail 3 "'$hostfile': host '$host' is listed twice"
         known[$host]=1 listed=$((listed + 1))
@@ -73,7 +73,7 @@ on_host() # host command
     local agent
     read -r -a agent <<<"${OMPI_MCA_plm_rsh_agent:-ssh}"
     if [ "${agent[*]}" = ssh ]; then
-        agent=(ssh -x -o BatchMode=yes -o ConnectTimeout=$((answer_limit_s - 1)))
+        agent=(ssh -x -o BatchMode=yes -o ConnectTimeout=$((answer_limit_s - 1)) --)
     fi
     if is_local "$1"; then
         timeout -s KILL $answer_limit_s sh -c "$2"
@@ -81,6 +81,9 @@ on_host() # host command
         timeout -s KILL $answer_limit_s "${agent[@]}" "$1" "$2"
     fi </dev/null
 }
+
+# What a host that can run the job prints, as an extended regular expression: its name and cores.
+host_answer='up [A-Za-z0-9._-]{1,255} [1-9][0-9]{0,5}'
 
 # Set host_test= to what a host must have: the program, this folder and that of the job. It prints
 # its name and its number of cores.
@@ -128,7 +131,7 @@ find_alive()
     if [ ${#asked[@]} = 0 ] || [ $((SECONDS - asked_at)) -gt $answer_valid_s ]; then ask_hosts; fi
     for host in "${hosts[@]}"; do
         wait "${asked[$host]}"
-        answer=$(grep '^up ' "$state/answer.$host" | tail -n 1)
+        answer=$(tr -d '\r' <"$state/answer.$host" | LC_ALL=C grep -axE "$host_answer" | tail -n 1)
         if [ -z "$answer" ]; then
             explain_dead "$host"
             continue
@@ -143,7 +146,9 @@ find_alive()
 explain_dead() # host
 {
     local why
-    why=$(tr -d '\r' <"$state/answer.$1" | grep -v '^$' | tail -n 1)
+    why=$(tr -d '\r\0' <"$state/answer.$1" | grep -av '^$' | tail -n 1)
+    why=${why:0:500}
+    if [[ $why == 'up '* ]]; then why="its answer '$why' is not a name and a number of cores"; fi
     say "left out: $1: ${why:-it does not answer within $answer_limit_s s}"
 }
 
@@ -171,7 +176,10 @@ find_good()
     measuring=''
     if [ $code != 0 ] && [ -s "$state/good" ]; then # also if it failed later
         good=()
-        while read -r name _; do good+=("${host_of[$name]:-$name}"); done <"$state/good"
+        while read -r name _; do
+            name=${host_of[$name]:-$name}
+            if [[ " ${alive[*]} " == *" $name "* ]]; then good+=("$name"); fi
+        done <"$state/good"
         while read -r line; do say "slow: ${line#mics-probe: }"; done \
             < <(grep '^mics-probe: ' "$state/probe")
     elif [ $code != 0 ] && [ $code != 4 ]; then

@@ -109,7 +109,7 @@ checkpoint_step()
     local name
     name=$(readlink "$out/latest" 2>/dev/null)
     name=${name#step-}
-    if [[ $name =~ ^[0-9]+$ ]]; then echo $((10#$name)); else echo 0; fi
+    if [[ $name =~ ^[0-9]{1,18}$ ]]; then echo $((10#$name)); else echo 0; fi
 }
 
 newest_name()

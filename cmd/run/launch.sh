@@ -27,6 +27,7 @@ check_options()
     if [ $in_slurm = 1 ]; then
         ranks=${ranks:-${SLURM_NTASKS:-}}
         [ -n "$ranks" ] || usage "how many ranks? -n N, or '#SBATCH --ntasks=N'"
+        is_number "$ranks" || usage "SLURM_NTASKS: '$ranks': must be a number of ranks"
         command -v srun >/dev/null || fail 1 'srun is not installed'
         srun --mpi=list 2>&1 | grep -qw pmix ||
             fail 1 "this Slurm has no PMIx ('srun --mpi=list'), by which the ranks find each other"
@@ -69,7 +70,7 @@ cancel_step()
     local step name
     timeout 10 squeue -h -s -j "$SLURM_JOB_ID" -o '%i %j' >"$state/steps" 2>/dev/null
     while read -r step name; do
-        if [ "$name" = "$program-$$" ]; then
+        if [ "$name" = "$program-$$" ] && [[ $step =~ ^[0-9][0-9A-Za-z_.+]*$ ]]; then
             timeout 10 scancel --signal=KILL "$step" </dev/null >/dev/null 2>&1
         fi
     done <"$state/steps"

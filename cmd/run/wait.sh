@@ -63,18 +63,27 @@ pause() # seconds
     read -r -t "$1" -u "$never" _
 }
 
+# Set reported= and error= to the exit status and the error that a rank has written, if it has.
+read_report()
+{
+    { { read -r reported; read -r error; } <"$MICS_EXIT_FILE"; } 2>/dev/null
+    is_number "$reported" && [ "$reported" -le 255 ] || reported=''
+}
+
 # The launcher is killed if it does not end although the job has ended: mpirun waits for its
 # connection to a lost node, and its processes on other hosts end with their connection to it. Ranks
 # that srun has left would keep the next step waiting for their nodes.
 watch_launcher()
 {
-    local reported='' limit_ms=$end_limit_ms
+    local reported='' error='' limit_ms=$end_limit_ms
     read_clock
     if [ -z "$kill_at" ] && [ -s "$MICS_EXIT_FILE" ]; then
-        read -r reported <"$MICS_EXIT_FILE"
+        read_report
+    fi
+    if [ -n "$reported" ]; then
         if [ $in_slurm = 0 ] && [ "$reported" != 0 ]; then limit_ms=$mpirun_failure_limit_ms; fi
         kill_at=$((now + limit_ms))
-        ask_early "${reported:-1}"
+        ask_early "$reported"
     fi
     if [ -n "$kill_at" ] && [ "$now" -ge "$kill_at" ]; then
         if [ $in_slurm = 1 ]; then cancel_step; fi
@@ -107,7 +116,7 @@ run_command()
     code=$?
     leave_signals
     launcher=''
-    { { read -r reported; read -r error; } <"$MICS_EXIT_FILE"; } 2>/dev/null
+    read_report
     if [ $code != 0 ] && { [ $killed = 1 ] || [ "${reported:-0}" != 0 ]; }; then
         code=${reported:-$code} # not that of the launcher
     fi

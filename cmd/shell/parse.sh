@@ -72,8 +72,15 @@ parse()
     done
 }
 
+# Bash evaluates the text of a variable in arithmetic, commands in subscripts included. So what
+# comes from a host, a file, an option or the environment is only used there if it is a number.
+is_number() # text
+{
+    [[ $1 =~ ^(0|[1-9][0-9]{0,8})$ ]]
+}
+
 take_count() # option value least most
 {
-    [[ $2 =~ ^(0|[1-9][0-9]{0,8})$ && $2 -ge $3 && $2 -le $4 ]] ||
+    is_number "$2" && [ "$2" -ge "$3" ] && [ "$2" -le "$4" ] ||
         usage "--$1: '$2': must be a number from $3 to $4"
 }

@@ -205,8 +205,11 @@ compare_strategies()
         }'
 }
 
-mkdir -p "$work"
-cd "$work"
+[[ $steps =~ ^[1-9][0-9]{0,8}$ ]] || fail "DEMO_STEPS: '$steps': must be a number"
+[[ ${DEMO_MEMORY:-1M} =~ ^[0-9.]+[A-Za-z]{0,3}$ ]] ||
+    fail "DEMO_MEMORY: '$DEMO_MEMORY': must be a size, such as 45M"
+mkdir -p -- "$work"
+cd -- "$work"
 work=$PWD
 if [ -e corpus ] || [ -e run ]; then
     fail "$work has a demonstration already: remove it, or choose another DEMO_FOLDER"
