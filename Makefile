@@ -46,7 +46,8 @@ ONEDNN_SONAME := $(if $(filter 1,$(HAVE_ONEDNN)),$(shell objdump -p "$$($(CC) -p
 MISSING := $(strip $(foreach p,$(PKGS),$(if $(call have,$(p)),,$(p))) $(if $(filter missing,$(HAVE_ONEDNN)),dnnl.h))
 ifeq ($(MISSING),)
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) $(if $(filter 1,$(HAVE_PMIX)),pmix))
-PKG_LIBS   := $(shell pkg-config --libs $(PKGS))
+# OpenBLAS is opened at run time, too (kernels/host/blas.h).
+PKG_LIBS   := $(shell pkg-config --libs $(filter-out openblas,$(PKGS)))
 endif
 LEFT_OUT = $(if $(filter 0,$(HAVE_MPI)),"MPI ($(if $(filter 0,$(MPI)),as asked,ompi-c is not installed)): one process only") \
 	$(if $(filter 1,$(HAVE_PMIX))$(filter 0,$(HAVE_MPI)),,"PMIx (not installed): ranks that srun starts on busy nodes may crash in Open MPI") \

@@ -15,9 +15,9 @@
 
 #include "base/clock.h"
 #include "base/num.h"
+#include "host/blas.h"
 #include "host/vector.h"
 
-#include <cblas.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,7 +81,7 @@ static double best_s(void (*run)(struct arrays *x), struct arrays *x)
 
 static void run_peak(struct arrays *x)
 {
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, 1024, 1024, 1024, 1, x->a, 1024, x->b,
+    mics_blas()->sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, 1024, 1024, 1024, 1, x->a, 1024, x->b,
                 1024, 0, x->c, 1024);
 }
 
@@ -152,7 +152,6 @@ int main(int argc, char **argv)
     for (int i = 0; i < 48 * 256; i++)
         tokens[i] = i * 37 % 257;
     fill(&x);
-    openblas_set_num_threads(1);
     while (argc > 3 && strcmp(argv[3], "turns") == 0)
         for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
             x.model = &models[i];
@@ -161,7 +160,7 @@ int main(int argc, char **argv)
         }
     peak = 2.0 * 1024 * 1024 * 1024 / best_s(run_peak, &x) / 1e9;
     printf("%s, %u thread(s); OpenBLAS core %s, sgemm of 1024^3 on one: %.0f GFLOP/s\n",
-           x.dtype == MICS_BF16 ? "bf16" : "f32", threads, openblas_get_corename(), peak);
+           x.dtype == MICS_BF16 ? "bf16" : "f32", threads, mics_blas()->get_corename(), peak);
     for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
         x.model = &models[i];
         printf("%s, B %u, T %u\n", models[i].name, models[i].B, models[i].T);

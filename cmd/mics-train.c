@@ -303,13 +303,17 @@ static int run_job(struct train_request *request)
         status = mics_startup_watchdog_start(request->timeout, "joining the other ranks",
                                              on_startup_fault, NULL, &request->job.startup, &err);
     if (status != MICS_OK)
-        return cli_report(status, &err);
+        return cli_fail_start(status, &err);
     status = mics_job_join(&job, &request->job, &err);
-    if (status == MICS_OK) {
-        cli_set_rank((int)job.world->rank, (int)job.world->size);
-        mics_startup_watchdog_join(request->job.startup, job.world);
-        status = train(request, &job, &run, &reporter, &context, &end, &err);
+    if (status != MICS_OK) {
+        stop_startup_watchdog(request);
+        code = cli_fail_start(status, &err);
+        mics_job_close(&job);
+        return code;
     }
+    cli_set_rank((int)job.world->rank, (int)job.world->size);
+    mics_startup_watchdog_join(request->job.startup, job.world);
+    status = train(request, &job, &run, &reporter, &context, &end, &err);
     stop_startup_watchdog(request);
     if (status != MICS_OK && run.local_failure)
         return abort_job(&job, &context, status, &err);

@@ -26,13 +26,14 @@
  */
 #include "host/products.h"
 
+#include "base/limits.h"
 #include "base/num.h"
+#include "host/blas.h"
 #include "host/kernels.h"
 #include "host/onednn.h"
 #include "host/pool.h"
 #include "host/tile.h"
 
-#include <cblas.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -151,6 +152,15 @@ static enum mics_product_method method_of_fp32(void)
 #else
     return MICS_LANES == 16 ? MICS_PRODUCT_OWN : MICS_PRODUCT_OPENBLAS;
 #endif
+}
+
+enum mics_status mics_product_open(unsigned threads, struct mics_err *err)
+{
+    const enum mics_status status = mics_blas_open(err);
+
+    if (status != MICS_OK || method_of_fp32() != MICS_PRODUCT_OPENBLAS)
+        return status;
+    return mics_limits_try_memory(threads * MICS_BLAS_BUFFER_BYTES, err);
 }
 
 enum mics_product_method mics_product_method(struct mics_pool *pool,
@@ -313,7 +323,7 @@ static void multiply_by_openblas(const struct mics_op_matmul *args)
 
     if (add)
         start(args);
-    cblas_sgemm(CblasRowMajor, args->trans_a ? CblasTrans : CblasNoTrans,
+    mics_blas()->sgemm(CblasRowMajor, args->trans_a ? CblasTrans : CblasNoTrans,
                 args->trans_b ? CblasTrans : CblasNoTrans, (int)args->m, (int)args->n, (int)args->k,
                 1.0f, args->a, (int)args->lda, args->b, (int)args->ldb, add ? 1.0f : 0.0f,
                 args->out, (int)args->ldout);
@@ -457,8 +467,8 @@ void mics_host_matmul_by(struct mics_pool *pool, const struct mics_op_matmul *ar
 {
     if (args->m == 0 || args->n == 0)
         return;
-    if (openblas_get_num_threads() != 1)
-        openblas_set_num_threads(1);
+    if (mics_blas()->get_num_threads() != 1)
+        mics_blas()->set_num_threads(1);
     struct matmul matmul = cut_product(pool, args, method);
     mics_pool_run(pool, piece_count(&matmul), 1, matmul_pieces, &matmul);
 }

@@ -23,11 +23,15 @@ int cli_fail_job(struct mics_comm *comm, enum mics_status status, const struct m
 
 int cli_fail_start(enum mics_status status, const struct mics_err *err)
 {
-    const int code = cli_report(status, err);
+    struct mics_err text = *err;
 
     if (cli_rank() != 0)
         mics_sleep_s(LOCAL_FAILURE_DELAY_S);
-    return code;
+    if (cli_rank() != 0 && status == MICS_ERR_NOMEM) {
+        cli_enable_reporting();
+        mics_err_prefix(&text, "rank %d", cli_rank());
+    }
+    return cli_report(status, &text);
 }
 
 static const char *text_of(const json_t *entry, const char *key)

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/num.h"
+#include "comm/agree.h"
 #include "engine/internal.h"
 #include "plan/memory.h"
 
@@ -91,6 +92,19 @@ static enum mics_status make_reports(struct mics_engine *engine, struct mics_err
     return MICS_OK;
 }
 
+/* What each rank opens alone. */
+static enum mics_status open_rank(struct mics_engine *engine, struct mics_err *err)
+{
+    enum mics_status status =
+        mics_memory_compute(engine->model, &engine->choice, &engine->memory, err);
+
+    if (status == MICS_OK)
+        status = open_streams(engine, err);
+    if (status == MICS_OK)
+        status = make_schedules(engine, err);
+    return status == MICS_OK ? make_reports(engine, err) : status;
+}
+
 enum mics_status mics_engine_new(const struct mics_engine_options *options,
                                  struct mics_engine **out, struct mics_err *err)
 {
@@ -108,17 +122,11 @@ enum mics_status mics_engine_new(const struct mics_engine_options *options,
     engine->device = options->device;
     mics_executor_init(&engine->executor, options->device,
                        options->comm ? options->comm : options->world->comm, &engine->choice.shape);
-    status = mics_memory_compute(engine->model, &engine->choice, &engine->memory, err);
-    if (status == MICS_OK)
-        status = open_streams(engine, err);
-    if (status == MICS_OK)
-        status = make_schedules(engine, err);
+    status = mics_agree(engine->executor.comm, open_rank(engine, err), err);
     if (status == MICS_OK)
         status = open_communicators(engine, err);
     if (status == MICS_OK)
         status = mics_engine_map_memory(engine, err);
-    if (status == MICS_OK)
-        status = make_reports(engine, err);
     if (status != MICS_OK) {
         mics_engine_free(engine);
         return status;

@@ -66,6 +66,8 @@ struct mics_step_result {
  * the parameters and of as many states as the optimizer has (kernels/optimizer.h). */
 enum mics_state { MICS_STATE_PARAM, MICS_STATE_M, MICS_STATE_V };
 
+/* Open streams and communicators and allocate the arena. Collective over the communicator that the
+ * options name; only the allocation may fail on this rank alone. */
 enum mics_status mics_engine_new(const struct mics_engine_options *options,
                                  struct mics_engine **out, struct mics_err *err);
 void mics_engine_free(struct mics_engine *engine); /* NULL is fine */

@@ -7,6 +7,7 @@
  */
 #include "engine/executor.h"
 
+#include "comm/agree.h"
 #include "device/launch.h"
 
 #include <assert.h>
@@ -77,6 +78,8 @@ enum mics_status mics_executor_open_comms(struct mics_executor *executor,
         enum mics_status status =
             world->ops->split(world, (int)member->color, (int)member->key, (int)member->block,
                               &executor->comms[kind], err);
+
+        status = mics_agree(world, status, err);
         if (status != MICS_OK) {
             mics_err_prefix(err, "communicator %s", mics_comm_kind_name(kind));
             return status;

@@ -30,7 +30,8 @@ void mics_executor_fini(struct mics_executor *executor);
 
 enum mics_status mics_executor_open_streams(struct mics_executor *executor, struct mics_err *err);
 /* Split off the communicators that the schedule uses and that are not there yet. Collective: all
- * ranks have the same schedules, so they split the same kinds in the same order. */
+ * ranks have the same schedules, so they split the same kinds in the same order; they fail
+ * together. */
 enum mics_status mics_executor_open_comms(struct mics_executor *executor,
                                           const struct mics_schedule *schedule,
                                           struct mics_err *err);

@@ -3,9 +3,11 @@
  * part. */
 #include "train/job.h"
 
+#include "base/limits.h"
 #include "comm/agree.h"
 #include "comm/staged.h"
 #include "doc/doc.h"
+#include "plan/memory.h"
 #include "plan/schedule/timeline.h"
 #include "train/job_memory.h"
 #include "train/job_tokenizer.h"
@@ -355,6 +357,10 @@ static enum mics_status open_engine(struct mics_job *job, struct mics_err *err)
         options.before_op = mics_fault_injection_before_op;
         options.context = &job->fault;
     }
+    if (status == MICS_OK)
+        status =
+            mics_limits_try_memory(mics_memory_host(&job->plan->memory, job->plan->topology), err);
+    status = mics_agree(job->control, status, err);
     if (status == MICS_OK)
         status = mics_engine_new(&options, &job->engine, err);
     job->fault.engine = job->engine;

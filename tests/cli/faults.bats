@@ -282,6 +282,68 @@ END
     mpi 4 mics-show --json four.mp | cmp - shown
 }
 
+# Make refuse.so: in rank 1, which loads it, pthread_create() fails from call $REFUSE_FROM on.
+make_refusing_threads()
+{
+    if nm "$(command -v mics-train)" | grep -qE '__(asan|tsan)_init'; then
+        skip "the sanitizer must be loaded first"
+    fi
+    cat >refuse.c <<'END'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *), void *arg)
+{
+    static int calls;
+    int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+
+    *(void **)&create = dlsym(RTLD_NEXT, "pthread_create");
+    if (rank && atoi(rank) == 1 && __sync_add_and_fetch(&calls, 1) >= atoi(getenv("REFUSE_FROM")))
+        return EAGAIN;
+    return create(thread, attr, start, arg);
+}
+END
+    gcc -shared -fPIC -o refuse.so refuse.c
+}
+
+@test "faults: a rank that gets no threads ends the job, and says so in one line" {
+    requires mpi:4
+    make_refusing_threads
+    local from
+    for from in 8 27; do # before MPI has started, and where streams are opened
+        MICS_THREADS=1 REFUSE_FROM=$from MICS_NODE_RANKS=2 run --separate-stderr timeout 60 \
+            mpirun -q -n 4 env LD_PRELOAD="$PWD/refuse.so" mics-train -p "$BATS_FILE_TMPDIR/plan.mp" \
+            --data="$BATS_FILE_TMPDIR/text" --steps=1 --sample=0 --out=run
+        [ "$status" = 1 ]
+        [ "$(grep -c '^mics-train: ' <<<"$stderr")" = 1 ]
+        case $from in
+        8) [[ $stderr == *'mics-train: rank 1: MPI: only '*' of 20 threads can be started: '* ]] ;;
+        *) [[ $stderr == *'mics-train: rank 1: stream '*': cannot start a thread: '* ]] ;;
+        esac
+        [ ! -e run/latest ]
+    done
+}
+
+@test "faults: too little address space is an error before MPI or OpenBLAS fail for it" {
+    requires mpi:4
+    if nm "$(command -v mics-train)" | grep -qE '__(asan|tsan)_init'; then
+        skip "sanitizers reserve more address space"
+    fi
+    local kib
+    for kib in 120000 250000; do
+        run --separate-stderr timeout 60 bash -c "ulimit -v $kib; exec mpirun -q -n 2 mics-train -p '$BATS_FILE_TMPDIR/plan.mp' --data='$BATS_FILE_TMPDIR/text' --steps=1 --out=run"
+        [ "$status" = 1 ]
+        [[ $stderr == *'mics-train: MPI: '*'ulimit -v '* ]]
+    done
+    run --separate-stderr bash -c 'ulimit -v 120000; exec timeout 60 "$@"' bash \
+        mics-train -p "$BATS_FILE_TMPDIR/one.mp" --data="$BATS_FILE_TMPDIR/text" --steps=1 --out=run
+    one_line_and_code 1
+}
+
 @test "faults: a mistake in MICS_NODE_RANKS does not hide others, and is told if there is no other" {
     requires mpi:4
     train() { mpi 4 mics-train --data="$BATS_FILE_TMPDIR/text" --steps=1 --sample=0 --out=run "$@"; }

@@ -477,11 +477,23 @@ follows_fp32() # dtype grad-dtype tolerance
     fails 1 'standard output'
 }
 
-@test "train: files of metrics that cannot be written are reported once, and training goes on" {
+@test "train: metrics that cannot be opened end a run's first start, and are reported once at a later one" {
     a_node_is_one_rank
     touch file
-    run -0 --separate-stderr one_rank --steps=3 --out=run --metrics=/dev/full --sample=0 \
-        --tensorboard=file/tb --prometheus=none/m.prom
+    local option text
+    for option in --metrics=/dev/full --tensorboard=file/tb --prometheus=none/m.prom; do
+        run -1 --separate-stderr one_rank --steps=3 --out=run --sample=0 "$option"
+        [ "${#stderr_lines[@]}" = 1 ]
+        [ ! -e run/step-000003 ]
+        text+="$stderr"$'\n'
+    done
+    [[ $text == "mics-train: metrics: /dev/full: No space left on device"$'\n'* ]]
+    [[ $text == *"mics-train: TensorBoard: file/tb"* ]]
+    [[ $text == *"mics-train: Prometheus: none/m.prom: No such file or directory"* ]]
+
+    one_rank --steps=2 --out=run --sample=0
+    run -0 --separate-stderr one_rank --steps=3 --out=run --resume=auto --metrics=/dev/full \
+        --sample=0 --tensorboard=file/tb --prometheus=none/m.prom
     [ "${#stderr_lines[@]}" = 3 ]
     local goes_on='; training goes on, and it is tried again every 30 s'
     [ "${stderr_lines[0]}" = "mics-train: metrics: /dev/full: No space left on device$goes_on" ]

@@ -21,6 +21,7 @@
 #include "comm/mpi/mpi.h"
 
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/threads.h"
 #include "comm/cpu_time.h"
 
@@ -44,7 +45,8 @@
 enum {
     TIMER_SLACK_NS = 1000, /* the default, 50000, is longer than the shortest sleep */
     SHORT_BYTES = 16384,   /* of one rank's data */
-    CROWDED_DRIVES = 16    /* without long yields, after one that took a time slice */
+    CROWDED_DRIVES = 16,   /* without long yields, after one that took a time slice */
+    PROCESS_THREADS = 20   /* of Open MPI and of mics, but for those that compute */
 };
 
 static const int spins = 5;
@@ -53,6 +55,8 @@ static const double sleep_min_s = 20e-6, sleep_max_s = 500e-6;
 static const double patient_sleep_max_s = 5e-3;
 static const double idle_min_s = 1e-3, idle_max_s = 20e-3; /* from one idle poll to the next */
 static const double abort_timeout_s = 3;
+/* Address space that Open MPI 4.1.4 and its plug-ins take in a job on one node. */
+static const uint64_t library_address_bytes = (uint64_t)288 << 20;
 
 /* MICS_ERR_COMM with "<what>: <text of MPI's error code>". */
 static enum mics_status mpi_failure(struct mics_err *err, const char *what, int code)
@@ -553,6 +557,15 @@ static struct mpi_thread *thread_new(void)
 
 enum mics_status mics_mpi_thread_start(struct mpi_thread **out, struct mics_err *err)
 {
+    /* Open MPI crashes, or waits for ever, where it gets no thread or no memory. */
+    enum mics_status status = mics_limits_try_threads(PROCESS_THREADS, err);
+    if (status == MICS_OK)
+        status = mics_limits_try_memory(library_address_bytes, err);
+    if (status != MICS_OK) {
+        mics_err_prefix(err, "MPI");
+        return status;
+    }
+
     struct mpi_thread *thread = thread_new();
     if (!thread)
         return mics_err_nomem(err);
@@ -571,9 +584,9 @@ enum mics_status mics_mpi_thread_start(struct mpi_thread **out, struct mics_err 
     if (thread->start_status != MICS_OK) {
         pthread_join(thread->id, NULL);
         mics_err_set(err, thread->start_status, "%s", thread->start_err.text);
-        const enum mics_status status = thread->start_status;
+        const enum mics_status failure = thread->start_status;
         thread_free(thread);
-        return status;
+        return failure;
     }
     *out = thread;
     return MICS_OK;

@@ -480,9 +480,6 @@ static double host_event_time(const struct mics_event *event)
  * Memory, and the device.
  */
 
-/* Weak, for the CBLAS that is linked may be another one. */
-extern void openblas_set_num_threads(int threads) __attribute__((weak));
-
 /* Large blocks begin at a huge page and ask for them: fewer TLB misses in matrix products. Only
  * whole huge pages are asked for, so that nothing beyond the block becomes resident. All threads of
  * the pool touch it. */
@@ -602,6 +599,8 @@ enum mics_status mics_device_new_host(unsigned threads, struct mics_device **out
     enum mics_status status = check_threads(threads, err);
     if (status == MICS_OK)
         status = mics_onednn_check_switch(err);
+    if (status == MICS_OK)
+        status = mics_product_open(threads, err);
     if (status != MICS_OK)
         return status;
 
@@ -621,8 +620,6 @@ enum mics_status mics_device_new_host(unsigned threads, struct mics_device **out
     device->base.has_bf16 = of_bf16 != MICS_PRODUCT_OWN;
     device->base.onednn = of_bf16 == MICS_PRODUCT_ONEDNN;
     pthread_mutex_init(&device->lock, NULL);
-    if (openblas_set_num_threads)
-        openblas_set_num_threads(1); /* the pool is what runs in parallel */
     *out = &device->base;
     return MICS_OK;
 }

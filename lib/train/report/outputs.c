@@ -9,6 +9,10 @@
 #define RETRY_S            30
 #define PUBLISH_INTERVAL_S 1
 
+static const char *const names[] = {[MICS_OUTPUT_METRICS] = "metrics",
+                                    [MICS_OUTPUT_TENSORBOARD] = "TensorBoard",
+                                    [MICS_OUTPUT_PROMETHEUS] = "Prometheus"};
+
 static bool is_open(const struct mics_outputs *outputs, enum mics_output which)
 {
     return outputs->options.paths[which] && outputs->retry_s[which] <= 0;
@@ -31,10 +35,7 @@ static void suspend(struct mics_outputs *outputs, enum mics_output which,
     if (outputs->warned[which] || !outputs->options.warn)
         return;
     outputs->warned[which] = true;
-    mics_err_prefix(&text, "%s",
-                    which == MICS_OUTPUT_METRICS       ? "metrics"
-                    : which == MICS_OUTPUT_TENSORBOARD ? "TensorBoard"
-                                                       : "Prometheus");
+    mics_err_prefix(&text, "%s", names[which]);
     const size_t length = strlen(text.text);
 
     snprintf(text.text + length, sizeof text.text - length,
@@ -42,13 +43,18 @@ static void suspend(struct mics_outputs *outputs, enum mics_output which,
     outputs->options.warn(text.text);
 }
 
+static enum mics_status write_prometheus(struct mics_outputs *outputs, struct mics_err *err)
+{
+    outputs->published_s = mics_now_s();
+    return mics_prometheus_write(outputs->options.paths[MICS_OUTPUT_PROMETHEUS],
+                                 &outputs->options.labels, &outputs->values, err);
+}
+
 static void publish(struct mics_outputs *outputs)
 {
-    const char *path = outputs->options.paths[MICS_OUTPUT_PROMETHEUS];
     struct mics_err err;
 
-    outputs->published_s = mics_now_s();
-    if (mics_prometheus_write(path, &outputs->options.labels, &outputs->values, &err) != MICS_OK)
+    if (write_prometheus(outputs, &err) != MICS_OK)
         suspend(outputs, MICS_OUTPUT_PROMETHEUS, &err);
 }
 
@@ -69,30 +75,30 @@ static enum mics_status open_metrics(struct mics_outputs *outputs, struct mics_e
     return MICS_OK;
 }
 
-static void try_open(struct mics_outputs *outputs, enum mics_output which)
+static enum mics_status open_output(struct mics_outputs *outputs, enum mics_output which,
+                                    struct mics_err *err)
 {
-    const char *path = outputs->options.paths[which];
-    struct mics_err err;
-    enum mics_status status = MICS_OK;
-
-    if (which == MICS_OUTPUT_METRICS)
-        status = open_metrics(outputs, &err);
-    else if (which == MICS_OUTPUT_TENSORBOARD)
-        status =
-            mics_tensorboard_open(path, outputs->options.first_step, &outputs->tensorboard, &err);
     outputs->retry_s[which] = 0;
-    if (status != MICS_OK)
-        suspend(outputs, which, &err);
-    else if (which == MICS_OUTPUT_PROMETHEUS)
-        publish(outputs);
+    switch (which) {
+    case MICS_OUTPUT_METRICS:
+        return open_metrics(outputs, err);
+    case MICS_OUTPUT_TENSORBOARD:
+        return mics_tensorboard_open(outputs->options.paths[which], outputs->options.first_step,
+                                     &outputs->tensorboard, err);
+    default:
+        return write_prometheus(outputs, err);
+    }
 }
 
 /* Open again what failed a while ago. */
 static void retry(struct mics_outputs *outputs)
 {
+    struct mics_err err;
+
     for (int which = 0; which < MICS_OUTPUT_COUNT; which++)
-        if (outputs->retry_s[which] > 0 && mics_now_s() >= outputs->retry_s[which])
-            try_open(outputs, (enum mics_output)which);
+        if (outputs->retry_s[which] > 0 && mics_now_s() >= outputs->retry_s[which] &&
+            open_output(outputs, (enum mics_output)which, &err) != MICS_OK)
+            suspend(outputs, (enum mics_output)which, &err);
 }
 
 static void count_restarts(struct mics_outputs *outputs)
@@ -106,8 +112,9 @@ static void count_restarts(struct mics_outputs *outputs)
                                         mics_prometheus_read_restarts(path, &options->labels) + 1);
 }
 
-void mics_outputs_open(struct mics_outputs *outputs, const struct mics_outputs_options *options,
-                       json_t *run)
+enum mics_status mics_outputs_open(struct mics_outputs *outputs,
+                                   const struct mics_outputs_options *options, json_t *run,
+                                   struct mics_err *err)
 {
     double *values = (double *)&outputs->values;
 
@@ -116,9 +123,25 @@ void mics_outputs_open(struct mics_outputs *outputs, const struct mics_outputs_o
         values[i] = NAN;
     outputs->values.finished = 0;
     count_restarts(outputs);
-    for (int which = 0; which < MICS_OUTPUT_COUNT; which++)
-        if (options->paths[which])
-            try_open(outputs, (enum mics_output)which);
+    for (int which = 0; which < MICS_OUTPUT_COUNT; which++) {
+        struct mics_err failure;
+        const enum mics_status status =
+            options->paths[which] ? open_output(outputs, (enum mics_output)which, &failure)
+                                  : MICS_OK;
+
+        if (status == MICS_OK)
+            continue;
+        if (options->append) {
+            suspend(outputs, (enum mics_output)which, &failure);
+            continue;
+        }
+        mics_metrics_close(outputs->metrics, NULL);
+        mics_tensorboard_close(outputs->tensorboard, NULL);
+        json_decref(outputs->run);
+        memset(outputs, 0, sizeof *outputs);
+        return mics_err_set(err, status, "%s: %s", names[which], failure.text);
+    }
+    return MICS_OK;
 }
 
 static void write_scalars(struct mics_outputs *outputs, uint64_t step,

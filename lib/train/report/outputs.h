@@ -39,9 +39,12 @@ struct mics_outputs {
     double published_s; /* when Prometheus' file was written */
 };
 
-/* `run`: the event "run", which the outputs take; NULL: out of memory. */
-void mics_outputs_open(struct mics_outputs *outputs, const struct mics_outputs_options *options,
-                       json_t *run);
+/* `run`: the event "run", which the outputs take; NULL: out of memory. At a run's first start all
+ * outputs must open, else the first failure is returned and nothing stays open; later starts go on
+ * without those that fail, and try them again. */
+enum mics_status mics_outputs_open(struct mics_outputs *outputs,
+                                   const struct mics_outputs_options *options, json_t *run,
+                                   struct mics_err *err);
 /* The values of a step. `utilization`: model FLOPs utilisation. */
 void mics_outputs_step(struct mics_outputs *outputs, const struct mics_step_record *record,
                        double utilization);

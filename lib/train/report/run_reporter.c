@@ -363,7 +363,9 @@ static enum mics_status open_outputs(struct mics_run_reporter *reporter, const s
         .warn = reporter->warn,
     };
 
-    mics_outputs_open(&reporter->outputs, &options, event);
+    status = mics_outputs_open(&reporter->outputs, &options, event, err);
+    if (status != MICS_OK)
+        return status;
     reporter->outputs.values.step = (double)reporter->run->step;
     reporter->outputs.values.last_step = (double)reporter->run->options.settings->steps;
     return MICS_OK;

@@ -184,12 +184,14 @@ static void an_output_that_fails_is_reported_once_and_tried_again(void)
     snprintf(tensorboard, sizeof tensorboard, "%s/later/tb", folder);
     const struct mics_outputs_options options = {
         .paths = {[MICS_OUTPUT_METRICS] = metrics, [MICS_OUTPUT_TENSORBOARD] = tensorboard},
+        .append = true,
         .first_step = 1,
         .warn = count_warning,
     };
 
     warnings = 0;
-    mics_outputs_open(&outputs, &options, json_pack("{s:s}", "event", "run"));
+    CHECK_INT(mics_outputs_open(&outputs, &options, json_pack("{s:s}", "event", "run"), &err),
+              MICS_OK);
     CHECK_INT(warnings, 1);
     mics_outputs_step(&outputs, &record, NAN);
     CHECK_INT(warnings, 1);
@@ -216,7 +218,7 @@ static double restarts_after(bool append, uint64_t restarts)
                                                  .restarts = restarts,
                                                  .labels = labels};
 
-    mics_outputs_open(&outputs, &options, NULL);
+    CHECK_INT(mics_outputs_open(&outputs, &options, NULL, &err), MICS_OK);
     mics_outputs_close(&outputs);
     return mics_prometheus_read_restarts(path, &labels);
 }
