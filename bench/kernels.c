@@ -81,8 +81,8 @@ static double best_s(void (*run)(struct arrays *x), struct arrays *x)
 
 static void run_peak(struct arrays *x)
 {
-    mics_blas()->sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, 1024, 1024, 1024, 1, x->a, 1024, x->b,
-                1024, 0, x->c, 1024);
+    mics_blas()->sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, 1024, 1024, 1024, 1, x->a, 1024,
+                       x->b, 1024, 0, x->c, 1024);
 }
 
 static struct {

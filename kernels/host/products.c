@@ -324,9 +324,9 @@ static void multiply_by_openblas(const struct mics_op_matmul *args)
     if (add)
         start(args);
     mics_blas()->sgemm(CblasRowMajor, args->trans_a ? CblasTrans : CblasNoTrans,
-                args->trans_b ? CblasTrans : CblasNoTrans, (int)args->m, (int)args->n, (int)args->k,
-                1.0f, args->a, (int)args->lda, args->b, (int)args->ldb, add ? 1.0f : 0.0f,
-                args->out, (int)args->ldout);
+                       args->trans_b ? CblasTrans : CblasNoTrans, (int)args->m, (int)args->n,
+                       (int)args->k, 1.0f, args->a, (int)args->lda, args->b, (int)args->ldb,
+                       add ? 1.0f : 0.0f, args->out, (int)args->ldout);
     mics_epilogue(args);
 }
 
