@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/threads.h"
 
+#include "base/cgroup.h"
 #include "base/num.h"
 
 #include <sched.h>
@@ -67,11 +68,8 @@ enum mics_status mics_background_task_wait(struct mics_background_task *task, st
 
 unsigned mics_workers_max(uint32_t host_ranks)
 {
-    cpu_set_t cores;
-    uint64_t count = 1;
+    const uint64_t count = mics_ceil_div(mics_processors(), mics_max_u64(host_ranks, 1));
 
-    if (sched_getaffinity(0, sizeof cores, &cores) == 0)
-        count = mics_ceil_div((uint64_t)CPU_COUNT(&cores), mics_max_u64(host_ranks, 1));
     return (unsigned)mics_min_u64(count, MAX_WORKERS);
 }
 

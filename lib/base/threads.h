@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * threads.h - one function on a thread of its own, or on as many threads as this process has cores.
+ * threads.h - one function on a thread of its own, or on as many threads as there are processors
+ * for this process.
  */
 #ifndef MICS_BASE_THREADS_H
 #define MICS_BASE_THREADS_H
@@ -37,8 +38,8 @@ bool mics_background_task_busy(const struct mics_background_task *task);
  * task to wait for, MICS_OK. */
 enum mics_status mics_background_task_wait(struct mics_background_task *task, struct mics_err *err);
 
-/* Cores per process, 1 to 16, if `host_ranks` processes (0 counts as 1) share the cores that this
- * process may use. */
+/* Processors per process, 1 to 16, if `host_ranks` processes (0 counts as 1) share those that this
+ * process may use (mics_processors()). */
 unsigned mics_workers_max(uint32_t host_ranks);
 
 /* Run work(context) on mics_workers_max() threads, one of them the calling thread. If a thread

@@ -1,22 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "device/device.h"
 
+#include "base/cgroup.h"
+
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
-#include <unistd.h>
-
-/* Cores that this process may run on. */
-static unsigned allowed_cores(void)
-{
-    cpu_set_t set;
-
-    if (sched_getaffinity(0, sizeof set, &set) == 0)
-        return (unsigned)CPU_COUNT(&set);
-
-    long online = sysconf(_SC_NPROCESSORS_ONLN); /* more cores than a cpu_set_t holds */
-    return online > 0 ? (unsigned)online : 1;
-}
 
 unsigned mics_threads_per_rank(unsigned local_size)
 {
@@ -31,7 +19,7 @@ unsigned mics_threads_per_rank(unsigned local_size)
                                                                               : 0;
     }
 
-    unsigned threads = allowed_cores() / (local_size ? local_size : 1);
+    unsigned threads = mics_processors() / (local_size ? local_size : 1);
     if (threads < 1)
         return 1;
     return threads < MICS_THREADS_MAX ? threads : MICS_THREADS_MAX;

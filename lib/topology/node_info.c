@@ -7,6 +7,7 @@
  */
 #include "topology/node_info.h"
 
+#include "base/cgroup.h"
 #include "base/file.h"
 #include "base/num.h"
 
@@ -92,106 +93,10 @@ enum mics_status mics_node_describe(json_t **out, struct mics_err *err)
     return MICS_OK;
 }
 
-enum { MAX_PATH = 4096 };
-
-/* The number in a file; UINT64_MAX if it is absent or "max". */
-static uint64_t read_limit(const char *path)
-{
-    char text[64] = "", *end;
-    FILE *in = fopen(path, "r");
-    uint64_t value;
-
-    if (!in)
-        return UINT64_MAX;
-    const size_t used = fread(text, 1, sizeof text - 1, in);
-    fclose(in);
-    text[used] = '\0';
-    errno = 0;
-    value = strtoull(text, &end, 10);
-    return end == text || errno != 0 ? UINT64_MAX : value;
-}
-
-/* The lowest number in `file` of the directory base + group and of its parents, up to base
- * itself. */
-static uint64_t lowest_limit(const char *base, const char *group, const char *file)
-{
-    char folder[MAX_PATH], path[MAX_PATH + 64];
-    const size_t least = strlen(base);
-    uint64_t lowest = UINT64_MAX;
-
-    if (snprintf(folder, sizeof folder, "%s%s", base, group) >= (int)sizeof folder)
-        return UINT64_MAX;
-    for (;;) {
-        snprintf(path, sizeof path, "%s/%s", folder, file);
-        lowest = mics_min_u64(lowest, read_limit(path));
-
-        char *slash = strrchr(folder, '/');
-        if (!slash || (size_t)(slash - folder) < least)
-            return lowest;
-        *slash = '\0';
-    }
-}
-
-static bool has_memory_controller(const char *controllers, size_t length)
-{
-    static const char wanted[] = "memory";
-
-    while (length > 0) {
-        const char *comma = memchr(controllers, ',', length);
-        const size_t word = comma ? (size_t)(comma - controllers) : length;
-
-        if (word == strlen(wanted) && memcmp(controllers, wanted, word) == 0)
-            return true;
-        controllers += comma ? word + 1 : word;
-        length -= comma ? word + 1 : word;
-    }
-    return false;
-}
-
-/* One line "hierarchy:controllers:/group"; in version 2 the controllers are empty. */
-static uint64_t limit_of_line(char *line, const char *root)
-{
-    char base[MAX_PATH];
-    char *controllers = strchr(line, ':');
-    char *group = controllers ? strchr(controllers + 1, ':') : NULL;
-
-    if (!group)
-        return UINT64_MAX;
-    *group++ = '\0';
-    controllers++;
-    if (strstr(group, ".."))
-        return UINT64_MAX;
-    if (*controllers == '\0')
-        return lowest_limit(root, group, "memory.max");
-    if (!has_memory_controller(controllers, strlen(controllers)))
-        return UINT64_MAX;
-    snprintf(base, sizeof base, "%s/memory", root);
-    return lowest_limit(base, group, "memory.limit_in_bytes");
-}
-
-uint64_t mics_cgroup_memory_limit(const char *membership, const char *root)
-{
-    char *text = strdup(membership), *rest = NULL;
-    uint64_t lowest = UINT64_MAX;
-
-    if (!text)
-        return UINT64_MAX;
-    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
-        lowest = mics_min_u64(lowest, limit_of_line(line, root));
-    free(text);
-    return lowest;
-}
-
 uint64_t mics_node_memory_bytes(void)
 {
-    const uint64_t bytes = physical_bytes();
-    char *membership;
-    size_t size;
+    const uint64_t bytes = physical_bytes(), limit = mics_cgroup_memory_limit_here();
 
-    if (mics_file_read("/proc/self/cgroup", 1 << 20, &membership, &size, NULL) != MICS_OK)
-        return bytes;
-    const uint64_t limit = mics_cgroup_memory_limit(membership, "/sys/fs/cgroup");
-    free(membership);
     return bytes == 0 && limit == UINT64_MAX ? 0 : mics_min_u64(bytes ? bytes : limit, limit);
 }
 

@@ -20,8 +20,4 @@ uint64_t mics_node_memory_bytes(void);
 /* Bytes of this process that are in memory now. 0: unknown. */
 uint64_t mics_process_resident_bytes(void);
 
-/* The lowest limit of the control groups in `membership`, which has the format of
- * /proc/self/cgroup, below the file system at `root`; UINT64_MAX: no limit. Versions 1 and 2. */
-uint64_t mics_cgroup_memory_limit(const char *membership, const char *root);
-
 #endif

@@ -311,6 +311,34 @@ END
     [[ $output == *"--card goes with --nccl-topo"* ]]
 }
 
+# Set group= to a new control group with this quota, in microseconds of 100000, or skip.
+make_group()
+{
+    local top=/sys/fs/cgroup
+    if [ "$(id -u)" != 0 ]; then skip "control groups need root"; fi
+    if [ -e $top/cpu/cpu.cfs_quota_us ] || [ -d $top/cpu ]; then
+        group=$top/cpu/mics-test-$BASHPID
+        mkdir "$group" 2>/dev/null || skip "no control group can be made"
+        { echo 100000 >"$group/cpu.cfs_period_us" && echo "$1" >"$group/cpu.cfs_quota_us"; } 2>/dev/null ||
+            { rmdir "$group"; skip "the kernel has no quotas"; }
+    else
+        group=$top/mics-test-$BASHPID
+        mkdir "$group" 2>/dev/null || skip "no control group can be made"
+        echo "$1 100000" 2>/dev/null >"$group/cpu.max" || { rmdir "$group"; skip "the kernel has no quotas"; }
+    fi
+}
+
+@test "probe: a quota of processor time bounds the cores of a rank" {
+    cores() { ( if [ $# -gt 0 ]; then echo $BASHPID >"$1/cgroup.procs" || exit; fi
+        env -u MICS_THREADS mics-probe --device=host --seconds=0.1 --json) | jq .device.cores; }
+    make_group 50000
+    all=$(cores)
+    bounded=$(cores "$group") || bounded=
+    rmdir "$group"
+    [ "$bounded" = 1 ]
+    [ "$all" = "$(nproc)" ] || [ "$all" -lt "$(nproc)" ]
+}
+
 @test "probe: the GPUs that the driver reports are in the machine of the document" {
     MICS_NVML_PATH=$MICS_BUILD/tests/fake/nvml.so HWLOC_XMLFILE=$root/tests/fake/hwloc.xml \
         run -0 --separate-stderr mics-probe --device=host --seconds=0.1 --json
