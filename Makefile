@@ -223,7 +223,7 @@ help:
 #|   check        deps, build, and every test; the last line counts them
 #|   lint         only the checks of form
 #|   bench        start-up, planning time, memory, kernels, conversions, text (1 GB, some minutes)
-#|   bench-plan   predictions and choices against measurements, for docs/planning.md (many minutes)
+#|   bench-plan   predictions and choices against measurements, a new file of bench/results (many minutes)
 #|   bench-lab    collectives and training in an emulated cluster (needs mics-lab; many minutes)
 #|   install      programs, manual pages, completions, share/mics under $DESTDIR$PREFIX
 #|   uninstall    remove what install has installed

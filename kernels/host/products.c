@@ -18,7 +18,7 @@
  *                     mics is not; else our own in fp32 arithmetic
  *     fp32 into bf16  our own
  *
- * Measured against OpenBLAS 0.3.21 (docs/cpu.md), our own is 1.2 to 1.6 times as fast on Ice Lake,
+ * Measured against OpenBLAS 0.3.21 (bench/results), our own is 1.2 to 1.6 times as fast on Ice Lake,
  * 1.0 to 1.3 times on Zen 3, and was 1.0 to 1.2 times on Zen 4 with earlier tiles. oneDNN 2.6 is
  * faster in some shapes and slower in others: too little for a library of 11 MiB in every process.
  *
@@ -47,7 +47,7 @@
  * OpenBLAS packs both operands of each call: rows of a once for each column of pieces, columns of b
  * once for each row of them. With pieces of m by n that is in proportion to 1 / m + 1 / n of the
  * flops. So pieces are few and nearly square: with 64 to 128 columns of 1024 rows, packing took a
- * fifth of the time of a Llama's products (docs/cpu.md).
+ * fifth of the time of a Llama's products (bench/results).
  */
 
 #define PIECES_LEAST 8 /* for as many threads, unless they would be small */

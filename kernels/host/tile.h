@@ -16,7 +16,7 @@
 /* Vectors side by side in the widest strip of a product, and rows of them: with the operands, as
  * many as fit the registers, 32 of AVX-512 or 16. A sum waits some four cycles for its next
  * addition, so there must be eight sums at least, and with more the loads need not be in time. With
- * 16 registers four rows of three are faster than six of two (docs/cpu.md): b stays in the first
+ * 16 registers four rows of three are faster than six of two (bench/results): b stays in the first
  * cache, and less of a comes from the second.
  * Products of pairs of bf16 have strips of MICS_TILE_PAIR_ROWS. */
 #define MICS_TILE_VECTORS   (MICS_LANES == 16 ? 4 : 3)
