@@ -17,8 +17,8 @@
 #include "plan/schedule/trace.h"
 #include "plan/search/search.h"
 #include "plan/usable_nodes.h"
-#include "probe/hostfile.h"
 #include "topology/catalogue.h"
+#include "topology/hostfile.h"
 #include "train/report/check.h"
 
 #include <stdlib.h>

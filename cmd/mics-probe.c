@@ -8,9 +8,9 @@
 #include "base/file.h"
 #include "base/units.h"
 #include "cli/cli.h"
-#include "probe/hostfile.h"
 #include "probe/probe.h"
 #include "topology/catalogue.h"
+#include "topology/hostfile.h"
 #include "topology/nccl_topo.h"
 #include "topology/print.h"
 
@@ -21,6 +21,7 @@ enum {
     OPT_LIST,
     OPT_SECONDS,
     OPT_CHECK,
+    OPT_HOSTS,
     OPT_HOSTFILE,
     OPT_DEVICE,
     OPT_NCCL_TOPO,
@@ -42,6 +43,8 @@ static const struct cli_option option_table[] = {
     {OPT_LIST, "list", "[NAME]",
      "list the catalogue, or all figures of an instance or GPU, with sources"},
     {OPT_CATALOGUE, "catalogue", "FILE", "add the instances and GPUs in FILE to the catalogue"},
+    {OPT_HOSTS, "hosts", "FILE|LIST",
+     "print the hosts of a host file with their slots, as mpirun reads it"},
     {OPT_SECONDS, "seconds", "S", "measure for about S seconds, 0.1 to 3600 (default: 3)"},
     {OPT_CHECK, "check", NULL, "look for slow ranks and links only, and write no topology"},
     {OPT_DEVICE, "device", "auto|host|cuda",
@@ -60,7 +63,7 @@ static const struct cli_program program = {
 
 struct options {
     struct cli_common common;
-    const char *topology, *nccl_topo, *gpu, *catalogue;
+    const char *topology, *nccl_topo, *gpu, *catalogue, *hosts;
     uint64_t nodes;   /* 0: not given */
     double card_rate; /* 0: not given */
     bool list, check;
@@ -102,6 +105,9 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     case OPT_HOSTFILE:
         opt->hostfile = value;
         return MICS_OK;
+    case OPT_HOSTS:
+        opt->hosts = value;
+        return MICS_OK;
     case OPT_CATALOGUE:
         opt->catalogue = value;
         return MICS_OK;
@@ -121,6 +127,10 @@ static int parse(int argc, char **argv, struct options *opt)
     if (operand < argc)
         return cli_usage("unexpected argument '%s'; a description goes with --topology",
                          argv[operand]);
+    if (opt->hosts &&
+        (opt->topology || opt->nccl_topo || opt->list || opt->check || opt->catalogue ||
+         opt->nodes || opt->gpu || opt->hostfile || opt->common.json || opt->common.tsv))
+        return cli_usage("--hosts goes with -o only");
     if (opt->list && (opt->topology || opt->nccl_topo || opt->hostfile || opt->common.json))
         return cli_usage("--list goes with --tsv and -o only");
     if (opt->topology && opt->nccl_topo)
@@ -187,6 +197,35 @@ static enum mics_status describe_nccl(const struct options *opt,
     if (found.missing[0])
         cli_warn("%s: the file does not have %s", path, found.missing);
     return MICS_OK;
+}
+
+static enum mics_status write_hosts(const struct options *opt, const struct mics_hostfile *file,
+                                    struct mics_err *err)
+{
+    struct mics_file_writer *writer = NULL;
+    enum mics_status status;
+
+    if (!opt->common.output || strcmp(opt->common.output, "-") == 0) {
+        mics_hostfile_print(stdout, file);
+        return MICS_OK;
+    }
+    status = mics_file_create(opt->common.output, &writer, err);
+    if (status != MICS_OK)
+        return status;
+    mics_hostfile_print(mics_file_stream(writer), file);
+    return mics_file_commit(writer, err);
+}
+
+static int show_hosts(const struct options *opt)
+{
+    struct mics_hostfile file = {0};
+    struct mics_err err;
+    enum mics_status status = mics_hostfile_read(opt->hosts, &file, &err);
+
+    if (status == MICS_OK)
+        status = write_hosts(opt, &file, &err);
+    mics_hostfile_fini(&file);
+    return cli_report(status, &err);
 }
 
 /* What --topology or --nccl-topo describes. */
@@ -275,6 +314,8 @@ static int measure(const struct options *opt)
 
 static int run(const struct options *opt)
 {
+    if (opt->hosts)
+        return cli_rank() == 0 ? show_hosts(opt) : CLI_DONE;
     if (!opt->list && !opt->topology && !opt->nccl_topo)
         return measure(opt);
     return cli_rank() == 0 ? consult_catalogue(opt) : CLI_DONE;

@@ -26,6 +26,7 @@ version||V|print the version and exit'
 
 ranks='' hostfile='' spares=0 restarts=0 elastic=0 probe=1 clean=0 verbose=0
 declare -A asked=() # the hosts that are being asked
+declare -A port_of=() # of a host, if it is not that of ssh's configuration
 measuring='' # the process that measures them
 
 print_help()

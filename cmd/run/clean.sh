@@ -33,7 +33,7 @@ clean_main()
     local host code=0
     [ ${#job[@]} = 0 ] || usage '--clean takes no program'
     hosts=("$(hostname)")
-    if [ -n "$hostfile" ]; then read_hostfile; fi
+    if [ -n "$hostfile" ]; then list_hosts; fi
     for host in "${hosts[@]}"; do clean_host "$host" || code=1; done
     exit $code
 }

@@ -7,29 +7,60 @@ answer_valid_s=10 # since it was asked
 measure_limit_s=120 # of the measurement of all hosts; a slow link is measured three times
 measure_s=0.5
 
+# A line of mics-probe --hosts: host, slots, port.
+host_line='^([A-Za-z0-9_-]+@)?[A-Za-z0-9_.:][A-Za-z0-9_.:-]*'
+host_line+='( slots=([1-9][0-9]{0,4}))?( port=([0-9]{1,5}))?$'
+
+# Set hosts=, and for each, if it is given, slots_of[host] and port_of[host].
+list_hosts()
+{
+    local lines line reader code=0
+    declare -gA slots_of=() port_of=()
+    hosts=()
+    [ -r "$hostfile" ] || fail 1 "'$hostfile': cannot be read"
+    reader=$(tool mics-probe) || fail 1 'mics-probe is not installed; it reads host files'
+    lines=$("$reader" --hosts="$hostfile" 2>&1) || code=$?
+    [ $code = 0 ] || fail $code "${lines#mics-probe: }"
+    while read -r line; do
+        [[ $line =~ $host_line && $line != *@-* && $line != -* ]] ||
+            fail 3 "'$hostfile': '$line': not a host and its slots"
+        hosts+=("${line%% *}")
+        slots_of[${line%% *}]=${BASH_REMATCH[3]} port_of[${line%% *}]=${BASH_REMATCH[5]}
+    done <<<"$lines"
+}
+
+# Set slots_of[host] to the number of cores where the file gives none, as mpirun does. The hosts are
+# asked at the same time.
+ask_slots()
+{
+    local i host count
+    for i in "${!hosts[@]}"; do
+        if [ -n "${slots_of[${hosts[i]}]}" ]; then continue; fi
+        { exec {lock}>&-; on_host "${hosts[i]}" "$count_cores"; } >"$state/cores.$i" 2>&1 &
+    done
+    wait
+    for i in "${!hosts[@]}"; do
+        host=${hosts[i]}
+        if [ -n "${slots_of[$host]}" ]; then continue; fi
+        count=$(LC_ALL=C grep -axE '[1-9][0-9]{0,4}' "$state/cores.$i" | tail -n 1)
+        [ -n "$count" ] ||
+            fail 1 "'$hostfile': host '$host' has no slots=N, and does not tell its number of cores"
+        slots_of[$host]=$count
+    done
+}
+
 # Set hosts=, listed= (their number, with those of too few slots), slots= (ranks of each node, those
 # of the first host), and needed= (nodes).
 read_hostfile()
 {
-    local line word words host count
-    local -A known=()
-    hosts=() slots='' listed=0
-    [ -r "$hostfile" ] || fail 1 "'$hostfile': cannot be read"
-    while read -r line || [ -n "$line" ]; do
-        read -r -a words <<<"${line%%#*}"
-        [ ${#words[@]} -gt 0 ] || continue
-        host=${words[0]} count=1
-        for word in "${words[@]:1}"; do
-            case $word in slots=*) count=${word#slots=} ;; esac
-        done
-        [[ $host =~ ^[A-Za-z0-9._][A-Za-z0-9._:@-]*$ && $host != *@-* && $count =~ ^[1-9][0-9]{0,4}$ ]] ||
-            fail 3 "'$hostfile': '$line': expected a host, and slots=N"
-        [ -z "${known[$host]:-}" ] || fail 3 "'$hostfile': host '$host' is listed twice"
-        known[$host]=1 listed=$((listed + 1))
-        has_slots "$host" "$count" || continue
+    local host all
+    list_hosts
+    ask_slots
+    all=("${hosts[@]}") hosts=() slots='' listed=${#all[@]}
+    for host in "${all[@]}"; do
+        has_slots "$host" "${slots_of[$host]}" || continue
         hosts+=("$host")
-    done <"$hostfile"
-    [ ${#hosts[@]} -gt 0 ] || fail 3 "'$hostfile': no host is listed"
+    done
     count_needed
 }
 
@@ -62,7 +93,7 @@ count_needed()
 is_local() # host
 {
     case $1 in
-    localhost | 127.0.0.1 | ::1 | "$(hostname)" | "$(hostname -s 2>/dev/null)") return 0 ;;
+    localhost | 127.* | ::1 | "$(hostname)" | "$(hostname -s 2>/dev/null)") return 0 ;;
     *) return 1 ;;
     esac
 }
@@ -70,15 +101,17 @@ is_local() # host
 # Run a shell command on a host, as mpirun starts its daemons there.
 on_host() # host command
 {
-    local agent
+    local agent port=()
     read -r -a agent <<<"${OMPI_MCA_plm_rsh_agent:-ssh}"
+    if [ -n "${port_of[$1]:-}" ]; then port=(-p "${port_of[$1]}"); fi
     if [ "${agent[*]}" = ssh ]; then
-        agent=(ssh -x -o BatchMode=yes -o ConnectTimeout=$((answer_limit_s - 1)) --)
+        agent=(ssh -x -o BatchMode=yes -o ConnectTimeout=$((answer_limit_s - 1)) "${port[@]}" --)
+        port=()
     fi
     if is_local "$1"; then
         timeout -s KILL $answer_limit_s sh -c "$2"
     else
-        timeout -s KILL $answer_limit_s "${agent[@]}" "$1" "$2"
+        timeout -s KILL $answer_limit_s "${agent[@]}" "$1" "${port[@]}" "$2"
     fi </dev/null
 }
 
@@ -154,9 +187,11 @@ explain_dead() # host
 
 write_hosts() # file host...
 {
-    local file=$1
+    local file=$1 host
     shift
-    printf "%s slots=$slots\n" "$@" >"$file"
+    for host in "$@"; do
+        echo "$host slots=$slots${port_of[$host]:+ port=${port_of[$host]}}"
+    done >"$file"
 }
 
 # Set good= to the hosts of alive= without slow ranks or links, by a measurement on all of them.

@@ -76,10 +76,10 @@ cancel_step()
     done <"$state/steps"
 }
 
-physical_cores()
-{
-    lscpu -p=core,socket 2>/dev/null | awk '!/^#/ && !seen[$0]++ { n++ } END { print n + 0 }'
-}
+# A command that prints the number of cores; mpirun does not count hardware threads.
+# shellcheck disable=SC2016 # expanded by awk
+count_cores='lscpu -p=core,socket 2>/dev/null |
+    awk '\''!/^#/ && !seen[$0]++ { n++ } END { print n + 0 }'\'
 
 # Variables that ranks on other hosts need: those of mics and of the libraries that it calls.
 exported_variables()
@@ -99,7 +99,7 @@ make_command()
         mapfile -t exports < <(exported_variables)
         command=(mpirun -q -n "$start_ranks" --hostfile "$state/hosts" "${exports[@]}")
     else
-        prepare_mpirun "$ranks" "$(physical_cores)" "$(nproc)"
+        prepare_mpirun "$ranks" "$(sh -c "$count_cores")" "$(nproc)"
         command=(mpirun -q -n "$ranks")
     fi
     command+=("${words[@]}")

@@ -1,10 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # replan.sh - a plan of the same training for fewer nodes. Part of mics-run.
 
-# Another program of the toolkit: that beside the job's program, or in PATH.
+# Another program of the toolkit: that beside the job's program, in PATH, or beside this one.
 tool() # name
 {
-    if [ -x "${job[0]%/*}/$1" ]; then echo "${job[0]%/*}/$1"; else type -P "$1"; fi
+    local folder=${job[0]:-}
+    folder=${folder%/*}
+    if [ -n "$folder" ] && [ -x "$folder/$1" ]; then
+        echo "$folder/$1"
+    elif ! type -P -- "$1"; then
+        folder=$(dirname -- "$(readlink -f -- "$0")")
+        [ -x "$folder/$1" ] && echo "$folder/$1"
+    fi
 }
 
 # Plan for as many of chosen= as the global batch can be divided over. Sets plan_nodes and the plan

@@ -4,6 +4,7 @@
 
 #include "plan/memory.h"
 #include "plan/search/internal.h"
+#include "topology/hostfile.h"
 #include "topology/node_sets.h"
 
 #include <stdlib.h>
@@ -162,7 +163,7 @@ static enum mics_status replace_hosts(struct mics_topology *topology, const char
                                       struct mics_err *err)
 {
     struct mics_host_list list = {0};
-    enum mics_status status = mics_host_list_open(hosts, &list, err);
+    enum mics_status status = mics_hostfile_read_names(hosts, &list, err);
 
     if (status == MICS_OK)
         status = mics_topology_set_hosts(topology, &list, NULL, err);

@@ -17,7 +17,7 @@
 #include "topology/switches.h"
 
 struct mics_cluster_options {
-    const char *hosts;    /* see mics_host_list_open(): replaces those of the topology; or NULL */
+    const char *hosts;    /* see mics_hostfile_read(): replaces those of the topology; or NULL */
     const char *switches; /* path of a topology.conf, or NULL */
     bool all_nodes;       /* leave none out */
 };

@@ -2,13 +2,11 @@
 /* host_list.c - expands brackets from left to right; a name is built in one buffer. */
 #include "topology/host_list.h"
 
-#include "base/file.h"
 #include "topology/topology.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 void mics_host_list_fini(struct mics_host_list *list)
 {
@@ -102,6 +100,9 @@ static enum mics_status expand_ranges(struct expansion *expansion, size_t used, 
 static enum mics_status expand(struct expansion *expansion, size_t used, const char *at)
 {
     for (; at < expansion->end && *at != '['; at++) {
+        if (used == 0 && *at == '-')
+            return mics_err_set(expansion->err, MICS_ERR_FORMAT,
+                                "the name of a host begins with '-'");
         if (!is_name_character(*at))
             return mics_err_set(expansion->err, MICS_ERR_FORMAT,
                                 isprint((unsigned char)*at) ? "'%c' in the name of a host"
@@ -162,86 +163,4 @@ int64_t mics_host_list_duplicate(const struct mics_host_list *list)
                     (const char(*)[MICS_HOST_NAME])list->names;
     free(sorted);
     return found;
-}
-
-static int by_index(const void *left, const void *right)
-{
-    const char *a = *(const char *const *)left, *b = *(const char *const *)right;
-
-    return a < b ? -1 : a > b;
-}
-
-static int by_name_then_index(const void *left, const void *right)
-{
-    const int order = by_name(left, right);
-
-    return order ? order : by_index(left, right);
-}
-
-/* Keep the first of each name, in order. */
-static enum mics_status remove_duplicates(struct mics_host_list *list, struct mics_err *err)
-{
-    const char **sorted = malloc((list->count + 1) * sizeof *sorted);
-    uint32_t kept = 0;
-
-    if (!sorted)
-        return mics_err_nomem(err);
-    for (uint32_t i = 0; i < list->count; i++)
-        sorted[i] = list->names[i];
-    qsort(sorted, list->count, sizeof *sorted, by_name_then_index);
-    for (uint32_t i = 0; i < list->count; i++)
-        if (kept == 0 || strcmp(sorted[kept - 1], sorted[i]) != 0)
-            sorted[kept++] = sorted[i];
-    qsort(sorted, kept, sizeof *sorted, by_index);
-    for (uint32_t i = 0; i < kept; i++)
-        memmove(list->names[i], sorted[i], MICS_HOST_NAME);
-    list->count = kept;
-    free(sorted);
-    return MICS_OK;
-}
-
-static enum mics_status read_lines(const char *text, const char *path, struct mics_host_list *list,
-                                   struct mics_err *err)
-{
-    enum mics_status status = MICS_OK;
-
-    for (int line = 1; *text && status == MICS_OK; line++) {
-        const size_t length = strcspn(text, "\n");
-        const size_t blank = strspn(text, " \t\r");
-        const size_t word = strcspn(text + blank, " \t\r\n#");
-
-        if (word > 0)
-            status = mics_host_list_append(list, text + blank, word, err);
-        if (status != MICS_OK)
-            mics_err_prefix(err, "%s: line %d", path, line);
-        text += length + (text[length] == '\n');
-    }
-    if (status == MICS_OK && list->count == 0)
-        status = mics_err_set(err, MICS_ERR_FORMAT, "%s: no hosts", path);
-    return status == MICS_OK ? remove_duplicates(list, err) : status;
-}
-
-enum mics_status mics_host_list_open(const char *file_or_text, struct mics_host_list *list,
-                                     struct mics_err *err)
-{
-    struct stat info;
-    char *text = NULL;
-    size_t size;
-    enum mics_status status;
-
-    if (stat(file_or_text, &info) != 0 && !strchr(file_or_text, '/')) {
-        status = mics_host_list_append(list, file_or_text, strlen(file_or_text), err);
-        if (status == MICS_OK)
-            status = remove_duplicates(list, err);
-        else
-            mics_err_prefix(err, "'%.100s'", file_or_text);
-    } else {
-        status = mics_file_read(file_or_text, (size_t)64 << 20, &text, &size, err);
-        if (status == MICS_OK)
-            status = read_lines(text, file_or_text, list, err);
-    }
-    free(text);
-    if (status != MICS_OK)
-        mics_host_list_fini(list);
-    return status;
 }

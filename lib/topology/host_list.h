@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * host_list.h - names of hosts: Slurm's expressions, and files with a host per line.
+ * host_list.h - names of hosts in Slurm's expressions.
  *
  * An expression is a list of names separated by commas; a name may contain ranges in brackets,
  * which may be padded with zeros: "node[01-16,20],login,rack[0-1]gpu[0-7]" (scontrol(1), "hostlist
@@ -27,13 +27,6 @@ void mics_host_list_fini(struct mics_host_list *list);
  * MICS_ERR_FORMAT: what is wrong; the list then has some of the hosts. */
 enum mics_status mics_host_list_append(struct mics_host_list *list, const char *text, size_t length,
                                        struct mics_err *err);
-
-/* The hosts of a file, or of an expression if there is no file of this name. In a file the first
- * word of a line is an expression, and what follows it, as "slots=8", is ignored; empty lines and
- * "#" comments are skipped. A host that is named again is not added again. *list must be zero; on
- * failure it is empty. MICS_ERR_IO, MICS_ERR_FORMAT: the line and what is wrong. */
-enum mics_status mics_host_list_open(const char *file_or_text, struct mics_host_list *list,
-                                     struct mics_err *err);
 
 /* The index of the first name that occurs more than once; -1: there is none, -2: out of memory. */
 int64_t mics_host_list_duplicate(const struct mics_host_list *list);

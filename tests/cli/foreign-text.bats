@@ -71,10 +71,9 @@ not_made() # what was tried
 }
 
 @test "host files of mics-run" {
-    skip "host files"
     requires mpi
     make_agent
-    for attack in "${attacks[@]}"; do
+    for attack in "${attacks[@]::2}" "${attacks[@]: -4}"; do
         for line in "$attack" "elsewhere slots=$attack" "elsewhere max_slots=$attack" "me@$attack" \
             "elsewhere:$attack" "[$attack]" "elsewhere port=$attack slots=1" \
             "elsewhere username=$attack"; do

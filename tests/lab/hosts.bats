@@ -114,14 +114,14 @@ train_and_cut() # options...
     while IFS='|' read -r code file message; do
         run "-$code" --separate-stderr hub_run --hostfile="$file" -- true
         echo "$stderr"
-        [ "${stderr_lines[0]}" = "mics-run: '$file'$message" ]
+        [ "${stderr_lines[0]}" = "mics-run: $message" ]
         [ "${#stderr_lines[@]}" = 1 ]
     done <<'END'
-1|missing|: cannot be read
-3|unequal|: host 'node2' has 4 slots, 'node1' 2: all need the same
-3|twice|: host 'node1' is listed twice
-3|count|: 'node1 slots=many': expected a host, and slots=N
-3|none|: no host is listed
+1|missing|'missing': cannot be read
+3|unequal|'unequal': host 'node2' has 4 slots, 'node1' 2: all need the same
+3|twice|twice: line 2: the slots of host 'node1' are given twice
+3|count|count: line 1: slots=N expected, N at most 65535
+3|none|none: no host is listed
 END
     printf 'node1 slots=2\nnode2 slots=1\nnode3 slots=4\n' >spare
     run -0 --separate-stderr hub_run --hostfile=spare --spares=1 -- uname -n

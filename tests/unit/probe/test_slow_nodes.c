@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_slow_nodes.c - which ranks and links are reported, and which nodes are left out. */
 #include "base/file.h"
-#include "probe/hostfile.h"
 #include "probe/slow_nodes.h"
 #include "tap.h"
+#include "topology/hostfile.h"
 
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_host_list.c - Slurm's expressions and files of hosts, also malformed ones. */
+/* test_host_list.c - Slurm's expressions, also malformed ones. */
 #include "tap.h"
 #include "topology/host_list.h"
 
 #include <stdlib.h>
-#include <unistd.h>
 
 /* The names of an expression, joined by blanks; or the error. */
 static const char *expand(const char *text)
@@ -65,38 +64,10 @@ static void host_list_is_limited_in_names_and_hosts(void)
     CHECK_STR(expand("a[0-999]b[0-999]c[0-999]"), "more than 65536 hosts");
 }
 
-static void host_list_files_have_a_host_in_each_line(void)
-{
-    char path[] = "/tmp/mics-hosts-XXXXXX";
-    const char text[] = "# nodes\nn1 slots=8\n\n  n[2-3]\tslots=8 # more\nn1\n";
-    const int file = mkstemp(path);
-    struct mics_host_list list = {0};
-    struct mics_err err = {{0}};
-
-    CHECK(file >= 0 && write(file, text, sizeof text - 1) == (ssize_t)sizeof text - 1);
-    CHECK_INT(mics_host_list_open(path, &list, &err), MICS_OK);
-    CHECK_STR(err.text, "");
-    CHECK_INT(list.count, 3);
-    CHECK(list.count == 3 && strcmp(list.names[2], "n3") == 0);
-    CHECK_INT(mics_host_list_duplicate(&list), -1);
-    mics_host_list_fini(&list);
-    CHECK(write(file, "n[\n", 3) == 3);
-    CHECK_INT(mics_host_list_open(path, &list, &err), MICS_ERR_FORMAT);
-    CHECK(strstr(err.text, "line 6: '[' without ']'"));
-    CHECK(list.names == NULL);
-    close(file);
-    unlink(path);
-    CHECK_INT(mics_host_list_open("/none/hosts", &list, &err), MICS_ERR_IO);
-    CHECK_INT(mics_host_list_open("n[1-2],n1", &list, &err), MICS_OK);
-    CHECK_INT(list.count, 2);
-    mics_host_list_fini(&list);
-}
-
 int main(void)
 {
     TAP_RUN(host_list_expands_ranges_with_their_padding);
     TAP_RUN(host_list_refuses_what_slurm_would);
     TAP_RUN(host_list_is_limited_in_names_and_hosts);
-    TAP_RUN(host_list_files_have_a_host_in_each_line);
     return tap_done();
 }

@@ -1,0 +1,89 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# One reader of host files: mics-probe --hosts, mics-run --hostfile and mics-plan --hosts. Its
+# grammar is tested in tests/unit/topology/test_hostfile.c.
+
+load helpers
+
+setup()
+{
+    cd "$BATS_TEST_TMPDIR" || return
+}
+
+# mpirun and mics-run call it in place of ssh; all hosts are this machine. It notes its host.
+make_agent()
+{
+    cat >agent <<END
+#!/bin/sh
+host=\$1
+shift
+if [ "\$1" = -p ]; then host="\$host \$1 \$2"; shift 2; fi
+echo "\$host" >>"$PWD/asked"
+exec sh -c "\$*"
+END
+    chmod +x agent
+    export OMPI_MCA_plm_rsh_agent=$PWD/agent
+}
+
+@test "probe: --hosts prints the hosts of a file, or of a list, and measures nothing" {
+    printf '\xef\xbb\xbfme@a slots = 2 # c\r\nb:4\n[fe80::1] max-slots=3\nc\n' >hosts
+    run -0 --separate-stderr mics-probe --hosts=hosts
+    [ "$output" = $'me@a slots=2\nb slots=4\nfe80::1 slots=3\nc' ]
+    run -0 mics-probe --hosts='n[1-2]:8' -o out
+    [ "$(cat out)" = $'n1 slots=8\nn2 slots=8' ]
+    printf 'a slots=2\nb lots=2\n' >bad
+    run --separate-stderr mics-probe --hosts=bad
+    one_line_and_code 3
+    [ "$stderr" = "mics-probe: bad: line 2: expected slots=N, not 'lots'" ]
+    run --separate-stderr mics-probe --hosts=./none
+    one_line_and_code 1
+    run --separate-stderr mics-probe --hosts=hosts --json
+    usage_mistake mics-probe
+}
+
+@test "run: starts as many ranks as mpirun does with the same file" {
+    requires mpi
+    make_agent
+    while IFS= read -r -u 9 file; do
+        # shellcheck disable=SC2059 # with its newlines
+        printf "$file" >hosts
+        mpirun -q --hostfile hosts sh -c 'echo rank' >by_mpirun </dev/null
+        run -0 --separate-stderr mics-run -q --no-probe --hostfile=hosts -- echo rank
+        [ -s by_mpirun ]
+        [ "$output" = "$(cat by_mpirun)" ] || { echo "$file: $output"; return 1; }
+    done 9<<'END'
+localhost slots = 2\n
+elsewhere max-slots=3 # comment\n
+localhost\n
+elsewhere\nelsewhere\nelsewhere\n
+me@elsewhere slots=2 port=2222\n
+END
+    grep -qx 'me@elsewhere -p 2222' asked
+    printf 'localhost:2\r\n' >hosts
+    run -0 --separate-stderr mics-run -q --no-probe --hostfile=hosts -- echo rank
+    [ "$output" = $'rank\nrank' ]
+}
+
+@test "run: what mpirun refuses is refused, with file and line" {
+    requires mpi
+    for line in 'a ppn=2' 'a slots=-1' 'a slots=2 slots=2' 'a slots=4 max_slots=2' '^a' '+n1' \
+        'a "b"'; do
+        printf '# hosts\n%s\n' "$line" >hosts
+        run --separate-stderr mics-run --hostfile=hosts -- true
+        one_line_and_code 3 || { echo "$line"; return 1; }
+        [[ $stderr == 'mics-run: hosts: line 2: '* ]]
+    done
+    run --separate-stderr mics-run --clean --hostfile=hosts
+    one_line_and_code 3
+    run --separate-stderr mics-plan --topology=node:1 --model=gpt2-nano --global-batch=8 \
+        --hosts=hosts
+    one_line_and_code 3
+    [[ $stderr == *'hosts: line 2: '* ]]
+}
+
+@test "plan: --hosts takes the names of the same file" {
+    printf '\xef\xbb\xbfme@a slots = 2\r\n[fe80::1]:2\r\nb.example.org max_slots=2 # c\r\n' >hosts
+    mics-plan --topology='node:3 gpu:2' --model=gpt2-nano --global-batch=24 --hosts=hosts \
+        --hostfile=out -o plan.mp
+    [ "$(cat out)" = $'a slots=2\nfe80::1 slots=2\nb.example.org slots=2' ]
+}
