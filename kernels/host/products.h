@@ -40,8 +40,8 @@ enum mics_status mics_product_describe(const struct mics_pool *pool, char *text,
 enum mics_product_method mics_product_method(struct mics_pool *pool,
                                              const struct mics_op_matmul *args);
 
-/* Open OpenBLAS and, where mics_product_method() can choose it, check that each of `threads` can map
- * the buffer that it packs panels in: without one a product would never end.
+/* Open OpenBLAS and, where mics_product_method() can choose it, check that each of `threads` can
+ * map the buffer that it packs panels in: without one a product would never end.
  * MICS_ERR_UNSUPPORTED, MICS_ERR_NOMEM. */
 enum mics_status mics_product_open(unsigned threads, struct mics_err *err);
 

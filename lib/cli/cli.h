@@ -105,9 +105,9 @@ int cli_report(enum mics_status status, const struct mics_err *err);
  * which all ranks have alike. Rank 0 reports at once what all may have met, which ends the others;
  * another rank waits for that before it reports and ends the job itself. */
 int cli_fail_job(struct mics_comm *comm, enum mics_status status, const struct mics_err *err);
-/* The same before the job has begun, where ranks mostly fail alike. The launcher ends all ranks when
- * one exits with an error, so the others wait for that; then one of
- * them reports, too, what it may have met alone: a lack of memory or threads. */
+/* The same before the job has begun, where ranks mostly fail alike. The launcher ends all ranks
+ * when one exits with an error, so the others wait for that. Then they report, too, what one may
+ * have met alone: a lack of memory or threads. */
 int cli_fail_start(enum mics_status status, const struct mics_err *err);
 /* Print each of "outliers", the slow ranks and links of a document, as an error. */
 void cli_report_outliers(const json_t *outliers);
