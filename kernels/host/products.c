@@ -19,8 +19,9 @@
  *     fp32 into bf16  our own
  *
  * Measured against OpenBLAS 0.3.21 (bench/results), our own is 1.2 to 1.6 times as fast on Ice
- * Lake, 1.0 to 1.3 times on Zen 3, and was 1.0 to 1.2 times on Zen 4 with earlier tiles. oneDNN 2.6 is
- * faster in some shapes and slower in others: too little for a library of 11 MiB in every process.
+ * Lake, 1.0 to 1.3 times on Zen 3, and was 1.0 to 1.2 times on Zen 4 with earlier tiles. oneDNN
+ * 2.6 is faster in some shapes and slower in others: too little for a library of 11 MiB in every
+ * process.
  *
  * 2 m n k flops.
  */
