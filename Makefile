@@ -27,7 +27,7 @@ VERSION := $(shell sed -n 's/^.define MICS_VERSION "\(.*\)"/\1/p' lib/base/versi
 
 # Libraries. msgpack-c is called msgpack before its version 6.
 have     = $(shell pkg-config --exists $(1) 2>/dev/null && echo yes)
-PKGS    := jansson hwloc openblas libxxhash libpcre2-8 libutf8proc $(if $(call have,msgpack-c),msgpack-c,msgpack)
+PKGS    := jansson hwloc openblas libxxhash libpcre2-8 libutf8proc zlib libzstd $(if $(call have,msgpack-c),msgpack-c,msgpack)
 HAVE_MPI := $(if $(filter 0,$(MPI)),0,$(if $(call have,ompi-c),1,$(if $(filter 1,$(MPI)),missing,0)))
 ifneq ($(HAVE_MPI),0)
 PKGS    += ompi-c

@@ -130,7 +130,7 @@ int main(int argc, char **argv)
     bench.step_ns = (uint64_t)(1e6 * atof(argv[5]));
     enum mics_status status = mics_data_open(&options, &bench.data, &err);
 
-    if (status == MICS_OK && bench.data.sources[0].kind != MICS_SOURCE_TOKENS)
+    if (status == MICS_OK && bench.data.sources[0].content != MICS_CONTENT_TOKENS)
         status = mics_err_set(&err, MICS_ERR_FORMAT, "'%s' is no file of tokens", argv[1]);
     if (status == MICS_OK) {
         bench.fd = open(bench.data.sources[0].files->path, O_RDONLY | O_CLOEXEC);

@@ -56,7 +56,10 @@ enum mics_status data_train(const struct data_train_request *request, struct mic
     struct mics_trained_tokenizer trained = {.bytes = 0};
     struct mics_corpus corpus = {.count = 0};
     enum mics_status status =
-        mics_corpus_open(request->patterns, request->pattern_count, &corpus, err);
+        mics_corpus_find(request->patterns, request->pattern_count, request->binary, &corpus, err);
+
+    if (status == MICS_OK)
+        status = mics_corpus_map(&corpus, err);
 
     if (status == MICS_OK)
         status = mics_tokenizer_train(&corpus, &options, &trained, err);

@@ -7,14 +7,16 @@
 #include "base/progress.h"
 
 #include <stddef.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define DATA_TRAIN_VOCAB_SIZE 32768 /* defaults */
 #define DATA_TRAIN_MIN_COUNT  2
 
 struct data_train_request {
-    const char *const *patterns; /* of text files, see mics_corpus_open() */
+    const char *const *patterns; /* of text files, see mics_corpus_find() */
     size_t pattern_count;
+    bool binary;                           /* files are taken as they are */
     const char *folder;                    /* receives tokenizer.json and tokenizer_config.json */
     uint64_t vocab_size, min_count;        /* 0: the default */
     mics_progress_callback *progress;      /* NULL is fine */

@@ -30,7 +30,9 @@ enum {
     ID_SAMPLE,
     ID_CHECK,
     ID_VOCAB,
-    ID_MIN_COUNT
+    ID_MIN_COUNT,
+    ID_BINARY,
+    ID_BAD_LINES
 };
 
 static const struct cli_option options[] = {
@@ -39,6 +41,9 @@ static const struct cli_option options[] = {
     {ID_FORMAT, "format", "megatron|llmc", "encode: format of the tokens (default: megatron)"},
     {ID_FIELD, "field", "NAME", "encode: member of JSON lines that has the text (default: text)"},
     {ID_SPECIAL, "special", NULL, "encode: special tokens in the text are control tokens"},
+    {ID_BAD_LINES, "bad-lines", "skip:N",
+     "encode: skip N damaged JSON lines at most (default: none)"},
+    {ID_BINARY, "binary", NULL, "encode, train: take files as they are, whatever bytes they have"},
     {ID_DTYPE, "dtype", "u16|u32",
      "show: ids of a file without header (default: by meta.pkl, else u16)"},
     {ID_AT, "at", "N", "show: position of the sample (default: 0)"},
@@ -70,8 +75,9 @@ struct request {
     struct cli_progress progress;
     const char *tokenizer, *field;
     enum mics_token_format format;
-    bool special, check;
-    uint32_t width; /* 0: not given */
+    bool special, check, binary;
+    uint64_t bad_lines; /* to skip at most */
+    uint32_t width;     /* 0: not given */
     uint64_t at, sample, vocab, min_count;
     uint64_t given; /* options, a bit for each row of the table */
     char **paths;
@@ -133,6 +139,11 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     case ID_CHECK:
         request->check = true;
         break;
+    case ID_BINARY:
+        request->binary = true;
+        break;
+    case ID_BAD_LINES:
+        return mics_bad_lines_parse(value, &request->bad_lines, err);
     case ID_VOCAB:
         return mics_parse_positive_count(value, &request->vocab, err);
     default:
@@ -155,6 +166,17 @@ static enum mics_status write_doc(const char *path, const json_t *doc, struct mi
         return mics_file_commit(writer, err);
     mics_file_discard(writer);
     return status;
+}
+
+/* Damaged lines that were skipped; with -v the first few, else the first. */
+static void report_bad_lines(const struct mics_bad_lines *bad)
+{
+    if (bad->count == 0)
+        return;
+    cli_warn("skipped %" PRIu64 " damaged line%s: %s", bad->count, bad->count == 1 ? "" : "s",
+             bad->shown[0]);
+    for (uint64_t i = 1; i < bad->count && i < MICS_BAD_LINES_SHOWN; i++)
+        cli_note(1, "skipped %s", bad->shown[i]);
 }
 
 static void report_special(const struct request *request, const struct mics_encode_report *report)
@@ -211,14 +233,14 @@ static enum mics_status describe(const struct request *request, const char *pref
 /* Encode to PREFIX.bin. A document of earlier tokens is removed before they are replaced. */
 static enum mics_status write_tokens(struct request *request, const char *prefix,
                                      const struct mics_tokenizer *tokenizer,
-                                     const struct mics_corpus *corpus,
-                                     struct mics_encode_report *report, uint64_t *checksum,
-                                     struct mics_err *err)
+                                     struct mics_corpus *corpus, struct mics_encode_report *report,
+                                     uint64_t *checksum, struct mics_err *err)
 {
     const struct mics_encode_options encoding = {
         .tokenizer = tokenizer,
         .field = request->field,
         .special = request->special,
+        .bad_lines = request->bad_lines,
         .progress = cli_progress_wanted() ? cli_progress_show : NULL,
         .progress_context = &request->progress};
     struct mics_token_writer *writer = NULL;
@@ -260,8 +282,8 @@ static enum mics_status encode(struct request *request, struct mics_err *err)
     if (status == MICS_OK)
         status = mics_disk_tokenizer_open(request->tokenizer, &tokenizer, err);
     if (status == MICS_OK)
-        status = mics_corpus_open((const char *const *)request->paths, (size_t)request->path_count,
-                                  &corpus, err);
+        status = mics_corpus_find((const char *const *)request->paths, (size_t)request->path_count,
+                                  request->binary, &corpus, err);
     if (status == MICS_OK)
         status = mics_handle_sigbus(mics_corpus_find_path, &corpus, program.name, err);
     if (status == MICS_OK)
@@ -271,8 +293,10 @@ static enum mics_status encode(struct request *request, struct mics_err *err)
     if (status == MICS_OK)
         status =
             write_tokens(request, prefix, tokenizer.tokenizer, &corpus, &report, &checksum, err);
-    if (status == MICS_OK)
+    if (status == MICS_OK) {
+        report_bad_lines(&report.bad_lines);
         report_special(request, &report);
+    }
     if (status == MICS_OK)
         status = describe(request, prefix, &tokenizer, &corpus, &report, checksum, err);
     mics_corpus_close(&corpus);
@@ -429,6 +453,7 @@ static enum mics_status train(struct request *request, struct mics_err *err)
         .folder = request->common.output,
         .vocab_size = request->vocab,
         .min_count = request->min_count,
+        .binary = request->binary,
         .progress = cli_progress_wanted() ? cli_progress_show : NULL,
         .clear_progress = cli_progress_clear,
         .progress_context = &request->progress,
@@ -447,9 +472,14 @@ static const struct command_spec {
     bool one_path;
     int takes[8]; /* options */
 } command_specs[] = {
-    {"encode", encode, true, true, false, {'o', 't', ID_FORMAT, ID_FIELD, ID_SPECIAL}},
+    {"encode",
+     encode,
+     true,
+     true,
+     false,
+     {'o', 't', ID_FORMAT, ID_FIELD, ID_SPECIAL, ID_BINARY, ID_BAD_LINES}},
     {"show", show, false, false, true, {'t', ID_DTYPE, ID_AT, ID_SAMPLE, ID_CHECK}},
-    {"train", train, true, false, false, {'o', ID_VOCAB, ID_MIN_COUNT}},
+    {"train", train, true, false, false, {'o', ID_VOCAB, ID_MIN_COUNT, ID_BINARY}},
 };
 
 static const struct command_spec *find_command(const char *command)

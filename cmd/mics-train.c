@@ -70,7 +70,7 @@ static enum mics_status print_sample(const struct train_request *request,
 static bool can_decode(const struct mics_job *job)
 {
     for (size_t i = 0; !job->tokenizer.tokenizer && i < job->data.source_count; i++)
-        if (job->data.sources[i].kind == MICS_SOURCE_TOKENS)
+        if (job->data.sources[i].content == MICS_CONTENT_TOKENS)
             return false;
     return true;
 }

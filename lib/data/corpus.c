@@ -2,14 +2,12 @@
 #include "data/corpus.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <glob.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -46,6 +44,7 @@ static enum mics_status add(struct mics_corpus *corpus, const char *path, const 
     document = &corpus->documents[corpus->count];
     *document = (struct mics_document){.path = strdup(path),
                                        .size = (uint64_t)info->st_size,
+                                       .stored = (uint64_t)info->st_size,
                                        .device = (uint64_t)info->st_dev,
                                        .inode = (uint64_t)info->st_ino};
     if (!document->path)
@@ -210,33 +209,20 @@ enum mics_status mics_corpus_sort(struct mics_corpus *corpus, struct mics_err *e
     return MICS_OK;
 }
 
-static enum mics_status map_fd(struct mics_document *document, int fd, struct mics_err *err)
+enum mics_status mics_corpus_recognize(struct mics_corpus *corpus, bool binary,
+                                       struct mics_err *err)
 {
-    struct stat info;
-    void *bytes;
+    corpus->binary = binary;
+    corpus->stored = 0;
+    for (size_t i = 0; i < corpus->count; i++) {
+        struct mics_document *document = &corpus->documents[i];
+        const enum mics_status status = mics_document_recognize(document, binary, err);
 
-    if (fstat(fd, &info) != 0)
-        return mics_err_set_errno(err, "'%s'", document->path);
-    document->size = (uint64_t)info.st_size;
-    if (document->size == 0)
-        return MICS_OK;
-    bytes = mmap(NULL, document->size, PROT_READ, MAP_SHARED, fd, 0);
-    if (bytes == MAP_FAILED)
-        return mics_err_set_errno(err, "'%s': cannot map", document->path);
-    document->bytes = bytes;
+        if (status != MICS_OK)
+            return status;
+        corpus->stored += document->stored;
+    }
     return MICS_OK;
-}
-
-static enum mics_status map(struct mics_document *document, struct mics_err *err)
-{
-    int fd = open(document->path, O_RDONLY | O_CLOEXEC);
-    enum mics_status status;
-
-    if (fd < 0)
-        return mics_err_set_errno(err, "'%s'", document->path);
-    status = map_fd(document, fd, err);
-    close(fd);
-    return status;
 }
 
 uint64_t mics_corpus_fingerprint(uint64_t seed, const void *bytes, uint64_t size)
@@ -250,27 +236,57 @@ uint64_t mics_corpus_fingerprint(uint64_t seed, const void *bytes, uint64_t size
     return XXH64((const unsigned char *)bytes + size - half, half, hash);
 }
 
-enum mics_status mics_corpus_map(struct mics_corpus *corpus, struct mics_err *err)
+enum mics_status mics_corpus_open_next(struct mics_corpus *corpus, size_t index,
+                                       struct mics_err *err)
 {
-    enum mics_status status = MICS_OK;
+    struct mics_document *document = &corpus->documents[index];
+    const enum mics_status status = mics_document_open(document, corpus->binary, err);
 
-    corpus->bytes = 0;
-    for (size_t i = 0; status == MICS_OK && i < corpus->count; i++) {
-        const struct mics_document *document = &corpus->documents[i];
-
-        status = map(&corpus->documents[i], err);
-        corpus->bytes += document->size;
-        if (status == MICS_OK)
-            corpus->fingerprint =
-                mics_corpus_fingerprint(corpus->fingerprint, document->bytes, document->size);
-    }
-    if (status == MICS_OK && corpus->bytes == 0)
-        status = mics_err_set(err, MICS_ERR_FORMAT, "'%s'%s: no text, only empty files",
-                              corpus->documents[0].path, corpus->count > 1 ? " and others" : "");
-    return status;
+    if (status != MICS_OK)
+        return status;
+    corpus->bytes += document->size;
+    corpus->fingerprint =
+        mics_corpus_fingerprint(corpus->fingerprint, document->bytes, document->size);
+    return MICS_OK;
 }
 
-enum mics_status mics_corpus_open(const char *const *patterns, size_t pattern_count,
+enum mics_status mics_corpus_check_text(const struct mics_corpus *corpus, struct mics_err *err)
+{
+    if (corpus->bytes > 0)
+        return MICS_OK;
+    return mics_err_set(err, MICS_ERR_FORMAT, "'%s'%s: no text, only empty files",
+                        corpus->documents[0].path, corpus->count > 1 ? " and others" : "");
+}
+
+enum mics_status mics_corpus_map(struct mics_corpus *corpus, struct mics_err *err)
+{
+    for (size_t i = 0; i < corpus->count; i++) {
+        const enum mics_status status = mics_corpus_open_next(corpus, i, err);
+
+        if (status != MICS_OK)
+            return status;
+    }
+    return mics_corpus_check_text(corpus, err);
+}
+
+/* Files of tokens are not text, unless their bytes are asked for. */
+static enum mics_status refuse_tokens(struct mics_corpus *corpus, struct mics_err *err)
+{
+    for (size_t i = 0; i < corpus->count; i++) {
+        struct mics_document *document = &corpus->documents[i];
+
+        if (document->format.content != MICS_CONTENT_TOKENS)
+            continue;
+        if (!corpus->binary)
+            return mics_err_set(err, MICS_ERR_FORMAT,
+                                "'%s' has tokens already, by its name; --binary takes its bytes",
+                                document->path);
+        document->format.content = MICS_CONTENT_TEXT;
+    }
+    return MICS_OK;
+}
+
+enum mics_status mics_corpus_find(const char *const *patterns, size_t pattern_count, bool binary,
                                   struct mics_corpus *corpus, struct mics_err *err)
 {
     enum mics_status status = MICS_OK;
@@ -297,7 +313,9 @@ enum mics_status mics_corpus_open(const char *const *patterns, size_t pattern_co
     if (status == MICS_OK)
         status = mics_corpus_sort(corpus, err);
     if (status == MICS_OK)
-        status = mics_corpus_map(corpus, err);
+        status = mics_corpus_recognize(corpus, binary, err);
+    if (status == MICS_OK)
+        status = refuse_tokens(corpus, err);
     if (status != MICS_OK)
         mics_corpus_close(corpus);
     return status;
@@ -306,11 +324,8 @@ enum mics_status mics_corpus_open(const char *const *patterns, size_t pattern_co
 void mics_corpus_close(struct mics_corpus *corpus)
 {
     for (size_t i = 0; i < corpus->count; i++) {
-        struct mics_document *document = &corpus->documents[i];
-
-        if (document->bytes)
-            munmap((void *)document->bytes, document->size);
-        free(document->path);
+        mics_document_close(&corpus->documents[i]);
+        free(corpus->documents[i].path);
     }
     free(corpus->documents);
     *corpus = (struct mics_corpus){0};

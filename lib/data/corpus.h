@@ -8,26 +8,17 @@
 #ifndef MICS_DATA_CORPUS_H
 #define MICS_DATA_CORPUS_H
 
-#include "base/err.h"
-
-#include <stddef.h>
-#include <stdint.h>
+#include "data/document.h"
 
 /* Below the usual limit of mappings of a process (vm.max_map_count). */
 #define MICS_CORPUS_MAX_FILES 60000
-
-struct mics_document {
-    char *path;
-    const unsigned char *bytes; /* mapped, read only; NULL: empty, or not mapped */
-    uint64_t size;
-    uint64_t device, inode;
-    uint32_t id_bytes; /* of tokens without a header, where the pattern says it, else 0 */
-};
 
 /* Immutable once open. */
 struct mics_corpus {
     struct mics_document *documents;
     size_t count, capacity;
+    bool binary;          /* files are taken as they are, see document.h */
+    uint64_t stored;      /* bytes of all files */
     uint64_t bytes;       /* of all documents */
     uint64_t fingerprint; /* see mics_corpus_map() */
 };
@@ -48,16 +39,25 @@ enum mics_status mics_corpus_add(struct mics_corpus *corpus, const char *pattern
 /* Sort the files that were added, keeping one name of each. MICS_ERR_FORMAT: none, or too many. */
 enum mics_status mics_corpus_sort(struct mics_corpus *corpus, struct mics_err *err);
 
-/* Map the files. MICS_ERR_FORMAT: there is no text at all. The fingerprint is that of all
- * documents, one after another. It does not depend on names. */
+/* Recognise the files by mics_document_recognize(). */
+enum mics_status mics_corpus_recognize(struct mics_corpus *corpus, bool binary,
+                                       struct mics_err *err);
+
+/* Open a document, the next in order, and count it and its fingerprint. */
+enum mics_status mics_corpus_open_next(struct mics_corpus *corpus, size_t index,
+                                       struct mics_err *err);
+/* MICS_ERR_FORMAT: there was no text at all. */
+enum mics_status mics_corpus_check_text(const struct mics_corpus *corpus, struct mics_err *err);
+/* Both for all documents. The fingerprint is that of the text of all documents, one after another.
+ * It depends neither on names nor on compression. */
 enum mics_status mics_corpus_map(struct mics_corpus *corpus, struct mics_err *err);
 
 /* XXH64 over `size` and the bytes; of more than 1 MiB the first and the last 512 KiB count. */
 uint64_t mics_corpus_fingerprint(uint64_t seed, const void *bytes, uint64_t size);
 
-/* All of these for text: the words of `patterns` are patterns, unless all of one is the path of a
- * file. */
-enum mics_status mics_corpus_open(const char *const *patterns, size_t pattern_count,
+/* Find, sort and recognise files, to be mapped: the words of `patterns` are patterns, unless all of
+ * one is the path of a file. */
+enum mics_status mics_corpus_find(const char *const *patterns, size_t pattern_count, bool binary,
                                   struct mics_corpus *corpus, struct mics_err *err);
 void mics_corpus_close(struct mics_corpus *corpus); /* all zeros is fine */
 

@@ -168,7 +168,9 @@ static enum mics_status open_sources(const struct mics_data_options *options,
                                                .seq = options->seq,
                                                .vocab_size = options->vocab_size,
                                                .pack = options->pack,
-                                               .mask_prompt = options->mask_prompt};
+                                               .mask_prompt = options->mask_prompt,
+                                               .bad_lines = options->bad_lines,
+                                               .binary = options->binary};
     enum mics_status status = MICS_OK;
 
     if (data->source_count == 0)

@@ -45,7 +45,9 @@ struct mics_data_options {
     uint32_t vocab_size; /* of the model */
     uint64_t seed;
     enum mics_pack pack;
-    bool mask_prompt; /* prompts of JSON lines are no targets */
+    bool mask_prompt;   /* prompts of JSON lines are no targets */
+    uint64_t bad_lines; /* damaged JSON lines that are skipped in each data set, at most */
+    bool binary;        /* see struct mics_source_options */
 };
 
 /* Immutable once open, so any number of threads may read it. */

@@ -58,6 +58,9 @@ enum mics_status mics_dataset_add_source(json_t *doc, uint64_t checksum,
     failed |= json_object_set_new(doc, "xxh64", hex(checksum));
     failed |= json_object_set_new(text, "fingerprint", hex(corpus->fingerprint));
     failed |= json_object_set_new(doc, "text", text);
+    if (report->bad_lines.allowed)
+        failed |= json_object_set_new(text, "bad_lines",
+                                      json_integer((json_int_t)report->bad_lines.count));
     if (tokenizer)
         failed |= json_object_set_new(doc, "tokenizer", tokenizer);
     return failed ? mics_err_nomem(err) : MICS_OK;
@@ -170,6 +173,7 @@ enum mics_status mics_dataset_print(FILE *out, const json_t *doc, int tsv, struc
         mics_table_cell(table, "%.2f", (double)json_integer_value(bytes) / (double)tokens);
     }
     row_count(table, text, "special_tokens", tsv ? "special_tokens" : "special tokens in the text");
+    row_count(table, text, "bad_lines", tsv ? "bad_lines" : "damaged lines skipped");
     row_text(table, doc, "xxh64", "xxh64");
     return mics_table_finish(table, out, tsv, err);
 }

@@ -4,11 +4,16 @@
  *
  * Pieces wait in a ring of slots. A thread that has encoded its piece appends all pieces that are
  * next, unless another thread is doing so; a thread that finds no free slot waits.
+ *
+ * One more thread opens the files in order, ahead of the others, and so decompresses the next file
+ * while this one is encoded. A file is closed when its last piece has been appended; at most
+ * MAX_DECOMPRESSED files are held decompressed at once.
  */
 #include "data/encode.h"
 
+#include "base/num.h"
 #include "base/threads.h"
-#include "doc/foreign.h"
+#include "data/json_line.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -21,10 +26,18 @@
 #define PIECE_BYTES ((uint64_t)512 << 10)
 #define SLOTS       64
 
+#define MAX_DECOMPRESSED 2
+
+/* A damaged line, counted from the first of its piece. */
+struct bad_line {
+    uint64_t line;
+    char why[160];
+};
+
 /* A piece of a file, and its tokens. */
 struct slot {
-    const struct mics_document *document;
-    uint64_t offset, size; /* bytes of the file */
+    struct mics_document *document;
+    uint64_t offset, size; /* bytes of the text */
     bool lines;            /* whole JSON lines; else a part of one document: */
     bool begins, ends;
     bool ready;
@@ -32,10 +45,13 @@ struct slot {
     size_t count, capacity;
     size_t *document_ends; /* positions in ids */
     size_t end_count, end_capacity;
+    uint64_t line_count;
+    struct bad_line *bad;
+    size_t bad_count, bad_capacity;
 };
 
 struct work {
-    const struct mics_corpus *corpus;
+    struct mics_corpus *corpus;
     const struct mics_encode_options *options;
     struct mics_token_writer *writer;
     struct mics_encode_report *report;
@@ -44,23 +60,22 @@ struct work {
     size_t slots;        /* in use, at most SLOTS */
     pthread_mutex_t mutex;
     pthread_cond_t changed;
+    struct mics_background_task opener;
     /* Below: with the mutex. */
+    size_t opened;                /* files, in order */
+    size_t decompressed;          /* of the open ones */
+    enum mics_status open_status; /* of file `opened`, which could not be opened */
+    struct mics_err open_err;
     size_t file; /* the next piece is of this one */
     uint64_t offset;
     uint64_t taken, appended; /* pieces */
     bool appending;
+    uint64_t lines_before; /* the next piece to append, in its file; of the appending thread */
     uint64_t failed; /* piece that failed; the first one counts, whatever thread is the fastest */
     enum mics_status status;
     struct mics_err err;
     struct slot ring[SLOTS];
 };
-
-static bool has_lines(const char *path)
-{
-    const size_t length = strlen(path);
-
-    return length > 6 && strcmp(path + length - 6, ".jsonl") == 0;
-}
 
 static enum mics_status refuse_piece(const struct slot *slot, struct mics_err *err)
 {
@@ -101,24 +116,92 @@ static enum mics_status measure_text(struct slot *slot, const struct mics_tokeni
     return left > MICS_ENCODE_MAX_PIECE ? refuse_piece(slot, err) : MICS_OK;
 }
 
+static bool is_compressed(const struct mics_document *document)
+{
+    return document->format.compression != MICS_COMPRESSION_NONE;
+}
+
+/* Open all files, in order. */
+static enum mics_status open_all(void *context, struct mics_err *err)
+{
+    struct work *work = context;
+    struct mics_corpus *corpus = work->corpus;
+    enum mics_status status = MICS_OK;
+
+    pthread_mutex_lock(&work->mutex);
+    while (status == MICS_OK && work->status == MICS_OK && work->opened < corpus->count) {
+        const size_t index = work->opened;
+
+        if (is_compressed(&corpus->documents[index]) && work->decompressed >= MAX_DECOMPRESSED) {
+            pthread_cond_wait(&work->changed, &work->mutex);
+            continue;
+        }
+        pthread_mutex_unlock(&work->mutex);
+        status = mics_corpus_open_next(corpus, index, err);
+        pthread_mutex_lock(&work->mutex);
+        if (status == MICS_OK) {
+            work->opened++;
+            work->decompressed += is_compressed(&corpus->documents[index]);
+        }
+        pthread_cond_broadcast(&work->changed);
+    }
+    work->open_status = status;
+    if (status != MICS_OK)
+        work->open_err = *err;
+    pthread_cond_broadcast(&work->changed);
+    pthread_mutex_unlock(&work->mutex);
+    return MICS_OK;
+}
+
+/* Nothing of the text is needed any more. With the mutex. */
+static void close_document(struct work *work, struct mics_document *document)
+{
+    mics_document_close(document);
+    work->decompressed -= is_compressed(document);
+    pthread_cond_broadcast(&work->changed);
+}
+
+/* Go to the file that has the next piece, and wait until it is open. *found false: there is none.
+ * With the mutex. */
+static enum mics_status find_file(struct work *work, bool *found, struct mics_err *err)
+{
+    struct mics_corpus *corpus = work->corpus;
+
+    for (; work->file < corpus->count; work->file++, work->offset = 0) {
+        struct mics_document *document = &corpus->documents[work->file];
+
+        while (work->opened <= work->file && work->open_status == MICS_OK &&
+               work->status == MICS_OK)
+            pthread_cond_wait(&work->changed, &work->mutex);
+        *found = false;
+        if (work->status != MICS_OK)
+            return MICS_OK; /* another thread has failed */
+        if (work->opened <= work->file) {
+            *err = work->open_err;
+            return work->open_status;
+        }
+        *found = work->offset < document->size;
+        if (*found)
+            return MICS_OK;
+        if (document->size == 0)
+            close_document(work, document);
+    }
+    return MICS_OK;
+}
+
 /* Make `slot` the next piece. *found false: there is none. With the mutex. */
 static enum mics_status take(struct work *work, struct slot *slot, bool *found,
                              struct mics_err *err)
 {
-    enum mics_status status;
+    enum mics_status status = find_file(work, found, err);
 
-    while (work->file < work->corpus->count &&
-           work->offset == work->corpus->documents[work->file].size) {
-        work->file++;
-        work->offset = 0;
-    }
-    *found = work->file < work->corpus->count;
-    if (!*found)
-        return MICS_OK;
+    if (status != MICS_OK || !*found)
+        return status;
     slot->document = &work->corpus->documents[work->file];
-    slot->lines = has_lines(slot->document->path);
+    slot->lines = slot->document->format.content == MICS_CONTENT_LINES;
     slot->offset = work->offset;
-    slot->count = slot->end_count = 0;
+    slot->count = slot->end_count = slot->bad_count = 0;
+    slot->line_count = 0;
     slot->ready = false;
     const uint64_t left = slot->document->size - work->offset;
 
@@ -193,30 +276,38 @@ static enum mics_status put_text(const struct work *work, struct mics_encoder *e
     return status;
 }
 
-static bool is_blank(const char *line, size_t length)
+/* Remember a damaged line for append_slot(), which knows its number. */
+static enum mics_status put_bad_line(struct slot *slot, uint64_t line, const char *why,
+                                     struct mics_err *err)
 {
-    while (length > 0 && strchr(" \t\r", line[length - 1]))
-        length--;
-    return length == 0;
-}
-
-static enum mics_status put_line(const struct work *work, struct mics_encoder *encoder,
-                                 struct slot *slot, const char *line, size_t length,
-                                 uint64_t *special, struct mics_err *err)
-{
-    json_t *object = NULL;
-
-    if (is_blank(line, length))
-        return MICS_OK;
-    enum mics_status status = mics_foreign_read_line(line, length, &object, err);
+    enum mics_status status =
+        grow((void **)&slot->bad, &slot->bad_capacity, slot->bad_count + 1, sizeof *slot->bad, err);
 
     if (status != MICS_OK)
         return status;
+    struct bad_line *bad = &slot->bad[slot->bad_count++];
+
+    *bad = (struct bad_line){.line = line};
+    snprintf(bad->why, sizeof bad->why, "%s", why);
+    return MICS_OK;
+}
+
+/* Encode a line; *bad: it is damaged, and *err says how. */
+static enum mics_status put_line(const struct work *work, struct mics_encoder *encoder,
+                                 struct slot *slot, const char *line, size_t length,
+                                 uint64_t *special, bool *bad, struct mics_err *err)
+{
+    json_t *object = NULL;
+    enum mics_status status = mics_json_line_parse(line, length, &object, err);
+
+    *bad = status == MICS_ERR_FORMAT;
+    if (status != MICS_OK || !object)
+        return status;
     const json_t *text = json_object_get(object, work->options->field);
 
-    if (!json_is_string(text))
-        status = mics_err_set(err, MICS_ERR_FORMAT, "no object with a string \"%s\"",
-                              work->options->field);
+    *bad = !json_is_string(text);
+    if (*bad)
+        status = mics_err_set(err, MICS_ERR_FORMAT, "no string \"%s\"", work->options->field);
     else if (json_string_length(text) > 0)
         status = put_text(work, encoder, slot, json_string_value(text), json_string_length(text),
                           true, true, special, err);
@@ -224,44 +315,57 @@ static enum mics_status put_line(const struct work *work, struct mics_encoder *e
     return status;
 }
 
-/* The number, from 1, of the line that begins at byte `offset`. */
-static uint64_t line_number(const struct mics_document *document, uint64_t offset)
-{
-    uint64_t number = 1;
-
-    for (uint64_t i = 0; i < offset; i++)
-        number += document->bytes[i] == '\n';
-    return number;
-}
-
 static enum mics_status put_lines(const struct work *work, struct mics_encoder *encoder,
                                   struct slot *slot, uint64_t *special, struct mics_err *err)
 {
     const char *text = (const char *)slot->document->bytes;
-    uint64_t at = slot->offset;
     const uint64_t end = slot->offset + slot->size;
 
-    while (at < end) {
+    for (uint64_t at = slot->offset; at < end; slot->line_count++) {
         const char *stop = memchr(text + at, '\n', end - at);
         const uint64_t length = stop ? (uint64_t)(stop - text) - at : end - at;
-        enum mics_status status = put_line(work, encoder, slot, text + at, length, special, err);
+        bool bad = false;
+        enum mics_status status =
+            put_line(work, encoder, slot, text + at, length, special, &bad, err);
 
-        if (status != MICS_OK) {
-            mics_err_prefix(err, "line %" PRIu64, line_number(slot->document, at));
+        if (bad)
+            status = put_bad_line(slot, slot->line_count, err->text, err);
+        if (status != MICS_OK)
             return status;
-        }
+        if (slot->bad_count > work->options->bad_lines)
+            return MICS_OK; /* append_slot() fails there */
         at += length + 1;
     }
     return MICS_OK;
 }
 
+static enum mics_status put_piece(const struct work *work, struct mics_encoder *encoder,
+                                  struct slot *slot, uint64_t *special, struct mics_err *err)
+{
+    const unsigned char *text = slot->document->bytes + slot->offset;
+    const unsigned char *nul = work->corpus->binary ? NULL : memchr(text, 0, slot->size);
+
+    if (nul) {
+        const struct mics_text_counts counts = {.has_nul = true,
+                                                .nul_at = (uint64_t)(nul - slot->document->bytes)};
+
+        return mics_text_judge(slot->document->path, &counts, text,
+                               mics_min_u64(slot->size, MICS_FORMAT_HEAD), err);
+    }
+    const enum mics_status status = put_text(work, encoder, slot, (const char *)text, slot->size,
+                                             slot->begins, slot->ends, special, err);
+
+    if (status != MICS_OK)
+        mics_err_prefix(err, "'%s'", slot->document->path);
+    return status;
+}
+
 static enum mics_status encode_slot(const struct work *work, struct mics_encoder *encoder,
                                     struct slot *slot, uint64_t *special, struct mics_err *err)
 {
-    const char *text = (const char *)slot->document->bytes + slot->offset;
-    enum mics_status status = slot->lines ? put_lines(work, encoder, slot, special, err)
-                                          : put_text(work, encoder, slot, text, slot->size,
-                                                     slot->begins, slot->ends, special, err);
+    if (!slot->lines)
+        return put_piece(work, encoder, slot, special, err);
+    const enum mics_status status = put_lines(work, encoder, slot, special, err);
 
     if (status != MICS_OK)
         mics_err_prefix(err, "'%s'", slot->document->path);
@@ -280,11 +384,33 @@ static void forget_pages(const struct slot *slot)
         madvise((void *)begin, end - begin, MADV_DONTNEED);
 }
 
+/* Skip the damaged lines of a piece, or fail. */
+static enum mics_status count_bad_lines(struct work *work, const struct slot *slot,
+                                        struct mics_err *err)
+{
+    if (slot->begins)
+        work->lines_before = 0;
+    for (size_t i = 0; i < slot->bad_count; i++) {
+        const struct bad_line *bad = &slot->bad[i];
+        const enum mics_status status =
+            mics_bad_lines_add(&work->report->bad_lines, slot->document->path,
+                               work->lines_before + bad->line + 1, bad->why, err);
+
+        if (status != MICS_OK)
+            return status;
+    }
+    work->lines_before += slot->line_count;
+    return MICS_OK;
+}
+
 static enum mics_status append_slot(struct work *work, const struct slot *slot,
                                     struct mics_err *err)
 {
-    enum mics_status status = MICS_OK;
+    enum mics_status status = count_bad_lines(work, slot, err);
     size_t from = 0;
+
+    if (status != MICS_OK)
+        return status;
 
     for (size_t i = 0; status == MICS_OK && i < slot->end_count; i++) {
         status = mics_token_writer_append(work->writer, slot->ids + from,
@@ -309,6 +435,7 @@ static void fail(struct work *work, uint64_t piece, enum mics_status status,
     work->status = status;
     work->failed = piece;
     work->err = *err;
+    pthread_cond_broadcast(&work->changed);
 }
 
 /* Append the pieces that are next. With the mutex, which it gives back meanwhile. */
@@ -331,9 +458,19 @@ static void append_ready(struct work *work)
         work->report->bytes += slot->size;
         if (status != MICS_OK)
             fail(work, work->appended, status, &err);
+        else if (slot->ends)
+            close_document(work, slot->document);
         work->appended++;
         pthread_cond_broadcast(&work->changed);
     }
+}
+
+/* Bytes of the file that a piece stands for. */
+static uint64_t stored_bytes(const struct slot *slot)
+{
+    const struct mics_document *document = slot->document;
+
+    return (uint64_t)((double)slot->size / (double)document->size * (double)document->stored);
 }
 
 /* Take, encode and append one piece. False: there are no more. With the mutex. */
@@ -357,7 +494,7 @@ static bool do_piece(struct work *work, struct mics_encoder *encoder)
         work->taken++;
         pthread_mutex_unlock(&work->mutex);
         status = encode_slot(work, encoder, slot, &special, &err);
-        mics_progress_add(&work->progress, slot->size);
+        mics_progress_add(&work->progress, stored_bytes(slot));
         pthread_mutex_lock(&work->mutex);
     }
     work->report->special += special;
@@ -386,7 +523,7 @@ static void *run(void *context)
     return NULL;
 }
 
-enum mics_status mics_encode_corpus(const struct mics_corpus *corpus,
+enum mics_status mics_encode_corpus(struct mics_corpus *corpus,
                                     const struct mics_encode_options *options,
                                     struct mics_token_writer *writer,
                                     struct mics_encode_report *report, struct mics_err *err)
@@ -394,7 +531,7 @@ enum mics_status mics_encode_corpus(const struct mics_corpus *corpus,
     struct work *work = calloc(1, sizeof *work);
     const size_t wanted = 3 * (size_t)mics_workers_max(0);
 
-    *report = (struct mics_encode_report){0};
+    *report = (struct mics_encode_report){.bad_lines.allowed = options->bad_lines};
     if (!work)
         return mics_err_nomem(err);
     work->corpus = corpus;
@@ -407,15 +544,23 @@ enum mics_status mics_encode_corpus(const struct mics_corpus *corpus,
     pthread_mutex_init(&work->mutex, NULL);
     pthread_cond_init(&work->changed, NULL);
     mics_progress_init(&work->progress, options->progress, options->progress_context,
-                       corpus->bytes);
-    mics_workers_run(run, work, 0);
-    const enum mics_status status = work->status;
+                       corpus->stored);
+    mics_background_task_start(&work->opener, open_all, work);
+    enum mics_status status = work->opener.started ? MICS_OK : MICS_ERR_NOMEM;
 
-    if (status != MICS_OK && err)
+    if (status == MICS_OK)
+        mics_workers_run(run, work, 0);
+    const enum mics_status started = mics_background_task_wait(&work->opener, err);
+
+    status = work->status != MICS_OK ? work->status : started;
+    if (work->status != MICS_OK && err)
         *err = work->err;
+    if (status == MICS_OK)
+        status = mics_corpus_check_text(corpus, err);
     for (size_t i = 0; i < SLOTS; i++) {
         free(work->ring[i].ids);
         free(work->ring[i].document_ends);
+        free(work->ring[i].bad);
     }
     pthread_cond_destroy(&work->changed);
     pthread_mutex_destroy(&work->mutex);

@@ -3,7 +3,6 @@
 
 #include "base/num.h"
 #include "data/tokens.h"
-#include "doc/foreign.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -36,7 +35,7 @@ static enum mics_status begin_work(const struct mics_corpus *corpus,
 {
     const struct mics_tokenizer *tokenizer = options->tokenizer;
 
-    *out = (struct mics_encoded){0};
+    *out = (struct mics_encoded){.bad_lines.allowed = options->bad_lines};
     *work = (struct work){
         .options = options, .begin = MICS_NO_TOKEN, .end = MICS_TOKEN_END, .out = out};
     enum mics_status status = check_size(corpus, err);
@@ -170,7 +169,9 @@ static enum mics_status add_string(struct work *work, const json_t *string, uint
     return add_text(work, json_string_value(string), json_string_length(string), flag, err);
 }
 
-static enum mics_status add_object(struct work *work, const json_t *object, struct mics_err *err)
+/* *bad: it has not the strings of a document, and *err says which. */
+static enum mics_status add_object(struct work *work, const json_t *object, bool *bad,
+                                   struct mics_err *err)
 {
     const json_t *text = string_of(object, "text"), *prompt = string_of(object, "prompt");
     const json_t *answer = string_of(object, "answer");
@@ -180,7 +181,8 @@ static enum mics_status add_object(struct work *work, const json_t *object, stru
 
     if (!answer)
         answer = string_of(object, "completion");
-    if (prompt ? !answer : !text)
+    *bad = prompt ? !answer : !text;
+    if (*bad)
         return mics_err_set(err, MICS_ERR_FORMAT, "no string \"%s\"",
                             !prompt ? "text\", nor \"prompt" : "answer\", nor \"completion");
     status = add_token(work, work->begin, flag, err);
@@ -193,25 +195,16 @@ static enum mics_status add_object(struct work *work, const json_t *object, stru
     return status == MICS_OK ? add_part(work->out, first, false, err) : status;
 }
 
-static bool is_blank(const char *line, size_t length)
-{
-    while (length > 0 && strchr(" \t\r", line[length - 1]))
-        length--;
-    return length == 0;
-}
-
-static enum mics_status add_line(struct work *work, const char *line, size_t length,
+/* *bad: the line is damaged, and *err says how. */
+static enum mics_status add_line(struct work *work, const char *line, size_t length, bool *bad,
                                  struct mics_err *err)
 {
     json_t *object = NULL;
+    enum mics_status status = mics_json_line_parse(line, length, &object, err);
 
-    if (is_blank(line, length))
-        return MICS_OK;
-    enum mics_status status = mics_foreign_read_line(line, length, &object, err);
-
-    if (status != MICS_OK)
-        return status;
-    status = add_object(work, object, err);
+    *bad = status == MICS_ERR_FORMAT;
+    if (status == MICS_OK && object)
+        status = add_object(work, object, bad, err);
     json_decref(object);
     return status;
 }
@@ -222,20 +215,27 @@ static enum mics_status add_lines(struct work *work, const struct mics_document 
 {
     const char *line = (const char *)document->bytes, *end = line + document->size;
     const uint64_t first_part = work->out->part_count;
-    enum mics_status status = MICS_OK;
     uint64_t number = 0;
 
-    while (status == MICS_OK && line < end) {
+    while (line < end) {
         const char *stop = memchr(line, '\n', (size_t)(end - line));
+        bool bad = false;
 
         stop = stop ? stop : end;
         number++;
-        status = add_line(work, line, (size_t)(stop - line), err);
+        enum mics_status status = add_line(work, line, (size_t)(stop - line), &bad, err);
+
+        if (bad) {
+            const struct mics_err why = *err;
+
+            status =
+                mics_bad_lines_add(&work->out->bad_lines, document->path, number, why.text, err);
+        } else if (status != MICS_OK) {
+            mics_err_prefix(err, "'%s': line %llu", document->path, (unsigned long long)number);
+        }
+        if (status != MICS_OK)
+            return status;
         line = stop + 1;
-    }
-    if (status != MICS_OK) {
-        mics_err_prefix(err, "'%s': line %llu", document->path, (unsigned long long)number);
-        return status;
     }
     const uint64_t parts = work->out->part_count - first_part;
     const uint64_t val = (uint64_t)((double)parts * work->options->val_fraction);

@@ -10,6 +10,7 @@
 #define MICS_DATA_ENCODED_H
 
 #include "data/corpus.h"
+#include "data/json_line.h"
 #include "data/tokenizer.h"
 
 /* Bytes of text that are encoded at most. */
@@ -27,12 +28,14 @@ struct mics_encoded {
     struct mics_encoded_part *parts;
     uint64_t part_count, part_capacity;
     uint64_t special; /* special tokens that were in the text */
+    struct mics_bad_lines bad_lines;
 };
 
 struct mics_encoded_options {
     const struct mics_tokenizer *tokenizer; /* NULL: bytes */
     double val_fraction;                    /* of the bytes of a text, of the lines of a file */
     bool mask_prompt;                       /* of JSON lines */
+    uint64_t bad_lines;                     /* damaged JSON lines that are skipped, at most */
 };
 
 /* Encode the mapped files of a corpus, each as one document. MICS_ERR_FORMAT: they have more than
@@ -43,7 +46,7 @@ enum mics_status mics_encoded_texts(const struct mics_corpus *corpus,
 
 /* Encode files of JSON lines. Each line is an object with a string "text", or with "prompt" and
  * "answer" or "completion", which become one document; blank lines are skipped. MICS_ERR_FORMAT:
- * the same, or a line is not such an object, with file and line. */
+ * the same, or more lines than `bad_lines` are not such objects, with file and line. */
 enum mics_status mics_encoded_lines(const struct mics_corpus *corpus,
                                     const struct mics_encoded_options *options,
                                     struct mics_encoded *out, struct mics_err *err);

@@ -34,34 +34,28 @@ static bool ends_with(const char *path, const char *suffix)
     return length > least && strcmp(path + length - least, suffix) == 0;
 }
 
-static enum mics_source_kind kind_of(const char *path)
+static enum mics_status find_content(struct mics_source *source, bool binary, struct mics_err *err)
 {
-    if (ends_with(path, ".jsonl"))
-        return MICS_SOURCE_LINES;
-    return ends_with(path, ".bin") || ends_with(path, ".idx") ? MICS_SOURCE_TOKENS
-                                                              : MICS_SOURCE_TEXT;
-}
-
-static enum mics_status find_kind(struct mics_source *source, struct mics_err *err)
-{
-    static const char *const names[] = {"text", "JSON lines", "tokens"};
     const struct mics_corpus *corpus = &source->corpus;
+    enum mics_status status = mics_corpus_recognize(&source->corpus, binary, err);
 
-    source->kind = kind_of(corpus->documents[0].path);
+    if (status != MICS_OK)
+        return status;
+    source->content = corpus->documents[0].format.content;
     for (size_t i = 1; i < corpus->count; i++) {
-        const enum mics_source_kind other = kind_of(corpus->documents[i].path);
+        const enum mics_content other = corpus->documents[i].format.content;
 
-        if (other != source->kind)
+        if (other != source->content)
             return mics_err_set(err, MICS_ERR_FORMAT,
                                 "'%s' is %s and '%s' is %s: give weights to mix them, as in "
                                 "'0.5:a 0.5:b'",
-                                corpus->documents[0].path, names[source->kind],
-                                corpus->documents[i].path, names[other]);
+                                corpus->documents[0].path, mics_content_name(source->content),
+                                corpus->documents[i].path, mics_content_name(other));
     }
     for (size_t i = 0; i < corpus->count; i++)
-        if (source->kind != MICS_SOURCE_TOKENS && corpus->documents[i].id_bytes)
+        if (source->content != MICS_CONTENT_TOKENS && corpus->documents[i].id_bytes)
             return mics_err_set(err, MICS_ERR_FORMAT, "'%s' is %s: it has no type of ids",
-                                corpus->documents[i].path, names[source->kind]);
+                                corpus->documents[i].path, mics_content_name(source->content));
     return MICS_OK;
 }
 
@@ -125,7 +119,8 @@ static enum mics_status open_text(struct mics_source *source,
 {
     const struct mics_encoded_options encoding = {.tokenizer = options->tokenizer,
                                                   .val_fraction = options->val_fraction,
-                                                  .mask_prompt = options->mask_prompt};
+                                                  .mask_prompt = options->mask_prompt,
+                                                  .bad_lines = options->bad_lines};
     const bool bytes = !options->tokenizer || mics_tokenizer_is_bytes(options->tokenizer);
     enum mics_status status = check_tokenizer(options, err);
 
@@ -136,13 +131,13 @@ static enum mics_status open_text(struct mics_source *source,
     source->fingerprint = source->corpus.fingerprint;
     if (!bytes)
         source->fingerprint ^= mics_tokenizer_fingerprint(options->tokenizer);
-    if (source->kind == MICS_SOURCE_TEXT && bytes)
+    if (source->content == MICS_CONTENT_TEXT && bytes)
         return open_bytes(source, options->val_fraction, err);
-    status = source->kind == MICS_SOURCE_LINES
+    status = source->content == MICS_CONTENT_LINES
                  ? mics_encoded_lines(&source->corpus, &encoding, &source->encoded, err)
                  : mics_encoded_texts(&source->corpus, &encoding, &source->encoded, err);
     source->document_count =
-        source->kind == MICS_SOURCE_LINES ? source->encoded.part_count : source->corpus.count;
+        source->content == MICS_CONTENT_LINES ? source->encoded.part_count : source->corpus.count;
     return status == MICS_OK ? use_encoded(source, err) : status;
 }
 
@@ -397,10 +392,10 @@ enum mics_status mics_source_open(struct mics_corpus *corpus,
     *out = (struct mics_source){.corpus = *corpus};
     *corpus = (struct mics_corpus){0};
     parts.val_fraction = options->val_only ? 0 : options->val_fraction;
-    status = find_kind(out, err);
+    status = find_content(out, options->binary, err);
     if (status == MICS_OK)
-        status = out->kind == MICS_SOURCE_TOKENS ? open_tokens(out, &parts, err)
-                                                 : open_text(out, &parts, err);
+        status = out->content == MICS_CONTENT_TOKENS ? open_tokens(out, &parts, err)
+                                                     : open_text(out, &parts, err);
     if (options->val_only) {
         const struct mics_part all = out->train;
 

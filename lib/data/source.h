@@ -25,8 +25,6 @@ const char *mics_pack_name(enum mics_pack pack);
 /* MICS_ERR_ARG: no such way. */
 enum mics_status mics_pack_parse(const char *name, enum mics_pack *out, struct mics_err *err);
 
-enum mics_source_kind { MICS_SOURCE_TEXT, MICS_SOURCE_LINES, MICS_SOURCE_TOKENS };
-
 /* Tokens as sequences. */
 struct mics_part {
     struct mics_tokens tokens;
@@ -43,13 +41,15 @@ struct mics_source_options {
     uint32_t seq, vocab_size;
     enum mics_pack pack;
     bool mask_prompt;
+    uint64_t bad_lines; /* of JSON lines that are skipped, at most */
+    bool binary;        /* text may be any bytes, and nothing is decompressed */
 };
 
 /* Immutable once open. */
 struct mics_source {
-    enum mics_source_kind kind;
+    enum mics_content content;
     struct mics_corpus corpus;     /* the files */
-    struct mics_token_file *files; /* [corpus.count] of MICS_SOURCE_TOKENS */
+    struct mics_token_file *files; /* [corpus.count] of MICS_CONTENT_TOKENS */
     uint64_t **documents;          /* [corpus.count], where they were looked for, else NULL */
     struct mics_encoded encoded;
     struct mics_part train, val;
@@ -57,9 +57,9 @@ struct mics_source {
     uint64_t fingerprint; /* of files and tokenizer */
 };
 
-/* Open what corpus->documents names; the corpus goes to the source. JSON lines are files *.jsonl,
- * token files *.bin and *.idx, text all others. MICS_ERR_FORMAT: several kinds, a file that is not
- * what its name says, less than one sequence, or a vocabulary that does not include the tokens. */
+/* Open what corpus->documents names; the corpus goes to the source. What files have is recognised by
+ * format.h. MICS_ERR_FORMAT: several kinds, a file that is not what its name says, less than one
+ * sequence, or a vocabulary that does not include the tokens. */
 enum mics_status mics_source_open(struct mics_corpus *corpus,
                                   const struct mics_source_options *options,
                                   struct mics_source *out, struct mics_err *err);

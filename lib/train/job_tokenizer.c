@@ -34,7 +34,7 @@ enum mics_status mics_job_open_tokenizer(struct mics_job *job, struct mics_err *
 static bool has_text(const struct mics_data *data)
 {
     for (size_t i = 0; i < data->source_count; i++)
-        if (data->sources[i].kind != MICS_SOURCE_TOKENS)
+        if (data->sources[i].content != MICS_CONTENT_TOKENS)
             return true;
     return false;
 }
@@ -123,7 +123,7 @@ static enum mics_status match_datasets(struct mics_job *job, struct mics_err *er
     for (size_t i = 0; i < job->data.source_count; i++) {
         const struct mics_source *source = &job->data.sources[i];
 
-        if (source->kind != MICS_SOURCE_TOKENS)
+        if (source->content != MICS_CONTENT_TOKENS)
             continue;
         for (size_t j = 0; status == MICS_OK && j < source->corpus.count; j++) {
             const char *path = source->corpus.documents[j].path;
