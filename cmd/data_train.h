@@ -6,8 +6,8 @@
 #include "base/err.h"
 #include "base/progress.h"
 
-#include <stddef.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define DATA_TRAIN_VOCAB_SIZE 32768 /* defaults */

@@ -80,6 +80,19 @@ static void print_warning(const char *text)
     cli_warn("%s", text);
 }
 
+/* Damaged JSON lines that were skipped, and the first of them. */
+static void report_bad_lines(const struct mics_data *data)
+{
+    const struct mics_source *source = data->sources;
+
+    if (data->bad_lines == 0)
+        return;
+    while (source->encoded.bad_lines.count == 0)
+        source++;
+    cli_warn("data: skipped %llu damaged line%s: %s", (unsigned long long)data->bad_lines,
+             data->bad_lines == 1 ? "" : "s", source->encoded.bad_lines.shown[0]);
+}
+
 static enum mics_status open_reporter(struct mics_run_reporter *reporter,
                                       const struct train_request *request,
                                       const struct mics_job *job, struct mics_err *err)
@@ -94,6 +107,7 @@ static enum mics_status open_reporter(struct mics_run_reporter *reporter,
     if (job->data.special)
         cli_warn("data: special tokens in the text (%llu) are taken as ordinary text",
                  (unsigned long long)job->data.special);
+    report_bad_lines(&job->data);
     return mics_run_reporter_open(reporter, job, &request->paths, err);
 }
 

@@ -15,6 +15,8 @@ enum {
     ID_TOKENIZER,
     ID_PACK,
     ID_MASK_PROMPT,
+    ID_BAD_LINES,
+    ID_BINARY,
     ID_OUT,
     ID_RESUME,
     ID_INIT,
@@ -54,6 +56,9 @@ static const struct cli_option options[] = {
     {ID_PACK, "pack", "concat|document",
      "cut sequences from all documents, or keep documents apart (default: concat)"},
     {ID_MASK_PROMPT, "mask-prompt", NULL, "of JSON lines, learn the answers only"},
+    {ID_BAD_LINES, "bad-lines", "skip:N",
+     "skip N damaged JSON lines of each data set at most (default: none)"},
+    {ID_BINARY, "binary", NULL, "take files as they are, whatever bytes they have"},
     {ID_OUT, "out", "FOLDER", "folder for the checkpoints (default: run)"},
     {ID_RESUME, "resume", "PATH|auto", "continue from a checkpoint; auto: from the latest, if any"},
     {ID_INIT, "init", "PATH", "initial parameters, from a checkpoint or a Hugging Face folder"},
@@ -156,7 +161,11 @@ static enum mics_status take_data(struct train_request *request, int id, const c
 
     if (id == ID_DATA)
         return take_pattern(request, value, err);
-    if (id == ID_TOKENIZER)
+    if (id == ID_BAD_LINES)
+        return mics_bad_lines_parse(value, &job->bad_lines, err);
+    if (id == ID_BINARY)
+        job->binary = true;
+    else if (id == ID_TOKENIZER)
         job->tokenizer = value;
     else if (id == ID_PACK)
         job->pack = value;
@@ -306,6 +315,8 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     case ID_TOKENIZER:
     case ID_PACK:
     case ID_MASK_PROMPT:
+    case ID_BAD_LINES:
+    case ID_BINARY:
         return take_data(request, id, value, err);
     case ID_EVAL:
     case ID_OVERWRITE:

@@ -148,6 +148,7 @@ static void add_up(struct mics_data *data)
         data->documents += source->document_count;
         data->bytes += source->corpus.bytes;
         data->special += source->encoded.special;
+        data->bad_lines += source->encoded.bad_lines.count;
         if (data->source_count > 1)
             data->fingerprint = XXH64(words, sizeof words, data->fingerprint);
     }

@@ -61,6 +61,7 @@ struct mics_data {
     uint64_t val_windows;   /* 0: too little text for validation; with val_only >= 1 */
     uint64_t train_tokens, documents, bytes;
     uint64_t special;     /* special tokens in the text, which were encoded as ordinary text */
+    uint64_t bad_lines;   /* damaged JSON lines that were skipped */
     uint64_t fingerprint; /* of files, tokenizer, weights and packing, but not of names */
     uint32_t seq, vocab_size;
     uint64_t seed;

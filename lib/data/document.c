@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -66,8 +67,8 @@ enum mics_status mics_document_recognize(struct mics_document *document, bool bi
     const ssize_t size = read_head(fd, head, sizeof head);
 
     status = size < 0 ? mics_err_set_errno(err, "'%s'", document->path)
-                      : mics_format_recognize(document->path, head, (size_t)size,
-                                              document->id_bytes > 0, &document->format, err);
+                      : mics_format_recognize(document->path, head, (size_t)size, &document->format,
+                                              err);
     close(fd);
     return status;
 }

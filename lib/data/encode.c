@@ -167,36 +167,47 @@ static enum mics_status find_file(struct work *work, bool *found, struct mics_er
 {
     struct mics_corpus *corpus = work->corpus;
 
-    for (; work->file < corpus->count; work->file++, work->offset = 0) {
+    *found = false;
+    while (work->status == MICS_OK && work->file < corpus->count) {
         struct mics_document *document = &corpus->documents[work->file];
 
-        while (work->opened <= work->file && work->open_status == MICS_OK &&
-               work->status == MICS_OK)
-            pthread_cond_wait(&work->changed, &work->mutex);
-        *found = false;
-        if (work->status != MICS_OK)
-            return MICS_OK; /* another thread has failed */
-        if (work->opened <= work->file) {
+        if (work->opened <= work->file && work->open_status != MICS_OK) {
             *err = work->open_err;
             return work->open_status;
+        }
+        if (work->opened <= work->file) { /* after which all may be different */
+            pthread_cond_wait(&work->changed, &work->mutex);
+            continue;
         }
         *found = work->offset < document->size;
         if (*found)
             return MICS_OK;
         if (document->size == 0)
             close_document(work, document);
+        work->file++;
+        work->offset = 0;
     }
     return MICS_OK;
 }
 
-/* Make `slot` the next piece. *found false: there is none. With the mutex. */
-static enum mics_status take(struct work *work, struct slot *slot, bool *found,
-                             struct mics_err *err)
+/* Wait until there is a piece of an open file, and a free slot. *found false: there is no piece.
+ * With the mutex. */
+static enum mics_status wait_for_piece(struct work *work, bool *found, struct mics_err *err)
 {
-    enum mics_status status = find_file(work, found, err);
+    for (;;) {
+        const enum mics_status status = find_file(work, found, err);
 
-    if (status != MICS_OK || !*found)
-        return status;
+        if (status != MICS_OK || !*found || work->taken - work->appended < work->slots)
+            return status;
+        pthread_cond_wait(&work->changed, &work->mutex);
+    }
+}
+
+/* Make `slot` the next piece, which wait_for_piece() found. With the mutex. */
+static enum mics_status take(struct work *work, struct slot *slot, struct mics_err *err)
+{
+    enum mics_status status;
+
     slot->document = &work->corpus->documents[work->file];
     slot->lines = slot->document->format.content == MICS_CONTENT_LINES;
     slot->offset = work->offset;
@@ -288,7 +299,7 @@ static enum mics_status put_bad_line(struct slot *slot, uint64_t line, const cha
     struct bad_line *bad = &slot->bad[slot->bad_count++];
 
     *bad = (struct bad_line){.line = line};
-    snprintf(bad->why, sizeof bad->why, "%s", why);
+    snprintf(bad->why, sizeof bad->why, "%.159s", why);
     return MICS_OK;
 }
 
@@ -480,16 +491,15 @@ static bool do_piece(struct work *work, struct mics_encoder *encoder)
     uint64_t special = 0;
     bool found = false;
 
-    while (work->status == MICS_OK && work->taken - work->appended >= work->slots)
-        pthread_cond_wait(&work->changed, &work->mutex);
-    if (work->status != MICS_OK)
+    enum mics_status status = wait_for_piece(work, &found, &err);
+
+    if (work->status != MICS_OK || (status == MICS_OK && !found))
         return false;
     const uint64_t piece = work->taken;
     struct slot *slot = &work->ring[piece % work->slots];
-    enum mics_status status = take(work, slot, &found, &err);
 
-    if (status == MICS_OK && !found)
-        return false;
+    if (status == MICS_OK)
+        status = take(work, slot, &err);
     if (status == MICS_OK) {
         work->taken++;
         pthread_mutex_unlock(&work->mutex);

@@ -303,23 +303,6 @@ static enum mics_status refuse_name(const char *path, const char *name, size_t l
     return MICS_OK;
 }
 
-/* *.npy: NumPy's arrays have a header, and OLMo's tokens have none. */
-static enum mics_status check_array(const char *path, const char *name, size_t length,
-                                    const unsigned char *head, size_t size, bool typed,
-                                    struct mics_err *err)
-{
-    if (!ends_with(name, length, ".npy", 4))
-        return MICS_OK;
-    const enum mics_status status = mics_format_refuse(path, head, size, true, err);
-
-    if (status != MICS_OK || typed)
-        return status;
-    return mics_err_set(err, MICS_ERR_FORMAT,
-                        "'%s' is not a NumPy array; if it has ids without a header, say their "
-                        "type: '%s:u16' or ':u32'",
-                        path, path);
-}
-
 static const char *name_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -335,7 +318,7 @@ struct mics_format mics_format_by_name(const char *path)
 }
 
 enum mics_status mics_format_recognize(const char *path, const unsigned char *head, size_t size,
-                                       bool typed, struct mics_format *out, struct mics_err *err)
+                                       struct mics_format *out, struct mics_err *err)
 {
     const char *name = name_of(path);
     size_t length = strlen(name);
@@ -343,7 +326,8 @@ enum mics_status mics_format_recognize(const char *path, const unsigned char *he
 
     *out = (struct mics_format){.content = content_of(name, length)};
     if (out->content == MICS_CONTENT_TOKENS && said == MICS_COMPRESSION_NONE)
-        return check_array(path, name, length, head, size, typed, err);
+        return ends_with(name, length, ".npy", 4) ? mics_format_refuse(path, head, size, true, err)
+                                                  : MICS_OK;
     out->compression = find_compression(head, size);
     if (out->compression == MICS_COMPRESSION_NONE) {
         const enum mics_status status = mics_format_refuse(path, head, size, false, err);
@@ -360,9 +344,42 @@ enum mics_status mics_format_recognize(const char *path, const unsigned char *he
     return refuse_name(path, name, length, err);
 }
 
+/* Zeros at each of four positions tell UTF-16 and UTF-32 of mostly Latin text. */
+static const char *guess_wide(const unsigned char *head, size_t size)
+{
+    size_t zeros[4] = {0};
+    const size_t quads = size / 4;
+
+    for (size_t i = 0; i < 4 * quads; i++)
+        zeros[i % 4] += head[i] == 0;
+    const bool first = 10 * zeros[0] > 4 * quads, second = 10 * zeros[1] > 4 * quads;
+    const bool third = 10 * zeros[2] > 4 * quads, fourth = 10 * zeros[3] > 4 * quads;
+
+    if (quads == 0)
+        return NULL;
+    if (third && fourth && 10 * zeros[0] < quads)
+        return "UTF-32 text (UTF-32LE)";
+    if (first && second && 10 * zeros[3] < quads)
+        return "UTF-32 text (UTF-32BE)";
+    if (second && fourth && 10 * (zeros[0] + zeros[2]) < quads)
+        return "UTF-16 text (UTF-16LE)";
+    if (first && third && 10 * (zeros[1] + zeros[3]) < quads)
+        return "UTF-16 text (UTF-16BE)";
+    return NULL;
+}
+
 static bool is_blank(unsigned char c)
 {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+static bool begins_object(const unsigned char *bytes, size_t size)
+{
+    size_t at = 0;
+
+    while (at < size && is_blank(bytes[at]))
+        at++;
+    return at < size && bytes[at] == '{';
 }
 
 /* Are quotes and brackets open at the end of a line, after a character behind which JSON goes on in
@@ -391,15 +408,18 @@ enum mics_status mics_format_check_lines(const char *path, const unsigned char *
                                          struct mics_err *err)
 {
     const struct magic *row = find_magic(bytes, size, false);
+    const char *wide = guess_wide(bytes, mics_min_u64(size, MICS_FORMAT_HEAD));
     size_t at = size >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
 
     if (row)
         return refuse(path, row->what, row->advice, err);
+    if (wide)
+        return refuse(path, wide, TO_UTF8, err);
     while (at < size && is_blank(bytes[at]))
         at++;
     if (at == size)
         return MICS_OK;
-    if (bytes[at] == '[')
+    if (bytes[at] == '[' && begins_object(bytes + at + 1, size - at - 1))
         return mics_err_set(err, MICS_ERR_FORMAT,
                             "'%s' is a JSON array, not JSON lines: jq -c '.[]' makes lines of it",
                             path);
@@ -407,9 +427,7 @@ enum mics_status mics_format_check_lines(const char *path, const unsigned char *
 
     if (bytes[at] != '{' || !stop || !goes_on(bytes + at, (size_t)(stop - bytes) - at))
         return MICS_OK;
-    for (at = (size_t)(stop - bytes); at < size && is_blank(bytes[at]);)
-        at++;
-    if (at < size && bytes[at] == '{')
+    if (begins_object(stop, size - (size_t)(stop - bytes)))
         return MICS_OK; /* the first line was cut off */
     return mics_err_set(err, MICS_ERR_FORMAT,
                         "'%s' has a JSON object over several lines, not JSON lines: jq -c . puts "
@@ -464,30 +482,6 @@ void mics_text_count(const unsigned char *bytes, size_t size, uint64_t offset,
         counts->invalid += length == 0;
         at += length ? length : 1;
     }
-}
-
-/* Zeros at each of four positions tell UTF-16 and UTF-32 of mostly Latin text. */
-static const char *guess_wide(const unsigned char *head, size_t size)
-{
-    size_t zeros[4] = {0};
-    const size_t quads = size / 4;
-
-    for (size_t i = 0; i < 4 * quads; i++)
-        zeros[i % 4] += head[i] == 0;
-    const bool first = 10 * zeros[0] > 4 * quads, second = 10 * zeros[1] > 4 * quads;
-    const bool third = 10 * zeros[2] > 4 * quads, fourth = 10 * zeros[3] > 4 * quads;
-
-    if (quads == 0)
-        return NULL;
-    if (third && fourth && 10 * zeros[0] < quads)
-        return "UTF-32 text (UTF-32LE)";
-    if (first && second && 10 * zeros[3] < quads)
-        return "UTF-32 text (UTF-32BE)";
-    if (second && fourth && 10 * (zeros[0] + zeros[2]) < quads)
-        return "UTF-16 text (UTF-16LE)";
-    if (first && third && 10 * (zeros[1] + zeros[3]) < quads)
-        return "UTF-16 text (UTF-16BE)";
-    return NULL;
 }
 
 enum mics_status mics_text_judge(const char *path, const struct mics_text_counts *counts,

@@ -33,12 +33,11 @@ struct mics_format {
 /* What a file is by its name alone, and not compressed. */
 struct mics_format mics_format_by_name(const char *path);
 
-/* What a file is. `head` has its first `size` bytes, MICS_FORMAT_HEAD or all. `typed`: the type of
- * ids without a header is known. MICS_ERR_FORMAT, with the path: it is none of these, or not what
- * its name says. Other files of tokens than *.npy are known by name only, as ids can be any
- * bytes. */
+/* What a file is. `head` has its first `size` bytes, MICS_FORMAT_HEAD or all. MICS_ERR_FORMAT, with
+ * the path: it is none of these, or not what its name says. Files of tokens are known by name only,
+ * as ids can be any bytes; but *.npy may not be an array of NumPy, which has a header. */
 enum mics_status mics_format_recognize(const char *path, const unsigned char *head, size_t size,
-                                       bool typed, struct mics_format *out, struct mics_err *err);
+                                       struct mics_format *out, struct mics_err *err);
 
 /* MICS_ERR_FORMAT, with the path, if the first bytes are those of a file that has neither text nor
  * tokens, or that is compressed; names do not count. For what was decompressed, and, with `ids`,

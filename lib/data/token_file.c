@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data/token_file.h"
 
-#include "base/file.h"
+#include "base/num.h"
+#include "data/format.h"
 #include "data/pickle.h"
 #include "data/token_format.h"
 #include "data/token_index.h"
@@ -18,6 +19,12 @@
 
 #define NARROW_VOCAB   65536 /* ids of so many tokens fit in 2 bytes */
 #define META_MAX_BYTES ((size_t)64 << 20)
+
+/* Ids of 64 bits that are looked at to guess the type, at most and at least; and the largest upper
+ * half of an id of 32 bits, for vocabularies of 2^20 tokens. */
+#define GUESS_IDS   65536
+#define GUESS_LEAST 4
+#define GUESS_HIGH  15
 
 const char *mics_token_format_name(enum mics_token_format format)
 {
@@ -209,10 +216,74 @@ static enum mics_status read_meta(const char *path, uint32_t *vocab_size, struct
     return status;
 }
 
+/* Ids of 32 or 64 bits, of which each half or three quarters are zero, or nearly so, seem to be more
+ * ids of 16. *wide: bytes of an id as it seems; 2: nothing is wrong. */
+static void guess_width(const struct mics_token_file *file, uint32_t *wide)
+{
+    const uint64_t count = mics_min_u64(file->mapped_bytes / 8, GUESS_IDS);
+    uint16_t largest[4] = {0};
+
+    for (uint64_t i = 0; i < 4 * count; i++) {
+        uint16_t id;
+
+        memcpy(&id, file->bytes + 2 * i, sizeof id);
+        largest[i % 4] = id > largest[i % 4] ? id : largest[i % 4];
+    }
+    *wide = 2;
+    if (count < GUESS_LEAST || largest[1] > GUESS_HIGH || largest[3] > GUESS_HIGH)
+        return;
+    /* Where all are small, only zeros tell. */
+    const bool certain = largest[1] == 0 && largest[3] == 0;
+
+    if (largest[0] > (certain ? 0 : UINT8_MAX) && largest[2] == 0 && largest[3] == 0)
+        *wide = 8;
+    else if (largest[0] > (certain ? 0 : UINT8_MAX) && largest[2] > (certain ? 0 : UINT8_MAX))
+        *wide = 4;
+}
+
+/* MICS_ERR_FORMAT: the ids seem to have another type than the one that is taken because nobody says
+ * it. */
+static enum mics_status check_width(const struct mics_token_file *file, struct mics_err *err)
+{
+    uint32_t wide;
+
+    guess_width(file, &wide);
+    if (wide == 8)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "'%s' seems to have ids of 64 bits: write them with 32, for example "
+                            "with numpy's astype('uint32')",
+                            file->path);
+    if (wide == 4)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "'%s' seems to have ids of 32 bits, as each second one of 16 is zero: "
+                            "say u32 ('%s:u32' as data, --dtype=u32 for mics-data show), or u16",
+                            file->path, file->path);
+    return MICS_OK;
+}
+
+/* MICS_ERR_FORMAT: the file has something else than ids, by its first bytes, or a name that does not
+ * tell their type. */
+static enum mics_status check_raw(const struct mics_token_file *file, uint32_t width,
+                                  struct mics_err *err)
+{
+    const size_t length = strlen(file->path);
+    const enum mics_status status = mics_format_refuse(
+        file->path, file->bytes, mics_min_u64(file->mapped_bytes, MICS_FORMAT_HEAD), true, err);
+
+    if (status != MICS_OK || width || length < 4 || strcmp(file->path + length - 4, ".npy") != 0)
+        return status;
+    return mics_err_set(err, MICS_ERR_FORMAT,
+                        "'%s' has no header that tells the type of its ids: say u16 or u32 "
+                        "('%s:u16' as data, --dtype=u16 for mics-data show)",
+                        file->path, file->path);
+}
+
 static enum mics_status open_raw(struct mics_token_file *file, uint32_t width, struct mics_err *err)
 {
-    enum mics_status status = width ? MICS_OK : read_meta(file->path, &file->vocab_size, err);
+    enum mics_status status = check_raw(file, width, err);
 
+    if (status == MICS_OK && !width)
+        status = read_meta(file->path, &file->vocab_size, err);
     if (status != MICS_OK)
         return status;
     file->format = MICS_TOKENS_RAW;
@@ -223,7 +294,7 @@ static enum mics_status open_raw(struct mics_token_file *file, uint32_t width, s
                             "'%s': %" PRIu64 " bytes are not a whole number of ids of %" PRIu32
                             " bytes",
                             file->path, file->mapped_bytes, file->width);
-    return MICS_OK;
+    return !width && file->width == 2 ? check_width(file, err) : MICS_OK;
 }
 
 enum mics_status mics_token_file_open(const char *path, uint32_t width, struct mics_token_file *out,

@@ -305,7 +305,9 @@ static enum mics_status open_data(struct mics_job *job, struct mics_err *err)
                                         .val_only = job->options->eval,
                                         .seq = job->plan->choice.seq,
                                         .vocab_size = job->plan->model->config.vocab_size,
-                                        .seed = job->settings.seed};
+                                        .seed = job->settings.seed,
+                                        .bad_lines = job->options->bad_lines,
+                                        .binary = job->options->binary};
     enum mics_status status = choose_packing(job, &options, err);
     uint64_t fingerprint;
 

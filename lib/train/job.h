@@ -24,7 +24,8 @@ struct mics_job_options {
     size_t pattern_count;
     const char *tokenizer; /* file or folder, "bytes"; NULL: bytes */
     const char *pack;      /* see mics_pack_parse(); NULL: the checkpoint's, concat for a new run */
-    bool mask_prompt;
+    bool mask_prompt, binary; /* see struct mics_data_options */
+    uint64_t bad_lines;
     const char *out;
     const char *resume; /* a checkpoint or a run's folder; "auto": `out` if it has one; or NULL */
     const char *init;   /* as in struct mics_run_options */

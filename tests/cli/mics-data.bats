@@ -87,7 +87,7 @@ member()
     [ "$(member lines '[.tokens, .documents]')" = '[8,2]' ]
     run --separate-stderr mics-data encode -t bytes --field=body lines.jsonl -o bad
     one_line_and_code 3
-    [ "$stderr" = "mics-data: 'lines.jsonl': line 1: no object with a string \"body\"" ]
+    [ "$stderr" = "mics-data: 'lines.jsonl': line 1: no string \"body\" (--bad-lines=skip:N skips N such lines)" ]
     printf '{"text": "one"}\n{"text": \n' >lines.jsonl
     run --separate-stderr mics-data encode -t bytes lines.jsonl -o bad
     one_line_and_code 3
