@@ -39,7 +39,8 @@ struct mics_encode_report {
  * it to `writer`. Files are opened one after another, and closed. Documents without text are left
  * out. MICS_ERR_FORMAT, with file and line: more lines than `bad_lines` are no objects with a
  * string `field`; more than MICS_ENCODE_MAX_PIECE bytes in which the text cannot be cut; a NUL in
- * text, unless corpus->binary; or what mics_document_open(), mics_encode() and the writer refuse. */
+ * text, unless corpus->binary; or what mics_document_open(), mics_encode() or the writer
+ * refuses. */
 enum mics_status mics_encode_corpus(struct mics_corpus *corpus,
                                     const struct mics_encode_options *options,
                                     struct mics_token_writer *writer,

@@ -22,7 +22,8 @@ struct mics_bad_lines {
     char shown[MICS_BAD_LINES_SHOWN][256]; /* of the first ones: file, line and what is wrong */
 };
 
-/* Skip one more, `line` counted from 1. MICS_ERR_FORMAT, with file and line: no more are allowed. */
+/* Skip one more, `line` counted from 1. MICS_ERR_FORMAT, with file and line: no more may be
+ * skipped. */
 enum mics_status mics_bad_lines_add(struct mics_bad_lines *bad, const char *path, uint64_t line,
                                     const char *why, struct mics_err *err);
 

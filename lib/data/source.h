@@ -57,8 +57,8 @@ struct mics_source {
     uint64_t fingerprint; /* of files and tokenizer */
 };
 
-/* Open what corpus->documents names; the corpus goes to the source. What files have is recognised by
- * format.h. MICS_ERR_FORMAT: several kinds, a file that is not what its name says, less than one
+/* Open what corpus->documents names; the corpus goes to the source. What files have is recognised
+ * by format.h. MICS_ERR_FORMAT: several kinds, a file that is not what its name says, less than one
  * sequence, or a vocabulary that does not include the tokens. */
 enum mics_status mics_source_open(struct mics_corpus *corpus,
                                   const struct mics_source_options *options,
