@@ -216,8 +216,8 @@ static enum mics_status read_meta(const char *path, uint32_t *vocab_size, struct
     return status;
 }
 
-/* The upper parts of ids of 32 or 64 bits are zero or small, which ids of 16 bits at the same places
- * are not. *wide: bytes of an id as it seems; 2: nothing is wrong. */
+/* The upper parts of ids of 32 or 64 bits are zero or small, which ids of 16 bits at the same
+ * places are not. *wide: bytes of an id as it seems; 2: nothing is wrong. */
 static void guess_width(const struct mics_token_file *file, uint32_t *wide)
 {
     const uint64_t count = mics_min_u64(file->mapped_bytes / 8, GUESS_IDS);
