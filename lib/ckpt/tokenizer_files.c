@@ -114,8 +114,15 @@ static bool exists(const char *folder, const char *name)
            access(path, F_OK) == 0;
 }
 
-static enum mics_status find_tiktoken(struct mics_tokenizer_files *files, const char *folder,
-                                      struct mics_err *err)
+/* Names that files have only in part in common: x.tiktoken, tekken_240911.json. */
+static bool makes_ids(const char *name)
+{
+    return has_suffix(name, TIKTOKEN) ||
+           (strncmp(name, "tekken", 6) == 0 && has_suffix(name, ".json"));
+}
+
+static enum mics_status find_others(struct mics_tokenizer_files *files, const char *folder,
+                                    struct mics_err *err)
 {
     DIR *dir = opendir(folder);
     enum mics_status status = MICS_OK;
@@ -124,7 +131,7 @@ static enum mics_status find_tiktoken(struct mics_tokenizer_files *files, const 
     if (!dir)
         return mics_err_set_errno(err, "%s", folder);
     while (status == MICS_OK && (entry = readdir(dir)) != NULL)
-        if (has_suffix(entry->d_name, TIKTOKEN) && !contains(files, entry->d_name))
+        if (makes_ids(entry->d_name) && !contains(files, entry->d_name))
             status = read_file(files, folder, entry->d_name, err);
     closedir(dir);
     return status;
@@ -136,7 +143,7 @@ bool mics_tokenizer_files_make_ids(const struct mics_tokenizer_files *files)
         if (contains(files, known_names[i]))
             return true;
     for (size_t i = 0; i < files->count; i++)
-        if (has_suffix(files->items[i].name, TIKTOKEN))
+        if (makes_ids(files->items[i].name))
             return true;
     return false;
 }
@@ -149,7 +156,7 @@ enum mics_status mics_tokenizer_files_find(struct mics_tokenizer_files *files, c
     for (size_t i = 0; status == MICS_OK && i < sizeof known_names / sizeof *known_names; i++)
         if (exists(folder, known_names[i]) && !contains(files, known_names[i]))
             status = read_file(files, folder, known_names[i], err);
-    return status == MICS_OK ? find_tiktoken(files, folder, err) : status;
+    return status == MICS_OK ? find_others(files, folder, err) : status;
 }
 
 /* The name comes from outside, and is one in the folder of a model or checkpoint: it may not lead

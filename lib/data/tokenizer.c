@@ -3,6 +3,7 @@
 #include "data/tokenizer/internal.h"
 
 #include <errno.h>
+#include <fnmatch.h>
 #include <glob.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 /* Files that a tokenizer is read from, the first that is there, and who reads them. tokenizer.model
  * is the name of two formats. */
 static const struct reader {
-    const char *name; /* of the file; "*.x": any that ends so */
+    const char *name; /* of the file; * is anything */
     bool (*accepts)(const struct mics_tokenizer_file *file);
     enum mics_status (*read)(struct mics_tokenizer *tokenizer,
                              const struct mics_tokenizer_file *file, struct mics_err *err);
@@ -23,6 +24,7 @@ static const struct reader {
     {"tokenizer.model", mics_tokenizer_is_tiktoken, mics_tokenizer_read_tiktoken},
     {"tokenizer.model", NULL, mics_tokenizer_read_sentencepiece},
     {"*.tiktoken", NULL, mics_tokenizer_read_tiktoken},
+    {"tekken*.json", NULL, mics_tokenizer_read_tekken},
 };
 
 /* Files beside it that belong to it. */
@@ -37,20 +39,11 @@ static const char *const companions[] = {
 /* What ends a document, where the files do not say: the first of these that is a token. */
 static const char *const ends[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"};
 
-static bool has_name(const char *name, const char *pattern)
-{
-    const size_t length = strlen(name), suffix = strlen(pattern) - 1;
-
-    if (pattern[0] != '*')
-        return strcmp(name, pattern) == 0;
-    return length > suffix && strcmp(name + length - suffix, pattern + 1) == 0;
-}
-
 const struct mics_tokenizer_file *mics_tokenizer_file(const struct mics_tokenizer *tokenizer,
                                                       const char *name)
 {
     for (size_t i = 0; i < tokenizer->file_count; i++)
-        if (has_name(tokenizer->files[i].name, name))
+        if (fnmatch(name, tokenizer->files[i].name, 0) == 0)
             return &tokenizer->files[i];
     return NULL;
 }
@@ -63,6 +56,7 @@ void mics_tokenizer_free(struct mics_tokenizer *tokenizer)
     mics_bpe_fini(&tokenizer->bpe);
     mics_added_fini(&tokenizer->added);
     mics_splitter_fini(&tokenizer->splitter);
+    mics_decoding_free(tokenizer->decoding);
     if (tokenizer->normalizer.free_state != NULL)
         tokenizer->normalizer.free_state(tokenizer->normalizer.state);
     if (tokenizer->pretokenizer.free_state != NULL)
@@ -179,8 +173,9 @@ static enum mics_status read_files(struct mics_tokenizer *tokenizer, struct mics
     enum mics_status status;
 
     if (reader == NULL)
-        return mics_err_set(err, MICS_ERR_FORMAT,
-                            "no tokenizer.json, vocab.json, tokenizer.model or .tiktoken");
+        return mics_err_set(
+            err, MICS_ERR_FORMAT,
+            "no tokenizer.json, vocab.json, tokenizer.model, tekken.json or .tiktoken");
     status = reader->read(tokenizer, file, err);
     if (status != MICS_OK)
         return status;
@@ -202,7 +197,7 @@ static enum mics_status load_folder(struct mics_tokenizer *tokenizer, const char
     for (size_t i = 0; i < sizeof readers / sizeof readers[0] && status == MICS_OK; i++) {
         if (i > 0 && strcmp(readers[i].name, readers[i - 1].name) == 0)
             continue;
-        if (readers[i].name[0] != '*') {
+        if (strchr(readers[i].name, '*') == NULL) {
             status = load_file(tokenizer, folder, readers[i].name, err);
             continue;
         }

@@ -3,9 +3,9 @@
  * tokenizer.h - text to token ids and back, exactly as the library that made the tokenizer does.
  *
  * A tokenizer is read from what a model comes with: tokenizer.json, vocab.json and merges.txt, a
- * .tiktoken file, or tokenizer.model (of SentencePiece, or Llama 3's). Without any, tokens are the
- * bytes of the text and 256, which ends a document. What a file asks for and is not supported is
- * refused by name.
+ * .tiktoken file, tekken.json, or tokenizer.model (of SentencePiece, or Llama 3's). Without any,
+ * tokens are the bytes of the text and 256, which ends a document. What a file asks for and is not
+ * supported is refused by name.
  *
  * Text that looks like a special token is ordinary text, unless MICS_TOKENIZER_SPECIAL is given.
  */

@@ -41,15 +41,30 @@ static void append(struct output *out, const char *text, size_t size)
         out->text[out->length++] = text[i] ? text[i] : '?';
 }
 
+/* What the decoder keeps, since it may still change. */
+static enum mics_status append_rest(struct output *out, struct mics_err *err)
+{
+    const char *text = "";
+    size_t size = 0;
+    const enum mics_status status =
+        out->decoder ? mics_decode_end(out->decoder, &text, &size, err) : MICS_OK;
+
+    if (status == MICS_OK)
+        append(out, text, size);
+    return status;
+}
+
 static enum mics_status append_token(struct output *out, uint32_t token, struct mics_err *err)
 {
     const char *text = "\n", byte = (char)token;
     size_t size = 1;
     enum mics_status status = MICS_OK;
 
-    if (token != out->end && !out->decoder)
+    if (token == out->end)
+        status = append_rest(out, err);
+    else if (!out->decoder)
         text = &byte;
-    else if (token != out->end)
+    else
         status = mics_decode(out->decoder, &token, 1, &text, &size, err);
     if (status == MICS_OK)
         append(out, text, size);
@@ -98,6 +113,8 @@ enum mics_status mics_sample_generate(struct mics_engine *engine,
         if (status == MICS_OK)
             status = append_token(&out, (uint32_t)tokens[length - 1], err);
     }
+    if (status == MICS_OK)
+        status = append_rest(&out, err);
     text[status == MICS_OK ? out.length : 0] = '\0';
     mics_decoder_free(out.decoder);
     mics_sampler_free(sampler);

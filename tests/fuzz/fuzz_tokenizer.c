@@ -30,6 +30,7 @@ static const struct {
     {"tokenizer.model", "tokenizer_config.json"},
     {"vocab.json", "merges.txt"},
     {"x.tiktoken", "tokenizer_config.json"},
+    {"tekken.json", "tokenizer_config.json"},
 };
 
 /* The ids of the parts of a text that is cut are those of the whole. */

@@ -71,24 +71,27 @@ static void answer(const struct mics_tokenizer *tokenizer, struct mics_encoder *
     memcpy(copy, ids, count * sizeof *ids);
     check_cut(tokenizer, encoder, document, size, copy, count);
     ids = copy;
-    if (mics_decoder_new(tokenizer, false, &decoder, &err) != MICS_OK ||
-        mics_decode(decoder, ids, count, &text, &size, &err) != MICS_OK)
+    if (mics_decoder_new(tokenizer, false, &decoder, &err) != MICS_OK)
         fail(err.text);
 
-    char *decoded = malloc(size + 16);
+    char *decoded = NULL;
 
-    if (!decoded)
-        fail("out of memory");
-    for (size_t i = 0; i < size; i++)
-        decoded[i] = text[i];
+    size = 0;
+    for (int part = 0; part < 3; part++) { /* as if ids came one after the other */
+        const size_t begin = part * (count / 2), end = part == 0 ? count / 2 : count;
+        size_t more = 0;
 
-    const char *rest;
-    size_t more;
-
-    if (mics_decode_end(decoder, &rest, &more, &err) != MICS_OK || more > 16)
-        fail("cannot end decoding");
-    for (size_t i = 0; i < more; i++)
-        decoded[size++] = rest[i];
+        if (part < 2 &&
+            mics_decode(decoder, ids + begin, end - begin, &text, &more, &err) != MICS_OK)
+            fail(err.text);
+        if (part == 2 && mics_decode_end(decoder, &text, &more, &err) != MICS_OK)
+            fail(err.text);
+        decoded = realloc(decoded, size + more + 1);
+        if (!decoded)
+            fail("out of memory");
+        memcpy(decoded + size, text, more);
+        size += more;
+    }
     put(decoded, 1, size);
     free(decoded);
     free(copy);

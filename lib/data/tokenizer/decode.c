@@ -8,8 +8,10 @@
 struct mics_decoder {
     const struct mics_tokenizer *tokenizer;
     bool skip_special, begun;
-    struct mics_text raw; /* bytes that are not complete yet, then those of this call */
+    struct mics_decoding_run *run; /* NULL: tokens are bytes, or SentencePiece's */
+    struct mics_text raw;          /* bytes that are not complete yet, then those of this call */
     struct mics_text text;
+    struct mics_text added; /* bytes of an added token */
 };
 
 enum mics_status mics_decoder_new(const struct mics_tokenizer *tokenizer, bool skip_special,
@@ -20,14 +22,23 @@ enum mics_status mics_decoder_new(const struct mics_tokenizer *tokenizer, bool s
         return mics_err_nomem(err);
     (*out)->tokenizer = tokenizer;
     (*out)->skip_special = skip_special;
-    return MICS_OK;
+    if (tokenizer->decoding == NULL)
+        return MICS_OK;
+    (*out)->run = mics_decoding_run_new(tokenizer->decoding);
+    if ((*out)->run != NULL)
+        return MICS_OK;
+    free(*out);
+    *out = NULL;
+    return mics_err_nomem(err);
 }
 
 void mics_decoder_free(struct mics_decoder *decoder)
 {
     if (decoder == NULL)
         return;
+    mics_decoding_run_free(decoder->run);
     free(decoder->raw.bytes);
+    free(decoder->added.bytes);
     free(decoder->text.bytes);
     free(decoder);
 }
@@ -53,13 +64,45 @@ static int hex_digit(unsigned char c)
     return c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10;
 }
 
-/* Append the bytes of a token to decoder->raw. */
-static enum mics_status append_token(struct mics_decoder *decoder, uint32_t id)
+/* The text of an added token that is looked for in normalized text is normalized, too; of other
+ * tokens *text stays. `bytes` is where it is decoded to if tokens are bytes. */
+static enum mics_status find_normalized(const struct mics_tokenizer *tokenizer, uint32_t id,
+                                        const unsigned char **text, size_t *size,
+                                        struct mics_text *bytes)
+{
+    const struct mics_added *added = &tokenizer->added;
+    const struct mics_added_token *token = NULL;
+
+    if (tokenizer->normalizer.apply == NULL || added->lead[1] < 0)
+        return MICS_OK;
+    for (uint32_t i = 0; i < added->count && token == NULL; i++)
+        if (added->tokens[i].id == id && added->tokens[i].normalized)
+            token = &added->tokens[i];
+    if (token == NULL)
+        return MICS_OK;
+    *text = (const unsigned char *)token->text;
+    *size = token->length;
+    if (tokenizer->bpe.characters)
+        return MICS_OK;
+    if (mics_text_reserve(bytes, token->length) != MICS_OK)
+        return MICS_ERR_NOMEM;
+    if (mics_byte_level_decode(token->text, token->length, bytes->bytes, &bytes->size)) {
+        *text = bytes->bytes;
+        *size = bytes->size;
+    }
+    return MICS_OK;
+}
+
+/* Append the bytes of a token to decoder->raw, or what the decoder's steps make of it to
+ * decoder->text. */
+static enum mics_status append_token(struct mics_decoder *decoder, uint32_t id,
+                                     struct mics_err *err)
 {
     const struct mics_tokenizer *tokenizer = decoder->tokenizer;
     const struct mics_token *token;
     const unsigned char *text;
     unsigned char byte = (unsigned char)id;
+    size_t size;
 
     if (tokenizer->is_bytes)
         return id < 256 ? mics_text_append(&decoder->raw, &byte, 1) : MICS_OK;
@@ -70,13 +113,19 @@ static enum mics_status append_token(struct mics_decoder *decoder, uint32_t id)
         (decoder->skip_special && (token->flags & MICS_TOKEN_SPECIAL) != 0))
         return MICS_OK;
     text = tokenizer->vocab.text.bytes + token->offset;
+    size = token->length;
+    if ((token->flags & MICS_TOKEN_ADDED) != 0 &&
+        find_normalized(tokenizer, id, &text, &size, &decoder->added) != MICS_OK)
+        return MICS_ERR_NOMEM;
+    if (decoder->run != NULL)
+        return mics_decoding_run_token(decoder->run, text, size, &decoder->text, err);
     if ((token->flags & MICS_TOKEN_BYTE) != 0) {
         byte = (unsigned char)(hex_digit(text[3]) << 4 | hex_digit(text[4]));
         return mics_text_append(&decoder->raw, &byte, 1);
     }
     if (tokenizer->metaspace && (token->flags & MICS_TOKEN_ADDED) == 0)
-        return append_spaced(&decoder->raw, text, token->length);
-    return mics_text_append(&decoder->raw, text, token->length);
+        return append_spaced(&decoder->raw, text, size);
+    return mics_text_append(&decoder->raw, text, size);
 }
 
 /* Bytes of the longest beginning of a character at `text`, where no whole one is; at least 1. */
@@ -141,12 +190,12 @@ enum mics_status mics_decode(struct mics_decoder *decoder, const uint32_t *ids, 
 
     decoder->text.size = 0;
     for (size_t i = 0; i < count && status == MICS_OK; i++)
-        status = append_token(decoder, ids[i]);
+        status = append_token(decoder, ids[i], err);
     if (status == MICS_OK)
         status = take_text(decoder, false);
     *text = decoder->text.bytes == NULL ? "" : (const char *)decoder->text.bytes;
     *size = decoder->text.size;
-    return status == MICS_OK ? MICS_OK : mics_err_nomem(err);
+    return status == MICS_ERR_NOMEM ? mics_err_nomem(err) : status;
 }
 
 enum mics_status mics_decode_end(struct mics_decoder *decoder, const char **text, size_t *size,
@@ -155,9 +204,10 @@ enum mics_status mics_decode_end(struct mics_decoder *decoder, const char **text
     enum mics_status status;
 
     decoder->text.size = 0;
-    status = take_text(decoder, true);
+    status = decoder->run != NULL ? mics_decoding_run_end(decoder->run, &decoder->text, err)
+                                  : take_text(decoder, true);
     decoder->begun = false;
     *text = decoder->text.bytes == NULL ? "" : (const char *)decoder->text.bytes;
     *size = decoder->text.size;
-    return status == MICS_OK ? MICS_OK : mics_err_nomem(err);
+    return status == MICS_ERR_NOMEM ? mics_err_nomem(err) : status;
 }

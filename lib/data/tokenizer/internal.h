@@ -8,9 +8,9 @@
  *
  * vocab.c tokens and merges; bpe.c, pieces.c ids of a piece; split.c, regex.c pieces of a text;
  * added.c added tokens; cut.c where long texts may be cut; encode.c, decode.c the two directions;
- * vocab_merges.c, tiktoken.c, tokenizer_json.c, sentencepiece.c readers; normalizer.c,
- * pretokenizer.c, post_processor.c what tokenizer.json asks for beyond the known families;
- * ../tokenizer.c chooses the reader.
+ * vocab_merges.c, tiktoken.c, tekken.c, tokenizer_json.c, sentencepiece.c readers; normalizer.c,
+ * pretokenizer.c, post_processor.c, decoding.c what tokenizer.json asks for beyond the known
+ * families; ../tokenizer.c chooses the reader.
  */
 #ifndef MICS_DATA_TOKENIZER_INTERNAL_H
 #define MICS_DATA_TOKENIZER_INTERNAL_H
@@ -68,6 +68,9 @@ void mics_vocab_fini(struct mics_vocab *vocab);
 /* Bytes of a text in the alphabet of byte-level BPE (Ġ is a space): decode into bytes[length].
  * *size are the bytes; false: a character is not in the alphabet. */
 bool mics_byte_level_decode(const char *text, size_t length, unsigned char *bytes, size_t *size);
+/* Append bytes in that alphabet. MICS_ERR_NOMEM, without a message. */
+enum mics_status mics_byte_level_encode(const unsigned char *bytes, size_t size,
+                                        struct mics_text *out);
 
 /* ---- byte-pair encoding (bpe.c) ---- */
 
@@ -165,11 +168,23 @@ struct mics_regex;
 enum mics_status mics_regex_new(const char *pattern, size_t length, struct mics_regex **out,
                                 struct mics_err *err);
 void mics_regex_free(struct mics_regex *regex); /* NULL is fine */
-/* The first match that begins at or after `from` in text[size], which is UTF-8. *found false:
- * none. MICS_ERR_FORMAT: a match limit was exceeded. */
-enum mics_status mics_regex_match(const struct mics_regex *regex, struct mics_regex_memory **memory,
-                                  const unsigned char *text, size_t size, size_t from, bool *found,
-                                  size_t *begin, size_t *end, struct mics_err *err);
+/* Can it match the empty text? */
+bool mics_regex_may_be_empty(const struct mics_regex *regex);
+/* Matches in text[size], which is UTF-8, from left to right. An empty one where the last one ended
+ * is passed over, as in the tokenizers library. */
+struct mics_matches {
+    const struct mics_regex *regex;
+    struct mics_regex_memory **memory;
+    const unsigned char *text;
+    size_t size, from;
+    bool found;        /* is there one? */
+    size_t begin, end; /* where it is */
+};
+struct mics_matches mics_matches_begin(const struct mics_regex *regex,
+                                       struct mics_regex_memory **memory, const unsigned char *text,
+                                       size_t size);
+/* MICS_ERR_FORMAT: a match limit was exceeded. */
+enum mics_status mics_matches_next(struct mics_matches *matches, struct mics_err *err);
 void mics_regex_memory_free(struct mics_regex_memory *memory); /* NULL is fine */
 
 /* What happens to the matches of a pattern and the text between them, as in the tokenizers library.
@@ -289,6 +304,23 @@ bool mics_added_near(const struct mics_added *added, const unsigned char *text, 
                      size_t at);
 void mics_added_fini(struct mics_added *added);
 
+/* ---- decoders of tokenizer.json (decoding.c) ---- */
+
+/* From texts of tokens, which are not bytes, to a text. */
+struct mics_decoding;
+void mics_decoding_free(struct mics_decoding *decoding); /* NULL is fine */
+
+/* A text that is being decoded. One thread at a time. NULL: out of memory. */
+struct mics_decoding_run;
+struct mics_decoding_run *mics_decoding_run_new(const struct mics_decoding *decoding);
+void mics_decoding_run_free(struct mics_decoding_run *run); /* NULL is fine */
+/* Append to `out` what is certain when the next token is text[size]. */
+enum mics_status mics_decoding_run_token(struct mics_decoding_run *run, const unsigned char *text,
+                                         size_t size, struct mics_text *out, struct mics_err *err);
+/* The rest, and begin again. */
+enum mics_status mics_decoding_run_end(struct mics_decoding_run *run, struct mics_text *out,
+                                       struct mics_err *err);
+
 /* ---- the tokenizer ---- */
 
 /* Where a text is. One that continues another has no prefix of its own. */
@@ -306,9 +338,10 @@ struct mics_normalizer {
     enum mics_status (*apply)(const void *state, const unsigned char *text, size_t size,
                               enum mics_text_place place, struct mics_text *out,
                               struct mics_err *err);
-    bool forms;     /* it is nothing but Unicode's normal forms */
-    bool metaspace; /* it does nothing but put U+2581 before texts or for spaces */
-    bool spaces;    /* it puts U+2581 for spaces */
+    bool local;      /* it changes characters where they are: normal forms, lower case */
+    bool metaspace;  /* it does nothing but put U+2581 before texts or for spaces */
+    bool spaces;     /* it puts U+2581 for spaces */
+    bool byte_level; /* its last step makes characters of byte-level BPE of bytes */
 };
 
 /* Cuts text in ways that a splitter cannot. `apply` NULL: the splitter alone does it. */
@@ -343,8 +376,10 @@ struct mics_tokenizer {
     /* What the post-processor puts around a text. */
     uint32_t before[MICS_TEMPLATE_MAX], after[MICS_TEMPLATE_MAX];
     uint32_t before_count, after_count;
-    /* Decoding: ▁ becomes a space, and the space at the beginning of a text goes. */
+    /* Decoding: ▁ becomes a space, and the space at the beginning of a text goes; or what the
+     * decoder of tokenizer.json does. */
     bool metaspace, strip_first_space;
+    struct mics_decoding *decoding;
     struct mics_cut cut;
     uint32_t end; /* MICS_NO_TOKEN: readers leave it, and it is found by name */
     struct mics_tokenizer_file *files;
@@ -368,10 +403,23 @@ enum mics_status mics_tokenizer_read_sentencepiece(struct mics_tokenizer *tokeni
 enum mics_status mics_tokenizer_read_vocab_merges(struct mics_tokenizer *tokenizer,
                                                   const struct mics_tokenizer_file *file,
                                                   struct mics_err *err);
+enum mics_status mics_tokenizer_read_tekken(struct mics_tokenizer *tokenizer,
+                                            const struct mics_tokenizer_file *file,
+                                            struct mics_err *err);
 /* Does the file begin with a line of tiktoken's form? */
 bool mics_tokenizer_is_tiktoken(const struct mics_tokenizer_file *file);
 enum mics_status mics_tokenizer_read_tiktoken(struct mics_tokenizer *tokenizer,
                                               const struct mics_tokenizer_file *file,
                                               struct mics_err *err);
+
+/* What tekken.json has in common with tiktoken's files (tiktoken.c). */
+
+/* Decode into bytes[3 * length / 4]. false: it is not base64. */
+bool mics_base64_decode(const char *text, size_t length, unsigned char *bytes, size_t *size);
+/* All pairs of tokens whose bytes together are a token may become it, the lowest id first. */
+enum mics_status mics_tokenizer_add_rank_merges(struct mics_tokenizer *tokenizer,
+                                                struct mics_err *err);
+enum mics_status mics_tokenizer_add_special(struct mics_tokenizer *tokenizer, const char *text,
+                                            uint32_t id, struct mics_err *err);
 
 #endif

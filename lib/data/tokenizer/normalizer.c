@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* normalizer.c - normalizers of tokenizer.json: Unicode's normal forms (utf8proc), prefixes,
- * replacements. */
+/* normalizer.c - normalizers of tokenizer.json: Unicode's normal forms (utf8proc), lower case,
+ * accents, white space, prefixes, replacements. */
 #include "base/utf8.h"
 #include "data/tokenizer/tokenizer_json.h"
 
@@ -44,11 +44,31 @@ static const struct {
     {0x1fbf0, 0x1fbf9},
 };
 
-/* A normal form; or `content` in place of each `pattern`; or, without one, before the text. */
+/* Marks that StripAccents leaves, since the library's table does not have them. */
+static const struct {
+    uint32_t first, last;
+} later_marks[] = {
+#include "data/tokenizer/later_marks.inc"
+};
+
+enum step_kind {
+    STEP_FORM,
+    STEP_PREPEND,   /* `content` before the text */
+    STEP_REPLACE,   /* `content` in place of each `pattern`, or of each match of `regex` */
+    STEP_LOWERCASE, /* character by character */
+    STEP_ACCENTS,   /* combining marks go */
+    STEP_NMT,       /* control characters go, what looks like a space becomes one */
+    STEP_STRIP,     /* white space at the ends goes */
+    STEP_BYTE_LEVEL /* bytes become the characters of byte-level BPE */
+};
+
 struct step {
+    enum step_kind kind;
     const struct form *form;
     char *pattern, *content;
     size_t pattern_size, content_size;
+    struct mics_regex *regex;
+    bool strip_left, strip_right;
 };
 
 struct state {
@@ -56,10 +76,11 @@ struct state {
     size_t count;
 };
 
-/* Code points of a part that is being normalized. */
+/* Memory of one call. */
 struct codes {
-    int32_t *codes;
+    int32_t *codes; /* of a part that is being normalized */
     size_t capacity;
+    struct mics_regex_memory *regex;
 };
 
 static void free_state(void *opaque)
@@ -69,6 +90,7 @@ static void free_state(void *opaque)
     for (size_t i = 0; i < state->count; i++) {
         free(state->steps[i].pattern);
         free(state->steps[i].content);
+        mics_regex_free(state->steps[i].regex);
     }
     free(state);
 }
@@ -187,20 +209,166 @@ static enum mics_status replace(const struct step *step, const unsigned char *te
     }
 }
 
+/* As replace(), by a regular expression. */
+static enum mics_status replace_matches(const struct step *step, struct codes *codes,
+                                        const unsigned char *text, size_t size,
+                                        struct mics_text *out, struct mics_err *err)
+{
+    struct mics_matches matches = mics_matches_begin(step->regex, &codes->regex, text, size);
+    size_t done = 0;
+
+    for (;;) {
+        const enum mics_status status = mics_matches_next(&matches, err);
+
+        if (status != MICS_OK)
+            return status;
+        if (!matches.found)
+            break;
+        if (mics_text_append(out, text + done, matches.begin - done) != MICS_OK ||
+            mics_text_append(out, step->content, step->content_size) != MICS_OK)
+            return mics_err_nomem(err);
+        done = matches.end;
+    }
+    return mics_text_append(out, text + done, size - done) == MICS_OK ? MICS_OK
+                                                                      : mics_err_nomem(err);
+}
+
+/* Is it a combining mark, to the library? */
+static bool is_mark(uint32_t character)
+{
+    const utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)character);
+
+    if (category < UTF8PROC_CATEGORY_MN || category > UTF8PROC_CATEGORY_ME)
+        return character == 0x1cf2 || character == 0x1cf3;
+    for (size_t i = 0; i < sizeof later_marks / sizeof later_marks[0]; i++)
+        if (character >= later_marks[i].first && character <= later_marks[i].last)
+            return false;
+    return true;
+}
+
+/* Lower case of Unicode 17, of which the older tables of utf8proc lack some pairs. */
+static uint32_t lower(uint32_t character)
+{
+    static const struct {
+        uint32_t first, last;
+        int32_t offset;
+    } later[] = {{0x1c89, 0x1c89, 1},    {0xa7cb, 0xa7cb, 0x264 - 0xa7cb},
+                 {0xa7cc, 0xa7cc, 1},    {0xa7ce, 0xa7ce, 1},
+                 {0xa7d2, 0xa7d2, 1},    {0xa7d4, 0xa7d4, 1},
+                 {0xa7da, 0xa7da, 1},    {0xa7dc, 0xa7dc, 0x19b - 0xa7dc},
+                 {0x10d50, 0x10d65, 32}, {0x16ea0, 0x16eb8, 27}};
+
+    for (size_t i = 0; character >= later[0].first && i < sizeof later / sizeof later[0]; i++)
+        if (character >= later[i].first && character <= later[i].last)
+            return (uint32_t)((int32_t)character + later[i].offset);
+    return (uint32_t)utf8proc_tolower((utf8proc_int32_t)character);
+}
+
+/* What NMT of SentencePiece makes of a character; 0: nothing. */
+static uint32_t nmt(uint32_t character)
+{
+    if ((character >= 0x01 && character <= 0x08) || character == 0x0b ||
+        (character >= 0x0e && character <= 0x1f) || character == 0x7f || character == 0x8f ||
+        character == 0x9f)
+        return 0;
+    if (character == 0x09 || character == 0x0a || character == 0x0c || character == 0x0d ||
+        character == 0x1680 || (character >= 0x200b && character <= 0x200f) ||
+        character == 0x2028 || character == 0x2029 || character == 0x2581 || character == 0xfeff ||
+        character == 0xfffd)
+        return ' ';
+    return character;
+}
+
+/* Steps that look at one character at a time. */
+static enum mics_status map_characters(enum step_kind kind, const unsigned char *text, size_t size,
+                                       struct mics_text *out)
+{
+    enum mics_status status = MICS_OK;
+
+    for (size_t i = 0, length; i < size && status == MICS_OK; i += length) {
+        uint32_t character, mapped;
+        unsigned char bytes[8];
+
+        length = mics_utf8_next(text + i, &character);
+        mapped = kind == STEP_LOWERCASE ? lower(character)
+                 : kind == STEP_NMT     ? nmt(character)
+                                        : character;
+        if (kind == STEP_LOWERCASE && character == 0x130) { /* the only one that becomes two */
+            status = mics_text_append(out, "i\xcc\x87", 3);
+        } else if (mapped == character) {
+            if (kind != STEP_ACCENTS || character < 0x80 || !is_mark(character))
+                status = mics_text_append(out, text + i, length);
+        } else if (mapped != 0) {
+            status = mics_text_append(
+                out, bytes, (size_t)utf8proc_encode_char((utf8proc_int32_t)mapped, bytes));
+        }
+    }
+    return status;
+}
+
+static enum mics_status strip(const struct step *step, const unsigned char *text, size_t size,
+                              struct mics_text *out)
+{
+    size_t begin = 0;
+    uint32_t character;
+
+    while (step->strip_left && begin < size) {
+        const unsigned length = mics_utf8_next(text + begin, &character);
+
+        if (!mics_is_space(character))
+            break;
+        begin += length;
+    }
+    while (step->strip_right && size > begin) {
+        size_t last = size - 1;
+
+        while (last > begin && (text[last] & 0xc0) == 0x80)
+            last--;
+        (void)mics_utf8_next(text + last, &character);
+        if (!mics_is_space(character))
+            break;
+        size = last;
+    }
+    return mics_text_append(out, text + begin, size - begin);
+}
+
 static enum mics_status apply_step(const struct step *step, struct codes *codes,
                                    const unsigned char *text, size_t size,
-                                   enum mics_text_place place, struct mics_text *out)
+                                   enum mics_text_place place, struct mics_text *out,
+                                   struct mics_err *err)
 {
+    enum mics_status status = MICS_OK;
+
     if (size == 0)
         return MICS_OK;
-    if (step->form)
-        return normal_form(step->form, codes, text, size, out);
-    if (step->pattern)
-        return replace(step, text, size, out);
-    if (place != MICS_TEXT_CONTINUES &&
-        mics_text_append(out, step->content, step->content_size) != MICS_OK)
-        return MICS_ERR_NOMEM;
-    return mics_text_append(out, text, size);
+    switch (step->kind) {
+    case STEP_FORM:
+        status = normal_form(step->form, codes, text, size, out);
+        break;
+    case STEP_PREPEND:
+        if (place != MICS_TEXT_CONTINUES)
+            status = mics_text_append(out, step->content, step->content_size);
+        if (status == MICS_OK)
+            status = mics_text_append(out, text, size);
+        break;
+    case STEP_REPLACE:
+        if (step->regex)
+            return replace_matches(step, codes, text, size, out, err);
+        status = replace(step, text, size, out);
+        break;
+    case STEP_LOWERCASE:
+    case STEP_ACCENTS:
+    case STEP_NMT:
+        status = map_characters(step->kind, text, size, out);
+        break;
+    case STEP_STRIP:
+        status = strip(step, text, size, out);
+        break;
+    case STEP_BYTE_LEVEL:
+        status = mics_byte_level_encode(text, size, out);
+        break;
+    }
+    return status == MICS_OK ? MICS_OK : mics_err_nomem(err);
 }
 
 static enum mics_status apply(const void *opaque, const unsigned char *text, size_t size,
@@ -217,34 +385,57 @@ static enum mics_status apply(const void *opaque, const unsigned char *text, siz
 
         if (next != out)
             next->size = 0;
-        status = apply_step(&state->steps[i], &codes, text, size, place, next);
+        status = apply_step(&state->steps[i], &codes, text, size, place, next, err);
         text = next->bytes;
         size = next->size;
     }
     free(between[0].bytes);
     free(between[1].bytes);
     free(codes.codes);
-    return status == MICS_OK ? MICS_OK : mics_err_nomem(err);
+    mics_regex_memory_free(codes.regex);
+    return status;
+}
+
+/* ---- reading ---- */
+
+enum mics_status mics_json_read_pattern(const struct mics_cursor *cursor, const char **text,
+                                        struct mics_regex **regex, struct mics_err *err)
+{
+    struct mics_err cause = {.text = ""};
+    struct mics_cursor pattern;
+    enum mics_status status = mics_cursor_object(cursor, "pattern", &pattern, err);
+    const bool is_regex = status == MICS_OK && mics_cursor_has(&pattern, "Regex");
+    const char *kind = is_regex ? "Regex" : "String";
+
+    *regex = NULL;
+    if (status == MICS_OK)
+        status = mics_cursor_string(&pattern, kind, text, err);
+    if (status != MICS_OK)
+        return status;
+    if ((*text)[0] == '\0')
+        return mics_cursor_fail(&pattern, kind, err, "must not be empty");
+    if (!is_regex)
+        return MICS_OK;
+    status = mics_regex_new(*text, strlen(*text), regex, &cause);
+    if (status == MICS_ERR_NOMEM)
+        return mics_err_nomem(err);
+    return status == MICS_OK ? MICS_OK : mics_cursor_fail(&pattern, kind, err, "%s", cause.text);
 }
 
 static enum mics_status read_replace(const struct mics_cursor *cursor, struct step *step,
                                      struct mics_err *err)
 {
-    struct mics_cursor pattern;
     const char *text = NULL, *content = NULL;
-    enum mics_status status = mics_cursor_object(cursor, "pattern", &pattern, err);
+    enum mics_status status = mics_json_read_pattern(cursor, &text, &step->regex, err);
 
-    if (status == MICS_OK && !mics_cursor_has(&pattern, "String"))
-        return mics_cursor_fail(&pattern, NULL, err,
-                                "only a pattern of kind String is supported here");
-    if (status == MICS_OK)
-        status = mics_cursor_string(&pattern, "String", &text, err);
     if (status == MICS_OK)
         status = mics_cursor_string(cursor, "content", &content, err);
     if (status != MICS_OK)
         return status;
-    if (text[0] == '\0')
-        return mics_cursor_fail(&pattern, "String", err, "must not be empty");
+    /* After these the library repeats parts of the text where it cuts it. */
+    if (step->regex && mics_regex_may_be_empty(step->regex))
+        return mics_cursor_fail(cursor, "pattern", err,
+                                "'%s' can match the empty text, which is not supported", text);
     step->pattern = strdup(text);
     step->content = strdup(content);
     step->pattern_size = strlen(text);
@@ -265,12 +456,40 @@ static enum mics_status read_prepend(const struct mics_cursor *cursor, struct st
     return step->content ? MICS_OK : mics_err_nomem(err);
 }
 
+static enum mics_status read_strip(const struct mics_cursor *cursor, struct step *step,
+                                   struct mics_err *err)
+{
+    const enum mics_status status = mics_cursor_bool(cursor, "strip_left", &step->strip_left, err);
+
+    return status == MICS_OK ? mics_cursor_bool(cursor, "strip_right", &step->strip_right, err)
+                             : status;
+}
+
+static const struct reader {
+    const char *type;
+    enum step_kind kind;
+    enum mics_status (*read)(const struct mics_cursor *cursor, struct step *step,
+                             struct mics_err *err);
+    const char *members[4];
+} readers[] = {
+    {"Prepend", STEP_PREPEND, read_prepend, {"type", "prepend"}},
+    {"Replace", STEP_REPLACE, read_replace, {"type", "pattern", "content"}},
+    {"Strip", STEP_STRIP, read_strip, {"type", "strip_left", "strip_right"}},
+    {"Lowercase", STEP_LOWERCASE, NULL, {"type"}},
+    {"StripAccents", STEP_ACCENTS, NULL, {"type"}},
+    {"Nmt", STEP_NMT, NULL, {"type"}},
+    {"ByteLevel", STEP_BYTE_LEVEL, NULL, {"type"}},
+    {"NFC", STEP_FORM, NULL, {"type"}},
+    {"NFD", STEP_FORM, NULL, {"type"}},
+    {"NFKC", STEP_FORM, NULL, {"type"}},
+    {"NFKD", STEP_FORM, NULL, {"type"}},
+};
+
 /* A step that is no Sequence. */
 static enum mics_status read_step(const struct mics_cursor *cursor, struct state *state,
                                   struct mics_err *err)
 {
-    static const char *const form[] = {"type", NULL}, *const prepend[] = {"type", "prepend", NULL},
-                             *const replace[] = {"type", "pattern", "content", NULL};
+    const struct reader *reader = NULL;
     const char *type = NULL;
     enum mics_status status = mics_cursor_string(cursor, "type", &type, err);
 
@@ -278,23 +497,24 @@ static enum mics_status read_step(const struct mics_cursor *cursor, struct state
         return status;
     if (state->count == MAX_STEPS)
         return mics_cursor_fail(cursor, NULL, err, "more than %d normalizers", MAX_STEPS);
+    for (size_t i = 0; i < sizeof readers / sizeof readers[0]; i++)
+        if (strcmp(type, readers[i].type) == 0)
+            reader = &readers[i];
+    if (!reader)
+        return mics_cursor_fail(cursor, "type", err, "normalizer '%s' is not supported", type);
+    if (state->count > 0 && state->steps[state->count - 1].kind == STEP_BYTE_LEVEL)
+        return mics_cursor_fail(cursor, "type", err, "'%s' after ByteLevel is not supported", type);
+    status = mics_json_check_members(cursor, reader->members, err);
+    if (status != MICS_OK)
+        return status;
 
     struct step *step = &state->steps[state->count++];
 
+    step->kind = reader->kind;
     for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++)
-        if (strcmp(type, forms[i].name) == 0) {
+        if (strcmp(type, forms[i].name) == 0)
             step->form = &forms[i];
-            return mics_json_check_members(cursor, form, err);
-        }
-    if (strcmp(type, "Prepend") == 0) {
-        status = mics_json_check_members(cursor, prepend, err);
-        return status == MICS_OK ? read_prepend(cursor, step, err) : status;
-    }
-    if (strcmp(type, "Replace") == 0) {
-        status = mics_json_check_members(cursor, replace, err);
-        return status == MICS_OK ? read_replace(cursor, step, err) : status;
-    }
-    return mics_cursor_fail(cursor, "type", err, "normalizer '%s' is not supported", type);
+    return reader->read ? reader->read(cursor, step, err) : MICS_OK;
 }
 
 static enum mics_status read_steps(const struct mics_cursor *cursor, struct state *state,
@@ -323,8 +543,16 @@ static enum mics_status read_steps(const struct mics_cursor *cursor, struct stat
 /* Does it put U+2581 before a text, or for a space? */
 static bool is_metaspace(const struct step *step)
 {
-    return step->form == NULL && strcmp(step->content, MICS_METASPACE) == 0 &&
-           (step->pattern == NULL || strcmp(step->pattern, " ") == 0);
+    return (step->kind == STEP_PREPEND && strcmp(step->content, MICS_METASPACE) == 0) ||
+           (step->kind == STEP_REPLACE && !step->regex && strcmp(step->pattern, " ") == 0 &&
+            strcmp(step->content, MICS_METASPACE) == 0);
+}
+
+/* Does it leave ASCII's printable characters, Han and Hangul, or what becomes of them, where they
+ * are, whatever is around them? */
+static bool is_local(const struct step *step)
+{
+    return step->kind == STEP_FORM || step->kind == STEP_LOWERCASE || step->kind == STEP_ACCENTS;
 }
 
 enum mics_status mics_normalizer_read(const struct mics_cursor *root, struct mics_normalizer *out,
@@ -350,11 +578,14 @@ enum mics_status mics_normalizer_read(const struct mics_cursor *root, struct mic
         return status;
     }
     *out = (struct mics_normalizer){
-        .state = state, .free_state = free_state, .apply = apply, .forms = true, .metaspace = true};
+        .state = state, .free_state = free_state, .apply = apply, .local = true, .metaspace = true};
     for (size_t i = 0; i < state->count; i++) {
-        out->forms = out->forms && state->steps[i].form != NULL;
-        out->metaspace = out->metaspace && is_metaspace(&state->steps[i]);
-        out->spaces = out->spaces || (is_metaspace(&state->steps[i]) && state->steps[i].pattern);
+        const struct step *step = &state->steps[i];
+
+        out->local = out->local && is_local(step);
+        out->metaspace = out->metaspace && is_metaspace(step);
+        out->spaces = out->spaces || (is_metaspace(step) && step->kind == STEP_REPLACE);
+        out->byte_level = step->kind == STEP_BYTE_LEVEL;
     }
     return MICS_OK;
 }

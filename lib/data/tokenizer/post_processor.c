@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* post_processor.c - what tokenizer.json has behind the model: the post-processor, which puts
- * tokens around a text, and the decoder. */
+/* post_processor.c - post-processors of tokenizer.json, which put tokens around a text. */
 #include "data/tokenizer/tokenizer_json.h"
 
 #include <string.h>
-
-/* ---- post-processor ---- */
 
 static enum mics_status add_to_template(struct mics_tokenizer *tokenizer,
                                         const struct mics_cursor *cursor, bool after,
@@ -148,98 +145,6 @@ enum mics_status mics_post_processor_read(const struct mics_cursor *root,
         status = mics_cursor_item(&processors, i, &item, err);
         if (status == MICS_OK)
             status = read_processor(tokenizer, &item, err);
-    }
-    return status;
-}
-
-/* ---- decoder ---- */
-
-/* Replace of U+2581 by a space. */
-static bool replaces_metaspace(const struct mics_cursor *decoder)
-{
-    const json_t *pattern = json_object_get(decoder->value, "pattern");
-    const char *text = json_string_value(json_object_get(pattern, "String"));
-    const char *content = json_string_value(json_object_get(decoder->value, "content"));
-
-    return text && content && strcmp(text, MICS_METASPACE) == 0 && strcmp(content, " ") == 0;
-}
-
-/* Strip of one space at the beginning. */
-static bool strips_one_space(const struct mics_cursor *decoder)
-{
-    const char *content = json_string_value(json_object_get(decoder->value, "content"));
-    const json_t *start = json_object_get(decoder->value, "start");
-    const json_t *stop = json_object_get(decoder->value, "stop");
-
-    return content && strcmp(content, " ") == 0 && json_integer_value(start) == 1 &&
-           json_is_integer(stop) && json_integer_value(stop) == 0;
-}
-
-/* The decoders of SentencePiece-style models: Replace, ByteFallback, Fuse, Strip, in this order,
- * each at most once. *next is how far the order has come. */
-static enum mics_status read_decoder(const struct mics_cursor *decoder,
-                                     struct mics_tokenizer *tokenizer, bool *byte_tokens,
-                                     size_t *next, struct mics_err *err)
-{
-    static const struct {
-        const char *type;
-        const char *members[5];
-    } order[] = {
-        {"Replace", {"type", "pattern", "content"}},
-        {"ByteFallback", {"type"}},
-        {"Fuse", {"type"}},
-        {"Strip", {"type", "content", "start", "stop"}},
-    };
-    const char *type = NULL;
-    const enum mics_status status = mics_cursor_string(decoder, "type", &type, err);
-
-    if (status != MICS_OK)
-        return status;
-    for (size_t i = *next; i < 4; i++) {
-        if (strcmp(type, order[i].type) != 0)
-            continue;
-        if ((i == 0 && !replaces_metaspace(decoder)) || (i == 3 && !strips_one_space(decoder)) ||
-            (i == 3 && *next != 3))
-            break;
-        tokenizer->metaspace |= i == 0;
-        *byte_tokens |= i == 1;
-        tokenizer->strip_first_space |= i == 3;
-        *next = i + 1;
-        return mics_json_check_members(decoder, order[i].members, err);
-    }
-    return mics_cursor_fail(decoder, NULL, err,
-                            "decoder '%s' is not supported here with these settings", type);
-}
-
-enum mics_status mics_decoder_read(const struct mics_cursor *root, bool byte_level,
-                                   struct mics_tokenizer *tokenizer, bool *byte_tokens,
-                                   struct mics_err *err)
-{
-    static const char *const known[] = {"type", "decoders", NULL};
-    struct mics_cursor decoder, decoders, item;
-    const char *type = NULL;
-    size_t next = 0;
-    enum mics_status status = mics_cursor_object(root, "decoder", &decoder, err);
-
-    if (status == MICS_OK)
-        status = mics_cursor_string(&decoder, "type", &type, err);
-    if (status != MICS_OK)
-        return status;
-    if (byte_level && strcmp(type, "ByteLevel") == 0)
-        return mics_json_check_members(&decoder, mics_byte_level_members, err);
-    if (byte_level)
-        return mics_cursor_fail(&decoder, "type", err,
-                                "decoder '%s' is not supported for tokens of bytes, only ByteLevel",
-                                type);
-    if (strcmp(type, "Sequence") != 0)
-        return read_decoder(&decoder, tokenizer, byte_tokens, &next, err);
-    status = mics_json_check_members(&decoder, known, err);
-    if (status == MICS_OK)
-        status = mics_cursor_array(&decoder, "decoders", 1, 8, &decoders, err);
-    for (size_t i = 0; status == MICS_OK && i < mics_cursor_count(&decoders); i++) {
-        status = mics_cursor_item(&decoders, i, &item, err);
-        if (status == MICS_OK)
-            status = read_decoder(&item, tokenizer, byte_tokens, &next, err);
     }
     return status;
 }

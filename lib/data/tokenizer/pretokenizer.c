@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pretokenizer.c - pre_tokenizers of tokenizer.json: a list of steps, each of which cuts, or
  * rewrites, the pieces of the step before it. */
+#include "base/utf8.h"
 #include "data/tokenizer/tokenizer_json.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,24 +13,27 @@
 enum step_kind {
     STEP_SPLIT,        /* by the splitter */
     STEP_PREFIX_SPACE, /* a space before a piece that has none */
-    STEP_METASPACE,    /* spaces become U+2581, which is also put before a piece */
-    STEP_CUT_WORDS     /* before U+2581, where no token reaches across */
+    STEP_METASPACE,    /* spaces become `mark`, which is also put before a piece */
+    STEP_CUT_WORDS,    /* before U+2581, where no token reaches across */
+    STEP_TO_ALPHABET,  /* bytes become the characters of byte-level BPE, for steps behind it */
+    STEP_FROM_ALPHABET /* and bytes again */
 };
-
-enum prepend_scheme { PREPEND_ALWAYS, PREPEND_FIRST, PREPEND_NEVER };
 
 struct step {
     enum step_kind kind;
     struct mics_splitter splitter;
     enum mics_split_behavior behavior;
     bool invert;
-    bool single; /* matches of the splitter are single characters, whatever is around them */
-    enum prepend_scheme scheme;
+    bool single;       /* matches of the splitter are single characters, whatever is around them */
+    bool drops_spaces; /* a piece ends at white space, which is in none */
+    enum mics_prepend_scheme scheme;
+    char mark[5]; /* a character */
 };
 
 struct state {
-    struct step steps[MAX_STEPS + 2];
+    struct step steps[MAX_STEPS + 3];
     size_t count;
+    bool alphabet;                /* the present step sees characters of byte-level BPE */
     struct mics_word_cuts *words; /* of STEP_CUT_WORDS */
 };
 
@@ -49,18 +54,34 @@ static bool begins_with(const unsigned char *text, size_t size, const char *pref
     return size >= length && memcmp(text, prefix, length) == 0;
 }
 
+/* All of it is in the alphabet. */
+static enum mics_status from_alphabet(const unsigned char *text, size_t size, struct mics_text *out)
+{
+    size_t bytes = 0;
+
+    if (mics_text_reserve(out, out->size + size) != MICS_OK)
+        return MICS_ERR_NOMEM;
+    (void)mics_byte_level_decode((const char *)text, size, out->bytes + out->size, &bytes);
+    out->size += bytes;
+    return MICS_OK;
+}
+
 /* Append to own.bytes the piece, or replace spaces in it. */
 static enum mics_status rewrite(const struct step *step, const unsigned char *text, size_t size,
                                 enum mics_text_place place, struct mics_text *out)
 {
     const bool metaspace = step->kind == STEP_METASPACE;
-    const bool prepend = step->scheme == PREPEND_ALWAYS
+    const bool prepend = step->scheme == MICS_PREPEND_ALWAYS
                              ? place != MICS_TEXT_CONTINUES
-                             : step->scheme == PREPEND_FIRST && place == MICS_TEXT_BEGINS;
-    const char *mark = metaspace ? MICS_METASPACE : " ";
+                             : step->scheme == MICS_PREPEND_FIRST && place == MICS_TEXT_BEGINS;
+    const char *mark = step->mark;
     const size_t length = strlen(mark);
     enum mics_status status = MICS_OK;
 
+    if (step->kind == STEP_TO_ALPHABET)
+        return mics_byte_level_encode(text, size, out);
+    if (step->kind == STEP_FROM_ALPHABET)
+        return from_alphabet(text, size, out);
     if (prepend && text[0] != ' ' && !begins_with(text, size, mark, length))
         status = mics_text_append(out, mark, length);
     while (metaspace && status == MICS_OK) {
@@ -87,8 +108,10 @@ static enum mics_status rewrite_pieces(const struct step *step, const struct mic
     for (size_t i = 0; i < count && status == MICS_OK; i++) {
         const size_t offset = pieces->spare.size;
 
+        const bool first = i == 0 && (old[0].offset == 0 || place != MICS_TEXT_BEGINS);
+
         status = rewrite(step, pieces->text + old[i].offset, old[i].length,
-                         i == 0 ? place : MICS_TEXT_FOLLOWS, &pieces->spare);
+                         first ? place : MICS_TEXT_FOLLOWS, &pieces->spare);
         if (status == MICS_OK)
             status = mics_pieces_add(pieces, offset, pieces->spare.size - offset);
     }
@@ -110,7 +133,7 @@ static enum mics_status apply_step(const struct state *state, const struct step 
 {
     enum mics_status status = MICS_OK;
 
-    if (step->kind == STEP_PREFIX_SPACE || step->kind == STEP_METASPACE) {
+    if (step->kind != STEP_SPLIT && step->kind != STEP_CUT_WORDS) {
         status = rewrite_pieces(step, old, count, place, pieces);
         return status == MICS_OK ? MICS_OK : mics_err_nomem(err);
     }
@@ -200,7 +223,8 @@ static enum mics_status read_byte_level(const struct mics_cursor *cursor, struct
     if (status == MICS_OK && prefix) {
         status = new_step(cursor, state, STEP_PREFIX_SPACE, &step, err);
         if (status == MICS_OK)
-            step->scheme = PREPEND_ALWAYS;
+            *step = (struct step){
+                .kind = STEP_PREFIX_SPACE, .scheme = MICS_PREPEND_ALWAYS, .mark = " "};
     }
     if (status == MICS_OK && use_regex)
         status = add_split(cursor, state, MICS_GPT2_PATTERN, MICS_SPLIT_ISOLATED, false, err);
@@ -246,12 +270,26 @@ static char *escape(const char *text)
     return pattern;
 }
 
+static enum mics_status add_escaped(const struct mics_cursor *cursor, struct state *state,
+                                    const char *text, enum mics_split_behavior behavior,
+                                    bool invert, struct mics_err *err)
+{
+    char *escaped = escape(text);
+    enum mics_status status;
+
+    if (!escaped)
+        return mics_err_nomem(err);
+    status = add_split(cursor, state, escaped, behavior, invert, err);
+    free(escaped);
+    return status;
+}
+
 static enum mics_status read_split(const struct mics_cursor *cursor, struct state *state,
                                    struct mics_err *err)
 {
     enum mics_split_behavior behavior = MICS_SPLIT_ISOLATED;
     struct mics_cursor pattern;
-    const char *text = NULL;
+    const char *text = NULL, *kind;
     bool invert = false;
     enum mics_status status = mics_cursor_object(cursor, "pattern", &pattern, err);
 
@@ -259,45 +297,55 @@ static enum mics_status read_split(const struct mics_cursor *cursor, struct stat
         status = read_behavior(cursor, &behavior, err);
     if (status == MICS_OK)
         status = read_bool(cursor, "invert", &invert, err);
-    if (status == MICS_OK && mics_cursor_has(&pattern, "Regex")) {
-        status = mics_cursor_string(&pattern, "Regex", &text, err);
-        return status == MICS_OK ? add_split(&pattern, state, text, behavior, invert, err) : status;
-    }
-    if (status == MICS_OK)
-        status = mics_cursor_string(&pattern, "String", &text, err);
+    if (status != MICS_OK)
+        return status;
+    kind = mics_cursor_has(&pattern, "Regex") ? "Regex" : "String";
+    status = mics_cursor_string(&pattern, kind, &text, err);
     if (status != MICS_OK)
         return status;
     if (text[0] == '\0')
-        return mics_cursor_fail(&pattern, "String", err, "must not be empty");
+        return mics_cursor_fail(&pattern, kind, err, "must not be empty");
+    return kind[0] == 'R' ? add_split(&pattern, state, text, behavior, invert, err)
+                          : add_escaped(&pattern, state, text, behavior, invert, err);
+}
 
-    char *escaped = escape(text);
+enum mics_status mics_json_read_character(const struct mics_cursor *cursor, const char *key,
+                                          const char **text, struct mics_err *err)
+{
+    const enum mics_status status = mics_cursor_string(cursor, key, text, err);
+    const size_t length = status == MICS_OK ? strlen(*text) : 0;
 
-    if (!escaped)
-        return mics_err_nomem(err);
-    status = add_split(&pattern, state, escaped, behavior, invert, err);
-    free(escaped);
+    if (status == MICS_OK && (length == 0 || mics_utf8_length(*text, length) != length))
+        return mics_cursor_fail(cursor, key, err, "expected one character, found '%s'", *text);
     return status;
 }
 
-static enum mics_status read_scheme(const struct mics_cursor *cursor, enum prepend_scheme *out,
-                                    struct mics_err *err)
+enum mics_status mics_json_read_metaspace(const struct mics_cursor *cursor,
+                                          struct mics_metaspace *out, struct mics_err *err)
 {
     static const char *const names[] = {"always", "first", "never"};
     const char *name = "always";
     bool prefix = true;
-    enum mics_status status = MICS_OK;
+    enum mics_status status =
+        mics_json_read_character(cursor, "replacement", &out->replacement, err);
 
-    if (mics_cursor_has(cursor, "prepend_scheme"))
+    out->split = true;
+    if (status == MICS_OK)
+        status = read_bool(cursor, "split", &out->split, err);
+    if (status == MICS_OK && mics_cursor_has(cursor, "prepend_scheme"))
         status = mics_cursor_string(cursor, "prepend_scheme", &name, err);
-    else if (mics_cursor_has(cursor, "add_prefix_space")) /* older files */
-        status = mics_cursor_bool(cursor, "add_prefix_space", &prefix, err);
+    if (status == MICS_OK) /* of older files */
+        status = read_bool(cursor, "add_prefix_space", &prefix, err);
     if (status != MICS_OK)
         return status;
+    if (!prefix && mics_cursor_has(cursor, "prepend_scheme") && strcmp(name, "never") != 0)
+        return mics_cursor_fail(cursor, "add_prefix_space", err,
+                                "is false, but prepend_scheme is '%s'", name);
     if (!prefix)
         name = "never";
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i]) == 0) {
-            *out = (enum prepend_scheme)i;
+            out->scheme = (enum mics_prepend_scheme)i;
             return MICS_OK;
         }
     return mics_cursor_fail(cursor, "prepend_scheme", err, "unknown scheme '%s'", name);
@@ -306,23 +354,19 @@ static enum mics_status read_scheme(const struct mics_cursor *cursor, enum prepe
 static enum mics_status read_metaspace(const struct mics_cursor *cursor, struct state *state,
                                        struct mics_err *err)
 {
-    const char *replacement = NULL;
+    struct mics_metaspace metaspace;
     struct step *step = NULL;
-    bool split = true;
-    enum mics_status status = mics_cursor_string(cursor, "replacement", &replacement, err);
+    enum mics_status status = mics_json_read_metaspace(cursor, &metaspace, err);
 
-    if (status == MICS_OK && strcmp(replacement, MICS_METASPACE) != 0)
-        return mics_cursor_fail(cursor, "replacement", err, "'%s' is not supported, only '%s'",
-                                replacement, MICS_METASPACE);
-    if (status == MICS_OK)
-        status = read_bool(cursor, "split", &split, err);
     if (status == MICS_OK)
         status = new_step(cursor, state, STEP_METASPACE, &step, err);
-    if (status == MICS_OK)
-        status = read_scheme(cursor, &step->scheme, err);
-    if (status == MICS_OK && split)
-        status = add_split(cursor, state, MICS_METASPACE, MICS_SPLIT_MERGED_WITH_NEXT, false, err);
-    return status;
+    if (status != MICS_OK)
+        return status;
+    step->scheme = metaspace.scheme;
+    strcpy(step->mark, metaspace.replacement); /* one character */
+    return metaspace.split ? add_escaped(cursor, state, metaspace.replacement,
+                                         MICS_SPLIT_MERGED_WITH_NEXT, false, err)
+                           : MICS_OK;
 }
 
 /* A pattern of single characters. */
@@ -349,6 +393,8 @@ static enum mics_status read_digits(const struct mics_cursor *cursor, struct sta
                            individual ? MICS_SPLIT_ISOLATED : MICS_SPLIT_CONTIGUOUS, err);
 }
 
+#define PUNCTUATION "[!-/:-@\\[-`{-~\\p{P}]"
+
 static enum mics_status read_punctuation(const struct mics_cursor *cursor, struct state *state,
                                          struct mics_err *err)
 {
@@ -356,8 +402,63 @@ static enum mics_status read_punctuation(const struct mics_cursor *cursor, struc
     const enum mics_status status =
         mics_cursor_has(cursor, "behavior") ? read_behavior(cursor, &behavior, err) : MICS_OK;
 
-    return status != MICS_OK ? status
-                             : add_class(cursor, state, "[!-/:-@\\[-`{-~\\p{P}]", behavior, err);
+    return status != MICS_OK ? status : add_class(cursor, state, PUNCTUATION, behavior, err);
+}
+
+static enum mics_status read_white_space(const struct mics_cursor *cursor, struct state *state,
+                                         struct mics_err *err)
+{
+    const enum mics_status status = add_class(cursor, state, "\\s", MICS_SPLIT_REMOVED, err);
+
+    if (status == MICS_OK)
+        state->steps[state->count - 1].drops_spaces = true;
+    return status;
+}
+
+static enum mics_status read_bert(const struct mics_cursor *cursor, struct state *state,
+                                  struct mics_err *err)
+{
+    const enum mics_status status = read_white_space(cursor, state, err);
+
+    return status == MICS_OK ? add_class(cursor, state, PUNCTUATION, MICS_SPLIT_ISOLATED, err)
+                             : status;
+}
+
+/* Words, and what is neither word nor white space; \w as Rust has it. */
+static enum mics_status read_words(const struct mics_cursor *cursor, struct state *state,
+                                   struct mics_err *err)
+{
+#define RUST_WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}"
+    const enum mics_status status = add_split(
+        cursor, state, "[" RUST_WORD "]+|[^" RUST_WORD "\\s]+", MICS_SPLIT_REMOVED, true, err);
+
+    if (status == MICS_OK)
+        state->steps[state->count - 1].drops_spaces = true;
+    return status;
+}
+
+static enum mics_status read_delimiter(const struct mics_cursor *cursor, struct state *state,
+                                       struct mics_err *err)
+{
+    const char *delimiter = NULL;
+    const enum mics_status status = mics_json_read_character(cursor, "delimiter", &delimiter, err);
+
+    return status == MICS_OK ? add_escaped(cursor, state, delimiter, MICS_SPLIT_REMOVED, false, err)
+                             : status;
+}
+
+static enum mics_status read_fixed_length(const struct mics_cursor *cursor, struct state *state,
+                                          struct mics_err *err)
+{
+    uint32_t length = 5;
+    char pattern[32];
+    enum mics_status status = MICS_OK;
+
+    if (mics_cursor_has(cursor, "length"))
+        status = mics_cursor_u32(cursor, "length", 1, 65535, &length, err);
+    snprintf(pattern, sizeof pattern, "[\\s\\S]{1,%lu}", (unsigned long)length);
+    return status == MICS_OK ? add_split(cursor, state, pattern, MICS_SPLIT_ISOLATED, false, err)
+                             : status;
 }
 
 static const struct reader {
@@ -368,29 +469,45 @@ static const struct reader {
 } readers[] = {
     {"ByteLevel", read_byte_level, {"type", "add_prefix_space", "trim_offsets", "use_regex"}},
     {"Split", read_split, {"type", "pattern", "behavior", "invert"}},
-    {"Metaspace",
-     read_metaspace,
-     {"type", "replacement", "prepend_scheme", "add_prefix_space", "split", "str_rep"}},
+    {"Metaspace", read_metaspace, MICS_METASPACE_MEMBERS},
     {"Punctuation", read_punctuation, {"type", "behavior"}},
     {"Digits", read_digits, {"type", "individual_digits"}},
+    {"Whitespace", read_words, {"type"}},
+    {"WhitespaceSplit", read_white_space, {"type"}},
+    {"CharDelimiterSplit", read_delimiter, {"type", "delimiter"}},
+    {"BertPreTokenizer", read_bert, {"type"}},
+    {"FixedLength", read_fixed_length, {"type", "length"}},
 };
+
+/* Behind ByteLevel come steps that see its characters, and at last they become bytes again. */
+static enum mics_status begin_alphabet(const struct mics_cursor *cursor, const char *type,
+                                       struct state *state, struct mics_err *err)
+{
+    struct step *step = NULL;
+
+    if (strcmp(type, "ByteLevel") == 0 || strcmp(type, "Metaspace") == 0)
+        return mics_cursor_fail(cursor, "type", err, "'%s' after ByteLevel is not supported", type);
+    if (state->alphabet)
+        return MICS_OK;
+    state->alphabet = true;
+    return new_step(cursor, state, STEP_TO_ALPHABET, &step, err);
+}
 
 static enum mics_status read_step(const struct mics_cursor *cursor, struct state *state,
                                   bool *byte_level, struct mics_err *err)
 {
     const char *type = NULL;
-    const enum mics_status status = mics_cursor_string(cursor, "type", &type, err);
+    enum mics_status status = mics_cursor_string(cursor, "type", &type, err);
 
+    if (status == MICS_OK && *byte_level)
+        status = begin_alphabet(cursor, type, state, err);
     if (status != MICS_OK)
         return status;
-    if (*byte_level)
-        return mics_cursor_fail(cursor, "type", err, "'%s' after ByteLevel is not supported", type);
-    *byte_level = strcmp(type, "ByteLevel") == 0;
+    *byte_level = *byte_level || strcmp(type, "ByteLevel") == 0;
     for (size_t i = 0; i < sizeof readers / sizeof readers[0]; i++)
         if (strcmp(type, readers[i].type) == 0) {
-            const enum mics_status known = mics_json_check_members(cursor, readers[i].members, err);
-
-            return known == MICS_OK ? readers[i].read(cursor, state, err) : known;
+            status = mics_json_check_members(cursor, readers[i].members, err);
+            return status == MICS_OK ? readers[i].read(cursor, state, err) : status;
         }
     return mics_cursor_fail(cursor, "type", err, "pre-tokenizer '%s' is not supported", type);
 }
@@ -413,13 +530,13 @@ static enum mics_status read_steps(const struct mics_cursor *cursor, struct stat
     for (size_t i = 0; status == MICS_OK && i < mics_cursor_count(&steps); i++) {
         status = mics_cursor_item(&steps, i, &step, err);
         if (status == MICS_OK)
-            status = read_step(&step, state, byte_level, err);
+            status = read_steps(&step, state, byte_level, err);
     }
     return status;
 }
 
-/* The classes of characters that decide where a text may be cut; NULL: the steps do more than the
- * known regular expressions. */
+/* The classes of characters that decide where a text may be cut; NULL: what the steps do depends
+ * on more. Steps behind that of the classes see its pieces one by one. */
 static const unsigned char *cut_classes(const struct state *state)
 {
     const unsigned char *classes = NULL;
@@ -429,41 +546,32 @@ static const unsigned char *cut_classes(const struct state *state)
         const bool merges = step->behavior == MICS_SPLIT_MERGED_WITH_PREVIOUS ||
                             step->behavior == MICS_SPLIT_MERGED_WITH_NEXT;
 
-        if (step->kind == STEP_SPLIT && step->splitter.classes && !step->invert &&
-            step->behavior == MICS_SPLIT_ISOLATED)
+        if (step->kind == STEP_METASPACE || (step->kind == STEP_PREFIX_SPACE && i > 0))
+            return NULL;
+        if (classes || step->kind != STEP_SPLIT)
+            continue;
+        if (step->splitter.classes && !step->invert && step->behavior == MICS_SPLIT_ISOLATED)
             classes = step->splitter.classes;
-        else if (step->kind != STEP_PREFIX_SPACE &&
-                 (step->kind != STEP_SPLIT || !step->single || merges))
+        else if (!step->single || merges)
             return NULL;
     }
     return classes;
 }
 
-enum mics_status mics_pretokenizer_read(const struct mics_cursor *root,
-                                        struct mics_tokenizer *tokenizer, bool *byte_level,
-                                        struct mics_err *err)
+/* Does the first step end a piece at white space, which goes? */
+static bool drops_spaces(const struct state *state)
 {
-    struct mics_cursor cursor;
+    return state->count > 0 && state->steps[0].drops_spaces;
+}
 
-    *byte_level = false;
-    if (!mics_cursor_has(root, "pre_tokenizer"))
-        return MICS_OK;
-
-    enum mics_status status = mics_cursor_object(root, "pre_tokenizer", &cursor, err);
-
-    if (status != MICS_OK)
-        return status;
-
-    struct state *state = calloc(1, sizeof *state);
-
-    if (!state)
-        return mics_err_nomem(err);
-    status = read_steps(&cursor, state, byte_level, err);
-
+/* Use the steps that were read, or free them. */
+static void set_steps(struct mics_tokenizer *tokenizer, struct state *state)
+{
     const struct step *only = &state->steps[0];
 
-    tokenizer->cut.classes = status == MICS_OK ? cut_classes(state) : NULL;
-    if (status != MICS_OK || state->count == 0) {
+    tokenizer->cut.classes = state->count > 0 ? cut_classes(state) : NULL;
+    tokenizer->cut.spaces = drops_spaces(state);
+    if (state->count == 0) {
         free_state(state);
     } else if (state->count == 1 && only->kind == STEP_SPLIT && !only->invert &&
                only->behavior == MICS_SPLIT_ISOLATED) {
@@ -473,7 +581,32 @@ enum mics_status mics_pretokenizer_read(const struct mics_cursor *root,
         tokenizer->pretokenizer =
             (struct mics_pretokenizer){.state = state, .free_state = free_state, .apply = apply};
     }
-    return status;
+}
+
+enum mics_status mics_pretokenizer_read(const struct mics_cursor *root,
+                                        struct mics_tokenizer *tokenizer, bool *byte_level,
+                                        struct mics_err *err)
+{
+    struct state *state = calloc(1, sizeof *state);
+    struct mics_cursor cursor;
+    enum mics_status status = MICS_OK;
+
+    if (!state)
+        return mics_err_nomem(err);
+    *byte_level = state->alphabet = tokenizer->normalizer.byte_level;
+    if (mics_cursor_has(root, "pre_tokenizer")) {
+        status = mics_cursor_object(root, "pre_tokenizer", &cursor, err);
+        if (status == MICS_OK)
+            status = read_steps(&cursor, state, byte_level, err);
+    }
+    if (status != MICS_OK) {
+        free_state(state);
+        return status;
+    }
+    if (state->alphabet)
+        state->steps[state->count++].kind = STEP_FROM_ALPHABET;
+    set_steps(tokenizer, state);
+    return MICS_OK;
 }
 
 /* ---- long texts ---- */
@@ -498,14 +631,19 @@ enum mics_status mics_pretokenizer_cut_words(struct mics_tokenizer *tokenizer, s
         return mics_err_nomem(err);
     }
     for (size_t i = 0; i < state->count; i++) {
-        metaspace = metaspace && state->steps[i].kind == STEP_METASPACE;
-        spaces = spaces || state->steps[i].kind == STEP_METASPACE;
+        const bool marks = state->steps[i].kind == STEP_METASPACE &&
+                           strcmp(state->steps[i].mark, MICS_METASPACE) == 0;
+
+        metaspace = metaspace && marks;
+        spaces = spaces || marks;
     }
     state->words = words;
     state->steps[state->count++].kind = STEP_CUT_WORDS;
     *pretokenizer =
         (struct mics_pretokenizer){.state = state, .free_state = free_state, .apply = apply};
-    tokenizer->cut.words = metaspace ? words : NULL;
-    tokenizer->cut.spaces = metaspace && spaces;
+    if (!metaspace)
+        return MICS_OK;
+    tokenizer->cut.words = words;
+    tokenizer->cut.spaces = spaces;
     return MICS_OK;
 }

@@ -2,17 +2,24 @@
 /*
  * regex.c - regular expressions by PCRE2, and what a splitter does with matches.
  *
- * Patterns are written for Oniguruma, in whose syntax ^ and $ match at every line. \s becomes
- * \p{White_Space}, because PCRE2's has U+180E, too. What means another thing to PCRE2 is refused
- * (\h; {1,3}+, which repeats; && in a class), and \C, which would cut characters.
+ * Patterns are written in Oniguruma's Ruby syntax, where ^ and $ match at every line. What PCRE2
+ * takes in another sense is translated: \s (PCRE2's has U+180E, too), \w and \b (marks are of
+ * words), names of scripts (PCRE2's \p{Han} has the characters that other scripts share with it),
+ * [:alpha:] and its like, long names of categories, \u4e00, and classes in classes. What cannot be
+ * is refused (\h; {1,3}+, which repeats; && in a class), and \C, which would cut characters.
+ *
+ * Letters of versions of Unicode that are later than PCRE2's are none to these expressions.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 
 #include "data/tokenizer/internal.h"
 
 #include <pcre2.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define PATTERN_MAX (64u << 10)
 #define MATCH_LIMIT 5000000 /* steps of one match; 0.1 s */
@@ -39,9 +46,9 @@ static enum mics_status refuse(const char *what, struct mics_err *err)
  * it; NULL: nothing. */
 static const char *differing(const char *pattern, size_t length, bool in_class)
 {
-    static const char *const outside[] = {"\\h", "\\H", "\\K",  "\\Q", "\\G",
-                                          "(*",  "(?m", "(?i)", "}+"};
-    static const char *const inside[] = {"\\h", "\\H", "\\Q", "&&"};
+    static const char *const outside[] = {"\\h", "\\H", "\\K", "\\Q",  "\\G",
+                                          "\\X", "(*",  "(?m", "(?i)", "}+"};
+    static const char *const inside[] = {"\\h", "\\H", "\\Q", "\\W", "&&", "[^", "[]"};
     const char *const *names = in_class ? inside : outside;
     const size_t count =
         in_class ? sizeof inside / sizeof inside[0] : sizeof outside / sizeof outside[0];
@@ -49,49 +56,225 @@ static const char *differing(const char *pattern, size_t length, bool in_class)
     for (size_t i = 0; i < count; i++)
         if (length >= strlen(names[i]) && strncmp(pattern, names[i], strlen(names[i])) == 0)
             return names[i];
-    if (in_class && pattern[0] == '[' && (length < 2 || pattern[1] != ':'))
-        return "a class in a class";
     return NULL;
 }
 
-/* Write the pattern for PCRE2, up to 16 times as long, into `out`. */
+/* A pattern that is being translated. */
+struct translation {
+    const char *at, *end;
+    struct mics_text *out;
+    unsigned depth; /* classes that are open */
+    struct mics_err *err;
+};
+
+static enum mics_status emit(struct translation *t, const char *text, size_t taken)
+{
+    t->at += taken;
+    return mics_text_append(t->out, text, strlen(text)) == MICS_OK ? MICS_OK
+                                                                   : mics_err_nomem(t->err);
+}
+
+/* The next `taken` bytes as they are. */
+static enum mics_status keep(struct translation *t, size_t taken)
+{
+    const char *text = t->at;
+
+    t->at += taken;
+    return mics_text_append(t->out, text, taken) == MICS_OK ? MICS_OK : mics_err_nomem(t->err);
+}
+
+/* A character of a word, \w of Oniguruma, as members of a class. Outside of a class it has these
+ * numbers of Latin-1, too. */
+#define WORD     "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
+#define LATIN1   "\\xb2\\xb3\\xb9\\xbc-\\xbe"
+#define IS_WORD  "[" WORD LATIN1 "]"
+#define NOT_WORD "[^" WORD LATIN1 "]"
+
+/* \x and what it becomes outside of a class, and in one; NULL: it stays. */
+static const struct escape {
+    char letter;
+    const char *outside, *inside;
+} escapes[] = {
+    {'s', "\\p{White_Space}", "\\p{White_Space}"},
+    {'S', "\\P{White_Space}", "\\P{White_Space}"},
+    {'w', IS_WORD, WORD},
+    {'W', NOT_WORD, NULL},
+    {'b', "(?:(?<=" IS_WORD ")(?!" IS_WORD ")|(?<!" IS_WORD ")(?=" IS_WORD "))", NULL},
+    {'B', "(?:(?<=" IS_WORD ")(?=" IS_WORD ")|(?<!" IS_WORD ")(?!" IS_WORD "))", NULL},
+};
+
+/* Names of [:name:], as members of a class. */
+static const struct name {
+    const char *name, *text;
+} posix[] =
+    {
+        {"alpha", "\\p{Alphabetic}"}, {"alnum", "\\p{Alphabetic}\\p{Nd}"},
+        {"blank", "\\p{Zs}\\t"},      {"cntrl", "\\p{Cc}"},
+        {"digit", "\\p{Nd}"},         {"lower", "\\p{Lowercase}"},
+        {"punct", "\\p{P}\\p{S}"},    {"space", "\\p{White_Space}"},
+        {"upper", "\\p{Uppercase}"},  {"word", WORD},
+        {"xdigit", "0-9a-fA-F"},
+},
+  categories[] = {
+      {"Letter", "L"},
+      {"Mark", "M"},
+      {"Number", "N"},
+      {"Punctuation", "P"},
+      {"Symbol", "S"},
+      {"Separator", "Z"},
+      {"Uppercase_Letter", "Lu"},
+      {"Lowercase_Letter", "Ll"},
+      {"Titlecase_Letter", "Lt"},
+      {"Modifier_Letter", "Lm"},
+      {"Other_Letter", "Lo"},
+      {"Decimal_Number", "Nd"},
+      {"Letter_Number", "Nl"},
+      {"Other_Number", "No"},
+};
+
+static const char *find_name(const struct name *names, size_t count, const char *name,
+                             size_t length)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strlen(names[i].name) == length && strncasecmp(names[i].name, name, length) == 0)
+            return names[i].text;
+    return NULL;
+}
+
+/* Does PCRE2 know the script \p{sc:NAME}? */
+static bool is_script(const char *name, size_t length)
+{
+    char pattern[64];
+    pcre2_code *code;
+    PCRE2_SIZE offset;
+    int reason;
+
+    if (length + sizeof "\\p{sc:}" > sizeof pattern)
+        return false;
+    snprintf(pattern, sizeof pattern, "\\p{sc:%.*s}", (int)length, name);
+    code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &reason, &offset,
+                         NULL);
+    pcre2_code_free(code);
+    return code != NULL;
+}
+
+/* \p{name}, \P{name}, \p{^name}. */
+static enum mics_status translate_property(struct translation *t)
+{
+    const char *close = memchr(t->at, '}', (size_t)(t->end - t->at));
+    const bool caret = t->at + 3 < t->end && t->at[3] == '^';
+    const char *name = t->at + 3 + caret;
+    char text[80];
+
+    if (close == NULL || close < name || close - name > 40)
+        return refuse("a property without a name", t->err);
+
+    const size_t length = (size_t)(close - name);
+    const char *category =
+        find_name(categories, sizeof categories / sizeof categories[0], name, length);
+    const bool script = !category && length > 2 && is_script(name, length);
+
+    snprintf(text, sizeof text, "\\%c{%s%.*s}", (t->at[1] == 'P') != caret ? 'P' : 'p',
+             script ? "sc:" : "", category ? (int)strlen(category) : (int)length,
+             category ? category : name);
+    return emit(t, text, (size_t)(close + 1 - t->at));
+}
+
+/* What begins with a backslash. */
+static enum mics_status translate_escape(struct translation *t)
+{
+    const size_t left = (size_t)(t->end - t->at);
+    char text[16];
+
+    if (left < 2)
+        return keep(t, 1);
+
+    const char letter = t->at[1];
+
+    for (size_t i = 0; i < sizeof escapes / sizeof escapes[0]; i++)
+        if (letter == escapes[i].letter) {
+            const char *translated = t->depth > 0 ? escapes[i].inside : escapes[i].outside;
+
+            return translated ? emit(t, translated, 2) : keep(t, 2);
+        }
+    if ((letter == 'p' || letter == 'P') && left > 2 && t->at[2] == '{')
+        return translate_property(t);
+    if (letter == 'u' && left >= 6) { /* four digits, which PCRE2 checks */
+        snprintf(text, sizeof text, "\\x{%.4s}", t->at + 2);
+        return emit(t, text, 6);
+    }
+    if (letter == 'x' && left > 2 && t->at[2] == '{') {
+        const char *close = memchr(t->at, '}', left);
+
+        return keep(t, close ? (size_t)(close + 1 - t->at) : left);
+    }
+    return keep(t, 2);
+}
+
+/* [ in a class: [:name:], or the members of another class, which join those of the first. */
+static enum mics_status translate_inner_class(struct translation *t)
+{
+    const size_t left = (size_t)(t->end - t->at);
+    const char *close = left > 2 && t->at[1] == ':' ? memmem(t->at + 2, left - 2, ":]", 2) : NULL;
+
+    if (close) {
+        const char *members = find_name(posix, sizeof posix / sizeof posix[0], t->at + 2,
+                                        (size_t)(close - t->at - 2));
+
+        return members ? emit(t, members, (size_t)(close + 2 - t->at))
+                       : refuse("this name of a class", t->err);
+    }
+    if (t->at[-1] == '-' || t->depth == 8)
+        return refuse("a class in a class", t->err);
+    t->depth++;
+    return emit(t, "", 1);
+}
+
+static enum mics_status translate_class(struct translation *t)
+{
+    const char c = t->at[0];
+
+    if (c == '[')
+        return translate_inner_class(t);
+    if (c != ']')
+        return keep(t, 1);
+    if (--t->depth == 0)
+        return keep(t, 1);
+    if (t->at + 1 < t->end && t->at[1] == '-')
+        return refuse("a class in a class", t->err);
+    return emit(t, "", 1);
+}
+
+/* Write the pattern for PCRE2 into `out`. */
 static enum mics_status translate(const char *pattern, size_t length, struct mics_text *out,
                                   struct mics_err *err)
 {
+    struct translation t = {.at = pattern, .end = pattern + length, .out = out, .err = err};
     enum mics_status status = MICS_OK;
-    bool in_class = false;
 
-    for (size_t i = 0, taken; i < length && status == MICS_OK; i += taken) {
-        const char *part = pattern + i;
-        const bool escape = part[0] == '\\' && i + 1 < length;
-        const char *what = differing(part, length - i, in_class);
+    while (t.at < t.end && status == MICS_OK) {
+        const char *what = differing(t.at, (size_t)(t.end - t.at), t.depth > 0);
 
-        taken = escape ? 2 : 1;
-        if (what && !(i == 0 && strcmp(what, "(?i)") == 0)) /* at the beginning it means the same */
-            return refuse(what, err);
-        if (escape && (part[1] == 's' || part[1] == 'S')) {
-            status =
-                mics_text_append(out, part[1] == 's' ? "\\p{White_Space}" : "\\P{White_Space}", 15);
-            continue;
+        if (what && !(t.at == pattern && strcmp(what, "(?i)") == 0)) /* there it means the same */
+            return refuse(what[0] == '[' ? "a negated or empty class in a class" : what, err);
+        if (t.at[0] == '\\') {
+            status = translate_escape(&t);
+        } else if (t.depth > 0) {
+            status = translate_class(&t);
+        } else if (t.at[0] == '[') {
+            size_t taken = 1; /* with a ] that is its first member */
+
+            t.depth = 1;
+            if (t.at + taken < t.end && t.at[taken] == '^')
+                taken++;
+            if (t.at + taken < t.end && t.at[taken] == ']')
+                taken++;
+            status = keep(&t, taken);
+        } else {
+            status = keep(&t, 1);
         }
-        if (escape && strchr("pPx", part[1]) && length - i > 2 && part[2] == '{') {
-            while (taken < length - i && part[taken - 1] != '}')
-                taken++;
-        } else if (in_class && part[0] == '[') { /* [:name:] */
-            while (taken < length - i && part[taken - 1] != ']')
-                taken++;
-        } else if (!in_class && part[0] == '[') { /* with a ] that is its first member */
-            in_class = true;
-            if (taken < length - i && part[taken] == '^')
-                taken++;
-            if (taken < length - i && part[taken] == ']')
-                taken++;
-        } else if (part[0] == ']') {
-            in_class = false;
-        }
-        status = mics_text_append(out, part, taken);
     }
-    return status == MICS_OK ? MICS_OK : mics_err_nomem(err);
+    return status;
 }
 
 static enum mics_status compile(const struct mics_text *pattern, pcre2_code **out,
@@ -138,6 +321,14 @@ enum mics_status mics_regex_new(const char *pattern, size_t length, struct mics_
     return MICS_OK;
 }
 
+bool mics_regex_may_be_empty(const struct mics_regex *regex)
+{
+    uint32_t empty = 1;
+
+    (void)pcre2_pattern_info(regex->code, PCRE2_INFO_MATCHEMPTY, &empty);
+    return empty != 0;
+}
+
 void mics_regex_free(struct mics_regex *regex)
 {
     if (regex != NULL)
@@ -175,9 +366,10 @@ static struct mics_regex_memory *new_memory(void)
     return memory;
 }
 
-enum mics_status mics_regex_match(const struct mics_regex *regex, struct mics_regex_memory **memory,
-                                  const unsigned char *text, size_t size, size_t from, bool *found,
-                                  size_t *begin, size_t *end, struct mics_err *err)
+/* The first match that begins at or after `from`. */
+static enum mics_status match(const struct mics_regex *regex, struct mics_regex_memory **memory,
+                              const unsigned char *text, size_t size, size_t from, bool *found,
+                              size_t *begin, size_t *end, struct mics_err *err)
 {
     PCRE2_UCHAR reason[120];
     int code;
@@ -200,6 +392,38 @@ enum mics_status mics_regex_match(const struct mics_regex *regex, struct mics_re
         pcre2_get_error_message(code, reason, sizeof reason);
         return mics_err_set(err, MICS_ERR_FORMAT, "the tokenizer's regular expression: %s",
                             (const char *)reason);
+    }
+    return MICS_OK;
+}
+
+struct mics_matches mics_matches_begin(const struct mics_regex *regex,
+                                       struct mics_regex_memory **memory, const unsigned char *text,
+                                       size_t size)
+{
+    return (struct mics_matches){
+        .regex = regex, .memory = memory, .text = text, .size = size, .end = SIZE_MAX};
+}
+
+enum mics_status mics_matches_next(struct mics_matches *matches, struct mics_err *err)
+{
+    const size_t last = matches->end;
+
+    matches->found = false;
+    while (matches->from <= matches->size) {
+        const enum mics_status status =
+            match(matches->regex, matches->memory, matches->text, matches->size, matches->from,
+                  &matches->found, &matches->begin, &matches->end, err);
+
+        if (status != MICS_OK || !matches->found)
+            return status;
+        if (matches->begin < matches->end || matches->end != last) {
+            matches->from = matches->end;
+            return MICS_OK;
+        }
+        do
+            matches->from++;
+        while (matches->from < matches->size && (matches->text[matches->from] & 0xc0) == 0x80);
+        matches->found = false;
     }
     return MICS_OK;
 }
@@ -275,28 +499,21 @@ static enum mics_status split_matches(const struct mics_regex *regex, bool inver
                                       struct split *split, size_t base, size_t length,
                                       struct mics_err *err)
 {
-    const unsigned char *text = split->pieces->text + base;
-    size_t from = 0, done = 0, begin = 0, end = 0;
-    bool found = true;
+    struct mics_matches matches =
+        mics_matches_begin(regex, &split->pieces->regex, split->pieces->text + base, length);
+    size_t done = 0;
 
-    while (from <= length) {
-        const enum mics_status status = mics_regex_match(regex, &split->pieces->regex, text, length,
-                                                         from, &found, &begin, &end, err);
+    for (;;) {
+        const enum mics_status status = mics_matches_next(&matches, err);
 
         if (status != MICS_OK)
             return status;
-        if (!found)
+        if (!matches.found)
             break;
-        if (add_part(split, base + done, base + begin, invert) != MICS_OK ||
-            add_part(split, base + begin, base + end, !invert) != MICS_OK)
+        if (add_part(split, base + done, base + matches.begin, invert) != MICS_OK ||
+            add_part(split, base + matches.begin, base + matches.end, !invert) != MICS_OK)
             return mics_err_nomem(err);
-        done = end;
-        from = end;
-        if (begin == end) { /* an empty match: go on behind the next character */
-            do
-                from++;
-            while (from < length && (text[from] & 0xc0) == 0x80);
-        }
+        done = matches.end;
     }
     return add_part(split, base + done, base + length, invert) == MICS_OK ? MICS_OK
                                                                           : mics_err_nomem(err);

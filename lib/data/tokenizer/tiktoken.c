@@ -67,8 +67,7 @@ static int base64_digit(char c)
     return found == NULL ? -1 : (int)(found - digits);
 }
 
-/* Decode into bytes[3 * length / 4]. false: it is not base64. */
-static bool decode_base64(const char *text, size_t length, unsigned char *bytes, size_t *size)
+bool mics_base64_decode(const char *text, size_t length, unsigned char *bytes, size_t *size)
 {
     uint32_t bits = 0, count = 0;
 
@@ -103,7 +102,7 @@ static enum mics_status add_line(struct mics_tokenizer *tokenizer, const char *l
     size_t size;
 
     if (first == 0 || first > sizeof bytes || first + 1 == length ||
-        !decode_base64(line, first, bytes, &size))
+        !mics_base64_decode(line, first, bytes, &size))
         return mics_err_set(err, MICS_ERR_FORMAT, "expected a token in base64 and its rank");
     for (size_t i = first + 1; i < length; i++) {
         if (line[i] < '0' || line[i] > '9' || rank >= MICS_TOKENIZER_MAX_IDS)
@@ -135,8 +134,8 @@ static enum mics_status read_ranks(struct mics_tokenizer *tokenizer,
     return MICS_OK;
 }
 
-/* All pairs of tokens whose bytes together are a token; its rank is theirs. */
-static enum mics_status add_merges(struct mics_tokenizer *tokenizer, struct mics_err *err)
+enum mics_status mics_tokenizer_add_rank_merges(struct mics_tokenizer *tokenizer,
+                                                struct mics_err *err)
 {
     const struct mics_vocab *vocab = &tokenizer->vocab;
     enum mics_status status = MICS_OK;
@@ -145,6 +144,8 @@ static enum mics_status add_merges(struct mics_tokenizer *tokenizer, struct mics
         const struct mics_token *token = &vocab->tokens[id];
         const unsigned char *text = vocab->text.bytes + token->offset;
 
+        if ((token->flags & MICS_TOKEN_MODEL) == 0)
+            continue;
         for (uint32_t cut = 1; cut < token->length && status == MICS_OK; cut++) {
             const uint32_t left = mics_vocab_find(vocab, text, cut);
             const uint32_t right = left == MICS_NO_TOKEN
@@ -158,8 +159,8 @@ static enum mics_status add_merges(struct mics_tokenizer *tokenizer, struct mics
     return status;
 }
 
-static enum mics_status add_special(struct mics_tokenizer *tokenizer, const char *text, uint32_t id,
-                                    struct mics_err *err)
+enum mics_status mics_tokenizer_add_special(struct mics_tokenizer *tokenizer, const char *text,
+                                            uint32_t id, struct mics_err *err)
 {
     const size_t length = strlen(text);
     struct mics_added_token token = {.length = (uint32_t)length, .id = id, .special = true};
@@ -178,7 +179,7 @@ static enum mics_status finish_llama3(struct mics_tokenizer *tokenizer, struct m
 
     for (unsigned i = 5; i <= 250 && status == MICS_OK; i++) {
         snprintf(text, sizeof text, "<|reserved_special_token_%u|>", i);
-        status = add_special(tokenizer, text, 128005 + i, err);
+        status = mics_tokenizer_add_special(tokenizer, text, 128005 + i, err);
     }
     tokenizer->before[0] = 128000;
     tokenizer->before_count = 1;
@@ -212,7 +213,7 @@ static enum mics_status finish(struct mics_tokenizer *tokenizer, const struct en
             return mics_err_set(err, MICS_ERR_FORMAT, "byte 0x%02x is not a token", byte);
     for (const struct special *special = encoding->special;
          special->text != NULL && status == MICS_OK; special++)
-        status = add_special(tokenizer, special->text, special->id, err);
+        status = mics_tokenizer_add_special(tokenizer, special->text, special->id, err);
     if (status == MICS_OK && strcmp(encoding->name, "tokenizer.model") == 0)
         status = finish_llama3(tokenizer, err);
     if (status == MICS_OK)
@@ -231,7 +232,7 @@ bool mics_tokenizer_is_tiktoken(const struct mics_tokenizer_file *file)
     unsigned char bytes[1024];
     size_t size;
 
-    return blank != NULL && decode_base64(text, (size_t)(blank - text), bytes, &size);
+    return blank != NULL && mics_base64_decode(text, (size_t)(blank - text), bytes, &size);
 }
 
 enum mics_status mics_tokenizer_read_tiktoken(struct mics_tokenizer *tokenizer,
@@ -249,7 +250,7 @@ enum mics_status mics_tokenizer_read_tiktoken(struct mics_tokenizer *tokenizer,
     status = read_ranks(tokenizer, file, err);
     if (status == MICS_OK) {
         mics_bpe_find_bytes(&tokenizer->bpe, &tokenizer->vocab);
-        status = add_merges(tokenizer, err);
+        status = mics_tokenizer_add_rank_merges(tokenizer, err);
     }
     if (status == MICS_OK)
         status = finish(tokenizer, encoding, err);

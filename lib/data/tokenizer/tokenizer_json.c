@@ -19,7 +19,6 @@ struct reader {
     struct mics_cursor root, model;
     const json_t *vocab; /* token to id, as in the file */
     bool byte_level;
-    bool byte_tokens; /* the decoder makes bytes of <0xNN> */
     uint32_t highest; /* id of an added token; MICS_NO_TOKEN: none yet */
     struct mics_err *err;
 };
@@ -61,14 +60,13 @@ enum mics_status mics_json_check_members(const struct mics_cursor *cursor, const
 
 /* ---- the model ---- */
 
-/* Is it <0xNN>? *byte is NN. */
-static bool is_byte_token(const char *text, size_t length, bool upper_only, unsigned *byte)
+/* Is it <0xNN>, which stands for an unknown character's byte? *byte is NN. */
+static bool is_byte_token(const char *text, size_t length, unsigned *byte)
 {
-    const char *digits = upper_only ? "0123456789ABCDEF" : "0123456789ABCDEFabcdef";
     char number[3];
 
     if (length != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>' ||
-        strspn(text + 3, digits) != 2)
+        strspn(text + 3, "0123456789ABCDEF") != 2)
         return false;
     memcpy(number, text + 3, 2);
     number[2] = '\0';
@@ -93,16 +91,13 @@ static enum mics_status add_token(const struct reader *reader, const char *text,
         /* Text is bytes when it comes to the model, so others are never found. */
         if (!mics_byte_level_decode(text, length, bytes, &size))
             flags = 0;
-    } else if (reader->byte_tokens && is_byte_token(text, length, false, &byte)) {
-        flags |= MICS_TOKEN_BYTE;
     }
     status = bytes && flags != 0
                  ? mics_vocab_add(&tokenizer->vocab, id, bytes, size, flags, reader->err)
                  : mics_vocab_add(&tokenizer->vocab, id, text, length, flags, reader->err);
     if (bytes && flags != 0 && size == 1)
         tokenizer->bpe.byte_ids[bytes[0]] = id;
-    if (!reader->byte_level && tokenizer->bpe.byte_fallback &&
-        is_byte_token(text, length, true, &byte))
+    if (!reader->byte_level && tokenizer->bpe.byte_fallback && is_byte_token(text, length, &byte))
         tokenizer->bpe.byte_ids[byte] = id;
     free(bytes);
     return status;
@@ -441,8 +436,7 @@ static enum mics_status read_parts(struct reader *reader)
     if (status == MICS_OK)
         status = mics_pretokenizer_read(&reader->root, tokenizer, &reader->byte_level, reader->err);
     if (status == MICS_OK)
-        status = mics_decoder_read(&reader->root, reader->byte_level, tokenizer,
-                                   &reader->byte_tokens, reader->err);
+        status = mics_decoder_read(&reader->root, reader->byte_level, tokenizer, reader->err);
     if (status == MICS_OK)
         status = read_model_flags(reader);
     if (status == MICS_OK)
@@ -455,10 +449,12 @@ static enum mics_status read_parts(struct reader *reader)
         status = read_added(reader);
     if (status == MICS_OK)
         status = mics_post_processor_read(&reader->root, tokenizer, reader->err);
-    if (status == MICS_OK && tokenizer->metaspace)
+    if (status == MICS_OK && !reader->byte_level)
         status = mics_pretokenizer_cut_words(tokenizer, reader->err);
-    if (tokenizer->normalizer.apply && !tokenizer->normalizer.forms)
+    if (tokenizer->normalizer.apply && !tokenizer->normalizer.local) {
         tokenizer->cut.classes = NULL;
+        tokenizer->cut.spaces = tokenizer->cut.spaces && tokenizer->cut.words;
+    }
     return status;
 }
 

@@ -20,14 +20,37 @@ enum mics_status mics_json_check_members(const struct mics_cursor *cursor, const
 /* Members of all that is of type ByteLevel. */
 extern const char *const mics_byte_level_members[];
 
-/* Read member "normalizer" of `root`: NFC, NFD, NFKC, NFKD, Prepend, Replace of a string, or a
- * Sequence of them. Absent or null leaves *out unchanged. MICS_ERR_FORMAT: something else, by its
- * path and name. */
+/* Member "pattern" of `cursor`: {"String"} or {"Regex"}, which must not be empty. *text belongs to
+ * the document; *regex, the caller's, is NULL for a string. */
+enum mics_status mics_json_read_pattern(const struct mics_cursor *cursor, const char **text,
+                                        struct mics_regex **regex, struct mics_err *err);
+/* A member that is one character. */
+enum mics_status mics_json_read_character(const struct mics_cursor *cursor, const char *key,
+                                          const char **text, struct mics_err *err);
+
+/* Metaspace, which is a pre-tokenizer and a decoder. */
+#define MICS_METASPACE_MEMBERS                                                                     \
+    {                                                                                              \
+        "type", "replacement", "prepend_scheme", "add_prefix_space", "split", "str_rep", NULL      \
+    }
+enum mics_prepend_scheme { MICS_PREPEND_ALWAYS, MICS_PREPEND_FIRST, MICS_PREPEND_NEVER };
+struct mics_metaspace {
+    const char *replacement; /* one character; the document's */
+    enum mics_prepend_scheme scheme;
+    bool split;
+};
+enum mics_status mics_json_read_metaspace(const struct mics_cursor *cursor,
+                                          struct mics_metaspace *out, struct mics_err *err);
+
+/* Read member "normalizer" of `root`: NFC, NFD, NFKC, NFKD, Prepend, Replace, Strip, Lowercase,
+ * StripAccents, Nmt, ByteLevel, or a Sequence of them. Absent or null leaves *out unchanged.
+ * MICS_ERR_FORMAT: something else, by its path and name. */
 enum mics_status mics_normalizer_read(const struct mics_cursor *root, struct mics_normalizer *out,
                                       struct mics_err *err);
 
 /* Read member "pre_tokenizer" of `root` into splitter and pretokenizer: ByteLevel, Split, Digits,
- * Punctuation, Metaspace, or a Sequence of them. *byte_level: tokens are bytes. */
+ * Punctuation, Metaspace, Whitespace, WhitespaceSplit, CharDelimiterSplit, BertPreTokenizer,
+ * FixedLength, or a Sequence of them. *byte_level: tokens are bytes. The normalizer is there. */
 enum mics_status mics_pretokenizer_read(const struct mics_cursor *root,
                                         struct mics_tokenizer *tokenizer, bool *byte_level,
                                         struct mics_err *err);
@@ -37,12 +60,11 @@ enum mics_status mics_pretokenizer_read(const struct mics_cursor *root,
 enum mics_status mics_post_processor_read(const struct mics_cursor *root,
                                           struct mics_tokenizer *tokenizer, struct mics_err *err);
 
-/* Read member "decoder" of `root` into metaspace and strip_first_space: ByteLevel, if tokens are
- * bytes (`byte_level`), else Replace, ByteFallback, Fuse, Strip. *byte_tokens: <0xNN> decodes to a
- * byte. */
+/* Read member "decoder" of `root` into `decoding`: Replace, ByteFallback, Fuse, Strip, Metaspace,
+ * or a Sequence of them; none puts spaces between tokens. If tokens are bytes (`byte_level`), it
+ * must be ByteLevel. */
 enum mics_status mics_decoder_read(const struct mics_cursor *root, bool byte_level,
-                                   struct mics_tokenizer *tokenizer, bool *byte_tokens,
-                                   struct mics_err *err);
+                                   struct mics_tokenizer *tokenizer, struct mics_err *err);
 
 /* Where texts with U+2581 for spaces can be cut (cut.c). */
 struct mics_word_cuts;

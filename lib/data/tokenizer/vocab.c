@@ -165,19 +165,29 @@ void mics_vocab_fini(struct mics_vocab *vocab)
 
 /* GPT-2's alphabet: printable bytes of Latin-1 are themselves, the other 68 follow from U+0100 on
  * in ascending order. */
-static bool is_printable(unsigned byte)
+static unsigned to_alphabet(unsigned byte)
 {
-    return (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
+    if (byte <= 0x20)
+        return 0x100 + byte;
+    if (byte >= 0x7f && byte <= 0xa0)
+        return 0x121 + byte - 0x7f;
+    return byte == 0xad ? 0x143 : byte;
+}
+
+/* -1: it is not in the alphabet. */
+static int from_alphabet(unsigned character)
+{
+    if (character >= 0x100 && character <= 0x120)
+        return (int)(character - 0x100);
+    if (character >= 0x121 && character <= 0x142)
+        return (int)(character - 0x121 + 0x7f);
+    if (character == 0x143)
+        return 0xad;
+    return character < 0x100 && to_alphabet(character) == character ? (int)character : -1;
 }
 
 bool mics_byte_level_decode(const char *text, size_t length, unsigned char *bytes, size_t *size)
 {
-    unsigned char others[68];
-    unsigned count = 0;
-
-    for (unsigned byte = 0; byte < 256; byte++)
-        if (!is_printable(byte))
-            others[count++] = (unsigned char)byte;
     *size = 0;
     for (size_t i = 0; i < length;) {
         unsigned character = (unsigned char)text[i++];
@@ -187,12 +197,30 @@ bool mics_byte_level_decode(const char *text, size_t length, unsigned char *byte
                 return false;
             character = (character & 0x1f) << 6 | ((unsigned char)text[i++] & 0x3f);
         }
-        if (character >= 0x100 && character - 0x100 < count)
-            bytes[(*size)++] = others[character - 0x100];
-        else if (character < 0x100 && is_printable(character))
-            bytes[(*size)++] = (unsigned char)character;
-        else
+
+        const int byte = from_alphabet(character);
+
+        if (byte < 0)
             return false;
+        bytes[(*size)++] = (unsigned char)byte;
     }
     return true;
+}
+
+enum mics_status mics_byte_level_encode(const unsigned char *bytes, size_t size,
+                                        struct mics_text *out)
+{
+    if (mics_text_reserve(out, out->size + 2 * size) != MICS_OK)
+        return MICS_ERR_NOMEM;
+    for (size_t i = 0; i < size; i++) {
+        const unsigned character = to_alphabet(bytes[i]);
+
+        if (character >= 0x80) {
+            out->bytes[out->size++] = (unsigned char)(0xc0 | character >> 6);
+            out->bytes[out->size++] = (unsigned char)(0x80 | (character & 0x3f));
+        } else {
+            out->bytes[out->size++] = (unsigned char)character;
+        }
+    }
+    return MICS_OK;
 }
