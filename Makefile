@@ -12,6 +12,7 @@ CFLAGS ?= -O2 -g
 SAN    ?=
 MPI    ?= auto
 EXPAT  ?= auto
+YAML   ?= auto
 ONEDNN ?= auto
 WERROR ?= 0
 V      ?= 0
@@ -38,6 +39,10 @@ HAVE_EXPAT := $(if $(filter 0,$(EXPAT)),0,$(if $(call have,expat),1,$(if $(filte
 ifneq ($(HAVE_EXPAT),0)
 PKGS    += expat
 endif
+HAVE_YAML := $(if $(filter 0,$(YAML)),0,$(if $(call have,yaml-0.1),1,$(if $(filter 1,$(YAML)),missing,0)))
+ifneq ($(HAVE_YAML),0)
+PKGS    += yaml-0.1
+endif
 # oneDNN is opened at run time: only its headers are needed here, which pkg-config seldom knows.
 # "auto" leaves out versions that onednn_api.h refuses.
 compiles = $(shell $(CC) -fsyntax-only $(1) >/dev/null 2>&1 && echo yes)
@@ -52,11 +57,12 @@ endif
 LEFT_OUT = $(if $(filter 0,$(HAVE_MPI)),"MPI ($(if $(filter 0,$(MPI)),as asked,ompi-c is not installed)): one process only") \
 	$(if $(filter 1,$(HAVE_PMIX))$(filter 0,$(HAVE_MPI)),,"PMIx (not installed): ranks that srun starts on busy nodes may crash in Open MPI") \
 	$(if $(filter 0,$(HAVE_EXPAT)),"expat ($(if $(filter 0,$(EXPAT)),as asked,not installed)): no mics-probe --nccl-topo") \
+	$(if $(filter 0,$(HAVE_YAML)),"libyaml ($(if $(filter 0,$(YAML)),as asked,not installed)): no topology.yaml for mics-plan --switches") \
 	$(if $(filter 0,$(HAVE_ONEDNN)),"oneDNN ($(if $(filter 0,$(ONEDNN)),as asked,no version 2.6 or newer is installed)): products in bf16 only by our own kernels")
 
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wformat=2 \
 	$(if $(filter 1,$(WERROR)),-Werror)
-ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -DMICS_HAVE_MPI=$(HAVE_MPI) -DMICS_HAVE_PMIX=$(HAVE_PMIX) -DMICS_HAVE_EXPAT=$(HAVE_EXPAT) -DMICS_HAVE_ONEDNN=$(HAVE_ONEDNN) -Ilib -Ikernels $(WARN) $(CFLAGS) $(SAN) \
+ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -DMICS_HAVE_MPI=$(HAVE_MPI) -DMICS_HAVE_PMIX=$(HAVE_PMIX) -DMICS_HAVE_EXPAT=$(HAVE_EXPAT) -DMICS_HAVE_YAML=$(HAVE_YAML) -DMICS_HAVE_ONEDNN=$(HAVE_ONEDNN) -Ilib -Ikernels $(WARN) $(CFLAGS) $(SAN) \
 	$(PKG_CFLAGS)
 ALL_LIBS = $(LDFLAGS) $(PKG_LIBS) -lpthread -lm
 
@@ -237,6 +243,7 @@ help:
 #|   MARCH=native    instruction set of the kernels; x86-64-v3 runs on other machines, too
 #|   MPI=auto        0 leaves Open MPI out, 1 insists on it
 #|   EXPAT=auto      0 leaves expat out, 1 insists on it
+#|   YAML=auto       0 leaves libyaml out, 1 insists on it
 #|   ONEDNN=auto     0 leaves oneDNN out, 1 insists on it
 #|   BENCH_PYTHON=python3 BENCH_TOKENIZERS='gpt2/tokenizer.json ...'   for bench/text
 #|   SAN=            sanitizers, as -fsanitize=address,undefined; give them a BUILD of their own

@@ -53,6 +53,7 @@ enum {
     ID_TRACE,
     ID_HOSTS,
     ID_SWITCHES,
+    ID_SWITCH_TOPOLOGY,
     ID_ALL_NODES,
     ID_HOSTFILE,
     ID_PROFILE,
@@ -104,7 +105,9 @@ static const struct cli_option options[] = {
     {ID_TRACE, "trace", "FILE", "write the predicted timeline of a step, for Perfetto"},
     {ID_HOSTS, "hosts", "FILE|LIST", "hosts of the nodes, as 'n[01-16,20]' or a line for each"},
     {ID_SWITCHES, "switches", "FILE",
-     "order the hosts by the switches of Slurm's topology.conf in FILE"},
+     "order the hosts by the switches of Slurm's topology.yaml or topology.conf"},
+    {ID_SWITCH_TOPOLOGY, "switch-topology", "NAME",
+     "with --switches, which one of topology.yaml (default: the cluster's)"},
     {ID_ALL_NODES, "all-nodes", NULL, "leave out no node, however slow"},
     {ID_HOSTFILE, "hostfile", "FILE", "write the hosts of the ranks, in order, for mpirun or srun"},
     {ID_PROFILE, "profile", "mics|pytorch",
@@ -275,6 +278,8 @@ static const char **text_of(struct request *request, int id)
         return &request->cluster.hosts;
     case ID_SWITCHES:
         return &request->cluster.switches;
+    case ID_SWITCH_TOPOLOGY:
+        return &request->cluster.switch_topology;
     case ID_HOSTFILE:
         return &request->hostfile;
     case ID_CHECK:
@@ -533,6 +538,7 @@ static void report_nodes(const struct mics_plan *plan)
     const json_t *use = json_object_get(plan->topology->doc, "switch_use");
     const json_int_t groups = json_integer_value(json_object_get(use, "groups"));
     const json_int_t whole = json_integer_value(json_object_get(use, "one_leaf"));
+    const char *ignored = json_string_value(json_object_get(use, "ignored_file"));
     const size_t count = json_array_size(json_object_get(plan->topology->doc, "left_out"));
     char text[300];
 
@@ -540,6 +546,8 @@ static void report_nodes(const struct mics_plan *plan)
         cli_warn("left out: %s", text);
     if (count > SHOWN)
         cli_warn("left out: %zu more nodes", count - SHOWN);
+    if (ignored)
+        cli_warn("%s: ignored for topology.yaml beside it, as by Slurm", ignored);
     if (groups > whole)
         cli_warn("partition groups under more than one leaf switch: %lld of %lld, under up to %lld",
                  (long long)(groups - whole), (long long)groups,
@@ -699,6 +707,8 @@ static int check_usage(struct request *request, int argc, char **argv, int opera
         return cli_usage("--memory-copies goes with --memory-every");
     if (request->check)
         return check_usage_of_check(request, argc, argv, operands);
+    if (request->cluster.switch_topology && !request->cluster.switches)
+        return cli_usage("--switch-topology goes with --switches");
     if (request->like_nodes && !request->like)
         return cli_usage("--nodes goes with --like");
     if (request->like &&

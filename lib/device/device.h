@@ -127,8 +127,9 @@ enum mics_status mics_device_new_host(unsigned threads, struct mics_device **out
                                       struct mics_err *err);
 
 /* Compute threads of each of `local_size` ranks that share the processors which this process may
- * use: their number divided by ranks, at least 1. MICS_THREADS=N in the environment overrides it; if N is not a
- * number in [1, MICS_THREADS_MAX], returns 0, and mics_device_new_host(0) reports the error. */
+ * use: their number divided by ranks, at least 1. MICS_THREADS=N in the environment overrides it;
+ * if N is not a number in [1, MICS_THREADS_MAX], returns 0, and mics_device_new_host(0) reports the
+ * error. */
 unsigned mics_threads_per_rank(unsigned local_size);
 
 #endif

@@ -120,38 +120,54 @@ static uint32_t group_nodes(const struct mics_shape *shape)
     return shape->p_param > shape->per_node ? shape->p_param / shape->per_node : 1;
 }
 
-static enum mics_status order_hosts(struct mics_plan *plan, const char *path, struct mics_err *err)
+/* "switch_use" in the plan's topology. */
+static enum mics_status keep_switch_use(struct mics_plan *plan, const struct mics_switch_use *use,
+                                        const struct mics_switches_source *source,
+                                        struct mics_err *err)
+{
+    json_t *found = json_pack("{s:I, s:I, s:I, s:I}", "groups", (json_int_t)use->groups, "one_leaf",
+                              (json_int_t)use->one_leaf, "most_leaves", (json_int_t)use->most,
+                              "unknown_hosts", (json_int_t)use->unknown);
+
+    if (found && source->ignored[0])
+        json_object_set_new(found, "ignored_file", json_string(source->ignored));
+    if (json_object_set_new(plan->topology->doc, "switch_use", found) != 0)
+        return mics_err_nomem(err);
+    return MICS_OK;
+}
+
+static enum mics_status order_hosts(struct mics_plan *plan,
+                                    const struct mics_cluster_options *cluster,
+                                    struct mics_err *err)
 {
     struct mics_host_list names = {0}, machines = {0};
     struct mics_switches *switches = NULL;
+    struct mics_switches_source source;
     struct mics_switch_use use;
     uint32_t *order = calloc(plan->topology->nodes, sizeof *order);
-    json_t *found = NULL;
-    enum mics_status status =
-        order ? mics_switches_read(path, &switches, err) : mics_err_nomem(err);
+    enum mics_status status = order
+                                  ? mics_switches_read(cluster->switches, cluster->switch_topology,
+                                                       &switches, &source, err)
+                                  : mics_err_nomem(err);
 
     if (status == MICS_OK)
         status = mics_topology_hosts(plan->topology, false, &names, err);
     if (status == MICS_OK)
         status = mics_topology_hosts(plan->topology, true, &machines, err);
     if (status == MICS_OK && names.count == 0)
-        status = mics_err_set(err, MICS_ERR_ARG,
-                              "%s: the topology names no hosts; give them with --hosts", path);
+        status =
+            mics_err_set(err, MICS_ERR_ARG,
+                         "%s: the topology names no hosts; give them with --hosts", source.path);
     if (status == MICS_OK)
         status = mics_switches_order(switches, &machines, group_nodes(&plan->choice.shape), order,
                                      &use, err);
     if (status == MICS_OK && use.unknown == names.count)
         status = mics_err_set(err, MICS_ERR_ARG, "%s: '%s' and the other hosts are under no switch",
-                              path, names.names[0]);
+                              source.path, names.names[0]);
     if (status == MICS_OK)
         status = mics_topology_set_hosts(plan->topology, &names, order, err);
-    if (status == MICS_OK) {
-        found = json_pack("{s:I, s:I, s:I, s:I}", "groups", (json_int_t)use.groups, "one_leaf",
-                          (json_int_t)use.one_leaf, "most_leaves", (json_int_t)use.most,
-                          "unknown_hosts", (json_int_t)use.unknown);
-        if (json_object_set_new(plan->topology->doc, "switch_use", found) != 0)
-            status = mics_err_nomem(err);
-    }
+    if (status == MICS_OK)
+        status = keep_switch_use(plan, &use, &source, err);
     mics_switches_free(switches);
     mics_host_list_fini(&names);
     mics_host_list_fini(&machines);
@@ -184,7 +200,7 @@ enum mics_status mics_plan_search_usable(struct mics_topology *topology, struct 
     if (status == MICS_OK)
         status = search_usable(topology, model, options, cluster->all_nodes, &plan, err);
     if (status == MICS_OK && cluster->switches)
-        status = order_hosts(plan, cluster->switches, err);
+        status = order_hosts(plan, cluster, err);
     if (status == MICS_OK)
         status = mics_memory_check_host(plan, err);
     if (status != MICS_OK) {

@@ -7,7 +7,8 @@
  * what follows may be absent:
  *
  *     left_out [{node, ? host, why}]: nodes of the cluster without a rank of the plan
- *     switch_use {groups, one_leaf, most_leaves, unknown_hosts}: see mics_switches_order()
+ *     switch_use {groups, one_leaf, most_leaves, unknown_hosts, ? ignored_file}: see
+ *                mics_switches_order() and struct mics_switches_source
  */
 #ifndef MICS_PLAN_USABLE_NODES_H
 #define MICS_PLAN_USABLE_NODES_H
@@ -18,8 +19,9 @@
 
 struct mics_cluster_options {
     const char *hosts;    /* see mics_hostfile_read(): replaces those of the topology; or NULL */
-    const char *switches; /* path of a topology.conf, or NULL */
-    bool all_nodes;       /* leave none out */
+    const char *switches; /* file or folder of Slurm's, see mics_switches_read(); or NULL */
+    const char *switch_topology; /* its topology; NULL: the default */
+    bool all_nodes;              /* leave none out */
 };
 
 /* Search a plan for each set of alike nodes and choose the one with most tokens per second; of

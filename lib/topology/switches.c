@@ -1,22 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * switches.c - topology.conf as a forest, and groups of nodes packed from its leaves upwards.
+ * switches.c - the forest of switches, and groups of nodes packed from its leaves upwards.
  *
  * Each switch forms as many whole groups as its nodes allow and hands the rest to its parent, the
  * largest rests first, so that a rest is divided among two groups as rarely as possible.
  */
-#include "topology/switches.h"
+#include "topology/switches_forest.h"
 
-#include "base/file.h"
 #include "base/num.h"
 #include "topology/topology.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
-enum { MAX_SWITCHES = 65536, MAX_LEVELS = 64 };
+enum { MAX_SWITCHES = 65536, MAX_LEVELS = 64, MAX_BLOCK_LEVELS = 16 };
 
 #define NONE UINT32_MAX
 
@@ -36,6 +34,7 @@ struct member {
 };
 
 struct mics_switches {
+    bool has_blocks, has_tree; /* kinds of what was added */
     uint32_t count, capacity;
     struct network_switch *list;
     struct mics_host_list members; /* of all switches, in the order of the file */
@@ -53,53 +52,6 @@ void mics_switches_free(struct mics_switches *switches)
     free(switches);
 }
 
-/* The value of "key=" among the words of a line; NULL: the line has none. */
-static const char *value_of(const char *line, const char *end, const char *key, size_t *length)
-{
-    while (line < end) {
-        line += strspn(line, " \t\r");
-        const size_t word = strcspn(line, " \t\r\n#");
-        const char *equals = memchr(line, '=', word);
-
-        if (line >= end || *line == '#')
-            return NULL;
-        if (equals && (size_t)(equals - line) == strlen(key) &&
-            strncasecmp(line, key, strlen(key)) == 0) {
-            *length = word - strlen(key) - 1;
-            return equals + 1;
-        }
-        line += word;
-        if (word == 0)
-            return NULL;
-    }
-    return NULL;
-}
-
-/* Refuse words that this reader does not know: they may change the meaning. */
-static enum mics_status check_words(const char *line, const char *end, struct mics_err *err)
-{
-    static const char *const known[] = {"SwitchName", "Nodes", "Switches", "LinkSpeed"};
-
-    while (line < end) {
-        line += strspn(line, " \t\r");
-        const size_t word = strcspn(line, " \t\r\n#");
-        const char *equals = memchr(line, '=', word);
-        bool found = false;
-
-        if (line >= end || word == 0)
-            return MICS_OK;
-        for (size_t i = 0; i < sizeof known / sizeof *known && equals; i++)
-            found |= (size_t)(equals - line) == strlen(known[i]) &&
-                     strncasecmp(line, known[i], strlen(known[i])) == 0;
-        if (!found)
-            return mics_err_set(err, MICS_ERR_FORMAT,
-                                "'%.*s': expected SwitchName, Nodes, Switches or LinkSpeed",
-                                (int)mics_min_u64(word, 40), line);
-        line += word;
-    }
-    return MICS_OK;
-}
-
 static struct network_switch *add_switch(struct mics_switches *switches)
 {
     if (switches->count == switches->capacity) {
@@ -114,37 +66,47 @@ static struct network_switch *add_switch(struct mics_switches *switches)
     return &switches->list[switches->count++];
 }
 
-static enum mics_status read_line(struct mics_switches *switches, const char *line, const char *end,
-                                  int number, struct mics_err *err)
+struct mics_switches *mics_switches_new(void)
 {
-    size_t name_length, length = 0, other = 0;
-    const char *name = value_of(line, end, "SwitchName", &name_length);
-    const char *nodes = value_of(line, end, "Nodes", &length);
-    const char *children = value_of(line, end, "Switches", nodes ? &other : &length);
-    struct network_switch *added;
-    enum mics_status status = check_words(line, end, err);
+    return calloc(1, sizeof(struct mics_switches));
+}
 
-    if (status != MICS_OK)
-        return status;
-    if (!name || name_length == 0 || name_length >= MICS_HOST_NAME)
-        return mics_err_set(err, MICS_ERR_FORMAT,
-                            "expected SwitchName= with a name of 1 to %d bytes",
+enum mics_status mics_switches_add(struct mics_switches *switches,
+                                   const struct mics_switch_entry *entry, struct mics_err *err)
+{
+    const char *kind = entry->is_block ? "block" : "switch";
+    const struct mics_switch_text *names = entry->nodes.text ? &entry->nodes : &entry->children;
+
+    if (!entry->name.text || entry->name.length == 0 || entry->name.length >= MICS_HOST_NAME)
+        return mics_err_set(err, MICS_ERR_FORMAT, "expected a %s's name of 1 to %d bytes", kind,
                             MICS_HOST_NAME - 1);
-    if (!nodes == !children)
+    if (memchr(entry->name.text, '\0', entry->name.length))
+        return mics_err_set(err, MICS_ERR_FORMAT, "a zero byte in the name of a %s", kind);
+    if (!entry->is_block && !entry->nodes.text == !entry->children.text)
         return mics_err_set(err, MICS_ERR_FORMAT,
-                            "switch '%.*s': expected either Nodes or Switches", (int)name_length,
-                            name);
+                            "switch '%.*s': expected either nodes or child switches",
+                            (int)entry->name.length, entry->name.text);
+    if (entry->is_block ? switches->has_tree : switches->has_blocks)
+        return mics_err_set(err, MICS_ERR_FORMAT, "a %s among %s", kind,
+                            entry->is_block ? "switches" : "blocks");
     if (switches->count == MAX_SWITCHES)
-        return mics_err_set(err, MICS_ERR_FORMAT, "more than %d switches", MAX_SWITCHES);
-    added = add_switch(switches);
+        return mics_err_set(err, MICS_ERR_FORMAT, "more than %d %s", MAX_SWITCHES,
+                            entry->is_block ? "blocks" : "switches");
+    struct network_switch *added = add_switch(switches);
     if (!added)
         return mics_err_nomem(err);
-    *added = (struct network_switch){.has_children = children != NULL,
+    *(entry->is_block ? &switches->has_blocks : &switches->has_tree) = true;
+    *added = (struct network_switch){.has_children = names == &entry->children && names->text,
                                      .first = switches->members.count,
                                      .parent = NONE,
-                                     .line = number};
-    memcpy(added->name, name, name_length);
-    status = mics_host_list_append(&switches->members, nodes ? nodes : children, length, err);
+                                     .line = entry->line};
+    memcpy(added->name, entry->name.text, entry->name.length);
+    if (!names->text)
+        return MICS_OK;
+    const enum mics_status status =
+        mics_host_list_append(&switches->members, names->text, names->length, err);
+    if (status != MICS_OK)
+        mics_err_prefix(err, "%s '%s'", kind, added->name);
     added->count = switches->members.count - added->first;
     return status;
 }
@@ -175,8 +137,8 @@ static const struct member *find(const struct member *sorted, uint32_t count, co
 static enum mics_status fail_at(const struct network_switch *at, struct mics_err *err,
                                 const char *text, const char *name)
 {
-    return mics_err_set(err, MICS_ERR_FORMAT, "line %d: switch '%s': %s'%s'", at->line, at->name,
-                        text, name);
+    return mics_err_set(err, MICS_ERR_FORMAT, "line %d: '%s': %s'%s'", at->line, at->name, text,
+                        name);
 }
 
 /* `names` [switches->count] is sorted. */
@@ -191,7 +153,7 @@ static enum mics_status link_children(struct mics_switches *switches, const stru
             const struct member *child = find(names, switches->count, name);
 
             if (!child)
-                return fail_at(parent, err, "no line defines switch ", name);
+                return fail_at(parent, err, "nothing defines switch ", name);
             if (switches->list[child->owner].parent != NONE)
                 return fail_at(parent, err, "another switch contains ", name);
             switches->list[child->owner].parent = i;
@@ -209,7 +171,7 @@ static enum mics_status measure_levels(struct mics_switches *switches, struct mi
         for (uint32_t at = i; at != NONE; at = switches->list[at].parent)
             if (leaf->level++ == MAX_LEVELS)
                 return mics_err_set(err, MICS_ERR_FORMAT,
-                                    "line %d: switch '%s' contains itself, or is below more than "
+                                    "line %d: '%s' contains itself, or is below more than "
                                     "%d levels of switches",
                                     leaf->line, leaf->name, MAX_LEVELS);
     }
@@ -230,12 +192,10 @@ static enum mics_status link_switches(struct mics_switches *switches, struct mic
     qsort(names, switches->count, sizeof *names, by_member);
     for (uint32_t i = 1; i < switches->count && status == MICS_OK; i++)
         if (strcmp(names[i - 1].name, names[i].name) == 0)
-            status = fail_at(&switches->list[names[i].owner], err, "a line before defines ",
-                             names[i].name);
+            status =
+                fail_at(&switches->list[names[i].owner], err, "defined before: ", names[i].name);
     if (status == MICS_OK)
         status = link_children(switches, names, err);
-    if (status == MICS_OK)
-        status = measure_levels(switches, err);
     free(names);
     return status;
 }
@@ -261,78 +221,71 @@ static enum mics_status sort_nodes(struct mics_switches *switches, struct mics_e
     return MICS_OK;
 }
 
-/* A backslash at the end continues a line. */
-static void join_lines(char *text)
+/* Blocks in the order of the file, and groups of them of each size, which nest. */
+static enum mics_status join_blocks(struct mics_switches *switches, const uint32_t *sizes,
+                                    uint32_t size_count, struct mics_err *err)
 {
-    for (char *at = text; (at = strchr(at, '\\')) != NULL; at++)
-        if (at[1] == '\n' || (at[1] == '\r' && at[2] == '\n')) {
-            *at = ' ';
-            at[at[1] == '\r' ? 2 : 1] = ' ';
+    uint32_t first = 0, count = switches->count;
+
+    for (uint32_t i = 1; i < size_count && count > 1; i++) {
+        const uint32_t together = sizes[i] / sizes[i - 1], level_first = switches->count;
+
+        for (uint32_t b = 0; b < count; b++) {
+            if (b % together == 0) {
+                struct network_switch *added =
+                    switches->count < MAX_SWITCHES ? add_switch(switches) : NULL;
+
+                if (!added)
+                    return mics_err_nomem(err);
+                *added = (struct network_switch){
+                    .has_children = true, .parent = NONE, .line = switches->list[first + b].line};
+            }
+            switches->list[first + b].parent = switches->count - 1;
         }
+        first = level_first;
+        count = switches->count - level_first;
+    }
+    return MICS_OK;
 }
 
-static enum mics_status parse_text(struct mics_switches *switches, const char *text,
-                                   struct mics_err *err)
-{
-    enum mics_status status = MICS_OK;
-
-    for (int number = 1; *text && status == MICS_OK; number++) {
-        const char *end = text + strcspn(text, "\n");
-        const char *word = text + strspn(text, " \t\r");
-
-        if (word < end && *word != '#') {
-            status = read_line(switches, word, end, number, err);
-            if (status != MICS_OK)
-                mics_err_prefix(err, "line %d", number);
-        }
-        text = *end ? end + 1 : end;
-    }
-    if (status == MICS_OK && switches->count == 0)
-        status = mics_err_set(err, MICS_ERR_FORMAT, "no switches");
-    if (status == MICS_OK)
-        status = link_switches(switches, err);
-    return status == MICS_OK ? sort_nodes(switches, err) : status;
-}
-
-enum mics_status mics_switches_parse(const char *text, size_t size, struct mics_switches **out,
-                                     struct mics_err *err)
-{
-    struct mics_switches *switches = calloc(1, sizeof *switches);
-    char *copy = malloc(size + 1);
-    enum mics_status status = switches && copy ? MICS_OK : mics_err_nomem(err);
-
-    if (status == MICS_OK) {
-        memcpy(copy, text, size);
-        copy[size] = '\0';
-        if (strlen(copy) != size)
-            status = mics_err_set(err, MICS_ERR_FORMAT, "a zero byte");
-    }
-    if (status == MICS_OK) {
-        join_lines(copy);
-        status = parse_text(switches, copy, err);
-    }
-    free(copy);
-    if (status == MICS_OK)
-        *out = switches;
-    else
-        mics_switches_free(switches);
-    return status;
-}
-
-enum mics_status mics_switches_read(const char *path, struct mics_switches **out,
+/* Sizes in nodes become blocks: each a power of two times the first. Without any, Slurm takes the
+ * blocks themselves and 2, 4, 8 and 16 of them. */
+static enum mics_status check_sizes(const uint32_t *nodes, uint32_t count,
+                                    uint32_t blocks[MAX_BLOCK_LEVELS + 1], uint32_t *out,
                                     struct mics_err *err)
 {
-    char *text = NULL;
-    size_t size;
-    enum mics_status status = mics_file_read(path, (size_t)64 << 20, &text, &size, err);
+    *out = count > 0 ? 0 : 5;
+    for (uint32_t i = 0; i < *out; i++)
+        blocks[i] = 1u << i;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t ratio = nodes[0] > 0 ? nodes[i] / nodes[0] : 0;
 
-    if (status != MICS_OK)
-        return status;
-    status = mics_switches_parse(text, size, out, err);
-    free(text);
-    if (status != MICS_OK)
-        mics_err_prefix(err, "%s", path);
-    return status;
+        if (ratio == 0 || nodes[i] % nodes[0] != 0 || (ratio & (ratio - 1)) != 0 ||
+            ratio >= 1u << MAX_BLOCK_LEVELS || (i > 0 && nodes[i] <= nodes[i - 1]))
+            return mics_err_set(err, MICS_ERR_FORMAT,
+                                "block size %u: expected a larger power of two times the first one",
+                                nodes[i]);
+        blocks[(*out)++] = ratio;
+    }
+    return MICS_OK;
+}
+
+enum mics_status mics_switches_finish(struct mics_switches *switches, const uint32_t *block_sizes,
+                                      uint32_t size_count, struct mics_err *err)
+{
+    uint32_t sizes[MAX_BLOCK_LEVELS + 1], count = 0;
+    enum mics_status status;
+
+    if (switches->count == 0)
+        return mics_err_set(err, MICS_ERR_FORMAT, "no switches");
+    status = link_switches(switches, err);
+    if (status == MICS_OK && switches->has_blocks)
+        status = check_sizes(block_sizes, size_count, sizes, &count, err);
+    if (status == MICS_OK && switches->has_blocks)
+        status = join_blocks(switches, sizes, count, err);
+    if (status == MICS_OK)
+        status = measure_levels(switches, err);
+    return status == MICS_OK ? sort_nodes(switches, err) : status;
 }
 
 /* Hosts that are not in a group yet: of each switch a list that is linked by host. The index

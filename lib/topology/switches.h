@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * switches.h - the switches between nodes, from Slurm's topology.conf, and an order of nodes in
- * which groups of neighbours stay under few of them.
+ * switches.h - the switches between nodes, from Slurm's topology.conf or topology.yaml, and an
+ * order of nodes in which groups of neighbours stay under few of them.
  */
 #ifndef MICS_TOPOLOGY_SWITCHES_H
 #define MICS_TOPOLOGY_SWITCHES_H
@@ -11,13 +11,28 @@
 /* A forest of switches: leaf switches have nodes, the others have switches. Immutable. */
 struct mics_switches;
 
-/* Read topology.conf (topology.conf(5), plug-in topology/tree): lines "SwitchName=s0 Nodes=n[0-15]"
- * and "SwitchName=s2 Switches=s[0-1]". LinkSpeed, which Slurm ignores as well, is ignored.
+/* Read a file of Slurm: topology.conf(5) of the plug-ins topology/tree ("SwitchName=s0
+ * Nodes=n[0-15]" and "SwitchName=s2 Switches=s[0-1]"; LinkSpeed, which Slurm ignores as well, is
+ * ignored) and topology/block ("BlockName=b0 Nodes=n[0-15]", "BlockSizes=16,32"), or topology.yaml(5), of which
+ * `name` is the topology (NULL: the cluster's default) and must be a tree or blocks. A block is a
+ * leaf switch, and groups of neighbouring blocks of the sizes are the switches above.
  * MICS_ERR_FORMAT: the line and what is wrong, such as a switch that is not defined, a node under
- * two leaf switches, or a cycle. *out belongs to the caller. */
-enum mics_status mics_switches_parse(const char *text, size_t size, struct mics_switches **out,
-                                     struct mics_err *err);
-enum mics_status mics_switches_read(const char *path, struct mics_switches **out,
+ * two leaf switches, or a cycle. MICS_ERR_UNSUPPORTED: YAML in a build without libyaml. *out
+ * belongs to the caller. */
+enum mics_status mics_switches_parse(const char *text, size_t size, const char *name,
+                                     struct mics_switches **out, struct mics_err *err);
+
+enum { MICS_SWITCHES_PATH = 4096 };
+
+/* Which file was read, and which one beside it was ignored; empty: none. */
+struct mics_switches_source {
+    char path[MICS_SWITCHES_PATH], ignored[MICS_SWITCHES_PATH];
+};
+
+/* In a folder, and for a file topology.conf, topology.yaml beside it is read instead, as by
+ * Slurm. */
+enum mics_status mics_switches_read(const char *file_or_folder, const char *name,
+                                    struct mics_switches **out, struct mics_switches_source *source,
                                     struct mics_err *err);
 void mics_switches_free(struct mics_switches *switches); /* NULL is fine */
 

@@ -57,6 +57,58 @@ plan() # more options
     [[ $stderr == *': partition groups under more than one leaf switch: 1 of 1, under up to 2' ]]
 }
 
+@test "plan: --switches reads topology.yaml, which hides topology.conf as in Slurm" {
+    mkdir slurm
+    printf 'SwitchName=s0 Nodes=n[1,4]\nSwitchName=s1 Nodes=n[2,3]\n' >slurm/topology.conf
+    cluster .
+    hosts() { cut -d' ' -f1 hosts | xargs; }
+    order() { run --separate-stderr plan --strategy=mics:4 --hostfile=hosts --json topo.json "$@"; }
+    order --switches=slurm
+    [ "$(hosts)" = 'n1 n4 n2 n3' ]
+    [ -z "$stderr" ]
+    cat >slurm/topology.yaml <<'END'
+# the cluster
+- topology: everything
+  flat: true
+- topology: fabric
+  cluster_default: true
+  tree:
+    switches:
+      - switch: top
+        children: s[0-1]
+      - switch: s0
+        nodes: n[1,3]
+      - switch: s1
+        nodes: n[2,4]
+- topology: racks
+  block:
+    block_sizes: [2]
+    blocks:
+      - block: b0
+        nodes: n[1-2]
+      - block: b1
+        nodes: n[3-4]
+END
+    order --switches=slurm/topology.yaml
+    if [[ $stderr == *'without libyaml'* ]]; then skip "this build is without libyaml"; fi
+    for file in slurm slurm/topology.conf slurm/topology.yaml; do
+        order --switches=$file
+        [ "$status" = 0 ]
+        [ "$(hosts)" = 'n1 n3 n2 n4' ]
+        [ "$stderr" = 'mics-plan: slurm/topology.conf: ignored for topology.yaml beside it, as by Slurm' ]
+    done
+    order --switches=slurm --switch-topology=racks
+    [ "$(hosts)" = 'n1 n2 n3 n4' ]
+    order --switches=slurm --switch-topology=everything
+    [ "$status" = 3 ]
+    [ "$stderr" = "mics-plan: slurm/topology.yaml: line 2: topology 'everything' is flat, without switches; choose a tree or blocks with --switch-topology=NAME" ]
+    run -2 --separate-stderr plan --switch-topology=racks topo.json
+    cp slurm/topology.yaml other
+    order --switches=other
+    [ "$(hosts)" = 'n1 n3 n2 n4' ]
+    [ -z "$stderr" ]
+}
+
 @test "plan: hosts and switches that cannot be used are one line" {
     cluster .
     printf 'SwitchName=s0 Nodes=n[1-4]\n' >topology.conf
@@ -74,7 +126,7 @@ plan() # more options
 2|--topology=node:4 --hosts=n[1-3]|3 hosts, but the topology has 4 nodes
 2|--topology=node:4 --switches=topology.conf|topology.conf: the topology names no hosts; give
 2|--switches=other.conf topo.json|other.conf: 'n1' and the other hosts are under no switch
-3|--switches=broken.conf topo.json|broken.conf: line 1: '[' without ']'
+3|--switches=broken.conf topo.json|broken.conf: line 1: switch 's0': '[' without ']'
 1|--switches=none.conf topo.json|none.conf
 3|--topology=node:4 --hosts=n[4-1]|expected numbers and ranges in brackets
 END

@@ -6,9 +6,9 @@
 
 FUZZ_CC     ?= clang
 FUZZ_NAMES  := $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
-FUZZ_FLAGS  := -std=c11 -D_GNU_SOURCE -DMICS_HAVE_EXPAT=$(HAVE_EXPAT) -Ilib -Ikernels -I$(BUILD)/gen -O1 -g1 -fsanitize=fuzzer,address,undefined \
+FUZZ_FLAGS  := -std=c11 -D_GNU_SOURCE -DMICS_HAVE_EXPAT=$(HAVE_EXPAT) -DMICS_HAVE_YAML=$(HAVE_YAML) -Ilib -Ikernels -I$(BUILD)/gen -O1 -g1 -fsanitize=fuzzer,address,undefined \
 	-fno-sanitize-recover=undefined
-FUZZ_PKGS   := jansson hwloc openblas libxxhash libutf8proc libpcre2-8 zlib libzstd $(filter msgpack%,$(PKGS)) $(filter expat,$(PKGS))
+FUZZ_PKGS   := jansson hwloc openblas libxxhash libutf8proc libpcre2-8 zlib libzstd $(filter msgpack%,$(PKGS)) $(filter expat yaml%,$(PKGS))
 fuzz_source  = $(foreach p,$(shell sed -n 's/^.*sources: *//p' tests/fuzz/fuzz_$(1).c),$(if $(filter %.c,$(p)),$(p),$(shell find $(p) -name '*.c')))
 fuzz_objects = $(patsubst %.c,$(BUILD)/fuzz/obj/%.o,$(sort tests/fuzz/fuzz_$(1).c $(call fuzz_source,$(1))))
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_switches.c - libFuzzer target for the reader of topology.conf and for lists of hosts.
+ * fuzz_switches.c - libFuzzer target for the readers of topology.conf and topology.yaml, and for
+ * lists of hosts.
  *
  * What is accepted orders any hosts: each exactly once. A list that is accepted has names that may
  * be used as they are.
@@ -51,7 +52,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         must(err.text[0] != '\0');
     mics_host_list_fini(&list);
     err.text[0] = '\0';
-    if (mics_switches_parse((const char *)data, size, &switches, &err) != MICS_OK) {
+    if (mics_switches_parse((const char *)data, size, NULL, &switches, &err) != MICS_OK) {
         must(switches == NULL && err.text[0] != '\0');
         return 0;
     }
