@@ -113,6 +113,8 @@ static enum mics_status open_session(struct session *session, struct mics_err *e
     const unsigned threads = mics_threads_per_rank(1);
     enum mics_status status = mics_weights_load(request->model, &session->weights, err);
 
+    if (session->weights.note[0])
+        cli_warn("%s", session->weights.note);
     if (status == MICS_OK && threads == 0)
         status = mics_err_set(err, MICS_ERR_ARG, "MICS_THREADS: expected a number from 1 to %d",
                               MICS_THREADS_MAX);

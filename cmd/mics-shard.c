@@ -400,5 +400,7 @@ int main(int argc, char **argv)
     code = cli_parse(argc, argv, &request.common, handle, &request, &operands);
     if (code < 0)
         code = run(&request, argv + operands, argc - operands);
+    if (request.diagnostics.note[0] && cli_rank() == 0)
+        cli_warn("%s", request.diagnostics.note);
     return cli_finish(code);
 }

@@ -11,10 +11,11 @@
 #define F32_INFINITE  0x7f800000u
 #define F32_SIGN      0x80000000u
 #define BF16_INFINITE 0x7f80u
+#define F64_INFINITE  0x7ff0000000000000u
 
 size_t mics_storage_dtype_bytes(enum mics_storage_dtype dtype)
 {
-    static const size_t bytes[] = {4, 2, 2, 1};
+    static const size_t bytes[] = {4, 2, 2, 8, 1};
 
     return bytes[dtype];
 }
@@ -80,6 +81,9 @@ void mics_numbers_to_f32(enum mics_storage_dtype dtype, const void *src, float *
     else if (dtype == MICS_STORAGE_F16)
         for (size_t i = 0; i < count; i++)
             dst[i] = float_of(f16_to_bits(in[i]));
+    else if (dtype == MICS_STORAGE_F64)
+        for (size_t i = 0; i < count; i++)
+            dst[i] = (float)((const double *)src)[i];
     else
         for (size_t i = 0; i < count; i++)
             dst[i] = float_of((uint32_t)in[i] << 16);
@@ -117,6 +121,15 @@ static bool finite_16(const uint16_t *data, size_t count, uint16_t infinite)
     return !found;
 }
 
+static bool finite_64(const uint64_t *data, size_t count)
+{
+    uint64_t found = 0;
+
+    for (size_t i = 0; i < count; i++)
+        found |= (data[i] & F64_INFINITE) == F64_INFINITE;
+    return !found;
+}
+
 bool mics_numbers_finite(enum mics_storage_dtype dtype, const void *data, size_t count)
 {
     switch (dtype) {
@@ -126,6 +139,8 @@ bool mics_numbers_finite(enum mics_storage_dtype dtype, const void *data, size_t
         return finite_16(data, count, F16_INFINITE);
     case MICS_STORAGE_BF16:
         return finite_16(data, count, BF16_INFINITE);
+    case MICS_STORAGE_F64:
+        return finite_64(data, count);
     case MICS_STORAGE_RAW:
         break;
     }

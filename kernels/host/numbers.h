@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * numbers.h - fp32, fp16 and bf16 into one another, rounded to nearest, ties to even.
+ * numbers.h - fp32, fp16, bf16 and fp64 into one another, rounded to nearest, ties to even.
  *
  * Arrays are aligned to their elements and do not overlap. Any thread.
  */
@@ -12,12 +12,19 @@
 #include <stdint.h>
 
 /* How a number is stored. RAW: bytes of any other type, which are copied unchanged. */
-enum mics_storage_dtype { MICS_STORAGE_F32, MICS_STORAGE_F16, MICS_STORAGE_BF16, MICS_STORAGE_RAW };
+enum mics_storage_dtype {
+    MICS_STORAGE_F32,
+    MICS_STORAGE_F16,
+    MICS_STORAGE_BF16,
+    MICS_STORAGE_F64, /* only read */
+    MICS_STORAGE_RAW
+};
 
-/* Bytes of one: 4, 2, 2, 1. */
+/* Bytes of one: 4, 2, 2, 8, 1. */
 size_t mics_storage_dtype_bytes(enum mics_storage_dtype dtype);
 
-/* Exact; NaN stays NaN. RAW is not allowed in this function and the next. */
+/* Exact but for fp64, which is rounded and may become infinite; NaN stays NaN. RAW is not allowed in
+ * this function and the next, and fp64 not in the next. */
 void mics_numbers_to_f32(enum mics_storage_dtype dtype, const void *src, float *dst, size_t count);
 
 /* Values out of range become infinite, which mics_numbers_finite() of the result detects. */

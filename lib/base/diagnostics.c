@@ -11,9 +11,15 @@ void mics_diagnostics_add(struct mics_diagnostics *diagnostics, const char *fmt,
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    diagnostics->count++;
-    if (diagnostics->report)
-        diagnostics->report(diagnostics->context, text);
+    if (diagnostics->count++ == 0) {
+        snprintf(diagnostics->first, sizeof diagnostics->first, "%s", text);
+        return;
+    }
+    if (!diagnostics->report)
+        return;
+    if (diagnostics->count == 2)
+        diagnostics->report(diagnostics->context, diagnostics->first);
+    diagnostics->report(diagnostics->context, text);
 }
 
 enum mics_status mics_diagnostics_status(const struct mics_diagnostics *diagnostics,
@@ -23,6 +29,11 @@ enum mics_status mics_diagnostics_status(const struct mics_diagnostics *diagnost
 
     if (found == 0)
         return MICS_OK;
+    if (diagnostics->count == 1)
+        return mics_err_set(err, MICS_ERR_FORMAT, "%s", diagnostics->first);
+    if (!diagnostics->report)
+        return mics_err_set(err, MICS_ERR_FORMAT, "%s (the first of %llu problems)",
+                            diagnostics->first, (unsigned long long)diagnostics->count);
     return mics_err_set(err, MICS_ERR_FORMAT, "%s: %llu problem%s", what, (unsigned long long)found,
                         found == 1 ? "" : "s");
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/file.h"
 
-#include <dirent.h>
+#include "base/dir.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -435,20 +436,17 @@ static int remove_entry(int parent, const char *name);
  * failure. */
 static int empty_folder(int fd)
 {
-    DIR *folder = fdopendir(fd);
+    struct mics_dir folder;
+    const char *name;
     int result = 0;
 
-    if (!folder) {
-        close(fd);
+    if (mics_dir_open_fd(fd, "", &folder, NULL) != MICS_OK)
         return -1;
-    }
-    for (struct dirent *entry = readdir(folder); entry; entry = readdir(folder)) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
-        if (remove_entry(dirfd(folder), entry->d_name) != 0)
+    while ((name = mics_dir_next(&folder)) != NULL)
+        if (remove_entry(fd, name) != 0)
             result = errno;
-    }
-    closedir(folder);
+    result = result ? result : folder.code;
+    mics_dir_close(&folder, MICS_OK, NULL);
     errno = result;
     return result ? -1 : 0;
 }

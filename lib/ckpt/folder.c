@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ckpt/folder.h"
 
+#include "base/dir.h"
 #include "base/file.h"
 #include "base/units.h"
 #include "ckpt/manifest.h"
 
 #include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -99,19 +99,16 @@ static void free_step_names(struct step_names *names)
 static enum mics_status read_step_names(const char *folder, enum step_kind kind,
                                         struct step_names *out, struct mics_err *err)
 {
-    DIR *dir = opendir(folder);
-    enum mics_status status = MICS_OK;
-    const struct dirent *entry;
+    struct mics_dir dir;
+    enum mics_status status = mics_dir_open(folder, &dir, err);
+    const char *name;
     uint64_t step;
 
     *out = (struct step_names){0};
-    if (!dir)
-        return mics_err_set_errno(err, "%s", folder);
-    while (status == MICS_OK && (entry = readdir(dir)) != NULL)
-        if (strlen(entry->d_name) < sizeof out->items->name &&
-            parse_step_name(entry->d_name, kind, &step))
-            status = append_step_name(out, step, entry->d_name, err);
-    closedir(dir);
+    while (status == MICS_OK && (name = mics_dir_next(&dir)) != NULL)
+        if (strlen(name) < sizeof out->items->name && parse_step_name(name, kind, &step))
+            status = append_step_name(out, step, name, err);
+    status = mics_dir_close(&dir, status, err);
     if (status != MICS_OK)
         free_step_names(out);
     else if (out->count)

@@ -14,11 +14,11 @@
 
 static const struct {
     const char *dtype, *word;
-} dtype_names[] = {{"F32", "f32"}, {"F16", "f16"}, {"BF16", "bf16"}};
+} dtype_names[] = {{"F32", "f32"}, {"F16", "f16"}, {"BF16", "bf16"}, {"F64", NULL}};
 
 enum mics_storage_dtype mics_storage_dtype_of_name(const char *dtype)
 {
-    for (unsigned i = 0; i < 3; i++)
+    for (unsigned i = 0; i < sizeof dtype_names / sizeof *dtype_names; i++)
         if (strcmp(dtype, dtype_names[i].dtype) == 0)
             return (enum mics_storage_dtype)i;
     return MICS_STORAGE_RAW;
@@ -32,7 +32,7 @@ const char *mics_storage_dtype_name(enum mics_storage_dtype dtype)
 enum mics_status mics_storage_dtype_parse(const char *text, enum mics_storage_dtype *out,
                                           struct mics_err *err)
 {
-    for (unsigned i = 0; i < 3; i++) {
+    for (unsigned i = 0; dtype_names[i].word; i++) {
         if (strcmp(text, dtype_names[i].word) == 0) {
             *out = (enum mics_storage_dtype)i;
             return MICS_OK;
@@ -59,7 +59,7 @@ enum mics_status mics_store_file_open(struct mics_store_file *file, struct mics_
 {
     struct stat info;
 
-    file->fd = open(file->path, O_RDONLY | O_CLOEXEC);
+    file->fd = open(file->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe would wait */
     if (file->fd < 0 || fstat(file->fd, &info) != 0) {
         const bool absent = errno == ENOENT;
 
@@ -207,7 +207,8 @@ static enum mics_status check_finite(const struct mics_store *store,
                             : "not finite");
 }
 
-/* Read an extent as `dtype`. A conversion goes through fp32, in the second half of the scratch. */
+/* A conversion goes through fp32, in the second half of the scratch, whose first half has room for
+ * MICS_STORE_CHUNK numbers of 4 bytes. */
 static enum mics_status read_converted(const struct mics_store *store,
                                        const struct mics_extent *extent,
                                        enum mics_storage_dtype dtype, void *dst, float *scratch,
@@ -224,6 +225,25 @@ static enum mics_status read_converted(const struct mics_store *store,
     return status == MICS_OK ? check_finite(store, extent, dtype, dst, raw, err) : status;
 }
 
+enum mics_status mics_store_read_run(const struct mics_store *store,
+                                     const struct mics_extent *extent,
+                                     enum mics_storage_dtype dtype, void *dst, float *scratch,
+                                     struct mics_err *err)
+{
+    const size_t width = mics_storage_dtype_bytes(extent->dtype);
+    struct mics_extent part = *extent;
+    enum mics_status status = MICS_OK;
+
+    for (uint64_t done = 0; status == MICS_OK && done < extent->count; done += part.count) {
+        part.offset = extent->offset + done * width;
+        part.count =
+            mics_min_u64(extent->count - done, width > 4 ? MICS_STORE_CHUNK / 2 : MICS_STORE_CHUNK);
+        status = read_converted(store, &part, dtype,
+                                (char *)dst + done * mics_storage_dtype_bytes(dtype), scratch, err);
+    }
+    return status;
+}
+
 enum mics_status mics_store_read(const struct mics_store *store, uint32_t space, uint64_t start,
                                  size_t count, enum mics_storage_dtype dtype, void *dst,
                                  float *scratch, struct mics_err *err)
@@ -236,7 +256,7 @@ enum mics_status mics_store_read(const struct mics_store *store, uint32_t space,
         enum mics_status status = MICS_OK;
 
         if (extent.name)
-            status = read_converted(store, &extent, dtype, at, scratch, err);
+            status = mics_store_read_run(store, &extent, dtype, at, scratch, err);
         else
             memset(at, 0, extent.count * size);
         if (status != MICS_OK)

@@ -77,6 +77,12 @@ enum mics_status mics_store_read_extent(const struct mics_store *store,
                                         const struct mics_extent *extent, void *dst,
                                         struct mics_err *err);
 
+/* dst = the numbers of an extent as `dtype`, as mics_store_read() reads them. */
+enum mics_status mics_store_read_run(const struct mics_store *store,
+                                     const struct mics_extent *extent,
+                                     enum mics_storage_dtype dtype, void *dst, float *scratch,
+                                     struct mics_err *err);
+
 /* dst[count] = numbers [start, start + count) of a space as `dtype`; count <= MICS_STORE_CHUNK.
  * scratch[2 * MICS_STORE_CHUNK]. MICS_ERR_FORMAT as above, or if a number is not finite or too
  * large for `dtype`. RAW can be read as RAW only. */
@@ -84,7 +90,7 @@ enum mics_status mics_store_read(const struct mics_store *store, uint32_t space,
                                  size_t count, enum mics_storage_dtype dtype, void *dst,
                                  float *scratch, struct mics_err *err);
 
-/* "F32", "F16", "BF16" of a safetensors header; anything else is RAW. */
+/* "F32", "F16", "BF16", "F64" of a safetensors header; anything else is RAW. */
 enum mics_storage_dtype mics_storage_dtype_of_name(const char *dtype);
 const char *mics_storage_dtype_name(enum mics_storage_dtype dtype);
 

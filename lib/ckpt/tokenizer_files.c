@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ckpt/tokenizer_files.h"
 
+#include "base/dir.h"
 #include "base/file.h"
 #include "doc/cursor.h"
 
-#include <dirent.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -124,17 +124,14 @@ static bool makes_ids(const char *name)
 static enum mics_status find_others(struct mics_tokenizer_files *files, const char *folder,
                                     struct mics_err *err)
 {
-    DIR *dir = opendir(folder);
-    enum mics_status status = MICS_OK;
-    const struct dirent *entry;
+    struct mics_dir dir;
+    enum mics_status status = mics_dir_open(folder, &dir, err);
+    const char *name;
 
-    if (!dir)
-        return mics_err_set_errno(err, "%s", folder);
-    while (status == MICS_OK && (entry = readdir(dir)) != NULL)
-        if (makes_ids(entry->d_name) && !contains(files, entry->d_name))
-            status = read_file(files, folder, entry->d_name, err);
-    closedir(dir);
-    return status;
+    while (status == MICS_OK && (name = mics_dir_next(&dir)) != NULL)
+        if (makes_ids(name) && !contains(files, name))
+            status = read_file(files, folder, name, err);
+    return mics_dir_close(&dir, status, err);
 }
 
 bool mics_tokenizer_files_make_ids(const struct mics_tokenizer_files *files)

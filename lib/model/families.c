@@ -65,10 +65,25 @@ static const char *const silu[] = {"silu", "swish", NULL};
 static const char *const gpt2_dropouts[] = {"attn_pdrop", "embd_pdrop", "resid_pdrop", NULL};
 static const char *const llama_dropouts[] = {"attention_dropout", NULL};
 
-/* Causal masks; and the frequencies that rope_theta gives, in old files. */
-static const char *const gpt2_buffers[] = {"h.#.attn.bias", "h.#.attn.masked_bias", NULL};
-static const char *const llama_buffers[] = {"rotary_emb.inv_freq",
-                                            "layers.#.self_attn.rotary_emb.inv_freq", NULL};
+/* Causal masks, in old files. */
+static const char *const gpt2_buffers[] = {"h.#.attn.bias", "h.#.crossattention.bias", NULL};
+static const char *const llama_buffers[] = {NULL};
+
+/* The last part of names of buffers: the frequencies that rope_theta gives and their tables, masks,
+ * and positions. No family has a parameter with one of these. */
+static const char *const common_buffers[] = {
+    "inv_freq",    "original_inv_freq", "cos_cached",  "sin_cached",
+    "masked_bias", "position_ids",      "causal_mask", NULL};
+
+/* Parts of names that wrappers of a module add, in front or in between: DataParallel and DDP,
+ * torch.compile, FSDP, activation checkpointing, Fabric, and PEFT. */
+static const char *const wrappers[] = {"module",
+                                       "_orig_mod",
+                                       "_fsdp_wrapped_module",
+                                       "_checkpoint_wrapped_module",
+                                       "_forward_module",
+                                       "base_layer",
+                                       NULL};
 
 /* What the families after Llama have in common with it. */
 #define LLAMA_DECODER                                                                              \
@@ -201,11 +216,42 @@ char *mics_family_names(char *buf, size_t size)
     return buf;
 }
 
-const char *mics_family_model_name(const struct mics_family *family, const char *file_name)
+/* Is the part name[length] of a dotted name one of a list? */
+static bool is_part(const char *const *list, const char *name, size_t length)
 {
-    const size_t length = strlen(family->prefix);
+    for (; *list; list++)
+        if (strlen(*list) == length && memcmp(*list, name, length) == 0)
+            return true;
+    return false;
+}
 
-    return strncmp(file_name, family->prefix, length) == 0 ? file_name + length : file_name;
+/* The length of a prefix that a name in a file may have several times. */
+static size_t prefix_length(const struct mics_family *family, const char *name)
+{
+    const char *const prefixes[] = {family->prefix, "model.", "base_model."};
+
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
+        if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)
+            return strlen(prefixes[i]);
+    return 0;
+}
+
+void mics_family_model_name(const struct mics_family *family, const char *file_name, char *buf,
+                            size_t size)
+{
+    size_t used = 0, skip;
+
+    buf[0] = '\0';
+    for (const char *part = file_name, *next; part; part = next) {
+        const size_t length = strcspn(part, ".");
+
+        next = part[length] ? part + length + 1 : NULL;
+        if (!is_part(wrappers, part, length) && used + length + 2 <= size)
+            used += (size_t)snprintf(buf + used, size - used, "%.*s%s", (int)length, part,
+                                     next ? "." : "");
+    }
+    while ((skip = prefix_length(family, buf)) > 0)
+        memmove(buf, buf + skip, strlen(buf + skip) + 1);
 }
 
 void mics_family_file_name(const struct mics_family *family, const char *model_name, char *buf,
@@ -233,6 +279,19 @@ static bool matches(const char *pattern, const char *name)
 
 bool mics_family_is_buffer(const struct mics_family *family, const char *model_name)
 {
+    const char *const dot = strrchr(model_name, '.'), *const last = dot ? dot + 1 : model_name;
+
+    if (is_part(common_buffers, last, strlen(last)))
+        return true;
+    for (size_t i = 0; !family && i < FAMILY_COUNT; i++) {
+        char name[256];
+
+        mics_family_model_name(&families[i], model_name, name, sizeof name);
+        if (mics_family_is_buffer(&families[i], name))
+            return true;
+    }
+    if (!family)
+        return false;
     for (const char *const *pattern = family->buffers; *pattern; pattern++)
         if (matches(*pattern, model_name))
             return true;

@@ -7,6 +7,7 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 static enum mics_status allocate(struct mics_weights *weights, struct mics_err *err)
 {
@@ -89,15 +90,6 @@ static enum mics_status load_all(struct mics_weights *weights, const struct mics
     return load.status;
 }
 
-/* Keep the first problem. */
-static void keep_first(void *context, const char *text)
-{
-    struct mics_err *first = context;
-
-    if (!first->text[0])
-        mics_err_set(first, MICS_ERR_FORMAT, "%s", text);
-}
-
 static enum mics_status open_model(const char *path, struct mics_weights *out,
                                    struct mics_diagnostics *diagnostics,
                                    const struct mics_store **store, struct mics_err *err)
@@ -122,17 +114,13 @@ static enum mics_status open_model(const char *path, struct mics_weights *out,
 
 enum mics_status mics_weights_load(const char *path, struct mics_weights *out, struct mics_err *err)
 {
-    struct mics_err first = {""};
-    struct mics_diagnostics diagnostics = {.report = keep_first, .context = &first};
+    struct mics_diagnostics diagnostics = {.report = NULL};
     const struct mics_store *store = NULL;
     enum mics_status status;
 
     *out = (struct mics_weights){.params = NULL};
     status = open_model(path, out, &diagnostics, &store, err);
-    if (status == MICS_ERR_FORMAT && diagnostics.count == 1)
-        mics_err_set(err, status, "%s", first.text);
-    else if (status == MICS_ERR_FORMAT && diagnostics.count)
-        mics_err_prefix(err, "%s (the first)", first.text);
+    memcpy(out->note, diagnostics.note, sizeof out->note);
     if (status == MICS_OK)
         status = allocate(out, err);
     return status == MICS_OK ? load_all(out, store, err) : status;

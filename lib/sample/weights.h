@@ -14,6 +14,7 @@ struct mics_weights {
     const struct mics_model *model; /* the disk's */
     float **params;                 /* [unit_count] flat vectors */
     char folder[MICS_PATH_MAX]; /* of the model's files: of a run, that of its latest checkpoint */
+    char note[512];             /* for the user, about the files that were read; or empty */
 };
 
 /* Read all parameters, by as many threads as there are cores. Sums of a checkpoint's files are not

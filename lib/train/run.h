@@ -97,6 +97,7 @@ struct mics_run {
     double keep_pause_s;                 /* for the state under way */
     bool keep_now;                       /* the loaded state has lost copies: keep one at once */
     char last_checkpoint[MICS_PATH_MAX]; /* empty: none */
+    char note[512];                      /* for the user, about the files of --init; or empty */
     bool from_memory;                    /* the run continued from the memory of nodes */
     uint64_t received_bytes;             /* of that, over the network, by all ranks */
     uint64_t saved_step;                 /* of the checkpoint that was begun last */

@@ -11,15 +11,7 @@
 #include "train/run_internal.h"
 
 #include <stdlib.h>
-
-/* Keep the first problem: a job prints one line. */
-static void keep_first(void *context, const char *text)
-{
-    struct mics_err *first = context;
-
-    if (!first->text[0])
-        mics_err_set(first, MICS_ERR_FORMAT, "%s", text);
-}
+#include <string.h>
 
 /* What ranges are read from. */
 struct ranges {
@@ -53,8 +45,7 @@ static enum mics_status load_params(struct mics_run *run, const struct mics_stor
 static enum mics_status load(struct mics_run *run, struct mics_err *err)
 {
     const struct mics_world *world = run->options.world;
-    struct mics_err first = {""};
-    struct mics_diagnostics diagnostics = {.report = keep_first, .context = &first};
+    struct mics_diagnostics diagnostics = {.report = NULL};
     const struct mics_store *store = NULL;
     struct mics_disk_model disk;
     enum mics_status status = mics_disk_model_open(run->options.init, &diagnostics, &disk, err);
@@ -71,10 +62,7 @@ static enum mics_status load(struct mics_run *run, struct mics_err *err)
         status = load_params(run, store, err);
     if (status == MICS_OK)
         status = mics_engine_zero_state(run->options.engine, err);
-    if (status == MICS_ERR_FORMAT && diagnostics.count == 1)
-        mics_err_set(err, status, "%s", first.text);
-    else if (status == MICS_ERR_FORMAT && diagnostics.count)
-        mics_err_prefix(err, "%s (the first)", first.text);
+    memcpy(run->note, diagnostics.note, sizeof run->note);
     mics_disk_model_close(&disk);
     if (status != MICS_OK)
         mics_err_prefix(err, "--init");

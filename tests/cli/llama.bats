@@ -3,6 +3,7 @@
 # Planning the Llama family and its descendants, and conversion from and to Hugging Face.
 
 load helpers
+load hf_files
 
 setup_file()
 {
@@ -33,18 +34,6 @@ tensors() # file
         for (sort keys %$j) { ($a, $b) = @{$j->{$_}{data_offsets}}; print "$_ $j->{$_}{dtype} @{$j->{$_}{shape}}\n", substr $d, $a, $b - $a }' "$1"
 }
 
-# Rewrite tiny/model.safetensors with its tensors changed by a perl program: $t{NAME} = [dtype,
-# shape, bytes].
-edited() # file program
-{
-    perl -MJSON::PP -e 'open F, "<:raw", "tiny/model.safetensors"; read F, $n, 8; read F, $h, unpack "Q<", $n; $d = do { local $/; <F> };
-        $j = decode_json $h; delete $j->{__metadata__};
-        for (keys %$j) { ($a, $b) = @{$j->{$_}{data_offsets}}; $t{$_} = [$j->{$_}{dtype}, $j->{$_}{shape}, substr $d, $a, $b - $a] }
-        eval $ARGV[1]; die $@ if $@; $at = 0; %o = ();
-        for (sort keys %t) { $e = $at + length $t{$_}[2]; $o{$_} = {dtype => $t{$_}[0], shape => $t{$_}[1], data_offsets => [$at, $e]}; $at = $e }
-        $h = encode_json \%o; open O, ">:raw", $ARGV[0]; print O pack("Q<", length $h), $h, map { $t{$_}[2] } sort keys %t; close O' "$@"
-}
-
 @test "a Llama written by transformers is merged from any plan with its names and bytes" {
     requires perl
     tensors tiny/model.safetensors >"$out-want"
@@ -62,12 +51,12 @@ edited() # file program
 @test "names without the prefix are accepted, and frequencies in old files are ignored" {
     requires perl
     # shellcheck disable=SC2016
-    edited bare.safetensors 'for (keys %t) { ($b = $_) =~ s/^model\.//; $t{$b} = delete $t{$_} }
+    edited tiny/model.safetensors bare.safetensors 'for (keys %t) { ($b = $_) =~ s/^model\.//; $t{$b} = delete $t{$_} }
         $t{"layers.$_.self_attn.rotary_emb.inv_freq"} = ["F32", [3], "\1" x 12] for 0, 1'
     mics-shard split bare.safetensors -p zero3.mp -o "$out"
     mics-shard diff tiny "$out"
     # shellcheck disable=SC2016
-    edited other.safetensors '$t{"model.layers.0.self_attn.q_proj.bias"} = ["F32", [3], "\1" x 12]'
+    edited tiny/model.safetensors other.safetensors '$t{"model.layers.0.self_attn.q_proj.bias"} = ["F32", [3], "\1" x 12]'
     run --separate-stderr mics-shard split other.safetensors -p zero3.mp -o "$out-2"
     [ "$status" = 3 ]
     [[ $stderr == *"tensor 'model.layers.0.self_attn.q_proj.bias' does not belong to the model"* ]]
@@ -76,7 +65,7 @@ edited() # file program
 @test "a separate head is read if the head is not tied, and must equal the embedding if it is tied" {
     requires perl
     # shellcheck disable=SC2016
-    edited tied/model.safetensors '$t{"lm_head.weight"} = $t{"model.embed_tokens.weight"}'
+    edited tiny/model.safetensors tied/model.safetensors '$t{"lm_head.weight"} = $t{"model.embed_tokens.weight"}'
     mics-shard split tied -p tied.mp -o "$out"
     mics-shard merge "$out" -o "$out-m"
     run ! grep -aq lm_head "$out-m/model.safetensors"

@@ -18,15 +18,21 @@ enum mics_status mics_disk_model_config(struct mics_disk_model *out, struct mics
 enum mics_status mics_disk_model_open(const char *path, struct mics_diagnostics *diagnostics,
                                       struct mics_disk_model *out, struct mics_err *err)
 {
+    char folder[MICS_PATH_MAX];
     struct stat info;
+    bool found = true;
+    enum mics_status status = MICS_OK;
 
     *out = (struct mics_disk_model){.is_hf = false};
     if (stat(path, &info) != 0)
         return mics_err_set_errno(err, "%s", path);
     out->is_hf = !S_ISDIR(info.st_mode) || mics_hf_is_folder(path);
-    if (!out->is_hf)
-        return mics_shard_source_open(path, &out->shards, err);
-    return mics_hf_open(&path, 1, diagnostics, &out->hf, err);
+    if (out->is_hf)
+        return mics_hf_open(&path, 1, diagnostics, &out->hf, err);
+    status = mics_checkpoint_find(path, true, folder, &found, err);
+    if (status == MICS_OK && !found)
+        status = mics_hf_no_model(path, err);
+    return status == MICS_OK ? mics_shard_source_open(path, &out->shards, err) : status;
 }
 
 void mics_disk_model_close(struct mics_disk_model *model)

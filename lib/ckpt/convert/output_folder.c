@@ -2,11 +2,11 @@
 /* output_folder.c - a folder that appears complete or not at all. */
 #include "ckpt/convert/target.h"
 
+#include "base/dir.h"
 #include "base/file.h"
 #include "ckpt/folder.h"
 #include "comm/agree.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -75,29 +75,26 @@ static enum mics_status remove_if_stale(const char *parent, const char *entry, s
 static enum mics_status remove_stale_dirs(const char *parent, const char *name,
                                           struct mics_err *err)
 {
-    DIR *dir = opendir(parent);
-    enum mics_status status = MICS_OK;
+    struct mics_dir dir;
+    enum mics_status status;
+    const char *entry;
 
-    if (!dir)
-        return errno == ENOENT ? MICS_OK : mics_err_set_errno(err, "%s", parent);
-    for (struct dirent *entry = readdir(dir); entry && status == MICS_OK; entry = readdir(dir))
-        if (is_temporary_of(entry->d_name, name))
-            status = remove_if_stale(parent, entry->d_name, err);
-    closedir(dir);
-    return status;
+    if (access(parent, F_OK) != 0 && errno == ENOENT)
+        return MICS_OK;
+    status = mics_dir_open(parent, &dir, err);
+    while (status == MICS_OK && (entry = mics_dir_next(&dir)) != NULL)
+        if (is_temporary_of(entry, name))
+            status = remove_if_stale(parent, entry, err);
+    return mics_dir_close(&dir, status, err);
 }
 
 static bool is_empty_folder(const char *path)
 {
-    DIR *dir = opendir(path);
-    const struct dirent *entry;
-    bool empty = dir != NULL;
+    struct mics_dir dir;
+    enum mics_status status = mics_dir_open(path, &dir, NULL);
+    const bool empty = status == MICS_OK && !mics_dir_next(&dir);
 
-    while (empty && (entry = readdir(dir)) != NULL)
-        empty = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
-    if (dir)
-        closedir(dir);
-    return empty;
+    return mics_dir_close(&dir, status, NULL) == MICS_OK && empty;
 }
 
 static enum mics_status check_path(const char *path, uint64_t bytes, struct mics_err *err)

@@ -75,7 +75,7 @@ static void add_result(struct scan *scan, const struct mics_extent *piece, enum 
 static void *check_pieces(void *context)
 {
     struct scan *scan = context;
-    float *buffer = malloc(3 * MICS_STORE_CHUNK * sizeof *buffer);
+    float *buffer = malloc(4 * MICS_STORE_CHUNK * sizeof *buffer);
     struct mics_extent piece = {.space = 0};
     struct mics_err err = {""};
     enum mics_status status;
@@ -89,7 +89,7 @@ static void *check_pieces(void *context)
         for (uint64_t at = piece.start; status == MICS_OK && at < end; at += MICS_STORE_CHUNK)
             status = mics_store_read(&scan->hf->store, piece.space, at,
                                      (size_t)mics_min_u64(end - at, MICS_STORE_CHUNK), piece.dtype,
-                                     buffer, buffer + MICS_STORE_CHUNK, &err);
+                                     buffer, buffer + 2 * MICS_STORE_CHUNK, &err);
         add_result(scan, &piece, status, &err);
         mics_progress_add(&scan->progress, piece.count * mics_storage_dtype_bytes(piece.dtype));
     }
@@ -109,6 +109,7 @@ static enum mics_status check_numbers(const struct mics_convert_request *request
 
     if (status != MICS_OK)
         return status;
+    mics_hf_check_index(hf, diagnostics);
     scan.bad = calloc(hf->store.table_count + 1, 1);
     if (!scan.bad)
         return mics_err_nomem(err);

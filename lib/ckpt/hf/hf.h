@@ -17,6 +17,11 @@
 #define MICS_HF_INDEX_NAME      "model.safetensors.index.json"
 #define MICS_HF_INDEX_MAX_BYTES ((size_t)64 << 20)
 
+/* Said of a file of PyTorch. */
+#define MICS_HF_PICKLE_ADVICE                                                                      \
+    "a pickle, which can run code when it is read: convert it with transformers' "                 \
+    "from_pretrained(FOLDER).save_pretrained(FOLDER)"
+
 struct mics_hf_file {
     char name[256]; /* inside the folder; of a loose file its path */
     struct mics_safetensors header;
@@ -32,15 +37,16 @@ struct mics_hf {
     char folder[MICS_PATH_MAX]; /* empty: loose files */
     struct mics_hf_file *files;
     uint32_t file_count;
-    struct mics_hf_tensor *tensors; /* by file, then by place */
+    struct mics_hf_tensor *tensors; /* by file, then by place; no name twice */
     size_t tensor_count;
+    json_t *weight_map; /* of the index that was read; NULL: none */
     struct mics_store
         store; /* its files are open; mics_hf_match() or mics_hf_list_tensors() fills its table */
 };
 
-/* Open a folder (by its index, or its one file), or loose files, and check all headers, and that
- * index and files agree. Everything that is wrong is reported to `diagnostics`. The caller closes
- * *out in any case. */
+/* Open a folder (by its one file, else by its index), or loose files, and check all headers. Of a
+ * tensor that is in several files, which must be equal, one is kept. Everything that is wrong is
+ * reported to `diagnostics`. The caller closes *out in any case. */
 enum mics_status mics_hf_open(const char *const *paths, size_t count,
                               struct mics_diagnostics *diagnostics, struct mics_hf *out,
                               struct mics_err *err);
@@ -48,13 +54,25 @@ void mics_hf_close(struct mics_hf *hf); /* all zeros is fine */
 
 /* Is there a model as above in this folder? */
 bool mics_hf_is_folder(const char *path);
+/* In a folder without: MICS_ERR_FORMAT, which names a file of a model in another format and says
+ * what to do about it. MICS_OK if there is none. */
+enum mics_status mics_hf_no_model(const char *folder, struct mics_err *err);
+
+/* Report the names in the index that no file has, unless the model may lack them: those of buffers
+ * and of a head, which may be tied. */
+void mics_hf_check_index(const struct mics_hf *hf, struct mics_diagnostics *diagnostics);
+
+/* Have two tensors the same shape and the same numbers, in fp32 whatever their types? */
+enum mics_status mics_hf_compare(const struct mics_hf *hf, const struct mics_hf_tensor *one,
+                                 const struct mics_hf_tensor *two, bool *same,
+                                 struct mics_err *err);
 
 /*
  * The index says in which file each tensor is: {"metadata": {"total_size": BYTES}, "weight_map":
  * {TENSOR: FILE, ...}}. Its file names come from outside: none may lead out of the folder.
  */
 
-/* Is it a relative path without "..", "." or empty parts, and without control characters? */
+/* Is it a relative path without "..", backslashes and control characters? */
 bool mics_hf_name_is_safe(const char *name);
 /* Check an index; *map is its weight_map, whose values are safe names, and the caller's.
  * MICS_ERR_FORMAT. */
@@ -62,9 +80,9 @@ enum mics_status mics_hf_index_parse(const char *data, size_t size, json_t **map
                                      struct mics_err *err);
 
 /* Fill the store's table with the tensors of a model, by their names in Hugging Face's files, with
- * or without the family's prefix. Buffers and a copy of a tied head are skipped. Tensors that are
- * missing, unknown, of another shape or of no floating-point type are reported, and so is a tied
- * head that differs from the embedding. */
+ * or without the family's prefix and those of wrappers. Buffers are skipped. Of a tied pair either
+ * name will do. Tensors that are missing, unknown, of another shape or of no floating-point type are
+ * reported, and so is a tied head that differs from the embedding. */
 enum mics_status mics_hf_match(struct mics_hf *hf, const struct mics_model *model,
                                struct mics_diagnostics *diagnostics, struct mics_err *err);
 

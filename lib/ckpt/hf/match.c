@@ -4,7 +4,8 @@
  *
  * Every tensor lies in the model as in the file: GPT-2's matrices [in, out], Llama's [out, in]. The
  * hub has files with and without the family's prefix; old ones hold buffers (the attention's masks,
- * the rotary frequencies), and some of a tied model the head, a copy of the embedding.
+ * the rotary frequencies). Of a tied model a file has the embedding, or the head in its place, or
+ * both.
  */
 #include "ckpt/hf/hf.h"
 
@@ -26,21 +27,79 @@ static void format_shape(const uint64_t *shape, uint32_t rank, char *buf, size_t
         snprintf(buf + at, size - at, "]");
 }
 
-/* Fill `names`: names without prefixes to indices in hf->tensors. */
+enum mics_status mics_hf_compare(const struct mics_hf *hf, const struct mics_hf_tensor *one,
+                                 const struct mics_hf_tensor *two, bool *same, struct mics_err *err)
+{
+    const struct mics_hf_tensor *const both[] = {one, two};
+    const enum mics_storage_dtype dtypes[] = {mics_storage_dtype_of_name(one->is->dtype),
+                                              mics_storage_dtype_of_name(two->is->dtype)};
+    const bool raw = dtypes[0] == MICS_STORAGE_RAW;
+    const enum mics_storage_dtype as = raw ? MICS_STORAGE_RAW : MICS_STORAGE_F32;
+    const uint64_t all = (one->is->end - one->is->begin) / mics_storage_dtype_bytes(dtypes[0]);
+    float *a = malloc(4 * MICS_STORE_CHUNK * sizeof *a);
+    enum mics_status status = a ? MICS_OK : mics_err_nomem(err);
+
+    *same = one->is->rank == two->is->rank && raw == (dtypes[1] == MICS_STORAGE_RAW) &&
+            memcmp(one->is->shape, two->is->shape, one->is->rank * sizeof *one->is->shape) == 0 &&
+            (!raw || strcmp(one->is->dtype, two->is->dtype) == 0);
+    for (uint64_t at = 0; status == MICS_OK && *same && at < all; at += MICS_STORE_CHUNK) {
+        const size_t count = (size_t)mics_min_u64(all - at, MICS_STORE_CHUNK);
+
+        for (int i = 0; status == MICS_OK && i < 2; i++)
+            status = mics_store_read_run(
+                &hf->store,
+                &(struct mics_extent){.name = both[i]->is->name,
+                                      .file = both[i]->file,
+                                      .dtype = dtypes[i],
+                                      .count = count,
+                                      .offset = hf->files[both[i]->file].header.data_offset +
+                                                both[i]->is->begin +
+                                                at * mics_storage_dtype_bytes(dtypes[i])},
+                as, a + (size_t)i * MICS_STORE_CHUNK, a + 2 * MICS_STORE_CHUNK, err);
+        *same = status == MICS_OK &&
+                memcmp(a, a + MICS_STORE_CHUNK, count * mics_storage_dtype_bytes(as)) == 0;
+    }
+    free(a);
+    return status;
+}
+
+static const struct mics_hf_tensor *find(const struct mics_hf *hf, const json_t *names,
+                                         const char *name)
+{
+    const json_t *place = json_object_get(names, name);
+
+    return place ? &hf->tensors[json_integer_value(place)] : NULL;
+}
+
+/* Fill `names`: names in the model to indices in hf->tensors. Of two tensors with one name, which
+ * must be equal, the first is taken. */
 static enum mics_status collect(const struct mics_hf *hf, const struct mics_family *family,
                                 json_t *names, struct mics_diagnostics *diagnostics,
                                 struct mics_err *err)
 {
-    for (size_t i = 0; i < hf->tensor_count; i++) {
-        const char *name = mics_family_model_name(family, hf->tensors[i].is->name);
+    char name[512];
 
+    for (size_t i = 0; i < hf->tensor_count; i++) {
+        const struct mics_hf_tensor *tensor = &hf->tensors[i], *other;
+        bool same = false;
+
+        mics_family_model_name(family, tensor->is->name, name, sizeof name);
         if (mics_family_is_buffer(family, name))
             continue;
-        if (json_object_get(names, name))
-            mics_diagnostics_add(diagnostics, "%s: tensor '%.128s' occurs twice",
-                                 hf->files[hf->tensors[i].file].name, hf->tensors[i].is->name);
-        if (json_object_set_new(names, name, json_integer((json_int_t)i)) != 0)
-            return mics_err_nomem(err);
+        other = find(hf, names, name);
+        if (!other) {
+            if (json_object_set_new(names, name, json_integer((json_int_t)i)) != 0)
+                return mics_err_nomem(err);
+            continue;
+        }
+        const enum mics_status status = mics_hf_compare(hf, tensor, other, &same, err);
+
+        if (status != MICS_OK)
+            return status;
+        if (!same)
+            mics_diagnostics_add(
+                diagnostics, "%s: tensor '%.128s' occurs twice: '%.128s' is another one",
+                hf->store.files[tensor->file].path, tensor->is->name, other->is->name);
     }
     return MICS_OK;
 }
@@ -55,12 +114,14 @@ static bool check_tensor(const struct mics_hf *hf, const struct mics_hf_tensor *
         format_shape(is->shape, is->rank, have, sizeof have);
         format_shape(want->shape, want->rank, need, sizeof need);
         mics_diagnostics_add(diagnostics, "%s: tensor '%.128s' is %s, the model's is %s",
-                             hf->files[tensor->file].name, is->name, have, need);
+                             hf->store.files[tensor->file].path, is->name, have, need);
         return false;
     }
     if (mics_storage_dtype_of_name(is->dtype) == MICS_STORAGE_RAW) {
-        mics_diagnostics_add(diagnostics, "%s: tensor '%.128s' is of type %s, not F32, F16 or BF16",
-                             hf->files[tensor->file].name, is->name, is->dtype);
+        mics_diagnostics_add(diagnostics,
+                             "%s: tensor '%.128s' is of type %s, not F32, F16, BF16 or "
+                             "F64",
+                             hf->store.files[tensor->file].path, is->name, is->dtype);
         return false;
     }
     return true;
@@ -86,86 +147,127 @@ static void match_unit(struct mics_hf *hf, const struct mics_model *model, uint3
 
     for (uint32_t i = 0; i < unit->tensor_count; i++) {
         const struct mics_tensor *want = &unit->tensors[i];
-        const json_t *place = json_object_get(names, want->name);
-        const struct mics_hf_tensor *tensor =
-            place ? &hf->tensors[json_integer_value(place)] : NULL;
+        const struct mics_hf_tensor *tensor = find(hf, names, want->name);
+        const bool head = strcmp(want->name, model->family->embed_head[MICS_EMBED_HEAD_HEAD]) == 0;
 
         if (!tensor)
-            mics_diagnostics_add(diagnostics, "tensor '%s' of the model is missing", want->name);
+            mics_diagnostics_add(diagnostics, "tensor '%s' of the model is missing%s", want->name,
+                                 head ? "; if the embedding takes its place, set "
+                                        "\"tie_word_embeddings\": true in config.json"
+                                      : "");
         else if (check_tensor(hf, tensor, want, diagnostics))
             add_extent(hf, tensor, mics_space_of(index, 0), want->offset, want->count);
         json_object_del(names, want->name);
     }
 }
 
-/* A copy of a tied head must have the numbers of the embedding. For the comparison the head is a
- * space of its own, behind all others. */
-static enum mics_status check_head(struct mics_hf *hf, const struct mics_hf_tensor *head,
-                                   const struct mics_model *model,
-                                   struct mics_diagnostics *diagnostics, struct mics_err *err)
+/* Of a tied model: a head in place of the embedding becomes that; one beside it must be equal, and
+ * is not needed. */
+static enum mics_status resolve_tied(struct mics_hf *hf, const struct mics_family *family,
+                                     json_t *names, struct mics_diagnostics *diagnostics,
+                                     struct mics_err *err)
 {
-    const char *const embedding = model->family->embed_head[MICS_EMBED_HEAD_EMBEDDING];
-    const struct mics_tensor *wte = NULL;
-    const uint32_t head_space = model->unit_count * MICS_CKPT_STATES;
-    float *a = malloc(4 * MICS_STORE_CHUNK * sizeof *a), *b = a + MICS_STORE_CHUNK;
-    enum mics_status status = a ? MICS_OK : mics_err_nomem(err);
+    const char *const head_name = family->embed_head[MICS_EMBED_HEAD_HEAD];
+    const char *const embedding_name = family->embed_head[MICS_EMBED_HEAD_EMBEDDING];
+    const struct mics_hf_tensor *head = find(hf, names, head_name);
+    const struct mics_hf_tensor *embedding = find(hf, names, embedding_name);
+    enum mics_status status = MICS_OK;
     bool same = true;
 
-    for (uint32_t i = 0; i < model->units[0].tensor_count; i++)
-        if (strcmp(model->units[0].tensors[i].name, embedding) == 0)
-            wte = &model->units[0].tensors[i];
-    if (status == MICS_OK && wte && check_tensor(hf, head, wte, diagnostics)) {
-        add_extent(hf, head, head_space, 0, wte->count);
-        mics_store_sort(&hf->store);
-        for (uint64_t at = 0; status == MICS_OK && same && at < wte->count;) {
-            const size_t count = (size_t)mics_min_u64(wte->count - at, MICS_STORE_CHUNK);
-
-            status = mics_store_read(&hf->store, mics_space_of(0, 0), wte->offset + at, count,
-                                     MICS_STORAGE_F32, a, b + MICS_STORE_CHUNK, err);
-            if (status == MICS_OK)
-                status = mics_store_read(&hf->store, head_space, at, count, MICS_STORAGE_F32, b,
-                                         b + MICS_STORE_CHUNK, err);
-            same = status == MICS_OK && memcmp(a, b, count * sizeof *a) == 0;
-            at += count;
-        }
-        if (status == MICS_OK && !same)
-            mics_diagnostics_add(diagnostics,
-                                 "%s: tensor '%s' is not the embedding, but the head is tied to it",
-                                 hf->files[head->file].name, head->is->name);
-        hf->store.table_count--; /* the head is the last extent */
-    }
-    free(a);
+    if (!head)
+        return MICS_OK;
+    if (embedding)
+        status = mics_hf_compare(hf, head, embedding, &same, err);
+    else if (json_object_set(names, embedding_name, json_object_get(names, head_name)) != 0)
+        status = mics_err_nomem(err);
+    if (status == MICS_OK && !same)
+        mics_diagnostics_add(diagnostics,
+                             "%s: tensor '%.128s' is not the embedding, but the head is tied to it"
+                             "%s",
+                             hf->store.files[head->file].path, head->is->name,
+                             family->always_tied
+                                 ? ""
+                                 : ": transformers then unties them; to have the same, set "
+                                   "\"tie_word_embeddings\": false in config.json");
+    json_object_del(names, head_name);
     return status;
+}
+
+/* Names that cannot belong to a model, for one reason that they share: an adapter that was not
+ * merged, or a prefix that is not known before a name that the model has. */
+static bool report_common_cause(const struct mics_hf *hf, const json_t *wanted, json_t *names,
+                                struct mics_diagnostics *diagnostics)
+{
+    const char *name;
+    json_t *place;
+
+    json_object_foreach(names, name, place)
+    {
+        const struct mics_hf_tensor *tensor = find(hf, names, name);
+        const char *file = hf->store.files[tensor->file].path;
+
+        if (strstr(name, ".lora_A.") || strstr(name, ".lora_B.")) {
+            mics_diagnostics_add(diagnostics,
+                                 "%s: tensor '%.128s' is of an adapter (LoRA): merge it into the "
+                                 "model with peft's merge_and_unload()",
+                                 file, tensor->is->name);
+            return true;
+        }
+        if (json_object_get(wanted, name))
+            continue;
+        for (const char *dot = strchr(name, '.'); dot; dot = strchr(dot + 1, '.')) {
+            if (!json_object_get(wanted, dot + 1) || json_object_get(names, dot + 1))
+                continue;
+            mics_diagnostics_add(diagnostics,
+                                 "%s: tensor '%.128s' has the prefix '%.*s', which is not known: "
+                                 "remove it from the names of the tensors",
+                                 file, tensor->is->name, (int)(dot + 1 - name), name);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The names of a model's tensors, as keys. NULL: out of memory. */
+static json_t *wanted_names(const struct mics_model *model)
+{
+    json_t *wanted = json_object();
+    int failed = wanted == NULL;
+
+    for (uint32_t i = 0; i < model->unit_count; i++)
+        for (uint32_t j = 0; j < model->units[i].tensor_count; j++)
+            failed |= json_object_set_new(wanted, model->units[i].tensors[j].name, json_true());
+    if (!failed)
+        return wanted;
+    json_decref(wanted);
+    return NULL;
 }
 
 static enum mics_status match_all(struct mics_hf *hf, const struct mics_model *model, json_t *names,
                                   struct mics_diagnostics *diagnostics, struct mics_err *err)
 {
-    const uint64_t before = diagnostics->count;
     const char *name;
-    json_t *place;
-    enum mics_status status = collect(hf, model->family, names, diagnostics, err);
+    json_t *place, *wanted = wanted_names(model);
+    enum mics_status status =
+        wanted ? collect(hf, model->family, names, diagnostics, err) : mics_err_nomem(err);
 
-    if (status != MICS_OK)
+    if (status == MICS_OK && !model->config.untied)
+        status = resolve_tied(hf, model->family, names, diagnostics, err);
+    const bool explained = status == MICS_OK && report_common_cause(hf, wanted, names, diagnostics);
+
+    json_decref(wanted);
+    if (status != MICS_OK || explained)
         return status;
-    const char *const head_name = model->family->embed_head[MICS_EMBED_HEAD_HEAD];
-    const json_t *head = model->config.untied ? NULL : json_object_get(names, head_name);
-    const size_t head_at = head ? (size_t)json_integer_value(head) : 0;
-
     for (uint32_t i = 0; i < model->unit_count; i++)
         match_unit(hf, model, i, names, diagnostics);
-    if (head)
-        json_object_del(names, head_name);
     json_object_foreach(names, name, place)
     {
         const struct mics_hf_tensor *tensor = &hf->tensors[json_integer_value(place)];
 
         mics_diagnostics_add(diagnostics, "%s: tensor '%.128s' does not belong to the model",
-                             hf->files[tensor->file].name, tensor->is->name);
+                             hf->store.files[tensor->file].path, tensor->is->name);
     }
-    if (head && diagnostics->count == before)
-        status = check_head(hf, &hf->tensors[head_at], model, diagnostics, err);
-    return status;
+    return MICS_OK;
 }
 
 enum mics_status mics_hf_match(struct mics_hf *hf, const struct mics_model *model,

@@ -2,10 +2,10 @@
 #include "ckpt/memory/kept.h"
 
 #include "base/clock.h"
+#include "base/dir.h"
 #include "base/units.h"
 #include "doc/doc.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -382,21 +382,23 @@ enum mics_status mics_kept_list(const char *folder, struct mics_kept_entry **ent
                                 uint32_t *count, struct mics_err *err)
 {
     const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *dir = fd >= 0 && is_own(fd, S_IFDIR) ? fdopendir(fd) : NULL;
-    enum mics_status status = MICS_OK;
-    const struct dirent *item;
+    enum mics_status status;
+    const char *name;
+    struct mics_dir dir;
     struct mics_kept_entry entry;
 
     *entries = NULL;
     *count = 0;
-    if (!dir && fd >= 0)
+    if (fd >= 0 && !is_own(fd, S_IFDIR))
         close(fd);
-    while (dir && status == MICS_OK && (item = readdir(dir)) != NULL)
-        if (parse_name(item->d_name, &entry) && read_entry(fd, item->d_name, &entry) != INCOMPLETE)
-            status = append(entries, count, &entry, err);
-    if (dir)
-        closedir(dir);
-    return status;
+    else if (fd >= 0) {
+        status = mics_dir_open_fd(fd, folder, &dir, err);
+        while (status == MICS_OK && (name = mics_dir_next(&dir)) != NULL)
+            if (parse_name(name, &entry) && read_entry(fd, name, &entry) != INCOMPLETE)
+                status = append(entries, count, &entry, err);
+        return mics_dir_close(&dir, status, err);
+    }
+    return MICS_OK;
 }
 
 static enum mics_status verify_manifest(const char *folder, const struct mics_kept_entry *entry,
@@ -459,22 +461,22 @@ enum mics_status mics_kept_prune(const char *folder, uint64_t stamp, uint64_t st
                                  struct mics_err *err)
 {
     const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
-    enum mics_status status = MICS_OK;
-    const struct dirent *item;
+    enum mics_status status;
+    const char *name;
+    struct mics_dir dir;
     struct mics_kept_entry entry;
 
-    if (!dir)
+    if (fd < 0)
         return mics_err_set_errno(err, "%s", folder);
-    while (status == MICS_OK && (item = readdir(dir)) != NULL) {
-        if (!parse_name(item->d_name, &entry))
+    status = mics_dir_open_fd(fd, folder, &dir, err);
+    while (status == MICS_OK && (name = mics_dir_next(&dir)) != NULL) {
+        if (!parse_name(name, &entry))
             continue;
-        const bool whole = read_entry(fd, item->d_name, &entry) == WHOLE;
+        const bool whole = read_entry(fd, name, &entry) == WHOLE;
         const bool valid = entry.stamp == stamp && (step == 0 || entry.step == step);
 
-        if ((whole ? !valid : incomplete) && unlinkat(fd, item->d_name, 0) != 0 && errno != ENOENT)
-            status = mics_err_set_errno(err, "%s/%s", folder, item->d_name);
+        if ((whole ? !valid : incomplete) && unlinkat(fd, name, 0) != 0 && errno != ENOENT)
+            status = mics_err_set_errno(err, "%s/%s", folder, name);
     }
-    closedir(dir);
-    return status;
+    return mics_dir_close(&dir, status, err);
 }

@@ -2,10 +2,10 @@
 #include "train/report/tensorboard.h"
 
 #include "base/clock.h"
+#include "base/dir.h"
 #include "base/file.h"
 
 #include <assert.h>
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -163,21 +163,21 @@ static void write_header(struct mics_tensorboard *tensorboard, uint64_t first_st
 
 /* Readers take the files of a folder in the order of their names: the time in the new one must be
  * later than that in any other. */
-static long long new_file_time(const char *folder)
+static enum mics_status new_file_time(const char *folder, long long *latest, struct mics_err *err)
 {
-    long long latest = (long long)time(NULL), other;
-    DIR *dir = opendir(folder);
-    const struct dirent *entry;
+    struct mics_dir dir;
+    const char *name;
+    const enum mics_status status = mics_dir_open(folder, &dir, err);
 
-    while (dir && (entry = readdir(dir)) != NULL)
-        if (strncmp(entry->d_name, NAME_PREFIX, strlen(NAME_PREFIX)) == 0) {
-            other = strtoll(entry->d_name + strlen(NAME_PREFIX), NULL, 10);
-            if (other >= latest && other < 9999999999)
-                latest = other + 1;
+    *latest = (long long)time(NULL);
+    while (status == MICS_OK && (name = mics_dir_next(&dir)) != NULL)
+        if (strncmp(name, NAME_PREFIX, strlen(NAME_PREFIX)) == 0) {
+            const long long other = strtoll(name + strlen(NAME_PREFIX), NULL, 10);
+
+            if (other >= *latest && other < 9999999999)
+                *latest = other + 1;
         }
-    if (dir)
-        closedir(dir);
-    return latest;
+    return mics_dir_close(&dir, status, err);
 }
 
 enum mics_status mics_tensorboard_open(const char *folder, uint64_t first_step,
@@ -185,6 +185,7 @@ enum mics_status mics_tensorboard_open(const char *folder, uint64_t first_step,
 {
     struct mics_tensorboard *tensorboard = calloc(1, sizeof *tensorboard);
     char host[256] = "";
+    long long now = 0;
     enum mics_status status;
 
     if (!tensorboard)
@@ -192,9 +193,10 @@ enum mics_status mics_tensorboard_open(const char *folder, uint64_t first_step,
     gethostname(host, sizeof host - 1);
     status = mics_file_make_folders(folder, err);
     if (status == MICS_OK)
-        status =
-            mics_path_format(tensorboard->path, err, "%s/" NAME_PREFIX "%010lld.%s.%ld", folder,
-                             new_file_time(folder), host[0] ? host : "localhost", (long)getpid());
+        status = new_file_time(folder, &now, err);
+    if (status == MICS_OK)
+        status = mics_path_format(tensorboard->path, err, "%s/" NAME_PREFIX "%010lld.%s.%ld",
+                                  folder, now, host[0] ? host : "localhost", (long)getpid());
     if (status == MICS_OK && !(tensorboard->out = fopen(tensorboard->path, "wxe")))
         status = mics_err_set_errno(err, "%s", tensorboard->path);
     if (status == MICS_OK) {

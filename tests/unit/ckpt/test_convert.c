@@ -225,10 +225,10 @@ static void a_number_that_is_not_finite_stops_a_conversion_and_names_the_tensor(
 
 static void only_names_inside_the_folder_are_safe(void)
 {
-    static const char *const good[] = {"a", "model-00001-of-00002.safetensors", "a/b", "..a",
-                                       "a.."};
-    static const char *const bad[] = {"",     ".",    "..", "/a",  "a/../b", "a/..",
-                                      "../a", "a//b", "a/", "./a", "a\\b",   "a\nb"};
+    static const char *const good[] = {
+        "a", "model-00001-of-00002.safetensors", "a/b", "..a", "a..", "a//b", "a/", "./a", "."};
+    static const char *const bad[] = {"",     "..",     "/a",   "a/../b", "a/..",
+                                      "../a", "./../a", "a\\b", "a\nb"};
 
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
         CHECK(mics_hf_name_is_safe(good[i]));
