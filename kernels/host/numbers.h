@@ -23,8 +23,8 @@ enum mics_storage_dtype {
 /* Bytes of one: 4, 2, 2, 8, 1. */
 size_t mics_storage_dtype_bytes(enum mics_storage_dtype dtype);
 
-/* Exact but for fp64, which is rounded and may become infinite; NaN stays NaN. RAW is not allowed in
- * this function and the next, and fp64 not in the next. */
+/* Exact but for fp64, which is rounded; NaN stays NaN. RAW is not allowed
+ * in this function and the next, and fp64 not in the next. */
 void mics_numbers_to_f32(enum mics_storage_dtype dtype, const void *src, float *dst, size_t count);
 
 /* Values out of range become infinite, which mics_numbers_finite() of the result detects. */

@@ -133,8 +133,8 @@ const struct mics_family *mics_family_find(const char *name);
 /* All names between quotes, with commas between; cut to `size`. Returns buf. */
 char *mics_family_names(char *buf, size_t size);
 
-/* The name in the model of a tensor in a file, into buf[size]: without the family's prefix, also a
- * repeated one, and without what wrappers (compile, FSDP, DDP, PEFT) put in front and in between. */
+/* The name in the model of a tensor in a file, into buf[size]: without the family's prefix, however
+ * often, and without what wrappers (compile, FSDP, DDP, PEFT) put in front and in between. */
 void mics_family_model_name(const struct mics_family *family, const char *file_name, char *buf,
                             size_t size);
 /* The name in files of a tensor of the model, into buf[size]. */

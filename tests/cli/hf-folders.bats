@@ -46,10 +46,11 @@ fresh() # folder
     cp -r "$1" "$model"
 }
 
-# The folder $model has the numbers of a model, in conversions as in comparisons.
-same_as() # folder
+# The folder $model, or another one, has the numbers of a model, in conversions as in comparisons.
+same_as() # folder [folder]
 {
-    mics-shard diff "$1" "$model" && rm -rf "$out" && mics-shard split "$model" -p "$1.mp" -o "$out" &&
+    local with=${2:-$model}
+    mics-shard diff "$1" "$with" && rm -rf "$out" && mics-shard split "$with" -p "$1.mp" -o "$out" &&
         mics-shard diff "$1" "$out"
 }
 
@@ -65,7 +66,7 @@ refused() # text plan
 }
 
 @test "links are followed wherever they lead, as in the Hub's cache" {
-    local cache=$BATS_TEST_TMPDIR/models--a--b model
+    local cache=$BATS_TEST_TMPDIR/models--a--b snapshot
     for links in relative absolute folder; do
         rm -rf "$cache"
         mkdir -p "$cache/blobs" "$cache/snapshots/abc"
@@ -76,23 +77,23 @@ refused() # text plan
             *) ln -s "$cache/blobs/$(basename "$file").blob" "$cache/snapshots/abc/$(basename "$file")" ;;
             esac
         done
-        model=$cache/snapshots/abc
+        snapshot=$cache/snapshots/abc
         if [ $links = folder ]; then
-            ln -s "$model" "$cache/latest"
-            model=$cache/latest
+            ln -s "$snapshot" "$cache/latest"
+            snapshot=$cache/latest
         fi
-        same_as tiny
-        mics-shard verify "$model"
+        same_as tiny "$snapshot"
+        mics-shard verify "$snapshot"
     done
-    mics-sample "$model" --ids --prompt='1 2 3' --max-tokens=4 --temperature=0 --json >"$BATS_TEST_TMPDIR/one"
+    mics-sample "$snapshot" --ids --prompt='1 2 3' --max-tokens=4 --temperature=0 --json >"$BATS_TEST_TMPDIR/one"
     mics-sample tiny --ids --prompt='1 2 3' --max-tokens=4 --temperature=0 --json >"$BATS_TEST_TMPDIR/two"
     cmp "$BATS_TEST_TMPDIR/one" "$BATS_TEST_TMPDIR/two"
     printf '\1\0\2\0\3\0\4\0\5\0\6\0\7\0\10\0\11\0' >"$BATS_TEST_TMPDIR/ids.bin"
     mics-plan --topology='node:1 gpu:1 dtype:f32' --model=./tiny --global-batch=1 --seq=8 --no-history -o one.mp
-    for folder in tiny "$model"; do
+    for folder in tiny "$snapshot"; do
         MICS_NODE_RANKS=1 mics-train -p one.mp --data="$BATS_TEST_TMPDIR/ids.bin" --init="$folder" --eval
     done | cut -d' ' -f1-4 | uniq -c | grep -q '^ *2 '
-    [ "$(mics-shard list "$model" --json | jq '.tensors | length')" = "$(mics-shard list tiny --json | jq '.tensors | length')" ]
+    [ "$(mics-shard list "$snapshot" --json | jq '.tensors | length')" = "$(mics-shard list tiny --json | jq '.tensors | length')" ]
 }
 
 @test "names in an index may not leave the folder, but may be in another folder inside" {

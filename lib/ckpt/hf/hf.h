@@ -81,7 +81,7 @@ enum mics_status mics_hf_index_parse(const char *data, size_t size, json_t **map
 
 /* Fill the store's table with the tensors of a model, by their names in Hugging Face's files, with
  * or without the family's prefix and those of wrappers. Buffers are skipped. Of a tied pair either
- * name will do. Tensors that are missing, unknown, of another shape or of no floating-point type are
+ * name will do. Tensors that are missing, unknown, of another shape or no floating-point type are
  * reported, and so is a tied head that differs from the embedding. */
 enum mics_status mics_hf_match(struct mics_hf *hf, const struct mics_model *model,
                                struct mics_diagnostics *diagnostics, struct mics_err *err);
