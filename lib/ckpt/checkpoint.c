@@ -59,7 +59,7 @@ enum mics_status mics_checkpoint_read_manifest(struct mics_comm *comm, const cha
 
     *doc = NULL;
     if (status == MICS_OK && comm->rank == 0)
-        status = mics_doc_read_file(path, doc, err);
+        status = mics_doc_read_regular(path, doc, err);
     if (status == MICS_OK && comm->rank == 0) {
         status = mics_manifest_check(*doc, err);
         if (status != MICS_OK)

@@ -92,7 +92,7 @@ enum mics_status mics_ckpt_reader_open(const char *folder, json_t *doc,
     if (status == MICS_OK)
         status = mics_path_format(path, err, "%s/" MICS_MANIFEST_NAME, folder);
     if (status == MICS_OK && !doc)
-        status = mics_doc_read_file(path, &reader->doc, err);
+        status = mics_doc_read_regular(path, &reader->doc, err);
     if (status != MICS_OK)
         return status;
     status = read_table(reader, err);

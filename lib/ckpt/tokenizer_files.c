@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #define MAX_FILE_BYTES ((size_t)256 << 20)
@@ -102,16 +101,21 @@ static enum mics_status read_file(struct mics_tokenizer_files *files, const char
     enum mics_status status = mics_path_format(path, err, "%s/%s", folder, name);
 
     if (status == MICS_OK)
-        status = mics_file_read(path, MAX_FILE_BYTES, &bytes, &size, err);
+        status = mics_file_read_regular(path, MAX_FILE_BYTES, &bytes, &size, err);
     return status == MICS_OK ? append(files, name, bytes, size, err) : status;
 }
 
-static bool exists(const char *folder, const char *name)
+/* Read a file unless there is none; one that is there and cannot be read is an error. */
+static enum mics_status find_file(struct mics_tokenizer_files *files, const char *folder,
+                                  const char *name, struct mics_err *err)
 {
     char path[MICS_PATH_MAX];
+    bool exists = false;
+    enum mics_status status = mics_path_format(path, err, "%s/%s", folder, name);
 
-    return mics_path_format(path, NULL, "%s/%s", folder, name) == MICS_OK &&
-           access(path, F_OK) == 0;
+    if (status == MICS_OK)
+        status = mics_file_exists(path, &exists, err);
+    return status == MICS_OK && exists ? read_file(files, folder, name, err) : status;
 }
 
 /* Names that files have only in part in common: x.tiktoken, tekken_240911.json. */
@@ -151,8 +155,8 @@ enum mics_status mics_tokenizer_files_find(struct mics_tokenizer_files *files, c
     enum mics_status status = MICS_OK;
 
     for (size_t i = 0; status == MICS_OK && i < sizeof known_names / sizeof *known_names; i++)
-        if (exists(folder, known_names[i]) && !contains(files, known_names[i]))
-            status = read_file(files, folder, known_names[i], err);
+        if (!contains(files, known_names[i]))
+            status = find_file(files, folder, known_names[i], err);
     return status == MICS_OK ? find_others(files, folder, err) : status;
 }
 
@@ -191,12 +195,14 @@ static enum mics_status load_file(struct mics_tokenizer_files *files, const stru
     if (!is_safe_name(name) || contains(files, name))
         return mics_cursor_fail(at, "name", err, "'%.80s' is not the name of a tokenizer's file",
                                 name);
-    if (!exists(folder, name))
-        return mics_err_set(err, MICS_ERR_FORMAT, "%s/%s: No such file or directory", folder, name);
-    status = read_file(files, folder, name, err);
+    const size_t before = files->count;
+
+    status = find_file(files, folder, name, err);
     if (status != MICS_OK)
         return status;
-    const struct mics_tokenizer_file *file = &files->items[files->count - 1];
+    if (files->count == before)
+        return mics_err_set(err, MICS_ERR_FORMAT, "%s/%s: No such file or directory", folder, name);
+    const struct mics_tokenizer_file *file = &files->items[before];
 
     format_sum(file, found);
     if (file->size == bytes && strcmp(found, sum) == 0)

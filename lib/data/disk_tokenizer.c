@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static bool is_folder(const char *path)
 {
@@ -56,7 +55,7 @@ static enum mics_status read_manifest(const char *path, char folder[MICS_PATH_MA
         return status;
     status = mics_path_format(name, err, "%s/" MICS_MANIFEST_NAME, folder);
     if (status == MICS_OK)
-        status = mics_doc_read_file(name, doc, err);
+        status = mics_doc_read_regular(name, doc, err);
     if (status != MICS_OK)
         return status;
     status = mics_doc_expect(*doc, MICS_CHECKPOINT_KIND, MICS_CHECKPOINT_VERSION, err);
@@ -187,6 +186,7 @@ enum mics_status mics_dataset_read(const char *path, char folder[MICS_PATH_MAX],
                                    struct mics_err *err)
 {
     char prefix[MICS_PATH_MAX], name[MICS_PATH_MAX];
+    bool exists = false;
     enum mics_status status = mics_token_prefix(path, prefix, err);
 
     *doc = NULL;
@@ -194,9 +194,11 @@ enum mics_status mics_dataset_read(const char *path, char folder[MICS_PATH_MAX],
         status = mics_path_format(folder, err, "%s.tokenizer", prefix);
     if (status == MICS_OK)
         status = mics_path_format(name, err, "%s.mp", prefix);
-    if (status != MICS_OK || access(name, F_OK) != 0)
+    if (status == MICS_OK)
+        status = mics_file_exists(name, &exists, err);
+    if (status != MICS_OK || !exists)
         return status;
-    status = mics_doc_read_file(name, doc, err);
+    status = mics_doc_read_regular(name, doc, err);
     if (status != MICS_OK)
         return status;
     status = mics_doc_expect(*doc, MICS_DATASET_KIND, MICS_DATASET_VERSION, err);

@@ -57,7 +57,7 @@ static enum mics_status map(const char *path, struct mapping *out, struct mics_e
 {
     struct stat info;
     enum mics_status status = MICS_OK;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe would wait */
 
     *out = (struct mapping){0};
     if (fd < 0 || fstat(fd, &info) != 0)
@@ -197,16 +197,18 @@ static enum mics_status parse_meta(const unsigned char *bytes, size_t size, uint
 static enum mics_status read_meta(const char *path, uint32_t *vocab_size, struct mics_err *err)
 {
     char parent[MICS_PATH_MAX], meta[MICS_PATH_MAX];
-    struct stat info;
+    bool exists = false;
     char *bytes = NULL;
     size_t size = 0;
 
     mics_path_parent(path, parent);
     enum mics_status status = mics_path_format(meta, err, "%s/meta.pkl", parent);
 
-    if (status != MICS_OK || stat(meta, &info) != 0)
+    if (status == MICS_OK)
+        status = mics_file_exists(meta, &exists, err);
+    if (status != MICS_OK || !exists)
         return status;
-    status = mics_file_read(meta, META_MAX_BYTES, &bytes, &size, err);
+    status = mics_file_read_regular(meta, META_MAX_BYTES, &bytes, &size, err);
     if (status != MICS_OK)
         return status;
     status = parse_meta((const unsigned char *)bytes, size, vocab_size, err);

@@ -117,13 +117,15 @@ static enum mics_status load_file(struct mics_tokenizer *tokenizer, const char *
                                   const char *name, struct mics_err *err)
 {
     char path[MICS_PATH_MAX], *bytes;
-    struct stat info;
+    bool exists = false;
     size_t size;
     enum mics_status status = mics_path_format(path, err, "%s/%s", folder, name);
 
-    if (status != MICS_OK || (stat(path, &info) != 0 && errno == ENOENT))
+    if (status == MICS_OK)
+        status = mics_file_exists(path, &exists, err);
+    if (status != MICS_OK || !exists)
         return status;
-    status = mics_file_read(path, MICS_TOKENIZER_MAX_BYTES, &bytes, &size, err);
+    status = mics_file_read_regular(path, MICS_TOKENIZER_MAX_BYTES, &bytes, &size, err);
     return status == MICS_OK ? add_file(tokenizer, name, bytes, size, err) : status;
 }
 

@@ -203,19 +203,37 @@ enum mics_status mics_doc_add_history(json_t *doc, const char *program, int argc
     return MICS_OK;
 }
 
+/* Decode what was read, and free it. */
+static enum mics_status decode_file(const char *name, char *data, size_t size, json_t **out,
+                                    struct mics_err *err)
+{
+    const enum mics_status status = mics_doc_decode(data, size, out, err);
+
+    if (status != MICS_OK)
+        mics_err_prefix(err, "%s", name);
+    free(data);
+    return status;
+}
+
 enum mics_status mics_doc_read_file(const char *path, json_t **out, struct mics_err *err)
 {
     char *data = NULL;
     size_t size = 0;
-    enum mics_status status = mics_file_read(path, MICS_DOC_MAX_BYTES, &data, &size, err);
+    const enum mics_status status = mics_file_read(path, MICS_DOC_MAX_BYTES, &data, &size, err);
 
     if (status != MICS_OK)
         return status;
-    status = mics_doc_decode(data, size, out, err);
-    if (status != MICS_OK)
-        mics_err_prefix(err, "%s", strcmp(path, "-") == 0 ? "standard input" : path);
-    free(data);
-    return status;
+    return decode_file(strcmp(path, "-") == 0 ? "standard input" : path, data, size, out, err);
+}
+
+enum mics_status mics_doc_read_regular(const char *path, json_t **out, struct mics_err *err)
+{
+    char *data = NULL;
+    size_t size = 0;
+    const enum mics_status status =
+        mics_file_read_regular(path, MICS_DOC_MAX_BYTES, &data, &size, err);
+
+    return status == MICS_OK ? decode_file(path, data, size, out, err) : status;
 }
 
 enum mics_status mics_doc_write(FILE *out, const json_t *doc, enum mics_doc_format format,

@@ -39,6 +39,10 @@ enum mics_status mics_doc_decode(const void *data, size_t size, json_t **out, st
 /* Read from a path ("-" is standard input); errors begin with the path ("standard input"). */
 enum mics_status mics_doc_read_file(const char *path, json_t **out, struct mics_err *err);
 
+/* The same for a document in a folder of others: only a regular file, as anything else could
+ * block. */
+enum mics_status mics_doc_read_regular(const char *path, json_t **out, struct mics_err *err);
+
 /* MICS_ERR_FORMAT, with what was found, unless the kind is `kind` and 1 <= v <= max_version. */
 enum mics_status mics_doc_expect(const json_t *doc, const char *kind, int max_version,
                                  struct mics_err *err);

@@ -311,9 +311,12 @@ static enum mics_status match_config(const struct mics_hf *hf, const struct mics
 {
     struct mics_model *own = NULL;
     char path[MICS_PATH_MAX];
+    bool exists = false;
     enum mics_status status = mics_path_format(path, err, "%s/config.json", hf->folder);
 
-    if (status != MICS_OK || !hf->folder[0] || access(path, F_OK) != 0)
+    if (status == MICS_OK && hf->folder[0])
+        status = mics_file_exists(path, &exists, err);
+    if (status != MICS_OK || !exists)
         return status;
     status = mics_model_open(path, &own, err);
     if (status == MICS_OK)

@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ckpt/convert/disk_model.h"
 
+#include "base/file.h"
+
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum mics_status mics_disk_model_config(struct mics_disk_model *out, struct mics_err *err)
 {
     char path[MICS_PATH_MAX];
+    bool exists = false;
     enum mics_status status = mics_path_format(path, err, "%s/config.json", out->hf.folder);
 
-    if (status != MICS_OK || !out->is_hf || !out->hf.folder[0] || access(path, F_OK) != 0)
+    if (status == MICS_OK && out->is_hf && out->hf.folder[0])
+        status = mics_file_exists(path, &exists, err);
+    if (status != MICS_OK || !exists)
         return status;
     return mics_model_open(path, &out->own, err);
 }

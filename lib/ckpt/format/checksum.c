@@ -188,10 +188,10 @@ enum mics_status mics_file_read_back(const char *path, const struct mics_file_su
     char *buffer = malloc(READ_PIECE);
     struct mics_hashed_reader reader;
     enum mics_status status = mics_hashed_reader_init(&reader, err);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = -1;
 
-    if (status == MICS_OK && fd < 0)
-        status = mics_err_set_errno(err, "%s: cannot open", path);
+    if (status == MICS_OK)
+        status = mics_file_open_regular(path, &fd, NULL, err);
     if (status == MICS_OK && !buffer)
         status = mics_err_nomem(err);
     if (status == MICS_OK) {
