@@ -53,7 +53,7 @@ END
     printf '{"text":"a"}\n{"text":"a",}\n' >a.jsonl
     encode -t bytes a.jsonl
     [ "$status" = 3 ]
-    [[ $stderr == *"'a.jsonl': line 2: column 13: expected a key in quotes, found '}'" ]]
+    [[ $stderr == *"'a.jsonl': line 2: column 13: expected a key in quotes, found '}'"* ]]
     echo '{"text":NaN}' >a.jsonl
     encode -t bytes a.jsonl
     [ "$status" = 3 ]
