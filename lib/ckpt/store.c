@@ -57,14 +57,19 @@ void mics_store_close(struct mics_store *store)
 
 enum mics_status mics_store_file_open(struct mics_store_file *file, struct mics_err *err)
 {
-    bool exists = false;
-    const enum mics_status status = mics_file_exists(file->path, &exists, err);
+    struct stat info;
 
-    if (status != MICS_OK)
-        return status;
-    if (!exists)
-        return mics_err_set(err, MICS_ERR_FORMAT, "%s: No such file or directory", file->path);
-    return mics_file_open_regular(file->path, &file->fd, &file->bytes, err);
+    file->fd = open(file->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe would wait */
+    if (file->fd < 0 || fstat(file->fd, &info) != 0) {
+        const bool absent = errno == ENOENT;
+
+        mics_err_set_errno(err, "%s", file->path);
+        return absent ? MICS_ERR_FORMAT : MICS_ERR_IO;
+    }
+    if (!S_ISREG(info.st_mode))
+        return mics_err_set(err, MICS_ERR_FORMAT, "%s: not a regular file", file->path);
+    file->bytes = (uint64_t)info.st_size;
+    return MICS_OK;
 }
 
 enum mics_status mics_store_add_file(struct mics_store *store, const char *path,

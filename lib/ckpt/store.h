@@ -56,7 +56,7 @@ enum mics_status mics_store_add_file(struct mics_store *store, const char *path,
                                      struct mics_err *err);
 
 /* Open the file at file->path and get its size. Errors begin with the path. MICS_ERR_FORMAT if
- * there is no such file, because then the model is incomplete. */
+ * there is no such file, because then the model is incomplete, or if it is not a regular file. */
 enum mics_status mics_store_file_open(struct mics_store_file *file, struct mics_err *err);
 
 /* Raise this process's limit of open files to the maximum: all files of a conversion are open at

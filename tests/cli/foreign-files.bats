@@ -89,6 +89,7 @@ END
         rm -rf m
         cp -r "$root/tests/reference/llama-tiny" m
         rm -f m/*reference* "m/$name"
+        [[ $name != *.index.json ]] || rm m/model.safetensors
         mkfifo "m/$name"
         case $name in
             config.json) run --separate-stderr timeout 20 mics-plan --topology='node:1 gpu:1' --model=m --global-batch=2 --seq=8 ;;

@@ -247,14 +247,36 @@ static const struct {
 
 enum { FOREIGN_FILES = sizeof foreign_files / sizeof *foreign_files };
 
+/* Is there a model's file that cannot be read: a link that leads nowhere, a pipe? */
+static enum mics_status open_anyway(const char *folder, const char *name, struct mics_err *err)
+{
+    char path[MICS_PATH_MAX];
+    bool exists = false;
+    int fd = -1;
+    enum mics_status status = mics_path_format(path, err, "%s/%s", folder, name);
+
+    if (status == MICS_OK)
+        status = mics_file_exists(path, &exists, err);
+    if (status == MICS_OK && exists)
+        status = mics_file_open_regular(path, &fd, NULL, err);
+    if (fd >= 0)
+        close(fd);
+    return status;
+}
+
 enum mics_status mics_hf_no_model(const char *folder, struct mics_err *err)
 {
     char found[256] = "";
     size_t best = FOREIGN_FILES;
     struct mics_dir dir;
     const char *name;
-    enum mics_status status = mics_dir_open(folder, &dir, err);
+    enum mics_status status = open_anyway(folder, MICS_HF_FILE_NAME, err);
 
+    if (status == MICS_OK)
+        status = open_anyway(folder, MICS_HF_INDEX_NAME, err);
+    if (status != MICS_OK)
+        return status;
+    status = mics_dir_open(folder, &dir, err);
     while (status == MICS_OK && (name = mics_dir_next(&dir)) != NULL)
         for (size_t i = 0; i < FOREIGN_FILES && i <= best; i++) {
             if (strncmp(name, foreign_files[i].begin, strlen(foreign_files[i].begin)) != 0 ||
