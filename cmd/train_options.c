@@ -12,6 +12,7 @@
 
 enum {
     ID_DATA = 256,
+    ID_VAL_DATA,
     ID_TOKENIZER,
     ID_PACK,
     ID_MASK_PROMPT,
@@ -51,6 +52,8 @@ static const struct cli_option options[] = {
     {'p', "plan", "FILE", "plan (default: standard input; with --resume: from the checkpoint)"},
     {ID_DATA, "data", "PATTERNS",
      "files to train on (text, .jsonl, tokens): shell patterns, or WEIGHT:PATTERN"},
+    {ID_VAL_DATA, "val-data", "PATTERNS",
+     "files to validate with, instead of a part of --data (with --eval: to evaluate)"},
     {ID_TOKENIZER, "tokenizer", "PATH|bytes",
      "of text and JSON lines (default: the checkpoint's with --resume, else bytes)"},
     {ID_PACK, "pack", "concat|document",
@@ -143,12 +146,12 @@ static enum mics_status take_setting(struct train_request *request, int id, cons
     return mics_settings_set(&request->scratch, name, value, err);
 }
 
-static enum mics_status take_pattern(struct train_request *request, const char *value,
+static enum mics_status take_pattern(const char **patterns, size_t *count, const char *value,
                                      struct mics_err *err)
 {
-    if (request->job.pattern_count == TRAIN_MAX_PATTERNS)
+    if (*count == TRAIN_MAX_PATTERNS)
         return mics_err_set(err, MICS_ERR_ARG, "more than %d times", TRAIN_MAX_PATTERNS);
-    request->patterns[request->job.pattern_count++] = value;
+    patterns[(*count)++] = value;
     return MICS_OK;
 }
 
@@ -160,7 +163,9 @@ static enum mics_status take_data(struct train_request *request, int id, const c
     enum mics_pack pack;
 
     if (id == ID_DATA)
-        return take_pattern(request, value, err);
+        return take_pattern(request->patterns, &job->pattern_count, value, err);
+    if (id == ID_VAL_DATA)
+        return take_pattern(request->val_patterns, &job->val_pattern_count, value, err);
     if (id == ID_BAD_LINES)
         return mics_bad_lines_parse(value, &job->bad_lines, err);
     if (id == ID_BINARY)
@@ -312,6 +317,7 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     }
     switch (id) {
     case ID_DATA:
+    case ID_VAL_DATA:
     case ID_TOKENIZER:
     case ID_PACK:
     case ID_MASK_PROMPT:
@@ -376,13 +382,15 @@ int train_parse(int argc, char **argv, struct train_request *request)
         return cli_usage("--eval needs the model: --init=PATH");
     if (request->job.eval && (request->job.resume || request->job.trace || request->job.paced))
         return cli_usage("--eval goes without --resume, --trace and --device=paced");
-    if (request->job.pattern_count == 0)
+    if (request->job.pattern_count == 0 &&
+        !(request->job.eval && request->job.val_pattern_count > 0))
         return cli_usage("--data is missing");
     if (!request->job.plan && !request->job.resume && isatty(STDIN_FILENO))
         return cli_usage("no plan: -p FILE, or one on standard input");
     if (request->job.paced)
         request->sample = 0; /* the model is not trained */
     request->job.patterns = request->patterns;
+    request->job.val_patterns = request->val_patterns;
     request->job.no_history = request->common.no_history;
     return -1;
 }

@@ -145,12 +145,18 @@ static void add_up(struct mics_data *data)
         data->train_windows += source->train.windows;
         data->val_windows += source->val.windows;
         data->train_tokens += source->train.tokens.count;
+        data->val_tokens += source->val.tokens.count;
         data->documents += source->document_count;
         data->bytes += source->corpus.bytes;
         data->special += source->encoded.special;
         data->bad_lines += source->encoded.bad_lines.count;
         if (data->source_count > 1)
             data->fingerprint = XXH64(words, sizeof words, data->fingerprint);
+    }
+    if (data->val) { /* what is kept of the sources is then left out */
+        data->val_windows = data->val->val_windows;
+        data->val_tokens = data->val->val_tokens;
+        data->special += data->val->special;
     }
     if (data->pack != MICS_PACK_CONCAT || data->mask_prompt) {
         const uint32_t way[] = {data->pack, data->mask_prompt};
@@ -188,6 +194,30 @@ static enum mics_status open_sources(const struct mics_data_options *options,
     return status;
 }
 
+/* Open the data for validation only. */
+static enum mics_status open_val(const struct mics_data_options *options, struct mics_data *data,
+                                 struct mics_err *err)
+{
+    struct mics_data_options only = *options;
+    struct mics_data *val = calloc(1, sizeof *val);
+
+    if (!val)
+        return mics_err_nomem(err);
+    only.patterns = options->val_patterns;
+    only.pattern_count = options->val_pattern_count;
+    only.val_pattern_count = 0;
+    only.val_only = true;
+    const enum mics_status status = mics_data_open(&only, val, err);
+
+    if (status == MICS_OK) {
+        data->val = val;
+        return MICS_OK;
+    }
+    free(val);
+    mics_err_prefix(err, "for validation");
+    return status;
+}
+
 enum mics_status mics_data_open(const struct mics_data_options *options, struct mics_data *data,
                                 struct mics_err *err)
 {
@@ -205,6 +235,8 @@ enum mics_status mics_data_open(const struct mics_data_options *options, struct 
         status = open_sources(options, data, corpora, err);
     for (size_t i = 0; i < MICS_DATA_MAX_SOURCES; i++)
         mics_corpus_close(&corpora[i]);
+    if (status == MICS_OK && options->val_pattern_count > 0)
+        status = open_val(options, data, err);
     if (status == MICS_OK)
         add_up(data);
     else
@@ -217,6 +249,9 @@ void mics_data_close(struct mics_data *data)
     for (size_t i = 0; data->sources && i < data->source_count; i++)
         mics_source_close(&data->sources[i]);
     free(data->sources);
+    if (data->val)
+        mics_data_close(data->val);
+    free(data->val);
     *data = (struct mics_data){0};
 }
 
@@ -227,7 +262,7 @@ const char *mics_data_find_path(const void *context, const void *address)
 
     for (size_t i = 0; !path && i < data->source_count; i++)
         path = mics_source_find_path(&data->sources[i], address);
-    return path;
+    return path || !data->val ? path : mics_data_find_path(data->val, address);
 }
 
 /*
@@ -412,7 +447,7 @@ void mics_data_prefetch(const struct mics_data *data, uint64_t sample)
 enum mics_status mics_data_read_val(const struct mics_data *data, uint64_t window, int32_t *tokens,
                                     int32_t *targets, struct mics_err *err)
 {
-    const struct mics_source *source = data->sources;
+    const struct mics_source *source = data->val ? data->val->sources : data->sources;
 
     for (; window >= source->val.windows; source++)
         window -= source->val.windows;

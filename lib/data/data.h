@@ -21,7 +21,8 @@
  * Targets are the tokens shifted by one: MICS_TARGET_NONE for those of a prompt, if masked, and for
  * padding; with MICS_PACK_DOCUMENT MICS_TARGET_LAST at the end of a document.
  *
- * Validation windows begin at the first token of each source and are always the same. The last is
+ * Validation has the last part of each source, or, if there are data for validation only, just
+ * these. Its windows begin at the first token of each source and are always the same. The last is
  * as short as what is left, and padded; so with MICS_PACK_CONCAT every token but the first of a
  * source is a target once, unless it is masked.
  */
@@ -38,6 +39,8 @@ struct mics_data_options {
      * may end in ":u16" or ":u32", their type. */
     const char *const *patterns;
     size_t pattern_count;
+    const char *const *val_patterns; /* data for validation only; none: a part of the data */
+    size_t val_pattern_count;
     const struct mics_tokenizer *tokenizer; /* of text and JSON lines; NULL: bytes */
     double val_fraction;                    /* in [0, 0.5] */
     bool val_only;       /* all tokens are for validation, whatever val_fraction is */
@@ -56,9 +59,11 @@ struct mics_data {
     double weights[MICS_DATA_MAX_SOURCES];  /* their sum is 1 */
     uint64_t limits[MICS_DATA_MAX_SOURCES]; /* ends of their parts of [0, 2^32) */
     size_t source_count;
+    struct mics_data *val; /* data for validation only, or NULL */
     /* Sums over the sources. */
     uint64_t train_windows; /* sequences of an epoch; >= 1, with val_only 0 */
-    uint64_t val_windows;   /* 0: too little text for validation; with val_only >= 1 */
+    uint64_t val_windows;   /* also those of `val`; 0: too little text; with val_only >= 1 */
+    uint64_t val_tokens;    /* that are not trained on; of `val` all */
     uint64_t train_tokens, documents, bytes;
     uint64_t special;     /* special tokens in the text, which were encoded as ordinary text */
     uint64_t bad_lines;   /* damaged JSON lines that were skipped */

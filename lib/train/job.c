@@ -123,6 +123,20 @@ static enum mics_status read_plan(struct mics_job *job, struct mics_err *err)
     return mics_agree(job->control, status, err);
 }
 
+/* Data for validation of its own leave all of the other data to a new run, unless it is said
+ * otherwise. A resumed one keeps its training data. */
+static void default_val_fraction(struct mics_job *job)
+{
+    const struct mics_job_options *options = job->options;
+
+    if (options->val_pattern_count == 0 || job->checkpoint_doc)
+        return;
+    for (size_t i = 0; i < options->override_count; i++)
+        if (strcmp(options->overrides[i].name, "val-fraction") == 0)
+            return;
+    job->settings.val_fraction = 0;
+}
+
 /* The defaults, overridden by the checkpoint's settings, overridden by the command line's. */
 static enum mics_status merge_settings(struct mics_job *job, struct mics_err *err)
 {
@@ -141,6 +155,7 @@ static enum mics_status merge_settings(struct mics_job *job, struct mics_err *er
     if (status == MICS_OK)
         status = mics_settings_resolve(&job->settings, &job->plan->choice,
                                        job->plan->model->param_count, err);
+    default_val_fraction(job);
     if (status == MICS_OK && options->max_nonfinite > 0 && !(job->settings.clip > 0))
         status = mics_err_set(err, MICS_ERR_ARG,
                               "--on-nonfinite=skip needs clipping, which decides before the update "
@@ -300,6 +315,8 @@ static enum mics_status open_data(struct mics_job *job, struct mics_err *err)
 {
     struct mics_data_options options = {.patterns = job->options->patterns,
                                         .pattern_count = job->options->pattern_count,
+                                        .val_patterns = job->options->val_patterns,
+                                        .val_pattern_count = job->options->val_pattern_count,
                                         .tokenizer = job->tokenizer.tokenizer,
                                         .val_fraction = job->settings.val_fraction,
                                         .val_only = job->options->eval,
@@ -309,20 +326,25 @@ static enum mics_status open_data(struct mics_job *job, struct mics_err *err)
                                         .bad_lines = job->options->bad_lines,
                                         .binary = job->options->binary};
     enum mics_status status = choose_packing(job, &options, err);
-    uint64_t fingerprint;
+    uint64_t fingerprint, here;
 
+    if (job->options->eval && options.val_pattern_count > 0) { /* nothing else is read */
+        options.patterns = options.val_patterns;
+        options.pattern_count = options.val_pattern_count;
+        options.val_pattern_count = 0;
+    }
     if (status == MICS_OK)
         status = mics_data_open(&options, &job->data, err);
-
     if (status != MICS_OK)
         mics_err_prefix(err, "data");
     status = mics_agree(job->control, status, err);
     if (status != MICS_OK)
         return status;
-    fingerprint = job->data.fingerprint;
+    here = job->data.fingerprint + (job->data.val ? 3 * job->data.val->fingerprint : 0);
+    fingerprint = here;
     status =
         job->control->ops->broadcast_now(job->control, &fingerprint, sizeof fingerprint, 0, err);
-    if (status == MICS_OK && fingerprint != job->data.fingerprint)
+    if (status == MICS_OK && fingerprint != here)
         status = mics_err_set(err, MICS_ERR_FORMAT, "data: the files differ from those on rank 0");
     return mics_agree(job->control, status, err);
 }

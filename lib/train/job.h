@@ -22,6 +22,9 @@ struct mics_job_options {
     const char *plan;            /* path, "-" for standard input; NULL: the checkpoint's own plan */
     const char *const *patterns; /* of the data */
     size_t pattern_count;
+    const char *const
+        *val_patterns; /* of data for validation only; with `eval` of what to evaluate */
+    size_t val_pattern_count;
     const char *tokenizer; /* file or folder, "bytes"; NULL: bytes */
     const char *pack;      /* see mics_pack_parse(); NULL: the checkpoint's, concat for a new run */
     bool mask_prompt, binary; /* see struct mics_data_options */

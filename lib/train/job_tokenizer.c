@@ -36,7 +36,7 @@ static bool has_text(const struct mics_data *data)
     for (size_t i = 0; i < data->source_count; i++)
         if (data->sources[i].content != MICS_CONTENT_TOKENS)
             return true;
-    return false;
+    return data->val && has_text(data->val);
 }
 
 /* Two tokenizers in a message: "a.json, 400 ids" and "bytes". */
@@ -115,13 +115,14 @@ static enum mics_status match_dataset(struct mics_job *job, const char *path, co
 }
 
 /* The data sets among the data, where they say what tokenizer they have. */
-static enum mics_status match_datasets(struct mics_job *job, struct mics_err *err)
+static enum mics_status match_datasets(struct mics_job *job, const struct mics_data *data,
+                                       struct mics_err *err)
 {
     enum mics_status status = MICS_OK;
     char folder[MICS_PATH_MAX];
 
-    for (size_t i = 0; i < job->data.source_count; i++) {
-        const struct mics_source *source = &job->data.sources[i];
+    for (size_t i = 0; i < data->source_count; i++) {
+        const struct mics_source *source = &data->sources[i];
 
         if (source->content != MICS_CONTENT_TOKENS)
             continue;
@@ -137,7 +138,7 @@ static enum mics_status match_datasets(struct mics_job *job, struct mics_err *er
     }
     if (status != MICS_OK)
         mics_err_prefix(err, "data");
-    return status;
+    return status == MICS_OK && data->val ? match_datasets(job, data->val, err) : status;
 }
 
 /* The checkpoint to resume. Those of before tokenizers do not say with which they were made. */
@@ -215,7 +216,7 @@ static enum mics_status match_all(struct mics_job *job, struct mics_err *err)
     if (!job->tokenizer.tokenizer && has_text(&job->data))
         status = mics_disk_tokenizer_open("bytes", &job->tokenizer, err);
     if (status == MICS_OK)
-        status = match_datasets(job, err);
+        status = match_datasets(job, &job->data, err);
     if (status == MICS_OK && job->checkpoint_doc)
         status = match_checkpoint(job, err);
     else if (status == MICS_OK && job->options->init)

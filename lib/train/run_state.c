@@ -63,12 +63,15 @@ static json_t *sources_to_json(const struct mics_data *data, uint64_t samples)
 static json_t *data_to_json(const struct mics_run *run)
 {
     const struct mics_data *data = run->options.data;
-    char fingerprint[17];
+    char fingerprint[17], val[17];
 
     snprintf(fingerprint, sizeof fingerprint, "%016" PRIx64, data->fingerprint);
-    return json_pack("{s:s,s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:s,s:b,s:o}", "fingerprint", fingerprint,
-                     "read", mics_read_sums_to_json(&run->read), "documents",
-                     (json_int_t)data->documents, "bytes", (json_int_t)data->bytes, "train_tokens",
+    if (data->val)
+        snprintf(val, sizeof val, "%016" PRIx64, data->val->fingerprint);
+    return json_pack("{s:s,s:s*,s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:s,s:b,s:o}", "fingerprint",
+                     fingerprint, "val_fingerprint", data->val ? val : NULL, "read",
+                     mics_read_sums_to_json(&run->read), "documents", (json_int_t)data->documents,
+                     "bytes", (json_int_t)data->bytes, "train_tokens",
                      (json_int_t)data->train_tokens, "seq", (json_int_t)data->seq, "tokens",
                      (json_int_t)(run->samples * data->seq), "seed", (json_int_t)data->seed, "pack",
                      mics_pack_name(data->pack), "mask_prompt", data->mask_prompt, "sources",
@@ -230,6 +233,7 @@ enum mics_status mics_run_read_settings(const json_t *doc, struct mics_settings 
 /* What a checkpoint says about its data. */
 struct data_record {
     const char *fingerprint, *pack;
+    const char *val; /* fingerprint of the data for validation only, or NULL */
     uint64_t tokens, seq, seed;
     bool has_read; /* older checkpoints have neither seed nor sums of what was read */
     struct mics_read_sums read;
@@ -247,6 +251,8 @@ static enum mics_status read_record(const json_t *doc, struct data_record *out,
         status = mics_cursor_object(&training, "data", &at, err);
     if (status == MICS_OK)
         status = mics_cursor_string(&at, "fingerprint", &out->fingerprint, err);
+    if (status == MICS_OK && mics_cursor_has(&at, "val_fingerprint"))
+        status = mics_cursor_string(&at, "val_fingerprint", &out->val, err);
     if (status == MICS_OK)
         status = mics_cursor_u64(&at, "train_tokens", 1, INT64_MAX, &out->tokens, err);
     if (status == MICS_OK)
@@ -300,6 +306,16 @@ static enum mics_status match_data(const struct mics_run *run, const struct data
             "resumes with the data that is there now",
             (unsigned long long)then->tokens, then->fingerprint,
             (unsigned long long)data->train_tokens, now);
+    if (then->val && !data->val)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "validated with --val-data, which is missing now: --other-data resumes "
+                            "without");
+    snprintf(now, sizeof now, "%016" PRIx64, data->val ? data->val->fingerprint : 0);
+    if (then->val && strcmp(then->val, now) != 0)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "validated with other data (fingerprint %s; now %s): --other-data "
+                            "resumes with the data that is there now",
+                            then->val, now);
     return MICS_OK;
 }
 

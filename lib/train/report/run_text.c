@@ -25,6 +25,31 @@ static void print_groups(FILE *out, const struct mics_plan_choice *choice, unsig
     putc('\n', out);
 }
 
+/* What is not trained on, and how to change that. */
+static void print_validation(FILE *out, const struct mics_run *run)
+{
+    const struct mics_data *data = run->options.data;
+    const struct mics_settings *settings = run->options.settings;
+    const double all = (double)(data->train_tokens + data->val_tokens);
+    char tokens[32];
+
+    if (data->val)
+        fprintf(out, "          %s tokens of --val-data are validated",
+                mics_format_count((double)data->val_tokens, tokens, sizeof tokens));
+    if (data->val && settings->val_fraction > 0)
+        fprintf(out, "; %.2g %% of --data are left out: --val-fraction=0 trains on all",
+                100 * settings->val_fraction);
+    if (!data->val && data->val_tokens > 0)
+        fprintf(
+            out,
+            "          %.2g %% of the tokens are kept for validation%s; --val-fraction=0 trains "
+            "on all",
+            100 * (double)data->val_tokens / all,
+            settings->val_every ? "" : ", which --val-every=0 turns off");
+    if (data->val || data->val_tokens > 0)
+        putc('\n', out);
+}
+
 static void print_model_and_data(FILE *out, const struct mics_run *run)
 {
     const struct mics_plan_choice *choice = &run->options.plan->choice;
@@ -46,6 +71,7 @@ static void print_model_and_data(FILE *out, const struct mics_run *run)
     fprintf(out, "tokens    %s to train on, %" PRIu64 " sequence%s to validate with\n",
             mics_format_count((double)data->train_tokens, buf[1], sizeof buf[1]), data->val_windows,
             data->val_windows == 1 ? "" : "s");
+    print_validation(out, run);
     fprintf(out, "step      %" PRIu64 " sequence%s of %u: %u rank%s x %u x %u micro-step%s%s\n",
             run->global_batch, run->global_batch == 1 ? "" : "s", choice->seq, ranks,
             ranks == 1 ? "" : "s", choice->micro_batch, choice->micro_steps,
