@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data/corpus.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <glob.h>
 #include <signal.h>
@@ -85,6 +86,41 @@ static bool has_wildcard(const char *pattern)
     return false;
 }
 
+/* glob(3) takes an error of readdir(3) for the end of a folder, whose other files would be skipped
+ * silently. It takes functions of ours, to which it gives no context. */
+static _Thread_local int readdir_error;
+
+static struct dirent *read_entry(void *folder)
+{
+    errno = 0;
+
+    struct dirent *entry = readdir(folder);
+
+    if (!entry && errno != 0)
+        readdir_error = errno;
+    return entry;
+}
+
+static void *open_folder(const char *path)
+{
+    return opendir(path);
+}
+
+static void close_folder(void *folder)
+{
+    closedir(folder);
+}
+
+static int find_status(const char *path, struct stat *info)
+{
+    return stat(path, info);
+}
+
+static int find_link_status(const char *path, struct stat *info)
+{
+    return lstat(path, info);
+}
+
 /* An existing folder that cannot be read is an error: its files must not be skipped silently. */
 static int on_glob_error(const char *path, int code)
 {
@@ -98,11 +134,20 @@ static enum mics_status expand(struct mics_corpus *corpus, const char *pattern,
 {
     enum mics_status status = MICS_OK;
     const bool wildcard = has_wildcard(pattern);
-    glob_t found = {0};
-    int code = glob(pattern, GLOB_NOSORT, on_glob_error, &found);
+    glob_t found = {.gl_opendir = open_folder,
+                    .gl_readdir = read_entry,
+                    .gl_closedir = close_folder,
+                    .gl_stat = find_status,
+                    .gl_lstat = find_link_status};
+
+    readdir_error = 0;
+    const int code = glob(pattern, GLOB_NOSORT | GLOB_ALTDIRFUNC, on_glob_error, &found);
 
     if (code == GLOB_NOSPACE)
         status = mics_err_nomem(err);
+    else if (readdir_error != 0)
+        status = mics_err_set(err, MICS_ERR_IO, "'%s': a folder cannot be read: %s", pattern,
+                              strerror(readdir_error));
     else if (code == GLOB_ABORTED)
         status = mics_err_set(err, MICS_ERR_FORMAT, "'%s': a folder cannot be read", pattern);
     for (size_t i = 0; status == MICS_OK && i < found.gl_pathc; i++)
