@@ -7,7 +7,8 @@ forward() # signal code
     local child
     if [ "$1" != USR1 ]; then
         [ "$stopping" = 0 ] || exit "$2"
-        stopping=$2 deadline=$((SECONDS + 10))
+        read_clock
+        stopping=$2 deadline=$((now + 10000))
     fi
     read -r child _ <"/proc/$runner/task/$runner/children" && kill -s "$1" "$child"
 } 2>/dev/null
@@ -24,7 +25,8 @@ wait_for_job()
     wait "$runner"
     code=$?
     while kill -0 "$runner" 2>/dev/null; do # a signal ended the wait
-        if [ "$stopping" != 0 ] && [ $SECONDS -ge $deadline ]; then break; fi
+        read_clock
+        if [ "$stopping" != 0 ] && [ "$now" -ge "$deadline" ]; then break; fi
         sleep 0.1 &
         wait $!
         kill -0 "$runner" 2>/dev/null || { wait "$runner"; code=$?; }
@@ -142,9 +144,12 @@ cut_main()
 # Failed entries of neighbour tables would delay the next resolution, so they are flushed.
 revive() # node
 {
-    local i until=$((SECONDS + 10))
+    local i now until
+    read_clock
+    until=$((now + 10000))
     until in_node "$1" ip -o link show eth0 | grep -q 'state UP'; do
-        [ $SECONDS -lt $until ] || fail 1 "node$1: its link does not come up again"
+        read_clock
+        [ "$now" -lt $until ] || fail 1 "node$1: its link does not come up again"
         sleep 0.05
     done
     in_hub ip neighbour flush dev br0

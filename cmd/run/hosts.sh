@@ -3,7 +3,7 @@
 # the next start. Part of mics-run.
 
 answer_limit_s=5  # of a host, to say that it can run the job
-answer_valid_s=10 # since it was asked
+answer_valid_ms=10000 # since it was asked
 measure_limit_s=120 # of the measurement of all hosts; a slow link is measured three times
 measure_s=0.5
 
@@ -138,7 +138,8 @@ ask_hosts()
 {
     local host
     declare -gA asked=()
-    asked_at=$SECONDS
+    read_clock
+    asked_at=$now
     rm -f "$state"/answer.*
     for host in "${hosts[@]}"; do
         { exec {lock}>&-; on_host "$host" "$host_test"; } >"$state/answer.$host" 2>&1 &
@@ -158,10 +159,11 @@ ask_early() # code
 # least_cores.
 find_alive()
 {
-    local host answer name cores
+    local host answer name cores now
+    read_clock
     alive=() least_cores=1000000
     declare -gA host_of=()
-    if [ ${#asked[@]} = 0 ] || [ $((SECONDS - asked_at)) -gt $answer_valid_s ]; then ask_hosts; fi
+    if [ ${#asked[@]} = 0 ] || [ $((now - asked_at)) -gt $answer_valid_ms ]; then ask_hosts; fi
     for host in "${hosts[@]}"; do
         wait "${asked[$host]}"
         answer=$(tr -d '\r' <"$state/answer.$host" | LC_ALL=C grep -axE "$host_answer" | tail -n 1)

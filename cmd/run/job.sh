@@ -2,39 +2,83 @@
 # job.sh - the program to run: what its command line says, and what it has left on disk. Part of
 # mics-run.
 
-# The value of an option in the words of the job: the last one counts.
-job_option() # --name letter
+# Set found= to the option of takes= that a name means: itself, or the only one that begins so.
+resolve_option() # name
 {
-    local i value='' found=1
+    local option
+    found=''
+    for option in "${!takes[@]}"; do
+        if [ "$option" = "$1" ]; then
+            found=$option
+            return 0
+        fi
+        if [[ $option == "$1"* ]]; then found+=${found:+ }$option; fi
+    done
+    [[ -n $found && $found != *' '* ]]
+}
+
+# Set spelled= to the words of the job with each option as "--name" or "--name=value", by the
+# program's own table and the rules of getopt_long(). Fails where the program will report a mistake.
+spell_options()
+{
+    local -A takes=() long_of=()
+    local i name meta last='' found value rest
+    while IFS=$'\x1f' read -r name meta _; do
+        if [[ $name =~ ^--[a-z0-9-]+$ ]]; then
+            last=${name#--} takes[${name#--}]=$meta
+        elif [[ $name =~ ^-[A-Za-z0-9]$ ]]; then
+            long_of[${name#-}]=$last
+        fi
+    done < <("${job[0]}" --complete 2>/dev/null </dev/null | tr '\t' '\037')
+    spelled=("${job[0]}")
     for ((i = 1; i < ${#job[@]}; i++)); do
         case ${job[i]} in
-        "$1"=*) value=${job[i]#*=} found=0 ;;
-        "$1") value=${job[i + 1]:-} found=0 ;;
-        -"${2:-=}") value=${job[i + 1]:-} found=0 ;;
-        -"${2:-=}"?*) value=${job[i]:2} found=0 ;;
+        --) spelled+=("${job[@]:i}"); return 0 ;;
+        --*)
+            name=${job[i]%%=*} value=''
+            resolve_option "${name#--}" || return 1
+            if [[ ${job[i]} == *=* ]]; then
+                value==${job[i]#*=}
+            elif [[ -n ${takes[$found]} && ${takes[$found]} != '['* ]]; then
+                i=$((i + 1)) value==${job[i]:-}
+            fi
+            spelled+=("--$found$value")
+            ;;
+        -?*)
+            for ((rest = 1; rest < ${#job[i]}; rest++)); do
+                name=${job[i]:rest:1}
+                [[ $name =~ ^[A-Za-z0-9]$ && -n ${long_of[$name]:-} ]] || return 1
+                found=${long_of[$name]}
+                if [ -n "${takes[$found]}" ]; then break; fi
+                spelled+=("--$found")
+            done
+            if [ $rest -lt ${#job[i]} ]; then
+                value=${job[i]:rest + 1}
+                if [ -z "$value" ]; then i=$((i + 1)) value=${job[i]:-}; fi
+                spelled+=("--$found=$value")
+            fi
+            ;;
+        *) spelled+=("${job[i]}") ;;
+        esac
+    done
+}
+
+# The value of an option in the words of the job: the last one counts.
+job_option() # --name
+{
+    local i value='' found=1
+    for ((i = 1; i < ${#spelled[@]}; i++)); do
+        case ${spelled[i]} in
+        "$1"=*) value=${spelled[i]#*=} found=0 ;;
+        "$1") found=0 ;;
+        --) break ;;
         esac
     done
     printf '%s' "$value"
     return $found
 }
 
-job_has() { job_option "$@" >/dev/null; } # --name letter
-
-# Print the words of the job without an option, each followed by a NUL.
-job_without() # --name...
-{
-    local i name skip=0
-    for ((i = 0; i < ${#job[@]}; i++)); do
-        if [ $skip = 1 ]; then skip=0; continue; fi
-        for name in "$@"; do
-            case ${job[i]} in
-            "$name"=*) continue 2 ;;
-            "$name") [ "$name" = --overwrite ] || skip=1; continue 2 ;;
-            esac
-        done
-        printf '%s\0' "${job[i]}"
-    done
-}
+job_has() { job_option "$@" >/dev/null; } # --name
 
 # Set trains=1 and out= if the job is mics-train, whose checkpoints tell how far it has come.
 find_job()
@@ -46,9 +90,11 @@ find_job()
     name=${job[0]##*/} trains=0 out='' plan=''
     [ "$name" = mics-train ] || return 0
     trains=1
+    spell_options || spelled=("${job[@]}")
     out=$(job_option --out) || out=run
-    if job_has --help h || job_has --version V || job_has --eval; then trains=0; fi
-    plan=$(job_option --plan p) || plan=''
+    if [[ $out == -* ]]; then out=./$out; fi # no option of the programs that are called below
+    if job_has --help || job_has --version || job_has --eval; then trains=0; fi
+    plan=$(job_option --plan) || plan=''
     if [ "$restarts" -gt 0 ] && [ -z "${plan#-}" ] && ! job_has --resume; then
         usage "--restarts: a plan on standard input can be read once only; use -p FILE"
     fi
@@ -128,12 +174,21 @@ has_memory()
     [ "$from" = auto ]
 }
 
-# Set words= to the command of the next start: as typed, until the job has a state of its own.
+# Set words= to the command of the next start: as typed, until the job has a state of its own or is
+# to run with another plan.
 make_words()
 {
+    local word instead=() options=()
     words=("${job[@]}")
     if [ "$(newest_checkpoint)" != "$checkpoint_at_begin" ] || has_memory; then
-        mapfile -d '' -t words < <(job_without --resume --overwrite)
-        words+=(--resume=auto)
+        instead+=(--resume --overwrite) options+=(--resume=auto)
     fi
+    if [ -n "$hostfile" ] && [ "$plan_nodes" != "$needed" ]; then
+        instead+=(--plan) options+=("--plan=$state/plan.mp")
+    fi
+    if [ ${#options[@]} = 0 ]; then return; fi
+    words=("${job[0]}" "${options[@]}")
+    for word in "${spelled[@]:1}"; do
+        [[ " ${instead[*]} " == *" ${word%%=*} "* ]] || words+=("$word")
+    done
 }

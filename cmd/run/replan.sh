@@ -30,18 +30,3 @@ replan()
     say "no plan for the hosts that are left: ${why##*$'\n'}"
     return 1
 }
-
-# Put the plan of the next start into words=.
-use_new_plan()
-{
-    local i skip=0 kept=()
-    for ((i = 0; i < ${#words[@]}; i++)); do
-        if [ $skip = 1 ]; then skip=0; continue; fi
-        case ${words[i]} in
-        --plan=* | -p?*) ;;
-        --plan | -p) skip=1 ;;
-        *) kept+=("${words[i]}") ;;
-        esac
-    done
-    words=("${kept[@]}" "--plan=$state/plan.mp")
-}

@@ -64,7 +64,6 @@ run_once()
     code=1 why='too few hosts'
     if [ -n "$hostfile" ]; then choose_hosts || return; fi
     make_words
-    if [ -n "$hostfile" ] && [ "$plan_nodes" != "$needed" ]; then use_new_plan; fi
     make_command
     run_command
 }

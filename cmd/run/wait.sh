@@ -12,9 +12,6 @@ kill_limit_ms=10000
 # ranks.
 repeat_stop_ms=5000
 
-# now= milliseconds
-read_clock() { now=$((${EPOCHREALTIME/[.,]/} / 1000)); }
-
 # The first request to stop goes to the ranks: they save and exit with status 75. It is SIGUSR2,
 # because mpirun kills its ranks on SIGTERM, and Slurm may have sent them SIGTERM already.
 request_stop() # status

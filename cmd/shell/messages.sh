@@ -4,6 +4,14 @@
 
 quiet=0
 
+# Set now= to the milliseconds since this machine started, by the kernel's monotonic clock: that of
+# bash (SECONDS, EPOCHREALTIME) is set with the time of day. It needs no process.
+read_clock()
+{
+    read -r now _ </proc/uptime
+    now=$((10#${now/./} * 10))
+}
+
 say() { [ $quiet = 1 ] || printf '%s: %s\n' "$program" "${*//[[:cntrl:]]/?}" >&2; }
 
 fail() # code text

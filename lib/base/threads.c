@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #define MAX_WORKERS    16u
@@ -105,16 +104,4 @@ void mics_thread_shorten_slices(void)
 
     if (sched_getscheduler(0) == SCHED_OTHER)
         syscall(SYS_sched_setattr, thread, &attributes, 0u);
-}
-
-void mics_cond_wait_for(pthread_cond_t *cond, pthread_mutex_t *lock, double seconds)
-{
-    struct timespec until;
-
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += (time_t)seconds;
-    until.tv_nsec += (long)((seconds - (double)(time_t)seconds) * 1e9);
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(cond, lock, &until);
 }

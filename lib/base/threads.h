@@ -51,8 +51,4 @@ void mics_workers_run(void *(*work)(void *context), void *context, uint32_t host
  * compute on all cores. Its share of them stays the same, and it needs no privileges. */
 void mics_thread_shorten_slices(void);
 
-/* Wait until `cond` is signalled, for `seconds` (0 to 3600) at most; it may return early, as any
- * wait for a condition. The caller holds `lock`. */
-void mics_cond_wait_for(pthread_cond_t *cond, pthread_mutex_t *lock, double seconds);
-
 #endif

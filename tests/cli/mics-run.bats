@@ -203,3 +203,45 @@ ended() # code
     run -0 cat err
     [[ $output == 'mics-run: true failed ('*'); restart 1 of 1' ]]
 }
+
+# A program named mics-train with the options of the real one. It notes its words; the first time it
+# leaves a checkpoint in $saves and fails.
+make_trainer()
+{
+    mkdir bin
+    cat >bin/mics-train <<END
+#!/bin/bash
+if [ "\$*" = --complete ]; then exec "$MICS_BUILD/mics-train" --complete; fi
+printf '%s\n' "\$@" >>"$PWD/words"
+echo >>"$PWD/words"
+if [ -e "$PWD/failed" ]; then exit 0; fi
+: >"$PWD/failed"
+mkdir -p "\$saves/step-000010"
+ln -s step-000010 "\$saves/latest"
+: >"\$saves/latest/manifest.mp"
+exit 1
+END
+    chmod +x bin/mics-train
+    PATH=$PWD/bin:$PATH
+}
+
+@test "restarts know the options of mics-train however they are spelled" {
+    make_trainer
+    export saves
+    while IFS='|' read -r -u 9 saves given later; do
+        rm -rf words failed a run ./-x
+        # shellcheck disable=SC2086 # words
+        run -0 --separate-stderr mics-run -n 1 --restarts=1 -- mics-train $given
+        # shellcheck disable=SC2086
+        printf '%s\n' $given '' --resume=auto $later '' >expected
+        diff expected words
+        [[ $stderr == *'restart 1 of 1 from '*/step-000010 ]]
+    done 9<<'END'
+./a|--plan=p --out=a|--plan=p --out=a
+./a|-p p --ou=a --overw|--plan=p --out=a
+./a|-pp --out a --res=none -q|--plan=p --out=a --quiet
+./a|-qp p --save-e 3 --ou a --steps=4|--quiet --plan=p --save-every=3 --out=a --steps=4
+./-x|-p p --out=-x|--plan=p --out=-x
+./run|-p p --over --save-every=--out=no|--plan=p --save-every=--out=no
+END
+}

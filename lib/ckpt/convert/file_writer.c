@@ -15,6 +15,7 @@
 
 #include "base/num.h"
 #include "base/threads.h"
+#include "base/timed_wait.h"
 #include "ckpt/format/direct_file.h"
 #include "comm/agree.h"
 
@@ -30,7 +31,7 @@
 #define MAX_THREADS      24u
 #define THREADS_PER_CORE 2u /* one of them waits for the disk */
 #define FILES_AT_ONCE    4u
-#define PROGRESS_NS      100000000L
+#define PROGRESS_S       0.1
 
 /* Bytes [begin, begin + PIECE_BYTES) of a file, up to its end. */
 struct piece {
@@ -458,15 +459,9 @@ static void poll_marker(struct file_writer *writer)
 
 static void wait_for_threads(struct file_writer *writer, uint64_t total)
 {
-    struct timespec until;
-
     pthread_mutex_lock(&writer->lock);
     while (writer->running > 0) {
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += PROGRESS_NS;
-        until.tv_sec += until.tv_nsec / 1000000000L;
-        until.tv_nsec %= 1000000000L;
-        pthread_cond_timedwait(&writer->ended, &writer->lock, &until);
+        mics_cond_wait_for(&writer->ended, &writer->lock, PROGRESS_S);
         report_progress(writer, total);
         poll_marker(writer);
     }
@@ -574,7 +569,7 @@ enum mics_status mics_target_write(const struct mics_store *store, struct mics_t
     enum mics_status status;
 
     pthread_mutex_init(&writer.lock, NULL);
-    pthread_cond_init(&writer.ended, NULL);
+    mics_cond_init_timed(&writer.ended);
     pthread_mutex_init(&writer.hash_lock, NULL);
     pthread_cond_init(&writer.hash_turn, NULL);
     status = write_files(&writer, folder, err);

@@ -23,10 +23,10 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/threads.h"
+#include "base/timed_wait.h"
 #include "comm/cpu_time.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <glob.h>
 #include <math.h>
 #include <sched.h>
@@ -171,13 +171,7 @@ static bool progress_all(struct mpi_thread *thread)
  * The lock is held. */
 static bool sleep_locked(struct mpi_thread *thread, pthread_cond_t *condition, double seconds)
 {
-    struct timespec until;
-
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += (long)(seconds * 1e9);
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    return pthread_cond_timedwait(condition, &thread->lock, &until) == ETIMEDOUT;
+    return !mics_cond_wait_for(condition, &thread->lock, seconds);
 }
 
 static bool has_posted(const struct mpi_thread *thread)
@@ -540,16 +534,12 @@ static void thread_free(struct mpi_thread *thread)
 static struct mpi_thread *thread_new(void)
 {
     struct mpi_thread *thread = calloc(1, sizeof *thread);
-    pthread_condattr_t monotonic;
 
     if (!thread)
         return NULL;
     thread->next_tag = 1; /* 0 is for heartbeats */
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&thread->posted, &monotonic);
-    pthread_cond_init(&thread->idle, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    mics_cond_init_timed(&thread->posted);
+    mics_cond_init_timed(&thread->idle);
     pthread_cond_init(&thread->start, NULL);
     pthread_mutex_init(&thread->lock, NULL);
     return thread;

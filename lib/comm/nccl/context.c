@@ -9,6 +9,8 @@
  */
 #include "comm/nccl/nccl.h"
 
+#include "base/timed_wait.h"
+
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -227,24 +229,14 @@ static void *abort_main(void *context)
     return NULL;
 }
 
-static struct timespec abort_deadline(void)
-{
-    struct timespec until;
-
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += abort_timeout_s;
-    return until;
-}
-
 /* Move the NCCL communicators out of the context. NULL: there are none, out of memory, or another
  * thread hangs inside NCCL, which then must not be called. */
 static struct abort_task *detach_all(struct nccl_context *context)
 {
-    const struct timespec until = abort_deadline();
     struct abort_task *task = NULL;
     size_t count = 0;
 
-    if (pthread_mutex_timedlock(&context->lock, &until) != 0)
+    if (!mics_mutex_lock_for(&context->lock, abort_timeout_s))
         return NULL;
     for (struct nccl_comm *comm = context->comms; comm; comm = comm->next)
         count += comm->nccl != NULL;
@@ -263,16 +255,16 @@ static struct abort_task *detach_all(struct nccl_context *context)
 static void run_abort_task(struct abort_task *task)
 {
     pthread_t thread;
-    int code = 0;
+    bool in_time = true;
 
     if (pthread_create(&thread, NULL, abort_main, task) != 0) {
         abort_task_free(task);
         return;
     }
-    const struct timespec until = abort_deadline();
+    const struct timespec until = mics_deadline(abort_timeout_s);
     pthread_mutex_lock(&task->lock);
-    while (!task->is_done && code == 0)
-        code = pthread_cond_timedwait(&task->done, &task->lock, &until);
+    while (!task->is_done && in_time)
+        in_time = mics_cond_wait_until(&task->done, &task->lock, &until);
     task->is_abandoned = !task->is_done;
     const bool done = task->is_done;
     pthread_mutex_unlock(&task->lock);
@@ -297,7 +289,7 @@ void mics_nccl_context_abort(struct nccl_context *context)
     if (!task)
         return;
     pthread_mutex_init(&task->lock, NULL);
-    pthread_cond_init(&task->done, NULL);
+    mics_cond_init_timed(&task->done);
     task->gpu = ((struct cuda_device *)device)->gpu;
     run_abort_task(task);
 }

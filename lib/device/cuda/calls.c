@@ -2,8 +2,9 @@
 /* calls.c - host functions that a stream calls, in a thread of the stream (see cuda.h). */
 #include "device/cuda/cuda.h"
 
+#include "base/timed_wait.h"
+
 #include <stdlib.h>
-#include <time.h>
 
 enum { RING = 256 };
 
@@ -80,7 +81,7 @@ static cudaError_t calls_open(struct cuda_device *device, struct cuda_calls **ou
     calls->device = device;
     pthread_mutex_init(&calls->lock, NULL);
     pthread_cond_init(&calls->arrived, NULL);
-    pthread_cond_init(&calls->advanced, NULL);
+    mics_cond_init_timed(&calls->advanced);
     if (mics_cuda_host_alloc(&device->base, sizeof *calls->done, &done, NULL) == MICS_OK) {
         calls->done = done;
         atomic_init(calls->done, 0);
@@ -97,11 +98,7 @@ static cudaError_t calls_open(struct cuda_device *device, struct cuda_calls **ou
  * query reports. */
 static cudaError_t wait_a_while(struct cuda_calls *calls, cudaStream_t stream)
 {
-    struct timespec until;
-
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec++;
-    if (pthread_cond_timedwait(&calls->advanced, &calls->lock, &until) == 0)
+    if (mics_cond_wait_for(&calls->advanced, &calls->lock, 1))
         return cudaSuccess;
     const cudaError_t error = cudaStreamQuery(stream);
     if (error != cudaErrorNotReady)

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/threads.h"
+#include "base/timed_wait.h"
 #include "plan/schedule/schedule.h"
 
 #include <pthread.h>
@@ -117,7 +118,7 @@ enum mics_status mics_startup_watchdog_start(double timeout_s, const char *phase
                                               .limit_s = MICS_STARTUP_LIMIT_DEFAULT * timeout_s,
                                               .began_s = mics_now_s()};
     pthread_mutex_init(&startup->lock, NULL);
-    pthread_cond_init(&startup->stopped, NULL);
+    mics_cond_init_timed(&startup->stopped);
     const int code = pthread_create(&startup->thread, NULL, run_startup_watchdog, startup);
     if (code != 0) {
         free(startup);

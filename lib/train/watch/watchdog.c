@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/threads.h"
+#include "base/timed_wait.h"
 #include "train/watch/liveness_table.h"
 
 #include <math.h>
@@ -370,7 +371,7 @@ enum mics_status mics_watchdog_start(const struct mics_watchdog_options *options
         return status;
     }
     pthread_mutex_init(&watchdog->lock, NULL);
-    pthread_cond_init(&watchdog->stopped, NULL);
+    mics_cond_init_timed(&watchdog->stopped);
     code = pthread_create(&watchdog->thread, NULL, run_watchdog, watchdog);
     if (code != 0) {
         mics_liveness_table_close(watchdog->table);
