@@ -5,10 +5,12 @@
 quiet=0
 
 # Set now= to the milliseconds since this machine started, by the kernel's monotonic clock: that of
-# bash (SECONDS, EPOCHREALTIME) is set with the time of day. It needs no process.
+# bash (SECONDS, EPOCHREALTIME) is set with the time of day. It needs no process, and no "read": a
+# trap calls it, and a read in a trap takes the time-out from the one that the signal interrupted.
 read_clock()
 {
-    read -r now _ </proc/uptime
+    mapfile -n 1 -t now </proc/uptime
+    now=${now%% *}
     now=$((10#${now/./} * 10))
 }
 
