@@ -25,6 +25,7 @@ enum {
     ID_FORMAT = 256,
     ID_FIELD,
     ID_SPECIAL,
+    ID_END_TOKEN,
     ID_DTYPE,
     ID_AT,
     ID_SAMPLE,
@@ -44,6 +45,8 @@ static const struct cli_option options[] = {
     {ID_BAD_LINES, "bad-lines", "skip:N",
      "encode: skip N damaged JSON lines at most (default: none)"},
     {ID_BINARY, "binary", NULL, "encode, train: take files as they are, whatever bytes they have"},
+    {ID_END_TOKEN, "end-token", "TEXT|ID",
+     "encode: token that ends a document (default: as the tokenizer's files say)"},
     {ID_DTYPE, "dtype", "u16|u32",
      "show: ids of a file without header (default: by meta.pkl, else u16)"},
     {ID_AT, "at", "N", "show: position of the sample (default: 0)"},
@@ -73,7 +76,7 @@ static const struct cli_program program = {
 struct request {
     struct cli_common common;
     struct cli_progress progress;
-    const char *tokenizer, *field;
+    const char *tokenizer, *field, *end_token;
     enum mics_token_format format;
     bool special, check, binary;
     uint64_t bad_lines; /* to skip at most */
@@ -127,6 +130,9 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
         break;
     case ID_SPECIAL:
         request->special = true;
+        break;
+    case ID_END_TOKEN:
+        request->end_token = value;
         break;
     case ID_DTYPE:
         status = parse_word(value, "u16", "u32", &second, err);
@@ -195,6 +201,12 @@ static void report_special(const struct request *request, const struct mics_enco
              mics_format_bytes((uint64_t)((double)report->bytes / seconds), rate, sizeof rate));
 }
 
+/* Ids that the tokens can have are below it. */
+static uint32_t vocab_size(const struct request *request, const struct mics_tokenizer *tokenizer)
+{
+    return request->special ? mics_tokenizer_size(tokenizer) : mics_tokenizer_text_size(tokenizer);
+}
+
 /* The tokens are on disk: write the rest. */
 static enum mics_status describe(const struct request *request, const char *prefix,
                                  const struct mics_disk_tokenizer *tokenizer,
@@ -216,7 +228,7 @@ static enum mics_status describe(const struct request *request, const char *pref
         status = mics_dataset_to_doc(&file, &doc, err);
     if (status == MICS_OK)
         status = mics_dataset_add_source(doc, checksum, corpus, report,
-                                         mics_tokenizer_size(tokenizer->tokenizer), listed, err);
+                                         vocab_size(request, tokenizer->tokenizer), listed, err);
     if (status == MICS_OK && !common.no_history)
         status = mics_doc_add_history(doc, program.name, request->argc, request->argv, err);
     if (status == MICS_OK)
@@ -249,7 +261,7 @@ static enum mics_status write_tokens(struct request *request, const char *prefix
 
     request->progress.begin_s = mics_now_s();
     if (status == MICS_OK)
-        status = mics_token_writer_open(prefix, request->format, mics_tokenizer_size(tokenizer),
+        status = mics_token_writer_open(prefix, request->format, vocab_size(request, tokenizer),
                                         &writer, err);
     if (status == MICS_OK)
         status = mics_encode_corpus(corpus, &encoding, writer, report, err);
@@ -281,6 +293,10 @@ static enum mics_status encode(struct request *request, struct mics_err *err)
 
     if (status == MICS_OK)
         status = mics_disk_tokenizer_open(request->tokenizer, &tokenizer, err);
+    if (status == MICS_OK && request->end_token)
+        status = mics_tokenizer_set_end(tokenizer.tokenizer, request->end_token, err);
+    if (status == MICS_OK)
+        status = mics_tokenizer_need_end(tokenizer.tokenizer, err);
     if (status == MICS_OK)
         status = mics_corpus_find((const char *const *)request->paths, (size_t)request->path_count,
                                   request->binary, &corpus, err);
@@ -288,8 +304,6 @@ static enum mics_status encode(struct request *request, struct mics_err *err)
         status = mics_handle_sigbus(mics_corpus_find_path, &corpus, program.name, err);
     if (status == MICS_OK)
         status = make_parent(prefix, err);
-    if (status == MICS_OK && mics_tokenizer_end(tokenizer.tokenizer) == MICS_NO_TOKEN)
-        cli_warn("%s: the tokenizer has no token that ends a document", request->tokenizer);
     if (status == MICS_OK)
         status =
             write_tokens(request, prefix, tokenizer.tokenizer, &corpus, &report, &checksum, err);
@@ -374,7 +388,7 @@ static enum mics_status open_tokenizer(const struct request *request, const json
     const json_t *listed = json_object_get(doc, "tokenizer");
 
     if (!request->tokenizer)
-        return mics_disk_tokenizer_open_listed(listed, folder, out, err);
+        return mics_disk_tokenizer_open_listed(listed, folder, NULL, out, err);
     enum mics_status status = mics_disk_tokenizer_open(request->tokenizer, out, err);
 
     if (status == MICS_OK && !mics_tokenizer_is_listed(out->tokenizer, listed))
@@ -477,7 +491,7 @@ static const struct command_spec {
      true,
      true,
      false,
-     {'o', 't', ID_FORMAT, ID_FIELD, ID_SPECIAL, ID_BINARY, ID_BAD_LINES}},
+     {'o', 't', ID_FORMAT, ID_FIELD, ID_SPECIAL, ID_END_TOKEN, ID_BINARY, ID_BAD_LINES}},
     {"show", show, false, false, true, {'t', ID_DTYPE, ID_AT, ID_SAMPLE, ID_CHECK}},
     {"train", train, true, false, false, {'o', ID_VOCAB, ID_MIN_COUNT, ID_BINARY}},
 };

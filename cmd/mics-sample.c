@@ -7,8 +7,9 @@
 #include "sample_options.h"
 
 #include "base/utf8.h"
-#include "ckpt/tokenizer_files.h"
+#include "data/disk_tokenizer.h"
 #include "device/device.h"
+#include "doc/foreign.h"
 #include "host/pool.h"
 #include "sample/texts.h"
 #include "sample/weights.h"
@@ -19,14 +20,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MAX_ENDS 64
+#define MAX_ENDS         64
+#define MAX_CONFIG_BYTES (1u << 20)
 
 /* Everything that is open. */
 struct session {
     const struct sample_request *request;
     struct mics_weights weights;
     struct mics_pool *pool;
-    struct mics_tokenizer *tokenizer; /* NULL with --ids */
+    struct mics_disk_tokenizer disk;
+    struct mics_tokenizer *tokenizer; /* of `disk`; NULL with --ids */
     struct mics_encoder *encoder;
     struct mics_generator *generator;
     struct mics_sampler *sampler;
@@ -40,39 +43,25 @@ struct session {
     bool terminal;
 };
 
-/* Does a folder have files that make ids? */
-static enum mics_status has_tokenizer(const char *folder, bool *found, struct mics_err *err)
-{
-    struct mics_tokenizer_files files = {0};
-    enum mics_status status = mics_tokenizer_files_find(&files, folder, err);
-
-    *found = files.count > 0;
-    mics_tokenizer_files_free(&files);
-    return status;
-}
-
 /* The one that was asked for, else the model's own, else, of a checkpoint without one, bytes: it
  * was trained so. */
 static enum mics_status open_tokenizer(struct session *session, struct mics_err *err)
 {
     const char *path = session->request->tokenizer, *folder = session->weights.folder;
-    enum mics_status status;
-    bool found = false;
+    struct mics_disk_tokenizer *disk = &session->disk;
+    enum mics_status status = path ? mics_disk_tokenizer_open(path, disk, err)
+                                   : mics_disk_tokenizer_open_model(folder, disk, err);
 
-    if (path)
-        return strcmp(path, "bytes") == 0 ? mics_tokenizer_open_bytes(&session->tokenizer, err)
-                                          : mics_tokenizer_open(path, &session->tokenizer, err);
-    status = has_tokenizer(folder, &found, err);
-    if (status != MICS_OK)
-        return status;
-    if (found)
-        return mics_tokenizer_open(folder, &session->tokenizer, err);
-    if (!session->weights.disk.is_hf)
-        return mics_tokenizer_open_bytes(&session->tokenizer, err);
-    return mics_err_set(err, MICS_ERR_FORMAT,
-                        "%s: has no tokenizer: name one with --tokenizer, or give and get token "
-                        "ids with --ids",
-                        folder);
+    if (status == MICS_OK && !disk->tokenizer && session->weights.disk.is_hf)
+        return mics_err_set(
+            err, MICS_ERR_FORMAT,
+            "%s: has no tokenizer: name one with --tokenizer, or give and get token "
+            "ids with --ids",
+            folder);
+    if (status == MICS_OK && !disk->tokenizer)
+        status = mics_tokenizer_open_bytes(&disk->tokenizer, err);
+    session->tokenizer = disk->tokenizer;
+    return status;
 }
 
 static void add_end(struct session *session, uint32_t id)
@@ -81,21 +70,87 @@ static void add_end(struct session *session, uint32_t id)
         session->ends[session->end_count++] = id;
 }
 
-/* The tokens that end a text: the tokenizer's, and eos_token_id of config.json, a number or a list
- * of numbers. */
-static void find_ends(struct session *session)
+/* eos_token_id of a configuration: an id, a list of ids, or null. */
+static enum mics_status add_ends(struct session *session, const json_t *config, const char *name,
+                                 struct mics_err *err)
 {
-    const json_t *eos = json_object_get(session->weights.model->source, "eos_token_id"), *item;
-    size_t i;
+    json_t *eos = json_object_get(config, "eos_token_id");
+    const size_t count = json_is_array(eos) ? json_array_size(eos) : 1;
+
+    if (!eos || json_is_null(eos))
+        return MICS_OK;
+    if (count > MAX_ENDS)
+        return mics_err_set(err, MICS_ERR_FORMAT, "%s: eos_token_id: more than %d ids", name,
+                            MAX_ENDS);
+    for (size_t i = 0; i < count; i++) {
+        const json_t *id = json_is_array(eos) ? json_array_get(eos, i) : eos;
+
+        if (!json_is_integer(id) || json_integer_value(id) > UINT32_MAX)
+            return mics_err_set(err, MICS_ERR_FORMAT,
+                                "%s: eos_token_id: expected an id, or a list of ids", name);
+        if (json_integer_value(id) >= 0)
+            add_end(session, (uint32_t)json_integer_value(id));
+    }
+    return MICS_OK;
+}
+
+/* The ends that the model's files say, as transformers takes them: those of generation_config.json
+ * alone where there is one, else those of config.json. */
+static enum mics_status add_model_ends(struct session *session, struct mics_err *err)
+{
+    char path[MICS_PATH_MAX];
+    bool exists = false;
+    json_t *config = NULL;
+    enum mics_status status =
+        mics_path_format(path, err, "%s/generation_config.json", session->weights.folder);
+
+    if (status == MICS_OK)
+        status = mics_file_exists(path, &exists, err);
+    if (status != MICS_OK)
+        return status;
+    if (!exists)
+        return add_ends(session, session->weights.model->source, "config.json", err);
+    status = mics_foreign_read_file(path, MAX_CONFIG_BYTES, MAX_CONFIG_BYTES, &config, err);
+    if (status == MICS_OK)
+        status = add_ends(session, config, path, err);
+    json_decref(config);
+    return status;
+}
+
+/* The token that --end-token names. */
+static enum mics_status add_named_end(struct session *session, struct mics_err *err)
+{
+    const char *token = session->request->end_token;
+    uint32_t id = MICS_NO_TOKEN;
+    enum mics_status status = session->tokenizer
+                                  ? mics_tokenizer_set_end(session->tokenizer, token, err)
+                                  : mics_parse_token_id(token, &id, err);
+
+    if (status == MICS_OK)
+        add_end(session, session->tokenizer ? mics_tokenizer_end(session->tokenizer) : id);
+    return status;
+}
+
+/* The tokens that end a text: --end-token, what the model's files say, what ended the documents
+ * that a checkpoint was trained on; else the tokenizer's end of documents. */
+static enum mics_status find_ends(struct session *session, struct mics_err *err)
+{
+    const bool is_checkpoint = !session->weights.disk.is_hf && !session->request->tokenizer;
+    enum mics_status status = MICS_OK;
 
     if (session->request->ignore_end)
-        return;
-    if (session->tokenizer && mics_tokenizer_end(session->tokenizer) != MICS_NO_TOKEN)
+        return MICS_OK;
+    if (session->request->end_token)
+        status = add_named_end(session, err);
+    if (status == MICS_OK)
+        status = add_model_ends(session, err);
+    if (status != MICS_OK || !session->tokenizer || (session->end_count > 0 && !is_checkpoint))
+        return status;
+    if (session->end_count == 0)
+        status = mics_tokenizer_need_end(session->tokenizer, err);
+    if (mics_tokenizer_end(session->tokenizer) != MICS_NO_TOKEN)
         add_end(session, mics_tokenizer_end(session->tokenizer));
-    if (json_is_integer(eos) && json_integer_value(eos) >= 0)
-        add_end(session, (uint32_t)json_integer_value(eos));
-    json_array_foreach(eos, i, item) if (json_is_integer(item) && json_integer_value(item) >= 0)
-        add_end(session, (uint32_t)json_integer_value(item));
+    return status;
 }
 
 /* Tokens that may be drawn: rows of the vocabulary that only pad it stand for no text. */
@@ -122,9 +177,10 @@ static enum mics_status open_session(struct session *session, struct mics_err *e
         status = open_tokenizer(session, err);
     if (status == MICS_OK && session->tokenizer)
         status = mics_encoder_new(session->tokenizer, &session->encoder, err);
+    if (status == MICS_OK)
+        status = find_ends(session, err);
     if (status != MICS_OK)
         return status;
-    find_ends(session);
     session->pool = mics_pool_new(threads);
     if (!session->pool)
         return mics_err_nomem(err);
@@ -145,7 +201,7 @@ static void close_session(struct session *session)
     mics_sampler_free(session->sampler);
     mics_pool_free(session->pool);
     mics_encoder_free(session->encoder);
-    mics_tokenizer_free(session->tokenizer);
+    mics_disk_tokenizer_close(&session->disk);
     mics_weights_free(&session->weights);
     for (size_t i = 0; session->texts && i < session->prompts; i++)
         free(session->texts[i]);

@@ -14,6 +14,7 @@ enum {
     ID_TOP_P,
     ID_SEED,
     ID_STOP,
+    ID_END_TOKEN,
     ID_IGNORE_END,
     ID_BATCH,
     ID_TOKENIZER,
@@ -31,7 +32,8 @@ static const struct cli_option options[] = {
     {ID_TOP_P, "top-p", "X", "draw from the most likely tokens of this probability (default: 1)"},
     {ID_SEED, "seed", "N", "seed of the draws (default: 1)"},
     {ID_STOP, "stop", "TEXT", "end the text before this text; may be given several times"},
-    {ID_IGNORE_END, "ignore-end", NULL, "do not end at the token that ends documents"},
+    {ID_END_TOKEN, "end-token", "TEXT|ID", "end texts at this token (default: as the files say)"},
+    {ID_IGNORE_END, "ignore-end", NULL, "do not end at a token that ends texts"},
     {ID_BATCH, "batch", "N", "prompts to work on at a time, up to 16 (default: 1)"},
     {ID_TOKENIZER, "tokenizer", "PATH|bytes", "tokenizer's file or folder (default: the model's)"},
     {ID_SPECIAL, "special", NULL, "take special tokens in prompts as such, and print them"},
@@ -95,6 +97,9 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     case ID_TOKENIZER:
         request->tokenizer = value;
         return MICS_OK;
+    case ID_END_TOKEN:
+        request->end_token = value;
+        return MICS_OK;
     case ID_IGNORE_END:
         request->ignore_end = true;
         return MICS_OK;
@@ -127,6 +132,8 @@ int sample_parse(int argc, char **argv, struct sample_request *request)
         return cli_usage("'%s': one model is expected", argv[operands + 1]);
     if (request->ids && (request->tokenizer || request->special))
         return cli_usage("--ids goes without %s", request->tokenizer ? "--tokenizer" : "--special");
+    if (request->ignore_end && request->end_token)
+        return cli_usage("--end-token goes without --ignore-end");
     if (request->echo && request->json)
         return cli_usage("--json has the prompt already: it goes without --echo");
     request->model = argv[operands];

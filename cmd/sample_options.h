@@ -12,6 +12,7 @@
 struct sample_request {
     struct cli_common common;
     const char *model, *tokenizer; /* paths; tokenizer: NULL, or "bytes" */
+    const char *end_token;
     const char *prompts[SAMPLE_MAX_PROMPTS];
     size_t prompt_count; /* 0: standard input */
     const char *stops[SAMPLE_MAX_STOPS];

@@ -41,6 +41,7 @@ enum {
     ID_TEMPERATURE,
     ID_DEVICE,
     ID_PACE,
+    ID_END_TOKEN,
     ID_TRACE,
     ID_TRACE_STEPS,
     ID_TIMEOUT,
@@ -56,6 +57,8 @@ static const struct cli_option options[] = {
      "files to validate with, instead of a part of --data (with --eval: to evaluate)"},
     {ID_TOKENIZER, "tokenizer", "PATH|bytes",
      "of text and JSON lines (default: the checkpoint's with --resume, else bytes)"},
+    {ID_END_TOKEN, "end-token", "TEXT|ID",
+     "token that ends a document (default: as the tokenizer's files say)"},
     {ID_PACK, "pack", "concat|document",
      "cut sequences from all documents, or keep documents apart (default: concat)"},
     {ID_MASK_PROMPT, "mask-prompt", NULL, "of JSON lines, learn the answers only"},
@@ -172,6 +175,8 @@ static enum mics_status take_data(struct train_request *request, int id, const c
         job->binary = true;
     else if (id == ID_TOKENIZER)
         job->tokenizer = value;
+    else if (id == ID_END_TOKEN)
+        job->end_token = value;
     else if (id == ID_PACK)
         job->pack = value;
     else
@@ -319,6 +324,7 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     case ID_DATA:
     case ID_VAL_DATA:
     case ID_TOKENIZER:
+    case ID_END_TOKEN:
     case ID_PACK:
     case ID_MASK_PROMPT:
     case ID_BAD_LINES:

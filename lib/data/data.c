@@ -170,6 +170,7 @@ static enum mics_status open_sources(const struct mics_data_options *options,
                                      struct mics_err *err)
 {
     const struct mics_source_options source = {.tokenizer = options->tokenizer,
+                                               .end_token = options->end_token,
                                                .val_fraction = options->val_fraction,
                                                .val_only = options->val_only,
                                                .seq = options->seq,

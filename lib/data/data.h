@@ -42,7 +42,8 @@ struct mics_data_options {
     const char *const *val_patterns; /* data for validation only; none: a part of the data */
     size_t val_pattern_count;
     const struct mics_tokenizer *tokenizer; /* of text and JSON lines; NULL: bytes */
-    double val_fraction;                    /* in [0, 0.5] */
+    const char *end_token; /* of token files that do not say it and have no tokenizer; or NULL */
+    double val_fraction;   /* in [0, 0.5] */
     bool val_only;       /* all tokens are for validation, whatever val_fraction is */
     uint32_t seq;        /* T >= 1 */
     uint32_t vocab_size; /* of the model */

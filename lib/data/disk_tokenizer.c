@@ -13,6 +13,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#define MODEL_CONFIG "config.json"
+
 static bool is_folder(const char *path)
 {
     struct stat info;
@@ -35,9 +37,11 @@ static enum mics_status collect_files(struct mics_disk_tokenizer *out, const cha
     const struct mics_tokenizer_file *files = mics_tokenizer_files(out->tokenizer, &count);
     enum mics_status status = MICS_OK;
 
+    /* The configuration is the model's: its end is listed beside the files. */
     for (size_t i = 0; status == MICS_OK && i < count; i++)
-        status = mics_tokenizer_files_add(&out->files, files[i].name, files[i].bytes, files[i].size,
-                                          err);
+        if (strcmp(files[i].name, MODEL_CONFIG) != 0)
+            status = mics_tokenizer_files_add(&out->files, files[i].name, files[i].bytes,
+                                              files[i].size, err);
     return status == MICS_OK && folder ? mics_tokenizer_files_find(&out->files, folder, err)
                                        : status;
 }
@@ -64,7 +68,44 @@ static enum mics_status read_manifest(const char *path, char folder[MICS_PATH_MA
     return status;
 }
 
+/* Open the tokenizer of files that are listed without saying what it was: the end is looked for in
+ * them, and in the configuration of the model. */
+static enum mics_status open_unsaid(const struct mics_tokenizer_files *files, const json_t *config,
+                                    struct mics_tokenizer **out, struct mics_err *err)
+{
+    struct mics_tokenizer_files all = {0};
+    char *text = config ? json_dumps(config, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    enum mics_status status = config && !text ? mics_err_nomem(err) : MICS_OK;
+
+    for (size_t i = 0; status == MICS_OK && i < files->count; i++)
+        status = mics_tokenizer_files_add(&all, files->items[i].name, files->items[i].bytes,
+                                          files->items[i].size, err);
+    if (status == MICS_OK && text)
+        status = mics_tokenizer_files_add(&all, MODEL_CONFIG, text, strlen(text), err);
+    if (status == MICS_OK)
+        status = mics_tokenizer_open_files(all.items, all.count, out, err);
+    mics_tokenizer_files_free(&all);
+    free(text);
+    return status;
+}
+
+/* Open the tokenizer of files that are listed with its fingerprint and its end. */
+static enum mics_status open_said(const struct mics_tokenizer_files *files, const json_t *listed,
+                                  struct mics_tokenizer **out, struct mics_err *err)
+{
+    const char *fingerprint = json_string_value(json_object_get(listed, "fingerprint"));
+    const json_t *end = json_object_get(listed, "end");
+    enum mics_status status = mics_tokenizer_open_files(files->items, files->count, out, err);
+
+    if (status == MICS_OK)
+        mics_tokenizer_restore(
+            *out, json_is_integer(end) ? (uint32_t)json_integer_value(end) : MICS_NO_TOKEN,
+            fingerprint);
+    return status;
+}
+
 enum mics_status mics_disk_tokenizer_open_listed(const json_t *listed, const char *folder,
+                                                 const json_t *config,
                                                  struct mics_disk_tokenizer *out,
                                                  struct mics_err *err)
 {
@@ -78,10 +119,21 @@ enum mics_status mics_disk_tokenizer_open_listed(const json_t *listed, const cha
         return status;
     if (out->files.count == 0)
         return mics_tokenizer_open_bytes(&out->tokenizer, err);
-    status = mics_tokenizer_open_files(out->files.items, out->files.count, &out->tokenizer, err);
+    status = json_object_get(listed, "fingerprint")
+                 ? open_said(&out->files, listed, &out->tokenizer, err)
+                 : open_unsaid(&out->files, config, &out->tokenizer, err);
     if (status != MICS_OK)
         mics_err_prefix(err, "%s", folder);
     return status;
+}
+
+enum mics_status mics_disk_tokenizer_open_checkpoint(const json_t *doc, const char *folder,
+                                                     struct mics_disk_tokenizer *out,
+                                                     struct mics_err *err)
+{
+    return mics_disk_tokenizer_open_listed(json_object_get(doc, "tokenizer"), folder,
+                                           json_object_get(json_object_get(doc, "model"), "source"),
+                                           out, err);
 }
 
 /* *found: `path` is a checkpoint, whose tokenizer is open if it has one. */
@@ -94,8 +146,7 @@ static enum mics_status open_checkpoint(const char *path, struct mics_disk_token
 
     *found = doc != NULL;
     if (status == MICS_OK)
-        status =
-            mics_disk_tokenizer_open_listed(json_object_get(doc, "tokenizer"), folder, out, err);
+        status = mics_disk_tokenizer_open_checkpoint(doc, folder, out, err);
     json_decref(doc);
     return status;
 }

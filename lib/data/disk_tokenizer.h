@@ -32,10 +32,17 @@ struct mics_disk_tokenizer {
 enum mics_status mics_disk_tokenizer_open(const char *path, struct mics_disk_tokenizer *out,
                                           struct mics_err *err);
 /* Open the tokenizer that the map `listed` of a document (tokenizer_files.h; or NULL) names, from
- * `folder`. MICS_ERR_FORMAT: a file is missing or has another sum. */
+ * `folder`, with the end and the fingerprint that are listed. Where there is no fingerprint the end
+ * is what the files tell, or `config`, the model's config.json, or NULL. MICS_ERR_FORMAT: a file is
+ * missing or has another sum. */
 enum mics_status mics_disk_tokenizer_open_listed(const json_t *listed, const char *folder,
+                                                 const json_t *config,
                                                  struct mics_disk_tokenizer *out,
                                                  struct mics_err *err);
+/* The same for the manifest of a checkpoint. */
+enum mics_status mics_disk_tokenizer_open_checkpoint(const json_t *doc, const char *folder,
+                                                     struct mics_disk_tokenizer *out,
+                                                     struct mics_err *err);
 /* Open the tokenizer that a model has: a Hugging Face folder, a checkpoint, or a run's folder. None
  * is no error, and neither is a path of another kind. */
 enum mics_status mics_disk_tokenizer_open_model(const char *path, struct mics_disk_tokenizer *out,

@@ -101,10 +101,11 @@ static enum mics_status check_tokenizer(const struct mics_source_options *option
                                         struct mics_err *err)
 {
     const bool bytes = !options->tokenizer || mics_tokenizer_is_bytes(options->tokenizer);
-    const uint32_t size = bytes ? MICS_TOKEN_VOCAB_SIZE : mics_tokenizer_size(options->tokenizer);
+    const uint32_t size =
+        bytes ? MICS_TOKEN_VOCAB_SIZE : mics_tokenizer_text_size(options->tokenizer);
 
     if (size <= options->vocab_size)
-        return MICS_OK;
+        return bytes ? MICS_OK : mics_tokenizer_need_end(options->tokenizer, err);
     if (bytes)
         return mics_err_set(err, MICS_ERR_FORMAT,
                             "token %d (end of document) is outside the model's vocabulary of %u",
@@ -201,12 +202,13 @@ static uint64_t train_tokens(const struct mics_token_span *span, double val_frac
     return wanted; /* inside of the last document */
 }
 
-/* The token that ends documents, by the data set that a file belongs to, or by the tokenizer that
- * is named. MICS_NO_TOKEN: neither tells. */
+/* The token that ends documents, by the data set that a file belongs to, by the tokenizer that is
+ * named, or an id that is. */
 static enum mics_status find_end(const struct mics_token_file *file,
-                                 const struct mics_tokenizer *tokenizer, uint32_t *end,
+                                 const struct mics_source_options *options, uint32_t *end,
                                  struct mics_err *err)
 {
+    const struct mics_tokenizer *tokenizer = options->tokenizer;
     char folder[MICS_PATH_MAX];
     json_t *listed = NULL;
     enum mics_status status = mics_dataset_read_tokenizer(file->path, folder, &listed, err);
@@ -218,7 +220,16 @@ static enum mics_status find_end(const struct mics_token_file *file,
     else if (tokenizer)
         *end = mics_tokenizer_end(tokenizer);
     json_decref(listed);
-    return status;
+    if (status != MICS_OK || *end != MICS_NO_TOKEN)
+        return status;
+    if (tokenizer)
+        return mics_tokenizer_need_end(tokenizer, err);
+    if (options->end_token)
+        return mics_parse_token_id(options->end_token, end, err);
+    return mics_err_set(err, MICS_ERR_FORMAT,
+                        "'%s' does not say where documents end, and there is no tokenizer that "
+                        "tells: --pack=document needs --tokenizer, or --end-token=ID",
+                        file->path);
 }
 
 /* Open a file. Its document, if it has one, must be of it, and its vocabulary the model's. */
@@ -271,12 +282,7 @@ static enum mics_status add_token_file(struct mics_source *source, size_t index,
     if (!span.documents && options->pack == MICS_PACK_DOCUMENT) {
         uint32_t end;
 
-        status = find_end(file, options->tokenizer, &end, err);
-        if (status == MICS_OK && end == MICS_NO_TOKEN)
-            return mics_err_set(err, MICS_ERR_FORMAT,
-                                "'%s' does not say where documents end, and there is no tokenizer "
-                                "that tells: --tokenizer is needed for --pack=document",
-                                file->path);
+        status = find_end(file, options, &end, err);
         if (status == MICS_OK)
             status =
                 find_documents(file, end, &source->documents[index], &span.document_count, err);

@@ -36,6 +36,7 @@ struct mics_part {
 
 struct mics_source_options {
     const struct mics_tokenizer *tokenizer; /* NULL: bytes */
+    const char *end_token;                  /* as in mics_data_options */
     double val_fraction;
     bool val_only; /* all is for validation */
     uint32_t seq, vocab_size;

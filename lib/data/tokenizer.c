@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/file.h"
-#include "data/tokenizer/internal.h"
+#include "data/tokenizer/companions.h"
 
-#include <errno.h>
 #include <fnmatch.h>
 #include <glob.h>
 #include <stdlib.h>
@@ -30,14 +29,11 @@ static const struct reader {
 /* Files beside it that belong to it. */
 static const char *const companions[] = {
     "merges.txt",        "vocab.bpe",           "tokenizer_config.json", "special_tokens_map.json",
-    "added_tokens.json", "chat_template.jinja",
+    "added_tokens.json", "chat_template.jinja", "config.json",           "generation_config.json",
 };
 
-/* Of these, those that decide ids. */
-#define DECIDING_COMPANIONS 2
-
-/* What ends a document, where the files do not say: the first of these that is a token. */
-static const char *const ends[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"};
+/* Of these, those that are one with the main file. The others are covered by what they change. */
+#define MAIN_COMPANIONS 2
 
 const struct mics_tokenizer_file *mics_tokenizer_file(const struct mics_tokenizer *tokenizer,
                                                       const char *name)
@@ -64,6 +60,7 @@ void mics_tokenizer_free(struct mics_tokenizer *tokenizer)
     for (size_t i = 0; i < tokenizer->file_count; i++)
         free(tokenizer->files[i].bytes);
     free(tokenizer->files);
+    free(tokenizer->path);
     free(tokenizer);
 }
 
@@ -74,7 +71,7 @@ static struct mics_tokenizer *new_tokenizer(void)
     if (tokenizer == NULL)
         return NULL;
     mics_bpe_init(&tokenizer->bpe);
-    tokenizer->end = MICS_NO_TOKEN;
+    tokenizer->end = tokenizer->customary_end = MICS_NO_TOKEN;
     return tokenizer;
 }
 
@@ -141,8 +138,7 @@ static const struct reader *find_reader(const struct mics_tokenizer *tokenizer,
     return NULL;
 }
 
-static uint64_t fingerprint(const struct mics_tokenizer *tokenizer,
-                            const struct mics_tokenizer_file *main_file)
+static uint64_t sum_main_files(const struct mics_tokenizer *tokenizer)
 {
     XXH64_state_t *state = XXH64_createState();
     uint64_t sum = 0;
@@ -150,9 +146,9 @@ static uint64_t fingerprint(const struct mics_tokenizer *tokenizer,
     if (state == NULL)
         return 0;
     XXH64_reset(state, 0);
-    for (size_t i = 0; i <= DECIDING_COMPANIONS; i++) {
+    for (size_t i = 0; i <= MAIN_COMPANIONS; i++) {
         const struct mics_tokenizer_file *file =
-            i == 0 ? main_file : mics_tokenizer_file(tokenizer, companions[i - 1]);
+            i == 0 ? tokenizer->main_file : mics_tokenizer_file(tokenizer, companions[i - 1]);
 
         if (file != NULL) {
             const uint64_t size = file->size;
@@ -167,24 +163,61 @@ static uint64_t fingerprint(const struct mics_tokenizer *tokenizer,
     return sum;
 }
 
+void mics_tokenizer_note(struct mics_tokenizer *tokenizer, const void *bytes, size_t size)
+{
+    tokenizer->settings_sum = XXH64(bytes, size, tokenizer->settings_sum);
+}
+
+void mics_tokenizer_sum_up(struct mics_tokenizer *tokenizer)
+{
+    uint64_t sum = tokenizer->main_sum;
+
+    if (tokenizer->is_bytes)
+        return;
+    if (tokenizer->settings_sum != 0)
+        sum = XXH64(&tokenizer->settings_sum, sizeof tokenizer->settings_sum, sum);
+    if (tokenizer->end != tokenizer->customary_end)
+        sum = XXH64(&tokenizer->end, sizeof tokenizer->end, sum);
+    tokenizer->fingerprint = sum;
+}
+
+/* Read the main file, and then what others beside it change. */
+static enum mics_status read_with_companions(struct mics_tokenizer *tokenizer,
+                                             const struct reader *reader, struct mics_err *err)
+{
+    enum mics_status status = reader->read(tokenizer, tokenizer->main_file, err);
+
+    if (status != MICS_OK)
+        return status;
+    tokenizer->customary_end = mics_tokenizer_customary_end(tokenizer);
+    status = mics_companions_apply(tokenizer, err);
+    if (status == MICS_OK)
+        status = mics_companions_set_around(tokenizer, err);
+    return status == MICS_OK ? mics_tokenizer_find_end(tokenizer, err) : status;
+}
+
 /* Read the files that the tokenizer has. */
 static enum mics_status read_files(struct mics_tokenizer *tokenizer, struct mics_err *err)
 {
-    const struct mics_tokenizer_file *file;
-    const struct reader *reader = find_reader(tokenizer, &file);
+    struct mics_companions beside = {.config = NULL};
+    const struct reader *reader = find_reader(tokenizer, &tokenizer->main_file);
     enum mics_status status;
 
     if (reader == NULL)
         return mics_err_set(
             err, MICS_ERR_FORMAT,
             "no tokenizer.json, vocab.json, tokenizer.model, tekken.json or .tiktoken");
-    status = reader->read(tokenizer, file, err);
+    status = mics_companions_read(tokenizer, &beside, err);
+    tokenizer->companions = &beside;
+    if (status == MICS_OK)
+        status = read_with_companions(tokenizer, reader, err);
+    tokenizer->companions = NULL;
+    mics_companions_free(&beside);
     if (status != MICS_OK)
         return status;
     mics_added_finish(&tokenizer->added);
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0] && tokenizer->end == MICS_NO_TOKEN; i++)
-        tokenizer->end = mics_tokenizer_id(tokenizer, ends[i]);
-    tokenizer->fingerprint = fingerprint(tokenizer, file);
+    tokenizer->main_sum = sum_main_files(tokenizer);
+    mics_tokenizer_sum_up(tokenizer);
     return MICS_OK;
 }
 
@@ -247,7 +280,8 @@ enum mics_status mics_tokenizer_open(const char *path, struct mics_tokenizer **o
         return mics_err_nomem(err);
     status = load(tokenizer, path, err);
     if (status == MICS_OK) {
-        status = read_files(tokenizer, err);
+        tokenizer->path = strdup(path);
+        status = tokenizer->path == NULL ? mics_err_nomem(err) : read_files(tokenizer, err);
         if (status != MICS_OK)
             mics_err_prefix(err, "%s", path);
     }
@@ -299,6 +333,19 @@ uint32_t mics_tokenizer_size(const struct mics_tokenizer *tokenizer)
     return tokenizer->is_bytes ? 257 : tokenizer->vocab.size;
 }
 
+uint32_t mics_tokenizer_text_size(const struct mics_tokenizer *tokenizer)
+{
+    return mics_tokenizer_size(tokenizer) - tokenizer->named_count;
+}
+
+void mics_tokenizer_restore(struct mics_tokenizer *tokenizer, uint32_t end, const char *fingerprint)
+{
+    tokenizer->end = end;
+    mics_tokenizer_sum_up(tokenizer);
+    if (fingerprint != NULL)
+        tokenizer->fingerprint = strtoull(fingerprint, NULL, 16);
+}
+
 uint32_t mics_tokenizer_end(const struct mics_tokenizer *tokenizer)
 {
     return tokenizer->end;
@@ -309,18 +356,37 @@ uint32_t mics_tokenizer_begin(const struct mics_tokenizer *tokenizer)
     return tokenizer->before_count > 0 ? tokenizer->before[0] : MICS_NO_TOKEN;
 }
 
+/* A token that mics_vocab_find() does not find. */
+static uint32_t find_other(const struct mics_vocab *vocab, const void *text, size_t length)
+{
+    for (uint32_t id = 0; id < vocab->size; id++) {
+        const struct mics_token *token = &vocab->tokens[id];
+
+        if ((token->flags & MICS_TOKEN_PRESENT) != 0 && (token->flags & MICS_TOKEN_MODEL) == 0 &&
+            token->length == length && memcmp(vocab->text.bytes + token->offset, text, length) == 0)
+            return id;
+    }
+    return MICS_NO_TOKEN;
+}
+
 uint32_t mics_tokenizer_id(const struct mics_tokenizer *tokenizer, const char *token)
 {
-    const size_t length = strlen(token);
+    size_t length = strlen(token);
+    unsigned char *bytes = malloc(length + 1);
+    const void *text = token;
+    uint32_t id = MICS_NO_TOKEN;
 
-    for (uint32_t i = 0; i < tokenizer->added.count; i++) {
-        const struct mics_token *added = &tokenizer->vocab.tokens[tokenizer->added.tokens[i].id];
-
-        if (added->length == length &&
-            memcmp(tokenizer->vocab.text.bytes + added->offset, token, length) == 0)
-            return tokenizer->added.tokens[i].id;
-    }
-    return mics_vocab_find(&tokenizer->vocab, token, length);
+    if (bytes == NULL)
+        return MICS_NO_TOKEN;
+    if (!tokenizer->bpe.characters && mics_byte_level_decode(token, length, bytes, &length))
+        text = bytes;
+    else
+        length = strlen(token);
+    id = mics_vocab_find(&tokenizer->vocab, text, length);
+    if (id == MICS_NO_TOKEN)
+        id = find_other(&tokenizer->vocab, text, length);
+    free(bytes);
+    return id;
 }
 
 bool mics_tokenizer_is_special(const struct mics_tokenizer *tokenizer, uint32_t id)

@@ -5,7 +5,8 @@
  * A tokenizer is read from what a model comes with: tokenizer.json, vocab.json and merges.txt, a
  * .tiktoken file, tekken.json, or tokenizer.model (of SentencePiece, or Llama 3's). Without any,
  * tokens are the bytes of the text and 256, which ends a document. What a file asks for and is not
- * supported is refused by name.
+ * supported is refused by name. Files beside the main one count as they do in transformers:
+ * tokenizer/companions.h.
  *
  * Text that looks like a special token is ordinary text, unless MICS_TOKENIZER_SPECIAL is given.
  */
@@ -36,8 +37,25 @@ void mics_tokenizer_free(struct mics_tokenizer *tokenizer); /* NULL is fine */
 
 bool mics_tokenizer_is_bytes(const struct mics_tokenizer *tokenizer);
 uint32_t mics_tokenizer_size(const struct mics_tokenizer *tokenizer); /* ids are below it */
-/* The id that ends a document (<|endoftext|>, </s>, <|end_of_text|>); MICS_NO_TOKEN: none. */
+/* The same without ids at the end that only a name has, such as a pad_token that no vocabulary has:
+ * without MICS_TOKENIZER_SPECIAL no text has them, and a model need not have rows for them. */
+uint32_t mics_tokenizer_text_size(const struct mics_tokenizer *tokenizer);
+/* The id that ends a document (<|endoftext|>, </s>, <|end_of_text|>); MICS_NO_TOKEN: its files do
+ * not tell. */
 uint32_t mics_tokenizer_end(const struct mics_tokenizer *tokenizer);
+/* MICS_ERR_FORMAT: there is no end, and why. */
+enum mics_status mics_tokenizer_need_end(const struct mics_tokenizer *tokenizer,
+                                         struct mics_err *err);
+/* Let another token end documents: an id, or its text; before other threads use the tokenizer. It
+ * changes the fingerprint. MICS_ERR_ARG: there is no such token. */
+enum mics_status mics_tokenizer_set_end(struct mics_tokenizer *tokenizer, const char *token,
+                                        struct mics_err *err);
+/* The id that --end-token has where there is no tokenizer. MICS_ERR_ARG: it is none. */
+enum mics_status mics_parse_token_id(const char *token, uint32_t *out, struct mics_err *err);
+/* Let it be the tokenizer that a document describes: its end, or MICS_NO_TOKEN, and, unless NULL,
+ * its fingerprint in hexadecimal digits. */
+void mics_tokenizer_restore(struct mics_tokenizer *tokenizer, uint32_t end,
+                            const char *fingerprint);
 /* The id that the post-processor puts before a text (<s>, <|begin_of_text|>); MICS_NO_TOKEN: none.
  */
 uint32_t mics_tokenizer_begin(const struct mics_tokenizer *tokenizer);
@@ -48,7 +66,8 @@ bool mics_tokenizer_is_special(const struct mics_tokenizer *tokenizer, uint32_t 
 /* The files it was read from; none for bytes. They belong to the tokenizer. */
 const struct mics_tokenizer_file *mics_tokenizer_files(const struct mics_tokenizer *tokenizer,
                                                        size_t *count);
-/* XXH64 over names, sizes and bytes of the files that decide ids; that of bytes is fixed. */
+/* XXH64 over what decides ids and the end: names, sizes and bytes of the main files, and what those
+ * beside them change; that of bytes is fixed. */
 uint64_t mics_tokenizer_fingerprint(const struct mics_tokenizer *tokenizer);
 
 enum mics_tokenizer_flags {

@@ -318,6 +318,7 @@ static enum mics_status open_data(struct mics_job *job, struct mics_err *err)
                                         .val_patterns = job->options->val_patterns,
                                         .val_pattern_count = job->options->val_pattern_count,
                                         .tokenizer = job->tokenizer.tokenizer,
+                                        .end_token = job->options->end_token,
                                         .val_fraction = job->settings.val_fraction,
                                         .val_only = job->options->eval,
                                         .seq = job->plan->choice.seq,

@@ -26,6 +26,7 @@ struct mics_job_options {
         *val_patterns; /* of data for validation only; with `eval` of what to evaluate */
     size_t val_pattern_count;
     const char *tokenizer; /* file or folder, "bytes"; NULL: bytes */
+    const char *end_token; /* what ends documents, an id or a text; NULL: as the tokenizer says */
     const char *pack;      /* see mics_pack_parse(); NULL: the checkpoint's, concat for a new run */
     bool mask_prompt, binary; /* see struct mics_data_options */
     uint64_t bad_lines;

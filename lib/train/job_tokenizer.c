@@ -22,10 +22,12 @@ enum mics_status mics_job_open_tokenizer(struct mics_job *job, struct mics_err *
     if (options->tokenizer)
         status = mics_disk_tokenizer_open(options->tokenizer, &job->tokenizer, err);
     else if (job->checkpoint_doc)
-        status = mics_disk_tokenizer_open_listed(json_object_get(job->checkpoint_doc, "tokenizer"),
-                                                 job->checkpoint, &job->tokenizer, err);
+        status = mics_disk_tokenizer_open_checkpoint(job->checkpoint_doc, job->checkpoint,
+                                                     &job->tokenizer, err);
     else if (options->eval)
         status = mics_disk_tokenizer_open_model(options->init, &job->tokenizer, err);
+    if (status == MICS_OK && options->end_token && job->tokenizer.tokenizer)
+        status = mics_tokenizer_set_end(job->tokenizer.tokenizer, options->end_token, err);
     if (status != MICS_OK)
         mics_err_prefix(err, "tokenizer");
     return mics_agree(job->control, status, err);
@@ -98,7 +100,7 @@ static enum mics_status match_dataset(struct mics_job *job, const char *path, co
 
     if (job->tokenizer.tokenizer && mics_tokenizer_is_listed(job->tokenizer.tokenizer, listed))
         return MICS_OK; /* one of many files */
-    status = mics_disk_tokenizer_open_listed(listed, folder, &theirs, err);
+    status = mics_disk_tokenizer_open_listed(listed, folder, NULL, &theirs, err);
     if (status == MICS_OK && !job->tokenizer.tokenizer)
         status = adopt(job, &theirs, err);
     else if (status == MICS_OK && theirs.tokenizer)
@@ -147,7 +149,7 @@ static enum mics_status match_checkpoint(struct mics_job *job, struct mics_err *
     const json_t *listed = json_object_get(job->checkpoint_doc, "tokenizer");
     struct mics_disk_tokenizer theirs = {0};
     enum mics_status status =
-        mics_disk_tokenizer_open_listed(listed, job->checkpoint, &theirs, err);
+        mics_disk_tokenizer_open_checkpoint(job->checkpoint_doc, job->checkpoint, &theirs, err);
 
     if (status == MICS_OK && theirs.tokenizer && job->tokenizer.tokenizer &&
         !mics_tokenizer_is_listed(job->tokenizer.tokenizer, listed)) {
@@ -209,6 +211,16 @@ static enum mics_status match_model(struct mics_job *job, struct mics_err *err)
     return status;
 }
 
+/* --end-token also counts for a tokenizer that data or model have brought. */
+static enum mics_status insist_on_end(struct mics_job *job, struct mics_err *err)
+{
+    const char *token = job->options->end_token;
+    uint32_t id;
+
+    return job->tokenizer.tokenizer ? mics_tokenizer_set_end(job->tokenizer.tokenizer, token, err)
+                                    : mics_parse_token_id(token, &id, err);
+}
+
 static enum mics_status match_all(struct mics_job *job, struct mics_err *err)
 {
     enum mics_status status = MICS_OK;
@@ -221,6 +233,8 @@ static enum mics_status match_all(struct mics_job *job, struct mics_err *err)
         status = match_checkpoint(job, err);
     else if (status == MICS_OK && job->options->init)
         status = match_model(job, err);
+    if (status == MICS_OK && job->options->end_token)
+        status = insist_on_end(job, err);
     return status == MICS_OK
                ? mics_disk_tokenizer_to_json(&job->tokenizer, &job->tokenizer_doc, err)
                : status;

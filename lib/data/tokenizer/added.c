@@ -26,8 +26,53 @@ enum mics_status mics_added_add(struct mics_added *added, const struct mics_adde
     if (copy.text == NULL)
         return mics_err_nomem(err);
     memcpy(copy.text, token->text, token->length);
+    copy.order = added->count;
     added->tokens[added->count++] = copy;
     return MICS_OK;
+}
+
+/* The text that is looked for: of `normalized` tokens what the normalizer makes of it. */
+static enum mics_status add_pattern(struct mics_tokenizer *tokenizer,
+                                    const struct mics_added_token *token, struct mics_err *err)
+{
+    const struct mics_normalizer *normalizer = &tokenizer->normalizer;
+    struct mics_added_token copy = *token;
+    struct mics_text text = {.size = 0};
+    enum mics_status status = MICS_OK;
+
+    if (token->normalized && normalizer->apply) {
+        status = normalizer->apply(normalizer->state, (const unsigned char *)token->text,
+                                   token->length, MICS_TEXT_BEGINS, &text, err);
+        copy.text = (char *)text.bytes;
+        copy.length = (uint32_t)text.size;
+    }
+    if (status == MICS_OK)
+        status = mics_added_add(&tokenizer->added, &copy, err);
+    free(text.bytes);
+    return status;
+}
+
+enum mics_status mics_tokenizer_add_token(struct mics_tokenizer *tokenizer,
+                                          const struct mics_added_token *token,
+                                          struct mics_err *err)
+{
+    const uint32_t flags = MICS_TOKEN_ADDED | (token->special ? MICS_TOKEN_SPECIAL : 0);
+    unsigned char *bytes = malloc(token->length + 1);
+    const void *text = token->text;
+    size_t size = token->length;
+    enum mics_status status;
+
+    if (bytes == NULL)
+        return mics_err_nomem(err);
+    /* The vocabulary of a byte-level model keeps the bytes that a token stands for. */
+    if (!tokenizer->bpe.characters &&
+        mics_byte_level_decode(token->text, token->length, bytes, &size))
+        text = bytes;
+    else
+        size = token->length;
+    status = mics_vocab_add(&tokenizer->vocab, token->id, text, size, flags, err);
+    free(bytes);
+    return status == MICS_OK ? add_pattern(tokenizer, token, err) : status;
 }
 
 /* By `normalized`, then by the first byte, then longest first. */
@@ -56,8 +101,37 @@ static uint32_t common_prefix(const struct mics_added_token *a, const struct mic
     return length;
 }
 
+static int compare_ids(const void *a, const void *b)
+{
+    const struct mics_added_token *x = a, *y = b;
+
+    if (x->id != y->id)
+        return x->id < y->id ? -1 : 1;
+    return x->order < y->order ? -1 : x->order > y->order;
+}
+
+/* Keep the last token of each id. */
+static void drop_replaced(struct mics_added *added)
+{
+    uint32_t count = 0;
+
+    qsort(added->tokens, added->count, sizeof *added->tokens, compare_ids);
+    for (uint32_t i = 0; i < added->count; i++) {
+        if (i + 1 < added->count && added->tokens[i + 1].id == added->tokens[i].id) {
+            free(added->tokens[i].text);
+            continue;
+        }
+        added->tokens[count] = added->tokens[i];
+        added->tokens[count].order = count;
+        count++;
+    }
+    added->count = count;
+}
+
 void mics_added_finish(struct mics_added *added)
 {
+    if (added->count > 0)
+        drop_replaced(added);
     memset(added->first, 0, sizeof added->first);
     added->lead[0] = added->lead[1] = -1;
     added->spaces = added->lines = false;

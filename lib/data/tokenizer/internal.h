@@ -10,12 +10,15 @@
  * added.c added tokens; cut.c where long texts may be cut; encode.c, decode.c the two directions;
  * vocab_merges.c, tiktoken.c, tekken.c, tokenizer_json.c, sentencepiece.c readers; normalizer.c,
  * pretokenizer.c, post_processor.c, decoding.c what tokenizer.json asks for beyond the known
- * families; ../tokenizer.c chooses the reader.
+ * families; companions.c, end.c what the files beside the one that is read say of ids;
+ * ../tokenizer.c chooses the reader.
  */
 #ifndef MICS_DATA_TOKENIZER_INTERNAL_H
 #define MICS_DATA_TOKENIZER_INTERNAL_H
 
 #include "data/tokenizer.h"
+
+struct mics_companions;
 
 #define MICS_TOKENIZER_MAX_IDS   (1u << 24)
 #define MICS_TOKENIZER_MAX_BYTES (256u << 20) /* of one of its files */
@@ -215,6 +218,10 @@ struct mics_splitter {
 #define MICS_GPT2_PATTERN                                                                          \
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 
+#define MICS_QWEN2_PATTERN                                                                         \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| "                          \
+    "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+
 /* The splitter of a pattern: one written by hand if the pattern is known, else PCRE2's. */
 enum mics_status mics_splitter_init(struct mics_splitter *splitter, const char *pattern,
                                     size_t length, struct mics_err *err);
@@ -265,6 +272,7 @@ struct mics_added_token {
     uint32_t length, id;
     bool special;    /* ordinary text unless MICS_TOKENIZER_SPECIAL */
     bool normalized; /* looked for in normalized text */
+    uint32_t order;  /* set by mics_added_add() */
     bool single_word, strip_left, strip_right;
 };
 
@@ -288,10 +296,15 @@ struct mics_added_match {
     uint32_t id;
 };
 
-/* Copies the text. MICS_ERR_FORMAT: no text. The text that a token decodes to is
- * mics_vocab_add()'s, with MICS_TOKEN_ADDED. */
+/* Copies the text. Of one id twice the later one counts. MICS_ERR_FORMAT: no text. The text that a
+ * token decodes to is mics_vocab_add()'s, with MICS_TOKEN_ADDED. */
 enum mics_status mics_added_add(struct mics_added *added, const struct mics_added_token *token,
                                 struct mics_err *err);
+/* Add a token to `added` and to the vocabulary, by the text that files have for it; `normalized`
+ * ones are looked for as the normalizer makes them. */
+enum mics_status mics_tokenizer_add_token(struct mics_tokenizer *tokenizer,
+                                          const struct mics_added_token *token,
+                                          struct mics_err *err);
 /* After the last one, before mics_added_next(). */
 void mics_added_finish(struct mics_added *added);
 /* The first token in text[from, size), among those that are looked for in normalized text or those
@@ -365,6 +378,16 @@ struct mics_cut {
 
 #define MICS_TEMPLATE_MAX 16
 
+/* What a file without a post-processor puts around a text: the tokens that `keys` of the companions
+ * name, else `ids`, where `wanted`. */
+struct mics_around {
+    bool is_set;
+    const char *keys[2]; /* before and after: "bos_token", "eos_token" */
+    uint32_t ids[2];     /* MICS_NO_TOKEN: none */
+    bool wanted[2];      /* by default */
+    bool fixed;          /* add_bos_token and add_eos_token do not change it */
+};
+
 struct mics_tokenizer {
     bool is_bytes; /* the tokenizer of bytes: nothing below but `end` is used */
     struct mics_vocab vocab;
@@ -381,11 +404,30 @@ struct mics_tokenizer {
     bool metaspace, strip_first_space;
     struct mics_decoding *decoding;
     struct mics_cut cut;
-    uint32_t end; /* MICS_NO_TOKEN: readers leave it, and it is found by name */
+    bool sparse_ids; /* added tokens may have any free id, not just the next */
+    struct mics_around around;
+    /* Ids at the end of tokens that the main file does not have and no file gives an id: a
+     * pad_token, say. The model need not have rows for them. */
+    uint32_t named_count;
+    uint32_t end;                                /* readers set it if their file tells */
+    struct mics_err end_problem;                 /* why `end` is MICS_NO_TOKEN; "": nothing tells */
+    uint64_t main_sum;                           /* of the files that the reader reads */
+    uint64_t settings_sum;                       /* see mics_tokenizer_note(); 0: none */
+    uint32_t customary_end;                      /* by the main file alone */
+    const struct mics_companions *companions;    /* while it is opened */
+    const struct mics_tokenizer_file *main_file; /* what the reader reads; NULL for bytes */
+    char *path;                                  /* for messages; NULL: from memory */
     struct mics_tokenizer_file *files;
     size_t file_count;
     uint64_t fingerprint;
 };
+
+/* Let the fingerprint cover a setting of a companion that changes ids. */
+void mics_tokenizer_note(struct mics_tokenizer *tokenizer, const void *bytes, size_t size);
+/* Set the fingerprint. */
+void mics_tokenizer_sum_up(struct mics_tokenizer *tokenizer);
+/* The end that the main file has, also by a customary name of an ordinary token. */
+uint32_t mics_tokenizer_customary_end(const struct mics_tokenizer *tokenizer);
 
 /* The file of that name; NULL: there is none. */
 const struct mics_tokenizer_file *mics_tokenizer_file(const struct mics_tokenizer *tokenizer,

@@ -7,14 +7,13 @@
  * score's rank.
  */
 #include "base/utf8.h"
+#include "data/tokenizer/companions.h"
 #include "data/tokenizer/tokenizer_json.h"
-#include "doc/foreign.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_PIECE_BYTES   1024
-#define MAX_CONFIG_VALUES (1u << 20)
+#define MAX_PIECE_BYTES 1024
 
 /* ---- protocol buffers ---- */
 
@@ -412,61 +411,78 @@ static enum mics_status set_normalizer(struct mics_tokenizer *tokenizer, bool du
     return status;
 }
 
-/* The control token `id` around a text if tokenizer_config.json beside the model says so, or by
- * default. Models say -1 for one that they do not have. */
-static enum mics_status set_around(struct mics_tokenizer *tokenizer, const struct model *model,
-                                   uint64_t id, const char *key, bool by_default, uint32_t *ids,
-                                   uint32_t *count, struct mics_err *err)
+/* tokenizer_config.json: is U+2581 put before a text, and also behind special tokens in it? */
+static enum mics_status read_prefix(struct mics_tokenizer *tokenizer, bool *prefix, bool *legacy,
+                                    struct mics_err *err)
 {
-    const struct mics_tokenizer_file *file =
-        mics_tokenizer_file(tokenizer, "tokenizer_config.json");
-    bool wanted = by_default;
-    json_t *root = NULL;
+    const bool was = *prefix;
+    char class[64];
+    enum mics_status status =
+        mics_companions_class(tokenizer->companions, class, sizeof class, err);
 
-    if (file) {
-        enum mics_status status =
-            mics_foreign_read((const char *)file->bytes, file->size, MAX_CONFIG_VALUES, &root, err);
-        const struct mics_cursor cursor = mics_cursor_root(root);
+    if (status == MICS_OK && *prefix)
+        status = mics_companions_flag(tokenizer->companions, "add_prefix_space", prefix, err);
+    *legacy = strcmp(class, "LlamaTokenizer") != 0; /* its default */
+    if (status == MICS_OK)
+        status = mics_companions_flag(tokenizer->companions, "legacy", legacy, err);
+    if (*prefix != was)
+        mics_tokenizer_note(tokenizer, "add_prefix_space", 16);
+    if (!*legacy)
+        mics_tokenizer_note(tokenizer, "legacy", 6);
+    return status;
+}
 
-        if (status == MICS_OK && mics_cursor_has(&cursor, key))
-            status = mics_cursor_bool(&cursor, key, &wanted, err);
-        json_decref(root);
-        if (status != MICS_OK) {
-            mics_err_prefix(err, "%s", file->name);
-            return status;
-        }
-    }
-    if (wanted && id < model->count && model->pieces[id].type == PIECE_CONTROL)
-        ids[(*count)++] = (uint32_t)id;
-    return MICS_OK;
+/* U+2581 comes before the beginning of the input only. */
+static enum mics_status set_first_prefix(struct mics_tokenizer *tokenizer, struct mics_err *err)
+{
+    json_t *root = json_pack("{s:{s:s,s:s,s:s,s:b}}", "pre_tokenizer", "type", "Metaspace",
+                             "replacement", MICS_METASPACE, "prepend_scheme", "first", "split", 0);
+    const struct mics_cursor cursor = mics_cursor_root(root);
+    bool byte_level = false;
+    enum mics_status status;
+
+    if (!root)
+        return mics_err_nomem(err);
+    status = mics_pretokenizer_read(&cursor, tokenizer, &byte_level, err);
+    json_decref(root);
+    return status;
+}
+
+/* The control token of an id; MICS_NO_TOKEN: none. Models say -1 for one that they do not have. */
+static uint32_t control_id(const struct model *model, uint64_t id)
+{
+    return id < model->count && model->pieces[id].type == PIECE_CONTROL ? (uint32_t)id
+                                                                        : MICS_NO_TOKEN;
 }
 
 static enum mics_status fill(struct mics_tokenizer *tokenizer, struct model *model,
                              struct mics_err *err)
 {
-    const uint64_t beginning = model->beginning, ending = model->ending;
     enum mics_status status = check_model(model, err);
+    bool prefix = model->dummy_prefix, legacy = true;
 
     tokenizer->bpe.characters = true;
     tokenizer->bpe.fuse_unknown = true;
     tokenizer->bpe.byte_fallback = model->byte_fallback;
     tokenizer->metaspace = true;
-    tokenizer->strip_first_space = model->dummy_prefix;
     if (status == MICS_OK)
-        status = set_normalizer(tokenizer, model->dummy_prefix, err);
+        status = read_prefix(tokenizer, &prefix, &legacy, err);
+    tokenizer->strip_first_space = prefix;
+    if (status == MICS_OK)
+        status = set_normalizer(tokenizer, prefix && legacy, err);
+    if (status == MICS_OK && prefix && !legacy)
+        status = set_first_prefix(tokenizer, err);
     for (size_t i = 0; status == MICS_OK && i < model->count; i++)
         status = add_token(tokenizer, &model->pieces[i], err);
     if (status != MICS_OK)
         return status;
-    status = set_around(tokenizer, model, beginning, "add_bos_token", true, tokenizer->before,
-                        &tokenizer->before_count, err);
-    if (status == MICS_OK)
-        status = set_around(tokenizer, model, ending, "add_eos_token", false, tokenizer->after,
-                            &tokenizer->after_count, err);
-    if (status != MICS_OK)
-        return status;
-    if (ending < model->count && model->pieces[ending].type == PIECE_CONTROL)
-        tokenizer->end = (uint32_t)ending;
+    tokenizer->end = control_id(model, model->ending);
+    tokenizer->around = (struct mics_around){
+        .is_set = true,
+        .keys = {"bos_token", "eos_token"},
+        .ids = {control_id(model, model->beginning), tokenizer->end},
+        .wanted = {true, false},
+    };
     status = read_merges(tokenizer, model, err); /* sorts the pieces */
     return status == MICS_OK ? mics_pretokenizer_cut_words(tokenizer, err) : status;
 }

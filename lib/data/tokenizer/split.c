@@ -273,9 +273,7 @@ static const struct known_pattern {
     {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "
      "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
      MICS_SPLIT_LLAMA3},
-    {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| "
-     "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
-     MICS_SPLIT_QWEN2},
+    {MICS_QWEN2_PATTERN, MICS_SPLIT_QWEN2},
 };
 
 enum mics_status mics_splitter_init(struct mics_splitter *splitter, const char *pattern,

@@ -3,10 +3,10 @@
  * tiktoken.c - files of tiktoken, "base64 rank" a line: OpenAI's, and Llama 3's tokenizer.model.
  *
  * Any two neighbours whose bytes together are a token may become it, the lowest rank first. The
- * regular expression and the special tokens are not in the file: they follow from its name and, as
- * a check, from the number of its ranks.
+ * regular expression is not in the file: it follows from its name and, as a check, from the number of its
+ * ranks; so do the special tokens, unless tokenizer_config.json lists them.
  */
-#include "data/tokenizer/internal.h"
+#include "data/tokenizer/companions.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -162,16 +162,15 @@ enum mics_status mics_tokenizer_add_rank_merges(struct mics_tokenizer *tokenizer
 enum mics_status mics_tokenizer_add_special(struct mics_tokenizer *tokenizer, const char *text,
                                             uint32_t id, struct mics_err *err)
 {
-    const size_t length = strlen(text);
-    struct mics_added_token token = {.length = (uint32_t)length, .id = id, .special = true};
-    enum mics_status status = mics_vocab_add(&tokenizer->vocab, id, text, length,
-                                             MICS_TOKEN_ADDED | MICS_TOKEN_SPECIAL, err);
+    const struct mics_added_token token = {.text = (char *)text, /* which is copied */
+                                           .length = (uint32_t)strlen(text),
+                                           .id = id,
+                                           .special = true};
 
-    token.text = (char *)text;
-    return status == MICS_OK ? mics_added_add(&tokenizer->added, &token, err) : status;
+    return mics_tokenizer_add_token(tokenizer, &token, err);
 }
 
-/* Special tokens 5 and on of Llama 3, and what begins a text. */
+/* Special tokens 5 and on of Llama 3. */
 static enum mics_status finish_llama3(struct mics_tokenizer *tokenizer, struct mics_err *err)
 {
     enum mics_status status = MICS_OK;
@@ -181,9 +180,30 @@ static enum mics_status finish_llama3(struct mics_tokenizer *tokenizer, struct m
         snprintf(text, sizeof text, "<|reserved_special_token_%u|>", i);
         status = mics_tokenizer_add_special(tokenizer, text, 128005 + i, err);
     }
-    tokenizer->before[0] = 128000;
-    tokenizer->before_count = 1;
     return status;
+}
+
+/* The special tokens that the files beside it list, or else those that the encoding has. */
+static enum mics_status add_specials(struct mics_tokenizer *tokenizer,
+                                     const struct encoding *encoding, struct mics_err *err)
+{
+    const bool llama3 = strcmp(encoding->name, "tokenizer.model") == 0;
+    enum mics_status status = MICS_OK;
+
+    tokenizer->sparse_ids = true;
+    tokenizer->end = encoding->special[llama3].id;
+    tokenizer->around = (struct mics_around){
+        .is_set = true,
+        .keys = {"bos_token", "eos_token"},
+        .ids = {llama3 ? encoding->special[0].id : MICS_NO_TOKEN, tokenizer->end},
+        .wanted = {llama3, false},
+    };
+    if (mics_companions_list_tokens(tokenizer->companions))
+        return MICS_OK;
+    for (const struct special *special = encoding->special;
+         special->text != NULL && status == MICS_OK; special++)
+        status = mics_tokenizer_add_special(tokenizer, special->text, special->id, err);
+    return status == MICS_OK && llama3 ? finish_llama3(tokenizer, err) : status;
 }
 
 static const struct encoding *find_encoding(const char *name)
@@ -202,7 +222,7 @@ static const struct encoding *find_encoding(const char *name)
 static enum mics_status finish(struct mics_tokenizer *tokenizer, const struct encoding *encoding,
                                struct mics_err *err)
 {
-    enum mics_status status = MICS_OK;
+    enum mics_status status;
 
     if (tokenizer->vocab.used != encoding->ranks)
         return mics_err_set(err, MICS_ERR_FORMAT, "%lu ranks; %s has %lu",
@@ -211,11 +231,7 @@ static enum mics_status finish(struct mics_tokenizer *tokenizer, const struct en
     for (unsigned byte = 0; byte < 256; byte++)
         if (tokenizer->bpe.byte_ids[byte] == MICS_NO_TOKEN)
             return mics_err_set(err, MICS_ERR_FORMAT, "byte 0x%02x is not a token", byte);
-    for (const struct special *special = encoding->special;
-         special->text != NULL && status == MICS_OK; special++)
-        status = mics_tokenizer_add_special(tokenizer, special->text, special->id, err);
-    if (status == MICS_OK && strcmp(encoding->name, "tokenizer.model") == 0)
-        status = finish_llama3(tokenizer, err);
+    status = add_specials(tokenizer, encoding, err);
     if (status == MICS_OK)
         status = mics_splitter_init(&tokenizer->splitter, encoding->pattern,
                                     strlen(encoding->pattern), err);

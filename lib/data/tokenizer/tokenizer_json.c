@@ -4,6 +4,7 @@
 #include "data/tokenizer/tokenizer_json.h"
 
 #include "base/utf8.h"
+#include "data/tokenizer/companions.h"
 #include "doc/foreign.h"
 
 #include <stdlib.h>
@@ -302,25 +303,6 @@ static enum mics_status read_unknown(const struct reader *reader)
 
 /* ---- added tokens ---- */
 
-/* The text that is looked for: of `normalized` tokens what the normalizer makes of it. */
-static enum mics_status add_pattern(const struct reader *reader, struct mics_added_token *added)
-{
-    const struct mics_normalizer *normalizer = &reader->tokenizer->normalizer;
-    struct mics_text text = {.size = 0};
-    enum mics_status status = MICS_OK;
-
-    if (added->normalized && normalizer->apply) {
-        status = normalizer->apply(normalizer->state, (const unsigned char *)added->text,
-                                   added->length, MICS_TEXT_BEGINS, &text, reader->err);
-        added->text = (char *)text.bytes;
-        added->length = (uint32_t)text.size;
-    }
-    if (status == MICS_OK)
-        status = mics_added_add(&reader->tokenizer->added, added, reader->err);
-    free(text.bytes);
-    return status;
-}
-
 /* The tokenizers library takes the id that the vocabulary has, or counts on, whatever the file
  * says; an id that is another one would be a row that the model was not trained with. */
 static enum mics_status check_added_id(struct reader *reader, const struct mics_cursor *cursor,
@@ -372,24 +354,9 @@ static enum mics_status read_added_token(struct reader *reader, const struct mic
     if (status != MICS_OK)
         return status;
 
-    /* The vocabulary keeps the bytes that a token stands for. */
-    const uint32_t flags = MICS_TOKEN_ADDED | (added.special ? MICS_TOKEN_SPECIAL : 0);
-    unsigned char *bytes = malloc(strlen(text));
-    size_t size = 0;
-
-    if (!bytes)
-        return nomem(reader);
-    if (reader->byte_level && mics_byte_level_decode(text, strlen(text), bytes, &size))
-        status = mics_vocab_add(&reader->tokenizer->vocab, added.id, bytes, size, flags, err);
-    else
-        status =
-            mics_vocab_add(&reader->tokenizer->vocab, added.id, text, strlen(text), flags, err);
-    free(bytes);
-    if (status != MICS_OK)
-        return status;
     added.text = (char *)text; /* which is copied */
     added.length = (uint32_t)strlen(text);
-    return add_pattern(reader, &added);
+    return mics_tokenizer_add_token(reader->tokenizer, &added, err);
 }
 
 static enum mics_status read_added(struct reader *reader)
@@ -406,6 +373,74 @@ static enum mics_status read_added(struct reader *reader)
             status = read_added_token(reader, &token);
     }
     return status;
+}
+
+/* ---- add_prefix_space of tokenizer_config.json ---- */
+
+/* The part of a type in a member of tokenizer.json, itself or in a sequence; NULL: none. */
+static json_t *find_part(json_t *part, const char *sequence, const char *type)
+{
+    const char *name = json_string_value(json_object_get(part, "type"));
+    json_t *item;
+    size_t i;
+
+    if (name && strcmp(name, type) == 0)
+        return part;
+    json_array_foreach(json_object_get(part, sequence), i, item)
+    {
+        name = json_string_value(json_object_get(item, "type"));
+        if (name && strcmp(name, type) == 0)
+            return item;
+    }
+    return NULL;
+}
+
+/* Is U+2581 put before a text? */
+static bool prepends_metaspace(const json_t *root)
+{
+    const json_t *part =
+        find_part(json_object_get(root, "pre_tokenizer"), "pretokenizers", "Metaspace");
+    const char *scheme = json_string_value(json_object_get(part, "prepend_scheme"));
+
+    if (find_part(json_object_get(root, "normalizer"), "normalizers", "Prepend"))
+        return true;
+    return part && (scheme ? strcmp(scheme, "never") != 0
+                           : json_is_true(json_object_get(part, "add_prefix_space")));
+}
+
+/* Let add_prefix_space of tokenizer_config.json count where the class of the tokenizer does. The
+ * other classes of transformers differ in what they do with it, by version. */
+static enum mics_status apply_prefix_space(struct reader *reader, json_t *root)
+{
+    static const char *const byte_classes[] = {"GPT2Tokenizer",   "RobertaTokenizer",
+                                               "Qwen2Tokenizer",  "GPTNeoXTokenizer",
+                                               "CohereTokenizer", "CodeGenTokenizer"};
+    json_t *part = find_part(json_object_get(root, "pre_tokenizer"), "pretokenizers", "ByteLevel");
+    bool prefix =
+        part ? json_is_true(json_object_get(part, "add_prefix_space")) : prepends_metaspace(root);
+    const bool was = prefix;
+    char class[64];
+    enum mics_status status =
+        mics_companions_class(reader->tokenizer->companions, class, sizeof class, reader->err);
+
+    if (status == MICS_OK)
+        status = mics_companions_flag(reader->tokenizer->companions, "add_prefix_space", &prefix,
+                                      reader->err);
+    if (status != MICS_OK || prefix == was)
+        return status;
+    for (size_t i = 0; part && i < sizeof byte_classes / sizeof byte_classes[0]; i++)
+        if (strcmp(class, byte_classes[i]) == 0) {
+            mics_tokenizer_note(reader->tokenizer, "add_prefix_space", 16);
+            return json_object_set_new(part, "add_prefix_space", json_boolean(prefix)) == 0
+                       ? MICS_OK
+                       : nomem(reader);
+        }
+    if (!part && strcmp(class, "LlamaTokenizer") != 0) /* no version of it reads this */
+        return MICS_OK;
+    return mics_err_set(reader->err, MICS_ERR_FORMAT,
+                        "add_prefix_space is %s in tokenizer_config.json, but not here: which of "
+                        "them counts depends on the version of transformers; let them agree",
+                        prefix ? "true" : "false");
 }
 
 /* ---- the file ---- */
@@ -426,11 +461,13 @@ static enum mics_status check_root(const struct reader *reader)
     return status;
 }
 
-static enum mics_status read_parts(struct reader *reader)
+static enum mics_status read_parts(struct reader *reader, json_t *root)
 {
     struct mics_tokenizer *tokenizer = reader->tokenizer;
     enum mics_status status = check_root(reader);
 
+    if (status == MICS_OK)
+        status = apply_prefix_space(reader, root);
     if (status == MICS_OK)
         status = mics_normalizer_read(&reader->root, &tokenizer->normalizer, reader->err);
     if (status == MICS_OK)
@@ -469,7 +506,7 @@ enum mics_status mics_tokenizer_read_json(struct mics_tokenizer *tokenizer,
 
     if (status == MICS_OK) {
         reader.root = mics_cursor_root(root);
-        status = read_parts(&reader);
+        status = read_parts(&reader, root);
     }
     if (status != MICS_OK)
         mics_err_prefix(err, "%s", file->name);

@@ -2,10 +2,11 @@
 /*
  * vocab_merges.c - GPT-2's files: vocab.json, tokens and their ids, and merges.txt, a pair a line.
  *
- * Which regular expression cuts the text is not in them: it is GPT-2's, and refused if
- * tokenizer_config.json names another class of tokenizers.
+ * Which regular expression cuts the text is not in them: tokenizer_config.json names a class of
+ * tokenizers, and without one it is GPT-2's.
  */
-#include "data/tokenizer/internal.h"
+#include "data/tokenizer/companions.h"
+#include "data/tokenizer/tokenizer_json.h"
 #include "doc/cursor.h"
 #include "doc/foreign.h"
 
@@ -14,6 +15,7 @@
 #include <string.h>
 
 #define MAX_VALUES (16u << 20)
+#define END        "<|endoftext|>"
 
 /* Add a token by the text that a file has for it. */
 static enum mics_status add_token(struct mics_tokenizer *tokenizer, const char *text, size_t length,
@@ -128,55 +130,121 @@ static enum mics_status read_merges(struct mics_tokenizer *tokenizer,
     return MICS_OK;
 }
 
-/* Only GPT-2's class, and those derived from it, cut text as GPT-2 does. */
-static enum mics_status check_class(const struct mics_tokenizer *tokenizer, struct mics_err *err)
+/* Classes of transformers that have these files, and how they cut text. */
+static const struct class
 {
-    static const char *const known[] = {"GPT2Tokenizer", "GPT2TokenizerFast", "RobertaTokenizer",
-                                        "RobertaTokenizerFast"};
-    const struct mics_tokenizer_file *file =
-        mics_tokenizer_file(tokenizer, "tokenizer_config.json");
-    const char *class = NULL;
-    json_t *doc = NULL;
+    const char *name;     /* without "Fast" */
+    bool composes;        /* the text is normalized to NFC, and cut by `pattern` */
+    const char *pattern;  /* NULL: GPT-2's */
+    const char *keys[2];  /* of the tokens before and after a text */
+    const char *usual[2]; /* their texts where no file names others */
+    bool around;          /* they are put there by default */
+} classes[] = {
+    {"GPT2Tokenizer", false, NULL, {"bos_token", "eos_token"}, {END, END}, false},
+    {"Qwen2Tokenizer", true, MICS_QWEN2_PATTERN, {"bos_token", "eos_token"}, {NULL, END}, false},
+    {"RobertaTokenizer", false, NULL, {"cls_token", "sep_token"}, {"<s>", "</s>"}, true},
+};
 
-    if (file == NULL)
-        return MICS_OK;
-    enum mics_status status =
-        mics_foreign_read((const char *)file->bytes, file->size, MAX_VALUES, &doc, err);
-    const struct mics_cursor root = mics_cursor_root(doc);
+/* The class that tokenizer_config.json names, else GPT-2's. */
+static enum mics_status find_class(const struct mics_tokenizer *tokenizer, const struct class **out,
+                                   struct mics_err *err)
+{
+    char name[64];
+    json_t *model = NULL;
+    enum mics_status status = mics_companions_class(tokenizer->companions, name, sizeof name, err);
 
-    if (status == MICS_OK && mics_cursor_has(&root, "tokenizer_class"))
-        status = mics_cursor_string(&root, "tokenizer_class", &class, err);
-    if (status != MICS_OK) {
-        mics_err_prefix(err, "%s", file->name);
-        json_decref(doc);
+    *out = &classes[0];
+    if (status != MICS_OK)
         return status;
-    }
-    bool found = class == NULL;
+    for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++)
+        if (strcmp(name, classes[i].name) == 0) {
+            *out = &classes[i];
+            return MICS_OK;
+        }
+    if (name[0] != '\0')
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "tokenizer_config.json: a tokenizer of class \"%s\" is supported by "
+                            "its tokenizer.json only",
+                            name);
+    status = mics_companion_read(tokenizer, "config.json", &model, err);
+    if (status == MICS_OK) {
+        const char *type = json_string_value(json_object_get(model, "model_type"));
 
-    for (size_t i = 0; i < sizeof known / sizeof known[0] && !found; i++)
-        found = strcmp(class, known[i]) == 0;
-    if (!found)
-        status = mics_err_set(err, MICS_ERR_UNSUPPORTED,
-                              "tokenizer_config.json: a tokenizer of class \"%s\" is supported by "
-                              "its tokenizer.json only",
-                              class);
-    json_decref(doc);
+        /* Here transformers takes another class; config.json does not travel with the tokenizer. */
+        if (type != NULL && strncmp(type, "qwen", 4) == 0)
+            status = mics_err_set(err, MICS_ERR_FORMAT,
+                                  "config.json is that of a model of type \"%s\", and there is no "
+                                  "tokenizer_config.json that names its tokenizer: "
+                                  "{\"tokenizer_class\": \"Qwen2Tokenizer\"}",
+                                  type);
+    }
+    json_decref(model);
+    return status;
+}
+
+/* The parts of a tokenizer.json that do what the class does; NULL: out of memory. */
+static json_t *make_parts(const struct class *class, bool prefix)
+{
+    json_t *bytes = json_pack("{s:s,s:b,s:b,s:b}", "type", "ByteLevel", "add_prefix_space", prefix,
+                              "trim_offsets", 1, "use_regex", !class->composes);
+
+    if (!class->composes)
+        return json_pack("{s:o}", "pre_tokenizer", bytes);
+    return json_pack("{s:{s:s},s:{s:s,s:[{s:s,s:{s:s},s:s,s:b},o]}}", "normalizer", "type", "NFC",
+                     "pre_tokenizer", "type", "Sequence", "pretokenizers", "type", "Split",
+                     "pattern", "Regex", class->pattern, "behavior", "Isolated", "invert", 0,
+                     bytes);
+}
+
+/* Cut text as the class does, with a space before it where tokenizer_config.json says so. */
+static enum mics_status set_class(struct mics_tokenizer *tokenizer, const struct class *class,
+                                  struct mics_err *err)
+{
+    bool prefix = false, byte_level = true;
+    struct mics_cursor cursor;
+    enum mics_status status =
+        mics_companions_flag(tokenizer->companions, "add_prefix_space", &prefix, err);
+    json_t *parts;
+
+    if (status != MICS_OK)
+        return status;
+    parts = make_parts(class, prefix);
+    if (parts == NULL)
+        return mics_err_nomem(err);
+    if (class->composes)
+        mics_tokenizer_note(tokenizer, class->name, strlen(class->name));
+    if (prefix)
+        mics_tokenizer_note(tokenizer, "add_prefix_space", 16);
+    cursor = mics_cursor_root(parts);
+    status = mics_normalizer_read(&cursor, &tokenizer->normalizer, err);
+    if (status == MICS_OK)
+        status = mics_pretokenizer_read(&cursor, tokenizer, &byte_level, err);
+    json_decref(parts);
     return status;
 }
 
 /* <|endoftext|>, if the vocabulary has it, is a special token. */
 static enum mics_status add_end(struct mics_tokenizer *tokenizer, struct mics_err *err)
 {
-    static char text[] = "<|endoftext|>";
+    static char text[] = END;
     struct mics_added_token token = {.text = text, .length = sizeof text - 1, .special = true};
-    enum mics_status status;
 
     token.id = mics_vocab_find(&tokenizer->vocab, text, sizeof text - 1);
-    if (token.id == MICS_NO_TOKEN)
-        return MICS_OK;
-    status = mics_vocab_add(&tokenizer->vocab, token.id, text, sizeof text - 1,
-                            MICS_TOKEN_ADDED | MICS_TOKEN_SPECIAL, err);
-    return status == MICS_OK ? mics_added_add(&tokenizer->added, &token, err) : status;
+    return token.id == MICS_NO_TOKEN ? MICS_OK : mics_tokenizer_add_token(tokenizer, &token, err);
+}
+
+static void set_around(struct mics_tokenizer *tokenizer, const struct class *class)
+{
+    struct mics_around *around = &tokenizer->around;
+
+    around->is_set = true;
+    around->fixed = class->around;
+    for (int i = 0; i < 2; i++) {
+        around->keys[i] = class->keys[i];
+        around->wanted[i] = class->around;
+        around->ids[i] =
+            class->usual[i] ? mics_tokenizer_id(tokenizer, class->usual[i]) : MICS_NO_TOKEN;
+    }
 }
 
 enum mics_status mics_tokenizer_read_vocab_merges(struct mics_tokenizer *tokenizer,
@@ -184,6 +252,7 @@ enum mics_status mics_tokenizer_read_vocab_merges(struct mics_tokenizer *tokeniz
                                                   struct mics_err *err)
 {
     const struct mics_tokenizer_file *merges = mics_tokenizer_file(tokenizer, "merges.txt");
+    const struct class *class;
     enum mics_status status;
 
     if (merges == NULL)
@@ -191,7 +260,7 @@ enum mics_status mics_tokenizer_read_vocab_merges(struct mics_tokenizer *tokeniz
     if (merges == NULL)
         return mics_err_set(err, MICS_ERR_FORMAT, "%s: there is no merges.txt beside it",
                             file->name);
-    status = check_class(tokenizer, err);
+    status = find_class(tokenizer, &class, err);
     if (status != MICS_OK)
         return status;
     status = read_vocab(tokenizer, file, err);
@@ -207,8 +276,6 @@ enum mics_status mics_tokenizer_read_vocab_merges(struct mics_tokenizer *tokeniz
         return status;
     }
     mics_bpe_find_bytes(&tokenizer->bpe, &tokenizer->vocab);
-    status = mics_splitter_init(&tokenizer->splitter, MICS_GPT2_PATTERN,
-                                sizeof MICS_GPT2_PATTERN - 1, err);
-    tokenizer->cut.classes = tokenizer->splitter.classes;
-    return status;
+    set_around(tokenizer, class);
+    return set_class(tokenizer, class, err);
 }
