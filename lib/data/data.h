@@ -44,9 +44,9 @@ struct mics_data_options {
     const struct mics_tokenizer *tokenizer; /* of text and JSON lines; NULL: bytes */
     const char *end_token; /* of token files that do not say it and have no tokenizer; or NULL */
     double val_fraction;   /* in [0, 0.5] */
-    bool val_only;       /* all tokens are for validation, whatever val_fraction is */
-    uint32_t seq;        /* T >= 1 */
-    uint32_t vocab_size; /* of the model */
+    bool val_only;         /* all tokens are for validation, whatever val_fraction is */
+    uint32_t seq;          /* T >= 1 */
+    uint32_t vocab_size;   /* of the model */
     uint64_t seed;
     enum mics_pack pack;
     bool mask_prompt;   /* prompts of JSON lines are no targets */

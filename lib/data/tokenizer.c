@@ -378,11 +378,13 @@ uint32_t mics_tokenizer_id(const struct mics_tokenizer *tokenizer, const char *t
 
     if (bytes == NULL)
         return MICS_NO_TOKEN;
-    if (!tokenizer->bpe.characters && mics_byte_level_decode(token, length, bytes, &length))
-        text = bytes;
+    /* What is not in the alphabet of byte-level models is no token of the model. */
+    if (tokenizer->bpe.characters)
+        id = mics_vocab_find(&tokenizer->vocab, token, length);
+    else if (mics_byte_level_decode(token, length, bytes, &length))
+        id = mics_vocab_find(&tokenizer->vocab, text = bytes, length);
     else
         length = strlen(token);
-    id = mics_vocab_find(&tokenizer->vocab, text, length);
     if (id == MICS_NO_TOKEN)
         id = find_other(&tokenizer->vocab, text, length);
     free(bytes);

@@ -208,7 +208,11 @@ static enum mics_status find_id(const struct apply *apply, const struct mics_add
     if (!bytes)
         return mics_err_nomem(apply->err);
     text = vocab_text(apply->tokenizer, token->text, token->length, bytes, &size);
-    *out = mics_vocab_find(&apply->tokenizer->vocab, text, size);
+    *out = MICS_NO_TOKEN;
+    /* What is not in the alphabet of byte-level models is no token of the model, even if its bytes
+     * are: "  " is not "ĠĠ". */
+    if (apply->tokenizer->bpe.characters || text != token->text)
+        *out = mics_vocab_find(&apply->tokenizer->vocab, text, size);
     other = json_object_getn(apply->others, text, size);
     if (*out == MICS_NO_TOKEN && other)
         *out = (uint32_t)json_integer_value(other);
@@ -603,7 +607,7 @@ enum mics_status mics_companions_set_around(struct mics_tokenizer *tokenizer, st
         uint32_t *count = i == 0 ? &tokenizer->before_count : &tokenizer->after_count;
         uint32_t *ids = i == 0 ? tokenizer->before : tokenizer->after, id = MICS_NO_TOKEN;
         const uint32_t usual = around->wanted[i] ? around->ids[i] : MICS_NO_TOKEN;
-        struct mics_named_token named;
+        struct mics_named_token named = {.said = false};
         bool wanted = around->wanted[i];
         enum mics_status status =
             around->fixed ? MICS_OK

@@ -64,7 +64,7 @@ enum mics_status mics_companions_set_around(struct mics_tokenizer *tokenizer, st
 enum mics_status mics_companion_read(const struct mics_tokenizer *tokenizer, const char *name,
                                      json_t **out, struct mics_err *err);
 
-/* Set tokenizer->end by what all files say, or tokenizer->end_problem if they do not tell (end.c). */
+/* end.c: set tokenizer->end by what all files say, or end_problem if they do not tell. */
 enum mics_status mics_tokenizer_find_end(struct mics_tokenizer *tokenizer, struct mics_err *err);
 
 #endif

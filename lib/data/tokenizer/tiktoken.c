@@ -3,8 +3,8 @@
  * tiktoken.c - files of tiktoken, "base64 rank" a line: OpenAI's, and Llama 3's tokenizer.model.
  *
  * Any two neighbours whose bytes together are a token may become it, the lowest rank first. The
- * regular expression is not in the file: it follows from its name and, as a check, from the number of its
- * ranks; so do the special tokens, unless tokenizer_config.json lists them.
+ * regular expression is not in the file: it follows from its name and, as a check, from the number
+ * of its ranks; so do the special tokens, unless tokenizer_config.json lists them.
  */
 #include "data/tokenizer/companions.h"
 
