@@ -315,8 +315,8 @@ struct mics_op_rope {
  * no T x T matrix is stored (Dao, FlashAttention-2, 2023).
  *
  * With targets[B, T] sequences are made of documents: a token with MICS_TARGET_LAST is the last of
- * its document, and no token sees one of another document. Only if causal. NULL: whole
- * sequences. */
+ * its document, and no token sees one of another document. NULL: whole sequences. With a window a
+ * token sees the last `window` tokens, itself included; 0: all. Both only if causal. */
 struct mics_op_attention {
     void *out;
     float *lse;
@@ -325,9 +325,11 @@ struct mics_op_attention {
     bool causal;
     enum mics_dtype dtype;
     const int32_t *targets;
+    uint32_t window;
 };
 
-/* grad_qkv[B, T, (H + 2 H_kv) D] is written. `delta` is scratch of [B, H, T]; targets as above. */
+/* grad_qkv[B, T, (H + 2 H_kv) D] is written. `delta` is scratch of [B, H, T]; targets and window as
+ * above. */
 struct mics_op_attention_grad {
     void *grad_qkv;
     float *delta;
@@ -337,7 +339,14 @@ struct mics_op_attention_grad {
     bool causal;
     enum mics_dtype dtype;
     const int32_t *targets;
+    uint32_t window;
 };
+
+/* The window of a sequence of T; 0: all tokens are seen. */
+static inline uint32_t mics_attention_window(uint32_t window, uint32_t T)
+{
+    return window < T ? window : 0;
+}
 
 /* out[B, T, C] = wte[tokens] (+ wpe[t]). The caller has checked that all tokens are in [0, V). wpe
  * may be NULL. */

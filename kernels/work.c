@@ -192,10 +192,13 @@ static struct mics_kernel_work rope_work(const struct mics_op_rope *op)
     return pass(bytes, bytes, 1);
 }
 
-/* One product of scores or values has 2 T D FLOPs for each row of a head, half if causal. */
+/* One product of scores or values has 2 D FLOPs for each pair of a query and a key of a head. */
 static double product_flops(const struct mics_kernel_work *work)
 {
-    return (work->causal ? 1.0 : 2.0) * work->heads * work->T * work->T * work->D;
+    const double pairs =
+        work->causal ? mics_attention_pairs(work->T, work->window) : (double)work->T * work->T;
+
+    return 2 * work->heads * pairs * work->D;
 }
 
 static struct mics_kernel_work attention_work(const struct mics_op_attention *op)
@@ -211,6 +214,7 @@ static struct mics_kernel_work attention_work(const struct mics_op_attention *op
         .T = op->T,
         .D = op->D,
         .causal = op->causal,
+        .window = mics_attention_window(op->window, op->T),
     };
 
     work.flops = 2 * product_flops(&work);
@@ -233,6 +237,7 @@ static struct mics_kernel_work attention_grad_work(const struct mics_op_attentio
         .T = op->T,
         .D = op->D,
         .causal = op->causal,
+        .window = mics_attention_window(op->window, op->T),
         .gradient = true,
     };
 

@@ -22,7 +22,7 @@ enum mics_work_class {
 struct mics_kernel_work {
     enum mics_work_class work_class;
     enum mics_dtype dtype; /* that a product or attention multiplies */
-    double flops;          /* causal attention counts the half that is not masked */
+    double flops;          /* of attention: of the pairs that are not masked */
     double read, written;  /* bytes; an operand is counted once, whatever caches do */
     uint32_t kernels;      /* that a GPU runs for it, one after another */
     uint32_t m, n, k;      /* of a product, as the next two of its arguments */
@@ -31,7 +31,17 @@ struct mics_kernel_work {
     bool aligned;          /* of a product: rows of all operands are multiples of 16 bytes */
     uint32_t heads, T, D;  /* of attention: B H query heads, length, channels of a head */
     bool causal, gradient; /* of attention */
+    uint32_t window;       /* of causal attention; 0: all tokens */
 };
+
+/* Pairs of a query and a key that it sees in a causal sequence of T, by area: T T / 2, or what a
+ * window leaves of it. */
+static inline double mics_attention_pairs(uint32_t T, uint32_t window)
+{
+    const double seen = mics_attention_window(window, T) ? window : T;
+
+    return seen * (T - seen / 2);
+}
 
 /* `args` is the structure of the operation. Its pointers are compared with NULL and with each
  * other, and not followed. */

@@ -23,7 +23,7 @@ const struct kernel {
     const char *name;
     int capability;    /* 90: compute capability 9.0 and no other; 0: any */
     bool tensor_cores; /* bf16 heads of 8, 16, ... 128 only, in tensors aligned to 16 bytes */
-    bool documents;    /* takes targets */
+    bool documents;    /* takes targets, and windows */
     cudaError_t (*forward)(const struct mics_cuda_at *at, const struct mics_op_attention *args);
     cudaError_t (*grad)(const struct mics_cuda_at *at, const struct mics_op_attention_grad *args);
 } kernels[] = {
@@ -69,13 +69,13 @@ struct heads {
     enum mics_dtype dtype;
     uint32_t D;
     bool aligned; /* all tensors of `dtype`, to 16 bytes */
-    bool documents;
+    bool documents, window;
 };
 
 struct heads heads_of(const struct mics_op_attention *args)
 {
     return {args->dtype, args->D, (((uintptr_t)args->qkv | (uintptr_t)args->out) & 15) == 0,
-            args->targets != nullptr};
+            args->targets != nullptr, mics_attention_window(args->window, args->T) > 0};
 }
 
 struct heads heads_of(const struct mics_op_attention_grad *args)
@@ -84,12 +84,12 @@ struct heads heads_of(const struct mics_op_attention_grad *args)
             (((uintptr_t)args->grad_qkv | (uintptr_t)args->grad_out | (uintptr_t)args->out |
               (uintptr_t)args->qkv) &
              15) == 0,
-            args->targets != nullptr};
+            args->targets != nullptr, mics_attention_window(args->window, args->T) > 0};
 }
 
 bool takes(const struct kernel *kernel, const struct heads &heads)
 {
-    if (heads.documents && !kernel->documents)
+    if ((heads.documents || heads.window) && !kernel->documents)
         return false;
     if (!kernel->tensor_cores)
         return heads.D <= MICS_HEAD_MAX;
@@ -112,10 +112,10 @@ enum mics_status check(enum mics_attention_kernel chosen, bool named, const stru
 {
     if (!named || takes(&kernels[chosen], heads))
         return MICS_OK;
-    if (heads.documents && !kernels[chosen].documents)
-        return mics_err_set(err, MICS_ERR_UNSUPPORTED,
-                            "MICS_CUDA_ATTENTION=%s: does not take documents",
-                            kernels[chosen].name);
+    if ((heads.documents || heads.window) && !kernels[chosen].documents)
+        return mics_err_set(err, MICS_ERR_UNSUPPORTED, "MICS_CUDA_ATTENTION=%s: does not take %s",
+                            kernels[chosen].name,
+                            heads.documents ? "documents" : "a window shorter than the sequence");
     return mics_err_set(err, MICS_ERR_UNSUPPORTED,
                         "MICS_CUDA_ATTENTION=%s: takes bf16 heads of 8, 16, ... 128 in tensors "
                         "aligned to 16 bytes; these are %s heads of %u%s",
@@ -171,7 +171,7 @@ cudaError_t mics_cuda_attention(const struct mics_cuda_at *at, const struct mics
         return cudaErrorNotSupported;
     if (args->B == 0 || args->T == 0 || args->H == 0)
         return cudaSuccess;
-    if (args->targets && !args->causal)
+    if ((args->targets || args->window) && !args->causal)
         return cudaErrorInvalidValue;
     return kernel->forward(at, args);
 }
@@ -186,7 +186,7 @@ cudaError_t mics_cuda_attention_grad(const struct mics_cuda_at *at,
         return cudaErrorNotSupported;
     if (args->B == 0 || args->T == 0 || args->H == 0)
         return cudaSuccess;
-    if (args->targets && !args->causal)
+    if ((args->targets || args->window) && !args->causal)
         return cudaErrorInvalidValue;
     return kernel->grad(at, args);
 }

@@ -21,7 +21,7 @@
 
 typedef __nv_bfloat16 mics_bf16;
 
-/* The score of a key of an earlier document. Not an infinity: a query may see nothing of the first
+/* The score of a key of an earlier document, or before the window. Not an infinity: a query may see nothing of the first
  * tiles, whose sums vanish when the first score follows that is one. */
 #define MICS_HIDDEN_SCORE (-1e30f)
 
@@ -55,6 +55,20 @@ static __device__ __forceinline__ unsigned mics_document_end(const int32_t *targ
             after = T - i;
     after = mics_warp_max(after);
     return after ? T - after : T - 1;
+}
+
+/* With a window (0: none) token t sees no earlier token than this, nor than `begin` ... */
+static __device__ __forceinline__ unsigned mics_window_begin(unsigned window, unsigned t,
+                                                             unsigned begin)
+{
+    return window && t >= window ? max(begin, t - window + 1) : begin;
+}
+
+/* ... and is seen by no later one than this, nor than `end`. */
+static __device__ __forceinline__ unsigned mics_window_end(unsigned window, unsigned t,
+                                                           unsigned end)
+{
+    return window ? min(end, t + window - 1) : end;
 }
 
 /* Rows in global memory. */

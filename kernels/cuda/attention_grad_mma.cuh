@@ -35,6 +35,7 @@ struct backward {
     float scale;
     bool causal;
     const int32_t *targets; /* nullptr: no documents */
+    unsigned window;        /* 0: none */
 };
 
 /* D: of tiles. m_: blocks of 16 rows of each warp. slice_: streamed rows of a product. held_:
@@ -129,7 +130,7 @@ grad_soften(float (&s)[P::M][P::slice / 8][4], float (&ds)[P::M][P::slice / 8][4
                     if (masked &&
                         ((!P::keys && c >= f.T) || (f.causal && (P::keys ? c < r : c > r))))
                         p = 0;
-                    if (masked && f.targets &&
+                    if (masked && (f.targets || f.window) &&
                         (P::keys ? c > warp.document[m][i / 2] : c < warp.document[m][i / 2]))
                         p = 0;
                     s[m][n][i] = p;
@@ -167,7 +168,10 @@ grad_slice(struct grad_warp<P> &warp, mics_shared_at one, mics_shared_at two, co
 
     if (column >= f.T || (f.causal && (P::keys ? end < first : column > last)))
         return;
+    if (f.window && (P::keys ? column >= last + f.window : end + f.window <= first))
+        return;
     masked |= f.causal && (P::keys ? column < last : end > first);
+    masked |= f.window && (P::keys ? end >= first + f.window : column + f.window <= last);
     if (masked)
         grad_products<P, true>(warp, one, two, stats, column, f, lane);
     else
@@ -228,6 +232,22 @@ static __device__ __forceinline__ void grad_documents(struct grad_warp<P> &warp,
     }
 }
 
+/* No query sees further back than its window. */
+template <typename P>
+static __device__ __forceinline__ void grad_limit(struct grad_warp<P> &warp, unsigned window)
+{
+#pragma unroll
+    for (int m = 0; m < P::M; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const unsigned row = warp.row + mics_row_of(m, 2 * half);
+
+            warp.document[m][half] = P::keys
+                                         ? mics_window_end(window, row, warp.document[m][half])
+                                         : mics_window_begin(window, row, warp.document[m][half]);
+        }
+}
+
 /* Take the block's own tiles. */
 template <typename P>
 static __device__ __forceinline__ void
@@ -248,6 +268,7 @@ grad_begin(struct grad_warp<P> &warp, const struct backward &f, const struct gra
         __syncthreads();
 #pragma unroll
     for (int m = 0; m < P::M; m++) {
+        warp.document[m][0] = warp.document[m][1] = P::keys ? f.T : 0;
 #pragma unroll
         for (int i = 0; i < 4 && !P::keys; i += 2)
             warp.stats[m][i / 2] = query_stats(own, warp.row + mics_row_of(m, i), f.T);
@@ -293,18 +314,25 @@ __global__ void __launch_bounds__(P::threads, P::residents) grad_rows(const stru
     struct grad_warp<P> warp;
 
     if (f.causal && P::keys)
-        walk.first = first / P::step;
+        walk.first = first;
     if (f.causal && !P::keys)
         end = min(first + P::rows, f.T);
     if (targets && P::keys)
         end = mics_document_end(targets, min(first + P::rows, f.T) - 1, f.T) + 1;
     if (targets && !P::keys)
-        walk.first = mics_document_begin(targets, first) / P::step;
+        walk.first = mics_document_begin(targets, first);
+    if (P::keys)
+        end = mics_window_end(f.window, min(first + P::rows, f.T) - 1, end - 1) + 1;
+    else
+        walk.first = mics_window_begin(f.window, first, walk.first);
+    walk.first /= P::step;
     walk.tiles = (end + P::step - 1) / P::step - walk.first;
     grad_begin<P>(warp, f, P::keys ? key_pair(f, b, head) : query_pair(f, b, head), first, at,
                   lane);
     if (targets)
         grad_documents<P>(warp, targets, f.T);
+    if (f.window)
+        grad_limit<P>(warp, f.window);
     grad_fetch<P>(f, walk, 0, ring, at + P::stats_at);
     for (unsigned i = 0; i < walk.tiles * walk.heads; i++) {
         mics_shared_at one = ring + i % 2 * (2 * P::tile_bytes), two = one + P::tile_bytes;
@@ -355,6 +383,7 @@ static inline struct backward backward_of(const struct mics_op_attention_grad *a
         .scale = 1 / sqrtf((float)args->D),
         .causal = args->causal,
         .targets = args->targets,
+        .window = mics_attention_window(args->window, args->T),
     };
 }
 

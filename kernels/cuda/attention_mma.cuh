@@ -34,6 +34,7 @@ struct forward {
     float scale;                 /* of scores, in base 2 */
     bool causal;
     const int32_t *targets; /* nullptr: no documents */
+    unsigned window;        /* 0: none */
 };
 
 /* D: of tiles. m_: blocks of 16 queries of each warp. keys_: of a tile. held_: queries stay in
@@ -53,7 +54,7 @@ template <typename P> struct forward_warp {
     float out[P::M][P::D / 8][4];
     float max[P::M][2],
         sum[P::M][2];           /* the maximum in base 2; the sum is the lane's own part of it */
-    unsigned document[P::M][2]; /* where those of the queries begin */
+    unsigned document[P::M][2]; /* where those of the queries begin, within the window */
 };
 
 /* Scores of one tile of keys. */
@@ -80,7 +81,7 @@ static __device__ __forceinline__ void mask(struct forward_scores<P> &to, unsign
         }
 }
 
-/* Keys before a query's document get MICS_HIDDEN_SCORE. */
+/* Keys before a query's document, or its window, get MICS_HIDDEN_SCORE. */
 template <typename P>
 static __device__ __forceinline__ void hide(struct forward_scores<P> &to,
                                             const struct forward_warp<P> &warp, unsigned key)
@@ -168,7 +169,7 @@ attend_tile(struct forward_warp<P> &warp, mics_shared_at keys, mics_shared_at va
     mics_scores<P::D, P::M, P::keys>(of.s, warp.queries, keys, lane);
     if (masked)
         mask<P>(of, warp.row, key, f);
-    if (masked && f.targets)
+    if (masked && (f.targets || f.window))
         hide<P>(of, warp, key);
     raise<P>(warp, of, f.scale);
     soften<P>(warp, of, f.scale);
@@ -250,6 +251,18 @@ static __device__ __forceinline__ void find_documents(struct forward_warp<P> &wa
     }
 }
 
+/* No query of a warp sees further back than its window. */
+template <typename P>
+static __device__ __forceinline__ void limit(struct forward_warp<P> &warp, unsigned window)
+{
+#pragma unroll
+    for (int m = 0; m < P::M; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+            warp.document[m][half] = mics_window_begin(window, warp.row + mics_row_of(m, 2 * half),
+                                                       warp.document[m][half]);
+}
+
 template <typename P>
 static __device__ __forceinline__ void begin(struct forward_warp<P> &warp, unsigned row)
 {
@@ -260,6 +273,7 @@ static __device__ __forceinline__ void begin(struct forward_warp<P> &warp, unsig
         for (int i = 0; i < 4; i++) {
             warp.max[m][i / 2] = -INFINITY;
             warp.sum[m][i / 2] = 0;
+            warp.document[m][i / 2] = 0;
 #pragma unroll
             for (int d = 0; d < P::D / 8; d++)
                 warp.out[m][d][i] = 0;
@@ -278,12 +292,16 @@ __global__ void __launch_bounds__(P::threads, P::residents) attend(const struct 
     struct mics_lane lane = mics_lane_in_tile<P::D>();
     struct head head = head_of(f, b, h);
     const int32_t *targets = f.targets ? f.targets + (size_t)b * f.T : nullptr;
-    unsigned start = targets ? mics_document_begin(targets, first) / P::keys : 0;
+    unsigned start =
+        mics_window_begin(f.window, first, targets ? mics_document_begin(targets, first) : 0) /
+        P::keys;
     struct forward_warp<P> warp;
 
     begin<P>(warp, first + in_tile);
     if (targets)
         find_documents<P>(warp, targets, f.T);
+    if (f.window)
+        limit<P>(warp, f.window);
     mics_tile_load<P::D, P::queries, P::threads>(at, head.queries, first);
     fetch<P>(head, start, ring);
     for (unsigned key = start * P::keys, j = start; key < seen; key += P::keys, j++) {
@@ -296,9 +314,10 @@ __global__ void __launch_bounds__(P::threads, P::residents) attend(const struct 
             warp.queries.begin(at, in_tile, lane);
         if (end < seen)
             fetch<P>(head, j + 1, ring);
-        if (f.causal && key > last)
+        if ((f.causal && key > last) || (f.window && end + f.window <= warp.row + 1))
             continue;
-        if (targets || end > f.T || (f.causal && end - 1 > warp.row))
+        if (targets || end > f.T || (f.causal && end - 1 > warp.row) ||
+            (f.window && key + f.window <= last))
             attend_tile<P, true>(warp, keys, values, key, f, lane);
         else
             attend_tile<P, false>(warp, keys, values, key, f, lane);
@@ -336,6 +355,7 @@ static inline struct forward forward_of(const struct mics_op_attention *args)
         .scale = MICS_LOG2E / sqrtf((float)args->D),
         .causal = args->causal,
         .targets = args->targets,
+        .window = mics_attention_window(args->window, args->T),
     };
 }
 

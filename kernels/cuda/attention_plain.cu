@@ -131,6 +131,7 @@ template <typename T> struct plain_forward {
     float scale;
     bool causal;
     const int32_t *targets; /* nullptr: no documents */
+    unsigned window;        /* 0: none */
 };
 
 struct plain_row {
@@ -170,13 +171,15 @@ __global__ void __launch_bounds__(PLAIN_THREADS) attend_plain(const struct plain
     size_t stride = (size_t)(f.H + 2 * f.H_kv) * f.D;
     const T *from = f.qkv + b * f.T_ * stride;
     const int32_t *targets = f.targets ? f.targets + (size_t)b * f.T_ : nullptr;
-    unsigned begin = targets ? mics_document_begin(targets, first) : 0, document = begin;
+    unsigned document = targets ? mics_document_begin(targets, first) : 0; /* of the query */
+    unsigned begin = mics_window_begin(f.window, first, document);
     struct plain_row stats = {-INFINITY, 0};
     float out[width / SHARE] = {};
 
     for (unsigned t = first; targets && t < min(query, f.T_); t++)
         if (targets[t] == MICS_TARGET_LAST)
             document = t + 1;
+    document = mics_window_begin(f.window, query, document);
 
     plain_load(queries, from + h * f.D, stride, first, f.T_, f.D);
     for (unsigned key = begin / TILE * TILE; key < end; key += TILE) {
@@ -229,6 +232,7 @@ static cudaError_t run(const struct mics_cuda_at *at, const struct mics_op_atten
         .qkv = static_cast<const T *>(args->qkv), .T_ = args->T, .H = args->H, .H_kv = args->H_kv,
         .D = args->D, .blocks = plain_blocks(args->T), .scale = 1 / sqrtf((float)args->D),
         .causal = args->causal, .targets = args->targets,
+        .window = mics_attention_window(args->window, args->T),
     };
 
     return args->D <= 64    ? launch<T, 64>(f, args->B, at->stream)
@@ -248,6 +252,7 @@ template <typename T> struct plain_backward {
     float scale;
     bool causal;
     const int32_t *targets; /* nullptr: no documents */
+    unsigned window;        /* 0: none */
 };
 
 /* delta[b, h, t] = sum over d of grad_out * out, one warp for each. 2 flops an element. */
@@ -307,7 +312,7 @@ static __device__ struct plain_tiles plain_carve(float *memory, unsigned D)
 
 /* P and dS of the thread's row with the tile that begins at row `column` of the other side. `h` is
  * the head of the queries; `document` is where that of the own query begins, or of the own key
- * ends. */
+ * ends, within the window. */
 template <bool keys, typename T>
 static __device__ void plain_scores(const struct plain_tiles &at, const struct plain_backward<T> &f,
                                     size_t h_of_all, unsigned own, unsigned document,
@@ -352,15 +357,21 @@ __global__ void __launch_bounds__(PLAIN_THREADS) grad_plain(const struct plain_b
         unsigned last = min(first + TILE, f.T_) - 1;
 
         document = mics_document_end(targets, last, f.T_);
-        end = document + 1;
+        end = mics_window_end(f.window, last, document) + 1;
         for (unsigned t = last + 1; t-- > own;)
             document = targets[t] == MICS_TARGET_LAST ? t : document;
     } else if (targets) {
         document = mics_document_begin(targets, first);
-        begin = document / TILE * TILE;
+        begin = mics_window_begin(f.window, first, document) / TILE * TILE;
         for (unsigned t = first; t < min(own, f.T_); t++)
             document = targets[t] == MICS_TARGET_LAST ? t + 1 : document;
+    } else if (f.window && keys) {
+        end = mics_window_end(f.window, min(first + TILE, f.T_) - 1, document) + 1;
+    } else if (f.window) {
+        begin = mics_window_begin(f.window, first, 0) / TILE * TILE;
     }
+    document = keys ? mics_window_end(f.window, own, document)
+                    : mics_window_begin(f.window, own, document);
     plain_load(at.own_one, mine.one, mine.ld_one, first, f.T_, f.D);
     plain_load(at.own_two, mine.two, mine.ld_two, first, f.T_, f.D);
     for (unsigned i = 0; i < (keys ? group : 1); i++) {
@@ -425,6 +436,7 @@ static cudaError_t run(const struct mics_cuda_at *at, const struct mics_op_atten
         .ld_out = (size_t)args->H * args->D, .T_ = args->T, .B = args->B, .H = args->H,
         .H_kv = args->H_kv, .D = args->D, .blocks = plain_blocks(args->T),
         .scale = 1 / sqrtf((float)args->D), .causal = args->causal, .targets = args->targets,
+        .window = mics_attention_window(args->window, args->T),
     };
 
     return args->D <= 64    ? launch_all<T, 64>(f, at->stream)

@@ -46,6 +46,7 @@ struct head {
     uint32_t width, ld;     /* D up to whole vectors; from one row of a block to the next */
     bool causal, pairs;     /* pairs of bf16 are multiplied */
     const int32_t *targets; /* [T] of the sequence; NULL: it is one document */
+    uint32_t window;        /* keys that a query sees, its own included; 0: all */
 };
 
 static inline struct head head_at(const void *qkv, enum mics_dtype dtype, uint32_t b, uint32_t h,
@@ -206,31 +207,40 @@ static inline void mask_diagonal(float *scores, uint32_t keys)
 }
 
 /*
- * Documents. A query sees keys from the first token of its document on. The score of an earlier key
- * becomes a number instead of an infinity, because a query may see none of the first block of keys
- * of its block of queries: its sums, which are then of equal scores, are multiplied by 0 when the
- * first key follows that it sees.
+ * Documents and windows. A query sees keys from the first token of its document, and of its window,
+ * on. The score of an earlier key becomes a number instead of an infinity, because a query may see
+ * none of the first block of keys of its block of queries: its sums, which are then of equal
+ * scores, are multiplied by 0 when the first key follows that it sees. Blocks of which no query
+ * sees a key are left out.
  */
 
 #define HIDDEN (-1e30f)
 
-/* first[i]: the first token that query `query` + i sees, ascending. */
-static void find_documents(uint32_t first[BLOCK], const struct head *head, uint32_t query)
+/* The first token of the window of token t. */
+static inline uint32_t window_begin(const struct head *head, uint32_t t)
 {
-    const uint32_t rows = block_size(head->T, query);
-    uint32_t begin = head->targets ? query : 0;
+    return head->window > 0 && t >= head->window ? t - head->window + 1 : 0;
+}
 
-    while (begin > 0 && head->targets[begin - 1] != MICS_TARGET_LAST)
+/* first[i]: the first token that query `query` + i sees, ascending. */
+static void find_first(uint32_t first[BLOCK], const struct head *head, uint32_t query)
+{
+    const uint32_t rows = block_size(head->T, query), begin_first = window_begin(head, query);
+    uint32_t begin = head->targets ? query : begin_first;
+
+    while (begin > begin_first && head->targets[begin - 1] != MICS_TARGET_LAST)
         begin--;
     for (uint32_t i = 0; i < BLOCK; i++) {
-        first[i] = begin;
+        const uint32_t windowed = window_begin(head, query + i);
+
+        first[i] = begin > windowed ? begin : windowed;
         if (head->targets && i < rows && head->targets[query + i] == MICS_TARGET_LAST)
             begin = query + i + 1;
     }
 }
 
-/* In a block of keys from `key` on, hide those before the document of each query. */
-static void hide_documents(float *scores, const uint32_t first[BLOCK], uint32_t key, uint32_t keys)
+/* In a block of keys from `key` on, hide those before the first that each query sees. */
+static void hide_earlier(float *scores, const uint32_t first[BLOCK], uint32_t key, uint32_t keys)
 {
     if (first[BLOCK - 1] <= key)
         return;
@@ -355,7 +365,7 @@ static void attend_keys(struct forward_block *block, const struct head *head, ui
     else
         pack_rows(block->keys, head, head->key, key, keys);
     score_keys(block, head, keys, diagonal);
-    hide_documents(block->scores, block->first, key, keys);
+    hide_earlier(block->scores, block->first, key, keys);
     for (unsigned v = 0; v < VECTORS; v++) {
         mics_vf rescale = softmax_column(block, v, keys_seen(diagonal, keys, v));
         float *column = block->out + v * MICS_LANES;
@@ -380,7 +390,7 @@ static void start_block(struct forward_block *block, const struct head *head, ui
         pack_block(block->keys, head, head->qkv, from, head->step, rows,
                    1.0f / sqrtf((float)head->D));
     transpose_block(block->query, block->keys, head);
-    find_documents(block->first, head, query);
+    find_first(block->first, head, query);
     for (unsigned i = 0; i < BLOCK; i++) {
         block->max[i] = -INFINITY;
         block->sum[i] = 0;
@@ -429,6 +439,7 @@ static void attend_blocks(void *context, uint64_t begin, uint64_t end)
             head_at(args->qkv, args->dtype, b, h, args->T, args->H, args->H_kv, args->D);
 
         head.causal = args->causal;
+        head.window = mics_attention_window(args->window, args->T);
         head.pairs = forward->pairs;
         if (args->targets)
             head.targets = args->targets + (size_t)b * args->T;
@@ -443,7 +454,7 @@ void mics_host_attention(struct mics_pool *pool, const struct mics_op_attention 
     uint64_t work = mics_ceil_div(args->T, BLOCK) * args->B * args->H;
 
     assert(args->D <= MICS_HOST_HEAD_MAX && args->H % args->H_kv == 0);
-    assert(args->causal || !args->targets);
+    assert(args->causal || (!args->targets && !args->window));
     if (work > 0)
         mics_pool_run(pool, work, 1, attend_blocks,
                       &(struct forward){args, uses_pairs(pool, args->dtype, args->D)});
@@ -504,6 +515,7 @@ static struct pair pair_at(const struct backward *backward, uint32_t b, uint32_t
     };
 
     pair.head.causal = args->causal;
+    pair.head.window = mics_attention_window(args->window, args->T);
     pair.head.pairs = backward->pairs;
     if (args->targets)
         pair.head.targets = args->targets + (size_t)b * args->T;
@@ -561,7 +573,7 @@ static void load_block(struct grad_block *block, const struct pair *pair, uint32
         transpose_block(block->query_t, block->query, head);
         transpose_block(block->out_t, block->out, head);
     }
-    find_documents(block->first, head, query);
+    find_first(block->first, head, query);
     for (uint32_t i = 0; i < BLOCK; i++) {
         block->lse[i] = i < rows ? grads->lse[query + i] : 0;
         block->delta[i] = i < rows ? grads->delta[query + i] : 0;
@@ -669,7 +681,7 @@ static void recompute(struct grad_block *block, const struct head *head, uint32_
     }
     if (diagonal)
         mask_diagonal(block->p, count);
-    hide_documents(block->p, block->first, key, count);
+    hide_earlier(block->p, block->first, key, count);
     for (unsigned v = 0; v < VECTORS; v++)
         probabilities(block, v, keys_seen(diagonal, count, v));
 }
@@ -834,7 +846,7 @@ static void grad_key_block(struct grad_block *block, const struct backward *back
         for (uint32_t query = args->causal ? key : 0; query < args->T; query += BLOCK) {
             load_block(block, &pair, query, true);
             if (block->first[0] >= key + BLOCK)
-                break; /* these queries, and later ones, are of later documents */
+                break; /* nor do later queries see one of these keys */
             sums.first = sets_sums(&pair, query, key);
             grad_keys(block, head, query, key, &sums, false);
         }
@@ -875,7 +887,7 @@ void mics_host_attention_grad(struct mics_pool *pool, const struct mics_op_atten
     const uint64_t blocks = mics_ceil_div(args->T, BLOCK);
 
     assert(args->D <= MICS_HOST_HEAD_MAX && args->H % args->H_kv == 0);
-    assert(args->causal || !args->targets);
+    assert(args->causal || (!args->targets && !args->window));
     if (groups == 0 || args->T == 0)
         return;
     struct backward backward = {args, uses_pairs(pool, args->dtype, args->D)};

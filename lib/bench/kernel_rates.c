@@ -132,13 +132,13 @@ static void launch_attention(const struct launch *launch)
         mics_launch_attention(launch->bench->compute,
                               &(struct mics_op_attention){piece(launch, 0), statistics(launch, 0),
                                                           piece(launch, 1), 1, T, H, H, D, true,
-                                                          s->dtype, NULL});
+                                                          s->dtype, NULL, 0});
     else
         mics_launch_attention_grad(launch->bench->compute,
                                    &(struct mics_op_attention_grad){
                                        piece(launch, 0), statistics(launch, 1), piece(launch, 1),
                                        piece(launch, 2), piece(launch, 3), statistics(launch, 0), 1,
-                                       T, H, H, D, true, s->dtype, NULL});
+                                       T, H, H, D, true, s->dtype, NULL, 0});
 }
 
 /* Norms. */

@@ -107,25 +107,12 @@ enum mics_status mics_config_check(const struct mics_model_config *config,
     return family ? check_heads(config, family, err) : MICS_OK;
 }
 
-uint32_t mics_model_max_seq(const struct mics_model *model)
-{
-    const struct mics_model_config *c = &model->config;
-
-    return c->sliding_window > 0 && c->sliding_window < c->n_positions ? c->sliding_window
-                                                                       : c->n_positions;
-}
-
 enum mics_status mics_model_check_seq(const struct mics_model *model, uint32_t seq,
                                       struct mics_err *err)
 {
     if (seq == 0 || seq > model->config.n_positions)
         return mics_err_set(err, MICS_ERR_ARG, "sequence of %u: the model has %u positions", seq,
                             model->config.n_positions);
-    if (seq > mics_model_max_seq(model))
-        return mics_err_set(err, MICS_ERR_ARG,
-                            "sequence of %u: the model has a sliding_window of %u, and a shorter "
-                            "window than the sequence is not supported",
-                            seq, model->config.sliding_window);
     return MICS_OK;
 }
 

@@ -8,6 +8,7 @@
 #include "model/decoder/decoder.h"
 
 #include "host/pool.h"
+#include "work.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -88,14 +89,21 @@ void mics_model_free(struct mics_model *model)
 }
 
 /* Narayanan et al. 2021 count 6 N per token for the matrices; attention's two products of [T, C] by
- * [C, T] take 4 C T forward and twice that backward, halved because half of each row is masked. */
+ * [C, T] take 4 C T forward and twice that backward, halved because half of each row is masked; with
+ * a window, for the pairs that it leaves. */
 double mics_model_flops_per_token(const struct mics_model *model, uint32_t T)
 {
     const struct mics_model_config *c = &model->config;
     const double looked_up = c->untied ? (double)c->vocab_size * c->n_embd : 0;
     const double width = (double)c->n_head * c->head_dim;
 
-    return 6.0 * ((double)model->param_count - looked_up) + 6.0 * c->n_layer * width * T;
+    const uint32_t windowed = mics_config_windowed_layers(c);
+    double flops =
+        6.0 * ((double)model->param_count - looked_up) + 6.0 * (c->n_layer - windowed) * width * T;
+
+    if (windowed > 0 && T > 0)
+        flops += 12.0 * windowed * width * mics_attention_pairs(T, c->sliding_window) / T;
+    return flops;
 }
 
 /*

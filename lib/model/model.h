@@ -189,7 +189,6 @@ json_t *mics_model_to_hf_config(const struct mics_model *model);
 
 /* Tokens that attention sees in that layer, the token itself included; 0: all. */
 uint32_t mics_model_window(const struct mics_model *model, uint32_t layer);
-uint32_t mics_model_max_seq(const struct mics_model *model);
 /* MICS_ERR_ARG: `seq` is 0 or more than the model's positions; the message names the limit. */
 enum mics_status mics_model_check_seq(const struct mics_model *model, uint32_t seq,
                                       struct mics_err *err);
@@ -203,8 +202,8 @@ struct mics_pool;
 void mics_model_init_range_by(struct mics_pool *pool, const struct mics_model *model, uint32_t unit,
                               uint64_t first, uint64_t count, uint64_t seed, float *out);
 
-/* Model FLOPs of a step per token: 6 N + 6 L C T (causal attention counted once). C are the
- * channels of all heads; N leaves out an untied embedding, which is looked up and multiplies
+/* Model FLOPs of a step per token: 6 N + 6 L C T (causal attention counted once; in layers with a
+ * window only the pairs that it leaves). C are the channels of all heads; N leaves out an untied embedding, which is looked up and multiplies
  * nothing. */
 double mics_model_flops_per_token(const struct mics_model *model, uint32_t T);
 

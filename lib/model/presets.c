@@ -127,7 +127,7 @@ static enum mics_status put_preset(struct mics_table *table, const struct mics_m
     mics_table_cell(table, "%u", config->n_layer);
     mics_table_cell(table, "%u", config->n_embd);
     mics_table_cell(table, "%u", config->vocab_size);
-    mics_table_cell(table, "%u", mics_model_max_seq(model));
+    mics_table_cell(table, "%u", config->n_positions);
     mics_model_free(model);
     return MICS_OK;
 }

@@ -49,6 +49,28 @@ static void put_span(struct mics_table *table, const struct mics_shape *shape, u
                         plural(p / shape->per_node), shape->per_node);
 }
 
+/* The tokens that attention sees, if that is not all in all layers. */
+static void put_window(struct mics_table *table, const struct mics_model *model, int tsv)
+{
+    const uint32_t window = model->config.sliding_window, layers = model->config.n_layer;
+    uint32_t windowed = 0;
+
+    if (window == 0)
+        return;
+    for (uint32_t i = 0; i < layers; i++)
+        windowed += mics_model_window(model, i) > 0;
+    if (tsv) {
+        put_number(table, "sliding_window", window);
+        put_number(table, "sliding_window_layers", windowed);
+        return;
+    }
+    mics_table_cell(table, "sliding window");
+    if (windowed == layers)
+        mics_table_cell(table, "%u tokens", window);
+    else
+        mics_table_cell(table, "%u tokens in %u of %u layers", window, windowed, layers);
+}
+
 static void put_model(struct mics_table *table, const struct mics_model *model, int tsv)
 {
     const struct mics_model_config *config = &model->config;
@@ -172,6 +194,7 @@ static enum mics_status print_choice(FILE *out, const struct mics_plan *plan, in
 
     mics_topology_rows(table, plan->topology, tsv);
     put_model(table, plan->model, tsv);
+    put_window(table, plan->model, tsv);
     if (tsv)
         put_groups_tsv(table, &plan->choice);
     else

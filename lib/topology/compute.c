@@ -29,7 +29,7 @@ static const struct tile {
     double efficiency;
 } tiles[] = {{256, 128, 1}, {128, 256, 1}, {128, 128, 0.88}, {64, 128, 0.66}};
 
-enum { SPLITS_MAX = 8, LENGTHS = 6, QUERY_ROWS = 128 };
+enum { SPLITS_MAX = 8, LENGTHS = 6, QUERY_ROWS = 128, KEY_ROWS = 64 };
 
 /* FlashAttention-2, bf16, TFLOP/s at lengths of 512, 1k, 2k, 4k, 8k and 16k, heads of 64 and 128
  * channels: forward and backward together (figures of Dao-AILab/flash-attention, 2.0), and forward
@@ -85,12 +85,18 @@ static double at_head(const double rates[2][LENGTHS], uint32_t T, uint32_t D)
     return D > 128 ? wide : narrow + (D - 64) / 64.0 * (wide - narrow);
 }
 
-/* TFLOP/s of the GPU of the figures. */
+/* TFLOP/s of the GPU of the figures. With a window rows are as long as those of a causal sequence
+ * of twice the window are on average, and a block of queries computes whole blocks at both ends. */
 static double attention_rate(const struct attention_rates *of, const struct mics_kernel_work *work)
 {
-    const double both = at_head(of->both[work->causal], work->T, work->D);
-    const double causal = at_head(of->both[1], work->T, work->D);
-    const double forward = at_head(of->forward, work->T, work->D) * both / causal;
+    const uint32_t seen = work->window < 256 ? 512 : 2 * work->window; /* the first length: 512 */
+    const uint32_t T = work->window && seen < work->T ? seen : work->T;
+    const double counted = work->window ? mics_attention_pairs(work->T, work->window) /
+                                              mics_attention_pairs(work->T, work->window + KEY_ROWS)
+                                        : 1;
+    const double both = at_head(of->both[work->causal], T, work->D) * counted;
+    const double causal = at_head(of->both[1], T, work->D);
+    const double forward = at_head(of->forward, T, work->D) * both / causal;
 
     /* 2 of 7 products are the forward's. */
     return work->gradient ? 5 / (7 / both - 2 / forward) : forward;

@@ -3,6 +3,7 @@
 #include "topology/kernel_rates.h"
 
 #include "doc/cursor.h"
+#include "work.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -98,6 +99,20 @@ static struct mics_kernel_shape rope_shape(const struct mics_op_rope *op)
     return pass((double)op->B * op->T * op->heads * op->D, op->dtype);
 }
 
+/* Heads of causal attention without a window that compute as many pairs of a query and a key as one
+ * head: whole blocks of them at the beginning of a window. */
+static double causal_heads(bool causal, uint32_t T, uint32_t window)
+{
+    enum { BLOCK = 64 };
+    const uint32_t seen = mics_attention_window(window, T);
+
+    if (!causal)
+        return 2;
+    if (seen == 0 || seen + BLOCK >= T)
+        return 1;
+    return mics_attention_pairs(T, seen + BLOCK) / mics_attention_pairs(T, 0);
+}
+
 static struct mics_kernel_shape attention_of(double heads, double T, double D,
                                              enum mics_dtype dtype)
 {
@@ -106,12 +121,14 @@ static struct mics_kernel_shape attention_of(double heads, double T, double D,
 
 static struct mics_kernel_shape attention_shape(const struct mics_op_attention *op)
 {
-    return attention_of((double)op->B * op->H * (op->causal ? 1 : 2), op->T, op->D, op->dtype);
+    return attention_of((double)op->B * op->H * causal_heads(op->causal, op->T, op->window), op->T,
+                        op->D, op->dtype);
 }
 
 static struct mics_kernel_shape attention_grad_shape(const struct mics_op_attention_grad *op)
 {
-    return attention_of((double)op->B * op->H * (op->causal ? 1 : 2), op->T, op->D, op->dtype);
+    return attention_of((double)op->B * op->H * causal_heads(op->causal, op->T, op->window), op->T,
+                        op->D, op->dtype);
 }
 
 static struct mics_kernel_shape embedding_shape(const struct mics_op_embedding *op)

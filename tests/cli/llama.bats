@@ -23,6 +23,7 @@ setup()
 {
     cd "$BATS_FILE_TMPDIR" || return
     out=$BATS_TEST_TMPDIR/out
+    reference=$BATS_TEST_DIRNAME/../reference
     export MICS_NODE_RANKS=2
 }
 
@@ -203,16 +204,37 @@ END
     grep -aq k_norm.weight "$out-m-qwen3-zero3/model.safetensors"
 }
 
-@test "a sequence longer than the sliding window is refused by name, and the window is the default" {
-    mkdir "$out"
-    sed 's/"sliding_window": 11/"sliding_window": 6/' "$BATS_TEST_DIRNAME/../reference/mistral-tiny/config.json" >"$out/config.json"
-    run --separate-stderr mics-plan --topology='node:1 gpu:1' --model="$out" --seq=7
-    [ "$status" = 2 ]
-    [[ $stderr == *"sequence of 7: the model has a sliding_window of 6, "* ]]
-    mics-plan --topology='node:1 gpu:1' --model="$out" -o "$out.mp"
+@test "a sequence may be longer than the sliding window, which plans, tables and written models have" {
+    requires perl
+    mics-plan --topology='node:1 gpu:1' --model="$reference/mistral-window-tiny" --no-history -o "$out.mp"
     mics-show --json "$out.mp" >"$out.json"
-    grep -q '"seq": 6' "$out.json"
-    grep -q '"sliding_window": 6' "$out.json"
+    grep -q '"seq": 12' "$out.json"
+    grep -q '"sliding_window": 4' "$out.json"
+    run ! grep -q layer_types <(perl -0777 -MJSON::PP -e '$m = decode_json(<>)->{model}; delete $m->{source}; print encode_json $m' "$out.json")
+    mics-show "$out.mp" | grep -q '^sliding window *4 tokens$'
+    for family in mistral qwen2 qwen3; do
+        mkdir "$out-$family"
+        cp "$reference/$family-window-tiny/"{config.json,model.safetensors} "$out-$family"
+        plan "$out-$family" "$out-$family.mp" mics:2
+        mics-shard split "$out-$family" -p "$out-$family.mp" -o "$out-s-$family"
+        mics-shard merge "$out-s-$family" -o "$out-m-$family"
+        plan "$out-m-$family" "$out-again.mp" mics:2
+        mics-shard diff "$out-m-$family" "$out-s-$family"
+        for key in sliding_window layer_types use_sliding_window max_window_layers; do
+            perl -0777 -MJSON::PP -e '$json = JSON::PP->new->canonical->allow_nonref; ($key, @files) = @ARGV;
+                for (@files) { open $f, "<", $_; $c = decode_json join "", <$f>; push @values, $json->encode($c->{$key}) }
+                exit !($values[0] eq $values[1])' $key "$out-$family/config.json" "$out-m-$family/config.json"
+        done
+    done
+    mics-show "$out-qwen2.mp" | grep -q '^sliding window *3 tokens in 1 of 2 layers$'
+    mics-show --tsv "$out-qwen3.mp" | grep -qP '^sliding_window_layers\t1$'
+    # a plan of other windows is one of another model
+    mkdir "$out"
+    sed 's/"full_attention"/"sliding_attention"/' "$out-qwen2/config.json" >"$out/config.json"
+    plan "$out" "$out-other.mp" mics:2
+    run --separate-stderr mics-shard reshard "$out-s-qwen2" --plan="$out-other.mp" -o "$out-x"
+    [ "$status" = 3 ]
+    [[ $stderr == *"layer_types [\"full_attention\", \"sliding_attention\"], the plan one with none"* ]]
     run --separate-stderr mics-plan --topology='node:1 gpu:1' --model=counting
     [ "$status" = 2 ]
 }

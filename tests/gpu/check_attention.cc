@@ -37,6 +37,13 @@ struct attention_case {
     std::vector<double> out, lse, grad; /* expected; grad is that of qkv */
     std::vector<double> got_out, got_lse, got_grad;
     std::vector<int32_t> targets; /* [B, T]; empty: no documents */
+    unsigned window;              /* 0: none */
+};
+
+/* What limits attention besides causality. */
+struct limits {
+    unsigned longest; /* of documents; 0: none */
+    unsigned window;  /* 0: none */
 };
 
 /* Under AddressSanitizer, where it takes minutes, kernels see fewer long sequences: other builds
@@ -124,11 +131,12 @@ static double dot(const double *a, const double *b, unsigned D)
 /* The first key that query i sees. */
 static unsigned first_key(const struct attention_case &c, unsigned b, unsigned i)
 {
-    if (c.targets.empty())
-        return 0;
-    while (i > 0 && c.targets[b * c.shape.T + i - 1] != MICS_TARGET_LAST)
+    const unsigned query = i;
+
+    while (i > 0 && (c.targets.empty() || c.targets[b * c.shape.T + i - 1] != MICS_TARGET_LAST) &&
+           (c.window == 0 || query - i + 1 < c.window))
         i--;
-    return i;
+    return c.targets.empty() && c.window == 0 ? 0 : i;
 }
 
 /* Probabilities of query i; the log of the sum of exponentials of its scores. */
@@ -197,15 +205,16 @@ static struct attention_case make_inputs(const struct attention_shape &s, enum m
 
 /* The same, and the results. */
 static struct attention_case make_case(const struct attention_shape &s, enum mics_dtype dtype,
-                                       double size, unsigned longest = 0)
+                                       double size, const struct limits &limits = {0, 0})
 {
     struct attention_case c = make_inputs(s, dtype, size);
     std::vector<double> p;
-    uint32_t state = longest;
+    uint32_t state = limits.longest;
 
-    for (unsigned i = 0, left = 1; longest && i < s.B * s.T; i++) {
+    c.window = limits.window;
+    for (unsigned i = 0, left = 1; limits.longest && i < s.B * s.T; i++) {
         c.targets.push_back(--left ? 1 : MICS_TARGET_LAST);
-        left = left ? left : draw(&state, 1, longest);
+        left = left ? left : draw(&state, 1, limits.longest);
     }
 
     for (unsigned b = 0; b < s.B; b++)
@@ -316,15 +325,17 @@ static cudaError_t run_case(struct attention_case *c, unsigned shift = 0)
         note(&error, cudaMalloc((void **)&targets, bytes));
         note(&error, cudaMemcpy(targets, c->targets.data(), bytes, cudaMemcpyHostToDevice));
     }
-    const struct mics_op_attention forward = {
-        out.at, (float *)lse.at, qkv.at, s.B, s.T, s.H, s.H_kv, s.D, s.causal, c->dtype, targets};
+    const struct mics_op_attention forward = {out.at,  (float *)lse.at, qkv.at, s.B,      s.T,
+                                              s.H,     s.H_kv,          s.D,    s.causal, c->dtype,
+                                              targets, c->window};
     const struct mics_op_attention_grad backward = {grad.at,     (float *)delta.at,
                                                     grad_out.at, out.at,
                                                     qkv.at,      (float *)lse.at,
                                                     s.B,         s.T,
                                                     s.H,         s.H_kv,
                                                     s.D,         s.causal,
-                                                    c->dtype,    targets};
+                                                    c->dtype,    targets,
+                                                    c->window};
 
     if (error == cudaSuccess) {
         error = mics_cuda_attention(&at, &forward);
@@ -426,22 +437,22 @@ static void choose_kernels(void)
     exit(1);
 }
 
-static bool takes_documents(const char *kernel)
+static bool takes_limits(const char *kernel)
 {
     return strcmp(kernel, "hopper") != 0;
 }
 
-/* longest: of documents; 0: none. */
 static void check(const struct attention_shape &shape, enum mics_dtype dtype, double size,
-                  unsigned longest = 0)
+                  const struct limits &limits = {0, 0})
 {
-    struct attention_case c = make_case(shape, dtype, size, longest);
+    struct attention_case c = make_case(shape, dtype, size, limits);
+    const bool limited = limits.longest > 0 || (limits.window > 0 && limits.window < shape.T);
     const double slack = size > 1 ? 3 : 1;
     const bool tensor_cores = dtype == MICS_BF16 && shape.D % 8 == 0 && shape.D <= 128;
 
     for (const char *kernel : kernels)
         CHECK(check_kernel(&c, kernel, slack) ==
-              ((tensor_cores || is_plain(kernel)) && (longest == 0 || takes_documents(kernel))));
+              ((tensor_cores || is_plain(kernel)) && (!limited || takes_limits(kernel))));
     if (!named)
         CHECK(check_kernel(&c, "", slack));
 }
@@ -477,11 +488,41 @@ static void no_token_sees_another_document(void)
     for (unsigned longest : {1, 5, 40, 130}) {
         if (brief && longest % 2 == 0)
             continue;
-        check({2, 130, 2, 1, 64, true}, MICS_BF16, 2, longest);
-        check({1, 300, 1, 1, 64, true}, MICS_BF16, 1, longest);
-        check({1, 257, 2, 2, 128, true}, MICS_BF16, 1, longest);
+        check({2, 130, 2, 1, 64, true}, MICS_BF16, 2, {longest, 0});
+        check({1, 300, 1, 1, 64, true}, MICS_BF16, 1, {longest, 0});
+        check({1, 257, 2, 2, 128, true}, MICS_BF16, 1, {longest, 0});
         if (!named || is_plain(named))
-            check({2, 100, 2, 1, 17, true}, MICS_F32, 1, longest);
+            check({2, 100, 2, 1, 17, true}, MICS_F32, 1, {longest, 0});
+    }
+}
+
+static void no_token_sees_more_than_its_window(void)
+{
+    for (unsigned window : {1, 30, 64, 129}) {
+        if (brief && window % 2 == 0)
+            continue;
+        check({2, 130, 2, 1, 64, true}, MICS_BF16, 2, {0, window});
+        check({1, 300, 1, 1, 64, true}, MICS_BF16, 1, {0, window});
+        check({1, 257, 2, 2, 128, true}, MICS_BF16, 1, {0, window});
+        check({1, 257, 2, 1, 64, true}, MICS_BF16, 1, {100, window});
+        if (named && !is_plain(named))
+            continue;
+        check({2, 100, 2, 1, 17, true}, MICS_F32, 1, {0, window});
+        check({1, 100, 2, 1, 17, true}, MICS_F32, 1, {40, window});
+    }
+}
+
+/* Bit for bit. */
+static void a_window_of_the_whole_sequence_changes_nothing(void)
+{
+    for (const char *kernel : kernels) {
+        struct attention_case c = make_case({1, 130, 2, 1, 64, true}, MICS_BF16, 1), d = c;
+
+        d.window = 130;
+        CHECK(choose(kernel));
+        CHECK_INT(run_case(&c), cudaSuccess);
+        CHECK_INT(run_case(&d), cudaSuccess);
+        CHECK(!c.got_grad.empty() && c.got_out == d.got_out && c.got_grad == d.got_grad);
     }
 }
 
@@ -624,8 +665,8 @@ static void by_default_mma_has_aligned_bf16_heads_and_plain_the_rest(void)
 
 static void a_named_kernel_is_not_replaced(void)
 {
-    const struct mics_op_attention fp32 = {nullptr, nullptr, nullptr, 1,        1,      1,
-                                           1,       64,      true,    MICS_F32, nullptr};
+    const struct mics_op_attention fp32 = {nullptr, nullptr, nullptr, 1,        1,       1,
+                                           1,       64,      true,    MICS_F32, nullptr, 0};
     struct attention_case c = make_case({1, 5, 1, 1, 64, true}, MICS_F32, 1);
     struct mics_err err = {};
 
@@ -663,6 +704,8 @@ int main(void)
     TAP_RUN(bf16_attention_of_large_scores_agrees_with_double);
     TAP_RUN(bf16_attention_of_random_shapes_agrees_with_double);
     TAP_RUN(no_token_sees_another_document);
+    TAP_RUN(no_token_sees_more_than_its_window);
+    TAP_RUN(a_window_of_the_whole_sequence_changes_nothing);
     TAP_RUN(fp32_attention_agrees_with_double);
     TAP_RUN(odd_heads_agree_with_double);
     TAP_RUN(long_sequences_agree_with_double);

@@ -14,36 +14,45 @@ struct shape {
     uint32_t B, T, H, H_kv, D;
     bool causal;
     uint32_t document; /* tokens of a document; 0: sequences are not divided */
+    uint32_t window;   /* tokens that a token sees; 0: all */
 };
 
 /* Whole and partial tiles of 64 and 128 rows; narrow heads, which are filled up to 64 or 128;
  * grouped queries. */
 static const struct shape mma_shapes[] = {
-    {1, 77, 2, 1, 64, true, 0},  {2, 33, 2, 2, 64, false, 0},   {1, 200, 1, 1, 40, true, 0},
-    {1, 77, 2, 1, 128, true, 0}, {1, 130, 1, 1, 128, false, 0}, {2, 33, 1, 1, 80, true, 0},
-    {1, 65, 2, 2, 96, false, 0}, {1, 200, 1, 1, 64, true, 70},  {1, 77, 1, 1, 128, true, 9},
+    {1, 77, 2, 1, 64, true, 0, 0},    {2, 33, 2, 2, 64, false, 0, 0},
+    {1, 200, 1, 1, 40, true, 0, 0},   {1, 77, 2, 1, 128, true, 0, 0},
+    {1, 130, 1, 1, 128, false, 0, 0}, {2, 33, 1, 1, 80, true, 0, 0},
+    {1, 65, 2, 2, 96, false, 0, 0},   {1, 200, 1, 1, 64, true, 70, 0},
+    {1, 77, 1, 1, 128, true, 9, 0},   {1, 200, 2, 1, 64, true, 0, 50},
+    {1, 150, 1, 1, 128, true, 0, 3},  {1, 140, 1, 1, 64, true, 90, 65},
 };
 
 /* Longer ones also go round the rings of tiles. */
 static const struct shape hopper_shapes[] = {
-    {1, 77, 2, 1, 64, true, 0},   {1, 390, 1, 1, 64, true, 0},  {2, 33, 1, 1, 64, false, 0},
-    {1, 200, 1, 1, 40, false, 0}, {1, 200, 2, 1, 128, true, 0}, {1, 130, 1, 1, 128, false, 0},
-    {1, 33, 2, 1, 80, true, 0},   {1, 129, 1, 1, 96, false, 0},
+    {1, 77, 2, 1, 64, true, 0, 0},   {1, 390, 1, 1, 64, true, 0, 0},
+    {2, 33, 1, 1, 64, false, 0, 0},  {1, 200, 1, 1, 40, false, 0, 0},
+    {1, 200, 2, 1, 128, true, 0, 0}, {1, 130, 1, 1, 128, false, 0, 0},
+    {1, 33, 2, 1, 80, true, 0, 0},   {1, 129, 1, 1, 96, false, 0, 0},
 };
 
 /* Heads of each width of the kernels, of lengths that the tensor cores do not take. Without those
  * every product is an instruction of its own, so they are small: one goes beyond a tile of 32 rows,
  * one has grouped queries. */
-static const struct shape plain_shapes[] = {{1, 33, 1, 1, 9, true, 0},
-                                            {2, 5, 2, 1, 20, false, 0},
-                                            {1, 4, 1, 1, 65, false, 0},
-                                            {1, 3, 1, 1, 129, true, 0},
-                                            {1, 33, 1, 1, 9, true, 10}};
+static const struct shape plain_shapes[] = {
+    {1, 33, 1, 1, 9, true, 0, 0},  {2, 5, 2, 1, 20, false, 0, 0}, {1, 4, 1, 1, 65, false, 0, 0},
+    {1, 3, 1, 1, 129, true, 0, 0}, {1, 33, 1, 1, 9, true, 10, 0}, {1, 34, 1, 1, 9, true, 0, 1},
+    {1, 66, 1, 1, 3, true, 0, 20}};
 
 static struct mics_op_attention forward_of(struct shape s)
 {
-    return (struct mics_op_attention){
-        .B = s.B, .T = s.T, .H = s.H, .H_kv = s.H_kv, .D = s.D, .causal = s.causal};
+    return (struct mics_op_attention){.B = s.B,
+                                      .T = s.T,
+                                      .H = s.H,
+                                      .H_kv = s.H_kv,
+                                      .D = s.D,
+                                      .causal = s.causal,
+                                      .window = s.window};
 }
 
 /* By the kernel of that name in attention.cc's table, as MICS_CUDA_ATTENTION=NAME. */
@@ -54,9 +63,9 @@ static void begin(struct recorder *r, const char *kernel, const char *direction,
 
     if (mics_cuda_attention_choose(kernel, r->chip->capability, &r->at.attention, &err) != MICS_OK)
         gpu_die("%s", err.text);
-    record_begin(r, 0, "attention%s_%s_%s_%ux%u_heads_%u_%u_of_%u_%s%s", direction, kernel,
+    record_begin(r, 0, "attention%s_%s_%s_%ux%u_heads_%u_%u_of_%u_%s%s%s", direction, kernel,
                  record_dtype_name(dtype), s.B, s.T, s.H, s.H_kv, s.D, s.causal ? "causal" : "full",
-                 s.document ? "_documents" : "");
+                 s.document ? "_documents" : "", s.window ? "_window" : "");
 }
 
 /* Where documents end, in sequences of shape `s`; NULL: nowhere. The caller frees it. */
@@ -121,8 +130,13 @@ static void backward_case(struct recorder *r, const char *kernel, enum mics_dtyp
                           struct shape s)
 {
     struct mics_op_attention forward = forward_of(s);
-    struct mics_op_attention_grad args = {
-        .B = s.B, .T = s.T, .H = s.H, .H_kv = s.H_kv, .D = s.D, .causal = s.causal};
+    struct mics_op_attention_grad args = {.B = s.B,
+                                          .T = s.T,
+                                          .H = s.H,
+                                          .H_kv = s.H_kv,
+                                          .D = s.D,
+                                          .causal = s.causal,
+                                          .window = s.window};
     const size_t rows = (size_t)s.B * s.T;
     int32_t *targets = make_targets(s);
     struct tensor qkv, out, lse, grad_out, grad, delta;

@@ -33,8 +33,19 @@ FAMILIES = {
         transformers.MistralConfig(**LLAMA, head_dim=24, sliding_window=None)),
     "qwen2": lambda: transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**LLAMA)),
     "qwen3": lambda: transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**LLAMA, head_dim=24)),
+    "llama-yarn": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(
+        **LLAMA, attention_bias=True, mlp_bias=True,
+        rope_scaling={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 40})),
+    "mistral-window": lambda: transformers.MistralForCausalLM(
+        transformers.MistralConfig(**LLAMA, head_dim=24, sliding_window=24)),
+    "qwen2-window": lambda: transformers.Qwen2ForCausalLM(
+        transformers.Qwen2Config(**LLAMA, use_sliding_window=True, sliding_window=7, max_window_layers=1)),
+    "qwen3-window": lambda: transformers.Qwen3ForCausalLM(transformers.Qwen3Config(
+        **LLAMA, head_dim=24, attention_bias=True, use_sliding_window=True, sliding_window=19,
+        layer_types=["sliding_attention", "full_attention"] * 2)),
 }
-SMALL = ("gpt2-transformers", "llama-tiny", "mistral-tiny", "qwen2-tiny", "qwen3-tiny")
+SMALL = ("gpt2-transformers", "llama-tiny", "mistral-tiny", "qwen2-tiny", "qwen3-tiny", "llama-yarn-tiny",
+         "mistral-window-tiny", "qwen2-window-tiny", "qwen3-window-tiny")
 count = 0
 failed = 0
 

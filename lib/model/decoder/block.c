@@ -18,6 +18,7 @@
 
 struct block {
     const struct mics_pass *pass;
+    uint32_t window; /* of attention; 0: all tokens */
     const struct mics_model *model;
     struct mics_decoder_sizes is;
     struct mics_block_activations areas;
@@ -62,6 +63,7 @@ static struct block block_of(const struct mics_pass *pass, uint32_t unit)
         .areas =
             mics_block_activations_of(pass->model, &pass->batch, pass->saved, pass->scratch, NULL),
         .unit = unit,
+        .window = mics_attention_window(mics_model_window(pass->model, unit - 1), pass->batch.T),
     };
 
     block.qkv = layer_of(&block, MICS_BLOCK_QKV, MICS_BLOCK_Q, MICS_BLOCK_QKV_BIAS,
@@ -193,6 +195,7 @@ static void attend(const struct block *block)
                                                    .causal = true,
                                                    .dtype = block->pass->batch.dtype,
                                                    .targets = document_targets(block->pass),
+                                                   .window = block->window,
                                                });
 }
 
@@ -331,6 +334,7 @@ static void attention_backward(const struct block *block, const void *grad_middl
                                                  .causal = true,
                                                  .dtype = pass->batch.dtype,
                                                  .targets = document_targets(pass),
+                                                 .window = block->window,
                                              });
     prepare_heads_backward(block);
     branch_backward(block, &block->qkv, areas->wide_b, &block->norm_1, areas->in, areas->normed_1);

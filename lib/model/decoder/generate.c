@@ -254,7 +254,7 @@ void mics_generator_free(struct mics_generator *generator)
 
 uint32_t mics_generator_limit(const struct mics_generator *generator)
 {
-    return mics_model_max_seq(generator->model);
+    return generator->model->config.n_positions;
 }
 
 uint32_t mics_generator_length(const struct mics_generator *generator, uint32_t sequence)
@@ -362,6 +362,7 @@ static void prepare_heads(const struct mics_generator *g, const struct layer *la
 static void attend(struct mics_generator *g, uint32_t layer)
 {
     const size_t width = (size_t)g->is.H_kv * g->is.D, bytes = width * sizeof(float);
+    const uint32_t window = mics_model_window(g->model, layer);
 
     for (uint32_t row = 0; row < g->rows; row++) {
         const struct kept *kept =
@@ -370,7 +371,11 @@ static void attend(struct mics_generator *g, uint32_t layer)
 
         memcpy(kept->keys + g->position[row] * width, key, bytes);
         memcpy(kept->values + g->position[row] * width, key + width, bytes);
-        g->seen[row] = (struct mics_kept_rows){kept->keys, kept->values, g->position[row] + 1};
+        const uint32_t length = g->position[row] + 1;
+        const uint32_t first = window > 0 && length > window ? length - window : 0;
+
+        g->seen[row] = (struct mics_kept_rows){kept->keys + first * width,
+                                               kept->values + first * width, length - first};
     }
     mics_host_kept_attention(g->options.pool, &(struct mics_kept_attention){
                                                   .out = g->attention,

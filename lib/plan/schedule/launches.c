@@ -160,6 +160,9 @@ bool mics_stages_are_alike(const struct mics_model *model, uint32_t a, uint32_t 
 {
     const struct mics_stage *x = &model->stages[a], *y = &model->stages[b];
 
+    if (x->kind == MICS_STAGE_BLOCK && y->kind == MICS_STAGE_BLOCK &&
+        mics_model_window(model, x->layer) != mics_model_window(model, y->layer))
+        return false;
     return x->kind == y->kind && x->backward_needs_params == y->backward_needs_params &&
            model->units[x->unit].count == model->units[y->unit].count;
 }

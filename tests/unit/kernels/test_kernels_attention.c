@@ -8,23 +8,39 @@ struct shape {
     bool causal;
     uint32_t H_kv;      /* 0: H */
     uint32_t documents; /* tokens of the longest document; 0: sequences are not divided */
+    uint32_t window;    /* tokens that a token sees; 0: all */
 };
 
 static const struct shape shapes[] = {
-    {1, 1, 1, 1, true, 0, 0},     {1, 2, 1, 3, true, 0, 0},     {2, 31, 3, 8, true, 0, 0},
-    {1, 32, 2, 16, false, 0, 0},  {1, 33, 2, 17, true, 0, 0},   {2, 64, 2, 32, true, 0, 0},
-    {1, 65, 1, 33, true, 0, 0},   {1, 65, 2, 64, false, 0, 0},  {1, 129, 1, 48, true, 0, 0},
-    {1, 70, 2, 5, false, 0, 0},   {1, 20, 1, 256, true, 0, 0},  {1, 200, 2, 80, true, 0, 0},
-    {3, 1, 2, 4, false, 0, 0},    {2, 9, 4, 6, true, 2, 0},     {1, 70, 6, 16, true, 1, 0},
-    {1, 66, 3, 8, false, 1, 0},   {2, 130, 4, 64, true, 2, 0},  {2, 193, 6, 64, true, 2, 0},
-    {1, 257, 2, 80, false, 1, 0}, {1, 200, 4, 128, true, 1, 0}, {2, 128, 1, 128, false, 0, 0},
-    {1, 70, 1, 250, true, 0, 0},
+    {1, 1, 1, 1, true, 0, 0, 0},      {1, 2, 1, 3, true, 0, 0, 0},
+    {2, 31, 3, 8, true, 0, 0, 0},     {1, 32, 2, 16, false, 0, 0, 0},
+    {1, 33, 2, 17, true, 0, 0, 0},    {2, 64, 2, 32, true, 0, 0, 0},
+    {1, 65, 1, 33, true, 0, 0, 0},    {1, 65, 2, 64, false, 0, 0, 0},
+    {1, 129, 1, 48, true, 0, 0, 0},   {1, 70, 2, 5, false, 0, 0, 0},
+    {1, 20, 1, 256, true, 0, 0, 0},   {1, 200, 2, 80, true, 0, 0, 0},
+    {3, 1, 2, 4, false, 0, 0, 0},     {2, 9, 4, 6, true, 2, 0, 0},
+    {1, 70, 6, 16, true, 1, 0, 0},    {1, 66, 3, 8, false, 1, 0, 0},
+    {2, 130, 4, 64, true, 2, 0, 0},   {2, 193, 6, 64, true, 2, 0, 0},
+    {1, 257, 2, 80, false, 1, 0, 0},  {1, 200, 4, 128, true, 1, 0, 0},
+    {2, 128, 1, 128, false, 0, 0, 0}, {1, 70, 1, 250, true, 0, 0, 0},
 };
 
 static const struct shape documents[] = {
-    {1, 1, 1, 1, true, 0, 1},       {2, 31, 3, 8, true, 0, 7},    {1, 64, 2, 17, true, 0, 64},
-    {2, 130, 4, 64, true, 2, 9},    {1, 200, 2, 80, true, 0, 70}, {2, 300, 2, 16, true, 1, 300},
-    {1, 330, 4, 128, true, 2, 150},
+    {1, 1, 1, 1, true, 0, 1, 0},       {2, 31, 3, 8, true, 0, 7, 0},
+    {1, 64, 2, 17, true, 0, 64, 0},    {2, 130, 4, 64, true, 2, 9, 0},
+    {1, 200, 2, 80, true, 0, 70, 0},   {2, 300, 2, 16, true, 1, 300, 0},
+    {1, 330, 4, 128, true, 2, 150, 0},
+};
+
+/* Of one token, inside a block of 64, of a block, across several, of all tokens but one, and longer
+ * than the sequence; also within documents. */
+static const struct shape windows[] = {
+    {1, 5, 1, 3, true, 0, 0, 1},      {2, 31, 3, 8, true, 0, 0, 7},
+    {1, 128, 2, 17, true, 0, 0, 64},  {2, 200, 4, 64, true, 2, 0, 63},
+    {1, 330, 2, 80, true, 0, 0, 65},  {2, 300, 2, 16, true, 1, 0, 129},
+    {1, 193, 4, 128, true, 2, 0, 5},  {1, 130, 2, 20, true, 0, 0, 129},
+    {1, 130, 2, 20, true, 0, 0, 130}, {1, 70, 2, 8, true, 0, 0, 4000000000},
+    {2, 300, 2, 16, true, 1, 90, 40}, {1, 330, 4, 32, true, 2, 300, 100},
 };
 
 #define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
@@ -85,9 +101,10 @@ static size_t first_key(const struct problem *t, size_t b, size_t i)
 {
     size_t j = i;
 
-    while (t->targets && j > 0 && t->targets[b * t->s.T + j - 1] != MICS_TARGET_LAST)
+    while (j > 0 && !(t->targets && t->targets[b * t->s.T + j - 1] == MICS_TARGET_LAST) &&
+           !(t->s.window > 0 && i - j + 1 == t->s.window))
         j--;
-    return t->targets ? j : 0;
+    return j;
 }
 
 /* Probabilities of query i into t->p, 0 for keys of other documents; returns how many there are. */
@@ -146,7 +163,8 @@ static void run_kernels(struct problem *t, struct mics_pool *pool)
                                         .H_kv = s.H_kv,
                                         .D = s.D,
                                         .causal = s.causal,
-                                        .targets = t->targets};
+                                        .targets = t->targets,
+                                        .window = s.window};
     struct mics_op_attention_grad backward = {.grad_qkv = t->got_grad,
                                               .delta = t->delta,
                                               .grad_out = t->grad_out,
@@ -159,7 +177,8 @@ static void run_kernels(struct problem *t, struct mics_pool *pool)
                                               .H_kv = s.H_kv,
                                               .D = s.D,
                                               .causal = s.causal,
-                                              .targets = t->targets};
+                                              .targets = t->targets,
+                                              .window = s.window};
 
     mics_host_attention(pool, &forward);
     mics_host_attention_grad(pool, &backward);
@@ -226,9 +245,54 @@ static void no_token_sees_another_document(void)
     }
 }
 
+static void no_token_sees_more_than_its_window(void)
+{
+    for (size_t i = 0; i < sizeof windows / sizeof *windows; i++)
+        for (unsigned threads = 0; threads < 2; threads++) { /* in one pass and in two */
+            struct problem t = make_problem(windows[i], 3.0f);
+
+            run_kernels(&t, pools[threads ? POOLS - 1 : 0]);
+            CHECK_CLOSE(t.got_out, t.out, t.rows * t.C, 6e-6);
+            CHECK_CLOSE(t.got_lse, t.lse, t.rows * t.s.H, 2e-6);
+            CHECK_CLOSE(t.got_grad, t.grad_qkv, t.rows * t.W, 2e-5);
+            free_problem(&t);
+        }
+}
+
+/* Bit for bit. */
+static void a_window_of_the_whole_sequence_changes_nothing(void)
+{
+    struct problem t = make_problem((struct shape){2, 200, 4, 20, true, 2, 0, 0}, 1.0f);
+
+    run_kernels(&t, pools[0]);
+    float *out = copy_floats(t.got_out, t.rows * t.C);
+    float *grad = copy_floats(t.got_grad, t.rows * t.W);
+
+    t.s.window = 200;
+    run_kernels(&t, pools[0]);
+    CHECK_SAME_BITS(t.got_out, out, t.rows * t.C);
+    CHECK_SAME_BITS(t.got_grad, grad, t.rows * t.W);
+    free(out);
+    free(grad);
+    free_problem(&t);
+}
+
+/* NaN in a key outside of all windows of a block of queries reaches none of them. */
+static void keys_outside_of_the_window_are_not_read(void)
+{
+    struct problem t = make_problem((struct shape){1, 300, 1, 8, true, 1, 0, 10}, 1.0f);
+
+    t.qkv[3 * t.W + t.C] = NAN;
+    run_kernels(&t, pools[1]);
+    CHECK(isnan(t.got_out[3 * t.C]) && isnan(t.got_out[12 * t.C]));
+    for (size_t i = 128; i < 300; i++)
+        CHECK(!isnan(t.got_out[i * t.C]) && !isnan(t.got_grad[i * t.W]));
+    free_problem(&t);
+}
+
 static void large_scores_neither_overflow_nor_vanish(void)
 {
-    struct problem t = make_problem((struct shape){1, 130, 1, 32, true, 1, 0}, 15.0f);
+    struct problem t = make_problem((struct shape){1, 130, 1, 32, true, 1, 0, 0}, 15.0f);
 
     run_kernels(&t, pools[0]);
     CHECK_CLOSE(t.got_out, t.out, t.rows * t.C, 2e-4);
@@ -241,8 +305,10 @@ static void large_scores_neither_overflow_nor_vanish(void)
 static void threads_do_not_change_attention(void)
 {
     static const struct shape cases[] = {
-        {2, 150, 3, 20, true, 1, 0},  {1, 200, 4, 64, true, 1, 0}, {3, 130, 2, 17, false, 0, 0},
-        {1, 200, 2, 80, true, 1, 70}, {1, 70, 1, 5, true, 0, 9},   {1, 129, 2, 128, false, 1, 0},
+        {2, 150, 3, 20, true, 1, 0, 0},   {1, 200, 4, 64, true, 1, 0, 0},
+        {3, 130, 2, 17, false, 0, 0, 0},  {1, 200, 2, 80, true, 1, 70, 0},
+        {1, 200, 2, 80, true, 1, 0, 70},  {1, 70, 1, 5, true, 0, 9, 0},
+        {1, 129, 2, 128, false, 1, 0, 0},
     };
 
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
@@ -268,7 +334,7 @@ static void threads_do_not_change_attention(void)
 /* d(sum of grad_out * out) / d(one input), from the reference's own forward pass. */
 static void the_references_gradient_is_that_of_its_output(void)
 {
-    struct problem t = make_problem((struct shape){1, 9, 4, 3, true, 2, 0}, 1.0f);
+    struct problem t = make_problem((struct shape){1, 9, 4, 3, true, 2, 0, 0}, 1.0f);
     const float step = 1.0f / 1024;
 
     for (size_t i = 0; i < t.rows * t.W; i += 7) {
@@ -295,7 +361,7 @@ static void the_references_gradient_is_that_of_its_output(void)
 
 static void nan_in_a_value_reaches_the_queries_that_see_it(void)
 {
-    struct problem t = make_problem((struct shape){1, 100, 1, 8, true, 1, 0}, 1.0f);
+    struct problem t = make_problem((struct shape){1, 100, 1, 8, true, 1, 0, 0}, 1.0f);
 
     t.qkv[70 * 3 * t.C] = NAN; /* a query */
     run_kernels(&t, pools[1]);
@@ -343,6 +409,9 @@ int main(void)
     open_pools();
     TAP_RUN(outputs_and_gradients_agree_with_plain_loops);
     TAP_RUN(no_token_sees_another_document);
+    TAP_RUN(no_token_sees_more_than_its_window);
+    TAP_RUN(a_window_of_the_whole_sequence_changes_nothing);
+    TAP_RUN(keys_outside_of_the_window_are_not_read);
     TAP_RUN(large_scores_neither_overflow_nor_vanish);
     TAP_RUN(threads_do_not_change_attention);
     TAP_RUN(the_references_gradient_is_that_of_its_output);

@@ -65,6 +65,20 @@ static void attention_counts_as_flashattention_does(void)
     CHECK_NEAR(work_of(MICS_K_ATTENTION, &op).written, rows * (8 * 64 * 2 + 8 * 4), 0);
 }
 
+/* Of a triangle of T T / 2 pairs one of (T - window)^2 / 2 is not seen. */
+static void a_window_counts_the_pairs_that_are_seen(void)
+{
+    struct mics_op_attention op = {
+        .B = 1, .T = 128, .H = 1, .H_kv = 1, .D = 1, .causal = true, .window = 128};
+    struct mics_op_attention_grad grad = {
+        .B = 1, .T = 128, .H = 1, .H_kv = 1, .D = 1, .causal = true, .window = 32};
+
+    CHECK_NEAR(work_of(MICS_K_ATTENTION, &op).flops, 4 * 128 * 64, 0);
+    op.window = 32;
+    CHECK_NEAR(work_of(MICS_K_ATTENTION, &op).flops, 4 * (128 * 64 - 96 * 48), 0);
+    CHECK_NEAR(work_of(MICS_K_ATTENTION_GRAD, &grad).flops, 10 * (128 * 64 - 96 * 48), 0);
+}
+
 static void an_update_moves_28_bytes_of_a_parameter_and_2_of_its_copy(void)
 {
     uint16_t copy;
@@ -109,6 +123,7 @@ int main(void)
 {
     TAP_RUN(a_product_reads_its_operands_and_its_epilogue);
     TAP_RUN(attention_counts_as_flashattention_does);
+    TAP_RUN(a_window_counts_the_pairs_that_are_seen);
     TAP_RUN(an_update_moves_28_bytes_of_a_parameter_and_2_of_its_copy);
     TAP_RUN(passes_count_what_they_read_and_write);
     return tap_done();

@@ -28,6 +28,9 @@ static const struct reference references[] = {
     {"qwen2", "tests/reference/qwen2-tiny", "reference", "model.", false},
     {"qwen3", "tests/reference/qwen3-tiny", "reference", "model.", false},
     {"llama", "tests/reference/llama-yarn-tiny", "reference", "model.", false},
+    {"mistral", "tests/reference/mistral-window-tiny", "reference", "model.", false},
+    {"qwen2", "tests/reference/qwen2-window-tiny", "reference", "model.", false},
+    {"qwen3", "tests/reference/qwen3-window-tiny", "reference", "model.", false},
 };
 
 #define REFERENCE_COUNT (sizeof references / sizeof *references)

@@ -127,6 +127,25 @@ static void attention_takes_as_long_as_flashattention_2(void)
     }
 }
 
+/* Less time for a shorter window, more than in proportion, and never more than without one. */
+static void a_window_saves_time(void)
+{
+    const struct mics_compute compute = open_compute("p5", MICS_PROFILE_MICS);
+    struct mics_op_attention op = {
+        .B = 1, .T = 16384, .H = 32, .H_kv = 8, .D = 128, .causal = true, .dtype = MICS_BF16};
+    const double all = seconds(&compute, MICS_K_ATTENTION, &op);
+    double before = all;
+
+    for (op.window = 16384; op.window >= 64; op.window /= 2) {
+        const double now = seconds(&compute, MICS_K_ATTENTION, &op);
+
+        CHECK(op.window == 16384 ? now <= all && now >= all : now < before);
+        CHECK(now > all * mics_attention_pairs(op.T, op.window) / mics_attention_pairs(op.T, op.T) *
+                        0.999);
+        before = now;
+    }
+}
+
 /* The host launches 4.3 us for each kernel, however small it is. */
 static void tiny_kernels_wait_for_the_host(void)
 {
@@ -201,6 +220,7 @@ int main(void)
     TAP_RUN(the_last_wave_counts_whole);
     TAP_RUN(each_type_has_its_rate);
     TAP_RUN(attention_takes_as_long_as_flashattention_2);
+    TAP_RUN(a_window_saves_time);
     TAP_RUN(tiny_kernels_wait_for_the_host);
     TAP_RUN(the_profile_of_pytorch_is_slower);
     TAP_RUN(rates_that_are_missing_are_derived);

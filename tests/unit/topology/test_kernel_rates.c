@@ -131,6 +131,11 @@ static void attention_grows_with_the_square_of_the_length(void)
     CHECK_NEAR(mics_kernel_launch_seconds(&rates, 1, MICS_K_ATTENTION, &attention), 4e-3, 1e-12);
     attention.causal = false;
     CHECK_NEAR(mics_kernel_launch_seconds(&rates, 1, MICS_K_ATTENTION, &attention), 8e-3, 1e-12);
+    attention.causal = true;
+    attention.window = 1000; /* whole blocks of 64 keys */
+    CHECK_NEAR(mics_kernel_launch_seconds(&rates, 1, MICS_K_ATTENTION, &attention), 4e-3, 1e-12);
+    attention.window = 512 - 64;
+    CHECK_NEAR(mics_kernel_launch_seconds(&rates, 1, MICS_K_ATTENTION, &attention), 3e-3, 1e-12);
 }
 
 static json_t *topology_with(const char *rates, const char *collectives)
