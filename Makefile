@@ -153,7 +153,7 @@ $(SYNTAX_CXX:%=$(BUILD)/syntax/%): $(BUILD)/syntax/%: % $(BUILD)/settings
 	$(call say,CHECK)$(CXX) $(EMULATED_FLAGS) -fsyntax-only -x c++ $< && touch $@
 
 # Replacements of other libraries, for tests.
-FAKES := $(BUILD)/tests/fake/nvml.so $(BUILD)/tests/fake/clock_ahead.so $(BUILD)/tests/fake/slow_fsync.so
+FAKES := $(patsubst tests/%.c,$(BUILD)/tests/%.so,$(addprefix tests/fake/,nvml.c clock_ahead.c slow_fsync.c broken_readdir.c))
 $(BUILD)/tests/fake/%.so: tests/fake/%.c $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) -std=c11 -D_GNU_SOURCE -fPIC -Ilib $(WARN) $(CFLAGS) $(SAN) -MMD -MP -shared -o $@ $<

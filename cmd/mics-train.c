@@ -102,7 +102,7 @@ static enum mics_status open_reporter(struct mics_run_reporter *reporter,
     reporter->verbose = request->common.verbosity > 0;
     reporter->log_every = request->log_every;
     reporter->warn = print_warning;
-    if (job->settings.val_every && job->data.val_windows == 0)
+    if (job->settings.val_every && job->settings.val_fraction > 0 && job->data.val_windows == 0)
         cli_warn("data: too little text for validation: there will be none");
     if (job->data.special)
         cli_warn("data: special tokens in the text (%llu) are taken as ordinary text",

@@ -491,8 +491,8 @@ enum mics_status mics_text_judge(const char *path, const struct mics_text_counts
 
     if (!counts->has_nul && counts->invalid * 100 <= counts->bytes)
         return MICS_OK;
-    const char *wide = counts->has_nul ? guess_wide(head, head_size) : NULL;
     const struct magic *row = find_magic(head, head_size, true);
+    const char *wide = counts->has_nul && !row ? guess_wide(head, head_size) : NULL;
 
     if (wide)
         return refuse(path, wide, TO_UTF8, err);

@@ -4,7 +4,8 @@
  *
  * Whatever is accepted must be documents end to end, of bytes and ends.
  *
- * sources: lib/base lib/doc lib/data/encoded.c lib/data/tokenizer.c lib/data/tokenizer
+ * sources: lib/base lib/doc lib/data/encoded.c lib/data/json_line.c lib/data/tokenizer.c
+ * sources: lib/data/tokenizer
  */
 #include "data/encoded.h"
 #include "data/tokens.h"
