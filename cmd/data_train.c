@@ -1,21 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data_train.h"
 
-#include "base/file.h"
+#include "base/file_set.h"
 #include "cli/cli.h"
 #include "data/tokenizer/train.h"
 
 #include <inttypes.h>
 
-static enum mics_status write_file(const char *folder, const struct mics_tokenizer_file *file,
+static enum mics_status write_file(const char *path, const struct mics_tokenizer_file *file,
                                    struct mics_err *err)
 {
     struct mics_file_writer *writer;
-    char path[MICS_PATH_MAX];
-    enum mics_status status = mics_path_format(path, err, "%s/%s", folder, file->name);
+    const enum mics_status status = mics_file_create(path, &writer, err);
 
-    if (status == MICS_OK)
-        status = mics_file_create(path, &writer, err);
     if (status != MICS_OK)
         return status;
     fwrite(file->bytes, 1, file->size, mics_file_stream(writer));
@@ -26,10 +23,22 @@ static enum mics_status write_file(const char *folder, const struct mics_tokeniz
 static enum mics_status
 write_files(const char *folder, const struct mics_trained_tokenizer *trained, struct mics_err *err)
 {
+    struct mics_file_set *set = NULL;
+    char path[MICS_PATH_MAX];
     enum mics_status status = mics_file_make_folders(folder, err);
 
-    for (int i = MICS_TRAINED_FILES - 1; i >= 0 && status == MICS_OK; i--)
-        status = write_file(folder, &trained->files[i], err);
+    if (status == MICS_OK)
+        status = mics_path_format(path, err, "%s/" MICS_TRAINED_SET, folder);
+    if (status == MICS_OK)
+        status = mics_file_set_begin(path, &set, err);
+    for (int i = MICS_TRAINED_FILES - 1; i >= 0 && status == MICS_OK; i--) {
+        status = mics_file_set_add(set, trained->files[i].name, path, err);
+        if (status == MICS_OK)
+            status = write_file(path, &trained->files[i], err);
+    }
+    if (status == MICS_OK)
+        status = mics_file_set_commit(set, err);
+    mics_file_set_free(set);
     return status;
 }
 

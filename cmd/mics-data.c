@@ -3,9 +3,11 @@
  * mics-data - text to tokens on disk: encodes text, shows files of tokens, trains tokenizers.
  *
  * encode writes PREFIX.bin, PREFIX.idx of Megatron's format, PREFIX.tokenizer with the tokenizer's
- * files, and PREFIX.mp, the document mics.dataset, which it also writes to standard output.
+ * files, and PREFIX.mp, the document mics.dataset, which it also writes to standard output. They
+ * replace earlier ones together, when all are complete.
  */
 #include "base/clock.h"
+#include "base/file_set.h"
 #include "base/num.h"
 #include "base/units.h"
 #include "cli/cli.h"
@@ -207,16 +209,15 @@ static uint32_t vocab_size(const struct request *request, const struct mics_toke
     return request->special ? mics_tokenizer_size(tokenizer) : mics_tokenizer_text_size(tokenizer);
 }
 
-/* The tokens are on disk: write the rest. */
+/* The tokens are on disk: write the rest. *doc is the caller's, also after an error. */
 static enum mics_status describe(const struct request *request, const char *prefix,
                                  const struct mics_disk_tokenizer *tokenizer,
                                  const struct mics_corpus *corpus,
                                  const struct mics_encode_report *report, uint64_t checksum,
-                                 struct mics_err *err)
+                                 json_t **doc, struct mics_err *err)
 {
-    struct cli_common common = request->common;
     struct mics_token_file file = {.path = NULL};
-    json_t *doc = NULL, *listed = NULL;
+    json_t *listed = NULL;
     char path[MICS_PATH_MAX];
     enum mics_status status = mics_path_format(path, err, "%s.mp", prefix);
 
@@ -225,24 +226,21 @@ static enum mics_status describe(const struct request *request, const char *pref
     if (status == MICS_OK)
         status = mics_token_file_open(prefix, 0, &file, err);
     if (status == MICS_OK)
-        status = mics_dataset_to_doc(&file, &doc, err);
+        status = mics_dataset_to_doc(&file, doc, err);
     if (status == MICS_OK)
-        status = mics_dataset_add_source(doc, checksum, corpus, report,
+        status = mics_dataset_add_source(*doc, checksum, corpus, report,
                                          vocab_size(request, tokenizer->tokenizer), listed, err);
-    if (status == MICS_OK && !common.no_history)
-        status = mics_doc_add_history(doc, program.name, request->argc, request->argv, err);
     if (status == MICS_OK)
-        status = write_doc(path, doc, err);
-    common.output = NULL;
-    common.no_history = true; /* it has it already */
+        status = mics_dataset_add_files(*doc, prefix, err);
+    if (status == MICS_OK && !request->common.no_history)
+        status = mics_doc_add_history(*doc, program.name, request->argc, request->argv, err);
     if (status == MICS_OK)
-        status = cli_write_document(&common, doc, 0, NULL, mics_dataset_print, err);
-    json_decref(doc);
+        status = write_doc(path, *doc, err);
     mics_token_file_close(&file);
     return status;
 }
 
-/* Encode to PREFIX.bin. A document of earlier tokens is removed before they are replaced. */
+/* Encode to PREFIX.bin. */
 static enum mics_status write_tokens(struct request *request, const char *prefix,
                                      const struct mics_tokenizer *tokenizer,
                                      struct mics_corpus *corpus, struct mics_encode_report *report,
@@ -256,20 +254,15 @@ static enum mics_status write_tokens(struct request *request, const char *prefix
         .progress = cli_progress_wanted() ? cli_progress_show : NULL,
         .progress_context = &request->progress};
     struct mics_token_writer *writer = NULL;
-    char path[MICS_PATH_MAX];
-    enum mics_status status = mics_path_format(path, err, "%s.mp", prefix);
+    enum mics_status status = mics_token_writer_open(prefix, request->format,
+                                                     vocab_size(request, tokenizer), &writer, err);
 
     request->progress.begin_s = mics_now_s();
     if (status == MICS_OK)
-        status = mics_token_writer_open(prefix, request->format, vocab_size(request, tokenizer),
-                                        &writer, err);
-    if (status == MICS_OK)
         status = mics_encode_corpus(corpus, &encoding, writer, report, err);
     cli_progress_clear(&request->progress);
-    if (status == MICS_OK) {
-        unlink(path);
+    if (status == MICS_OK)
         status = mics_token_writer_finish(writer, checksum, err);
-    }
     mics_token_writer_free(writer);
     return status;
 }
@@ -282,13 +275,81 @@ static enum mics_status make_parent(const char *prefix, struct mics_err *err)
     return mics_file_make_folders(parent, err);
 }
 
+/* What is at PREFIX must be replaceable. */
+static enum mics_status check_outputs(const struct request *request, const char *prefix,
+                                      struct mics_err *err)
+{
+    static const char *const suffixes[] = {".bin", ".idx", ".mp"};
+    char path[MICS_PATH_MAX];
+    enum mics_status status = mics_token_writer_check(prefix, request->format, err);
+
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes && status == MICS_OK; i++) {
+        status = mics_path_format(path, err, "%s%s", prefix, suffixes[i]);
+        if (status == MICS_OK)
+            status = mics_file_check_output(path, err);
+    }
+    return status;
+}
+
+/* Begin to replace PREFIX.*; `inside` is the prefix under which its members are written. */
+static enum mics_status begin_set(const struct request *request, const char *prefix,
+                                  struct mics_file_set **set, char inside[MICS_PATH_MAX],
+                                  struct mics_err *err)
+{
+    static const char *const suffixes[] = {".bin", ".idx", ".tokenizer", ".mp"};
+    const char *slash = strrchr(prefix, '/'), *name = slash ? slash + 1 : prefix;
+    char member[MICS_PATH_MAX], path[MICS_PATH_MAX];
+    enum mics_status status = check_outputs(request, prefix, err);
+
+    if (status == MICS_OK)
+        status = mics_file_set_begin(prefix, set, err);
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes && status == MICS_OK; i++) {
+        status = mics_path_format(member, err, "%s%s", name, suffixes[i]);
+        if (status == MICS_OK)
+            status = mics_file_set_add(*set, member, path, err);
+    }
+    return status == MICS_OK
+               ? mics_path_format(inside, err, "%s/%s", mics_file_set_folder(*set), name)
+               : status;
+}
+
+/* Write PREFIX.*, and print its document. */
+static enum mics_status write_set(struct request *request, const char *prefix,
+                                  const struct mics_disk_tokenizer *tokenizer,
+                                  struct mics_corpus *corpus, struct mics_err *err)
+{
+    struct cli_common common = request->common;
+    struct mics_encode_report report = {.bytes = 0};
+    struct mics_file_set *set = NULL;
+    char inside[MICS_PATH_MAX];
+    json_t *doc = NULL;
+    uint64_t checksum = 0;
+    enum mics_status status = begin_set(request, prefix, &set, inside, err);
+
+    if (status == MICS_OK)
+        status =
+            write_tokens(request, inside, tokenizer->tokenizer, corpus, &report, &checksum, err);
+    if (status == MICS_OK) {
+        report_bad_lines(&report.bad_lines);
+        report_special(request, &report);
+        status = describe(request, inside, tokenizer, corpus, &report, checksum, &doc, err);
+    }
+    if (status == MICS_OK)
+        status = mics_file_set_commit(set, err);
+    mics_file_set_free(set);
+    common.output = NULL;
+    common.no_history = true; /* it has it already */
+    if (status == MICS_OK)
+        status = cli_write_document(&common, doc, 0, NULL, mics_dataset_print, err);
+    json_decref(doc);
+    return status;
+}
+
 static enum mics_status encode(struct request *request, struct mics_err *err)
 {
     struct mics_disk_tokenizer tokenizer = {.tokenizer = NULL};
     struct mics_corpus corpus = {.count = 0};
-    struct mics_encode_report report = {.bytes = 0};
     char prefix[MICS_PATH_MAX];
-    uint64_t checksum = 0;
     enum mics_status status = mics_token_prefix(request->common.output, prefix, err);
 
     if (status == MICS_OK)
@@ -305,14 +366,7 @@ static enum mics_status encode(struct request *request, struct mics_err *err)
     if (status == MICS_OK)
         status = make_parent(prefix, err);
     if (status == MICS_OK)
-        status =
-            write_tokens(request, prefix, tokenizer.tokenizer, &corpus, &report, &checksum, err);
-    if (status == MICS_OK) {
-        report_bad_lines(&report.bad_lines);
-        report_special(request, &report);
-    }
-    if (status == MICS_OK)
-        status = describe(request, prefix, &tokenizer, &corpus, &report, checksum, err);
+        status = write_set(request, prefix, &tokenizer, &corpus, err);
     mics_corpus_close(&corpus);
     mics_disk_tokenizer_close(&tokenizer);
     return status;

@@ -6,9 +6,13 @@
 #include "doc/doc.h"
 #include "doc/table.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
 
 #define CHECK_IDS 65536
 
@@ -66,6 +70,125 @@ enum mics_status mics_dataset_add_source(json_t *doc, uint64_t checksum,
     return failed ? mics_err_nomem(err) : MICS_OK;
 }
 
+/* ---- files ---- */
+
+static const char *const file_suffixes[] = {".bin", ".idx"};
+
+#define SAMPLE_BLOCKS 16
+#define SAMPLE_BYTES  65536
+
+/* *sum: XXH64 of a file of up to 1 MiB, else of 16 blocks of 64 KiB, the first at its beginning,
+ * the last at its end, and the others evenly between. */
+static enum mics_status sample_file(const char *path, uint64_t *bytes, uint64_t *sum,
+                                    struct mics_err *err)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    unsigned char *buffer = malloc(SAMPLE_BLOCKS * SAMPLE_BYTES);
+    struct stat info;
+    enum mics_status status = MICS_OK;
+
+    if (!buffer)
+        status = mics_err_nomem(err);
+    else if (fd < 0 || fstat(fd, &info) != 0)
+        status = mics_err_set_errno(err, "'%s'", path);
+    if (status == MICS_OK && info.st_size <= SAMPLE_BLOCKS * SAMPLE_BYTES) {
+        status = mics_file_read_at(fd, buffer, (size_t)info.st_size, 0, err);
+        *sum = XXH64(buffer, (size_t)info.st_size, 0);
+    } else if (status == MICS_OK) {
+        for (uint64_t i = 0; i < SAMPLE_BLOCKS && status == MICS_OK; i++)
+            status = mics_file_read_at(
+                fd, buffer + i * SAMPLE_BYTES, SAMPLE_BYTES,
+                i * (((uint64_t)info.st_size - SAMPLE_BYTES) / (SAMPLE_BLOCKS - 1)) +
+                    (i + 1 == SAMPLE_BLOCKS
+                         ? ((uint64_t)info.st_size - SAMPLE_BYTES) % (SAMPLE_BLOCKS - 1)
+                         : 0),
+                err);
+        *sum = XXH64(buffer, SAMPLE_BLOCKS * SAMPLE_BYTES, 0);
+    }
+    if (status == MICS_OK)
+        *bytes = (uint64_t)info.st_size;
+    if (fd >= 0)
+        close(fd);
+    free(buffer);
+    return status;
+}
+
+enum mics_status mics_dataset_add_files(json_t *doc, const char *prefix, struct mics_err *err)
+{
+    const char *slash = strrchr(prefix, '/');
+    json_t *list = json_array();
+    enum mics_status status = MICS_OK;
+    int failed = json_object_set_new(doc, "files", list);
+
+    for (size_t i = 0; i < sizeof file_suffixes / sizeof *file_suffixes && status == MICS_OK; i++) {
+        char path[MICS_PATH_MAX];
+        uint64_t bytes = 0, sum = 0;
+
+        status = mics_path_format(path, err, "%s%s", prefix, file_suffixes[i]);
+        if (status != MICS_OK || (i > 0 && access(path, F_OK) != 0))
+            continue;
+        status = sample_file(path, &bytes, &sum, err);
+        failed |= json_array_append_new(
+            list,
+            json_pack("{s:o,s:I,s:o}", "name", json_string(path + (slash ? slash + 1 - prefix : 0)),
+                      "bytes", (json_int_t)bytes, "sample_xxh64", hex(sum)));
+    }
+    if (status != MICS_OK)
+        return status;
+    return failed ? mics_err_nomem(err) : MICS_OK;
+}
+
+/* Is it the file that the document was written with? It may have been renamed with the document. */
+static enum mics_status match_file(const struct mics_cursor *listed, const char *prefix,
+                                   struct mics_err *err)
+{
+    char path[MICS_PATH_MAX], now[17];
+    const char *name = NULL, *then = NULL, *suffix = NULL;
+    uint64_t bytes = 0, sum = 0, size = 0;
+    enum mics_status status = mics_cursor_string(listed, "name", &name, err);
+
+    if (status == MICS_OK)
+        status = mics_cursor_u64(listed, "bytes", 0, INT64_MAX, &bytes, err);
+    if (status == MICS_OK)
+        status = mics_cursor_string(listed, "sample_xxh64", &then, err);
+    if (status != MICS_OK)
+        return status;
+    suffix = strrchr(name, '.');
+    if (!suffix || (strcmp(suffix, file_suffixes[0]) != 0 && strcmp(suffix, file_suffixes[1]) != 0))
+        return mics_cursor_fail(listed, "name", err, "'%.80s' is no file of tokens", name);
+    status = mics_path_format(path, err, "%s%s", prefix, suffix);
+    if (status == MICS_OK)
+        status = sample_file(path, &size, &sum, err);
+    if (status != MICS_OK)
+        return status;
+    snprintf(now, sizeof now, "%016" PRIx64, sum);
+    if (size == bytes && strcmp(now, then) == 0)
+        return MICS_OK;
+    return mics_err_set(err, MICS_ERR_FORMAT,
+                        "'%s' is damaged, or not of this set: %" PRIu64
+                        " bytes with samples %s, but "
+                        "%" PRIu64 " with %.16s were written: encode the text again",
+                        path, size, now, bytes, then);
+}
+
+static enum mics_status match_files(const struct mics_cursor *root, const char *path,
+                                    struct mics_err *err)
+{
+    struct mics_cursor list, item;
+    char prefix[MICS_PATH_MAX];
+    enum mics_status status = mics_token_prefix(path, prefix, err);
+
+    if (status != MICS_OK || !mics_cursor_has(root, "files"))
+        return status;
+    status = mics_cursor_array(root, "files", 0, 2, &list, err);
+    for (size_t i = 0; status == MICS_OK && i < mics_cursor_count(&list); i++) {
+        status = mics_cursor_item(&list, i, &item, err);
+        if (status == MICS_OK)
+            status = match_file(&item, prefix, err);
+    }
+    return status;
+}
+
 enum mics_status mics_dataset_match(const json_t *doc, const struct mics_token_file *file,
                                     struct mics_err *err)
 {
@@ -80,7 +203,7 @@ enum mics_status mics_dataset_match(const json_t *doc, const struct mics_token_f
                               "it describes %" PRIu64 " tokens of %" PRIu64
                               " bytes, but '%s' has %" PRIu64 " of %" PRIu32,
                               tokens, width, file->path, file->count, file->width);
-    return status;
+    return status == MICS_OK ? match_files(&root, file->path, err) : status;
 }
 
 enum mics_status mics_dataset_check(const json_t *doc, const struct mics_token_file *file,

@@ -23,8 +23,12 @@ enum mics_status mics_dataset_add_source(json_t *doc, uint64_t checksum,
                                          uint32_t vocab_size, json_t *tokenizer,
                                          struct mics_err *err);
 
-/* MICS_ERR_FORMAT: the document is not one of this file, by the number and the bytes of its
- * tokens. */
+/* Add the list of the files PREFIX.bin and PREFIX.idx, if that is there, with what tells them from
+ * those of another set: bytes, and XXH64 of samples. */
+enum mics_status mics_dataset_add_files(json_t *doc, const char *prefix, struct mics_err *err);
+
+/* MICS_ERR_FORMAT: the document is not one of this file, by the number and the bytes of its tokens,
+ * or the set was replaced only in part, by the samples. */
 enum mics_status mics_dataset_match(const json_t *doc, const struct mics_token_file *file,
                                     struct mics_err *err);
 

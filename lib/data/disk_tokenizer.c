@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data/disk_tokenizer.h"
 
+#include "base/file_set.h"
 #include "ckpt/folder.h"
 #include "ckpt/hf/hf.h"
 #include "ckpt/manifest.h"
 #include "data/token_file.h"
+#include "data/tokenizer/train.h"
 #include "doc/doc.h"
 
 #include <inttypes.h>
@@ -151,16 +153,40 @@ static enum mics_status open_checkpoint(const char *path, struct mics_disk_token
     return status;
 }
 
+/* Complete what was being replaced: the folder PREFIX.tokenizer of a data set, or the files that
+ * `mics-data train` makes. */
+static enum mics_status recover(const char *path, struct mics_err *err)
+{
+    static const char suffix[] = ".tokenizer";
+    char name[MICS_PATH_MAX];
+    enum mics_status status = mics_path_format(name, err, "%s", path);
+    size_t length = strlen(path);
+
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    if (status == MICS_OK && length >= sizeof suffix &&
+        strncmp(path + length - sizeof suffix + 1, suffix, sizeof suffix - 1) == 0) {
+        name[length - sizeof suffix + 1] = '\0';
+        status = mics_file_set_recover(name, err);
+    }
+    if (status == MICS_OK)
+        status = mics_path_format(name, err, "%s/" MICS_TRAINED_SET, path);
+    return status == MICS_OK ? mics_file_set_recover(name, err) : status;
+}
+
 enum mics_status mics_disk_tokenizer_open(const char *path, struct mics_disk_tokenizer *out,
                                           struct mics_err *err)
 {
-    const bool folder = is_folder(path);
-    enum mics_status status = MICS_OK;
-    bool found = false;
+    enum mics_status status;
+    bool found = false, folder;
 
     *out = (struct mics_disk_tokenizer){0};
     if (strcmp(path, "bytes") == 0)
         return mics_tokenizer_open_bytes(&out->tokenizer, err);
+    status = recover(path, err);
+    if (status != MICS_OK)
+        return status;
+    folder = is_folder(path);
     if (folder && !mics_hf_is_folder(path))
         status = open_checkpoint(path, out, &found, err);
     if (status == MICS_OK && found && !out->tokenizer)
@@ -245,6 +271,8 @@ enum mics_status mics_dataset_read(const char *path, char folder[MICS_PATH_MAX],
         status = mics_path_format(folder, err, "%s.tokenizer", prefix);
     if (status == MICS_OK)
         status = mics_path_format(name, err, "%s.mp", prefix);
+    if (status == MICS_OK)
+        status = mics_file_set_recover(prefix, err);
     if (status == MICS_OK)
         status = mics_file_exists(name, &exists, err);
     if (status != MICS_OK || !exists)

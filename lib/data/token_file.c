@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data/token_file.h"
 
+#include "base/file_set.h"
 #include "base/num.h"
 #include "data/format.h"
 #include "data/pickle.h"
@@ -94,6 +95,8 @@ static enum mics_status find_files(const char *path, char bin[MICS_PATH_MAX],
     enum mics_status status = mics_token_prefix(path, prefix, err);
 
     index[0] = '\0';
+    if (status == MICS_OK)
+        status = mics_file_set_recover(prefix, err);
     if (status != MICS_OK)
         return status;
     const bool exact = strcmp(path, prefix) == 0 && stat(path, &info) == 0;

@@ -64,6 +64,9 @@ struct mics_token_writer;
 enum mics_status mics_token_writer_open(const char *path, enum mics_token_format format,
                                         uint32_t vocab_size, struct mics_token_writer **out,
                                         struct mics_err *err);
+/* Whether PREFIX.idx is in the way, as mics_token_writer_open() checks it. */
+enum mics_status mics_token_writer_check(const char *path, enum mics_token_format format,
+                                         struct mics_err *err);
 /* Append a document, or the next part of one if `end` is false; of no tokens nothing.
  * MICS_ERR_FORMAT: an id is not below vocab_size, or the format cannot have so many tokens: 2^31 in
  * a file of llm.c, or in a document of Megatron's. */

@@ -30,15 +30,21 @@ struct mics_token_writer {
 };
 
 /* An index beside a file of llm.c would be taken for that file's. */
-static enum mics_status refuse_index(const struct mics_token_writer *writer, struct mics_err *err)
+enum mics_status mics_token_writer_check(const char *path, enum mics_token_format format,
+                                         struct mics_err *err)
 {
+    char prefix[MICS_PATH_MAX], index[MICS_PATH_MAX];
     struct stat info;
+    enum mics_status status = mics_token_prefix(path, prefix, err);
 
-    if (writer->format == MICS_TOKENS_MEGATRON || lstat(writer->idx, &info) != 0)
-        return MICS_OK;
+    if (status == MICS_OK)
+        status = mics_path_format(index, err, "%s.idx", prefix);
+    if (status != MICS_OK || format == MICS_TOKENS_MEGATRON || lstat(index, &info) != 0)
+        return status;
     return mics_err_set(err, MICS_ERR_FORMAT,
-                        "'%s' is there, and '%s' would be read with it: choose another name",
-                        writer->idx, writer->bin);
+                        "'%s' is there, and '%.600s.bin' would be read with it: choose another "
+                        "name",
+                        index, prefix);
 }
 
 static enum mics_status write_header(struct mics_token_writer *writer, struct mics_err *err)
@@ -65,7 +71,7 @@ static enum mics_status begin(struct mics_token_writer *writer, const char *path
     if (status == MICS_OK)
         status = mics_path_format(writer->idx, err, "%s.idx", prefix);
     if (status == MICS_OK)
-        status = refuse_index(writer, err);
+        status = mics_token_writer_check(path, writer->format, err);
     if (status == MICS_OK)
         status = mics_file_create(writer->bin, &writer->file, err);
     if (status != MICS_OK)

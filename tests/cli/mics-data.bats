@@ -124,6 +124,11 @@ member()
     printf 'X' | dd of=corpus.bin bs=1 seek=20 conv=notrunc status=none
     run --separate-stderr mics-data show --check corpus
     one_line_and_code 3
+    [[ $stderr == "mics-data: the document of 'corpus': 'corpus.bin' is damaged, or not of this set: 80 bytes "* ]]
+    mics-show --json corpus.mp | jq 'del(.files)' >without
+    mv without corpus.mp
+    run --separate-stderr mics-data show --check corpus
+    one_line_and_code 3
     [[ $stderr == "mics-data: 'corpus.bin' is damaged: its checksum is "* ]]
     truncate -s 78 corpus.bin
     run --separate-stderr mics-data show corpus

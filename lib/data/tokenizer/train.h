@@ -30,6 +30,9 @@ struct mics_tokenizer_train_options {
  * reads. */
 enum { MICS_TRAINED_FILES = 2 };
 
+/* They are replaced together, as this set of their folder (base/file_set.h). */
+#define MICS_TRAINED_SET "tokenizer"
+
 struct mics_trained_tokenizer {
     struct mics_tokenizer_file files[MICS_TRAINED_FILES];
     uint32_t vocab_size;    /* below what was asked for if no pair occurs min_count times */
