@@ -13,8 +13,9 @@ struct builder {
     const struct mics_topology *part;
     struct mics_node_class classes[MICS_MAX_NODE_CLASSES];
     uint32_t class_count;
-    uint8_t *class_of; /* [part->nodes] */
-    bool *bad;         /* [part->nodes] */
+    uint8_t *class_of;    /* [part->nodes] */
+    bool *bad;            /* [part->nodes] */
+    const json_t **worst; /* [part->nodes]: outlier of each, or NULL */
     struct mics_node_set *sets;
     uint32_t count;
 };
@@ -28,28 +29,78 @@ void mics_node_sets_free(struct mics_node_set *sets, uint32_t count)
     free(sets);
 }
 
-/* Why a bad node is left out: its worst outlier, if the document names it. */
-static void explain_bad(const struct mics_topology *part, size_t node, char *text, size_t size)
+struct named_node {
+    const char *name;
+    size_t length;
+    uint32_t node;
+};
+
+static int by_name(const void *left, const void *right)
 {
+    const struct named_node *a = left, *b = right;
+    const size_t both = a->length < b->length ? a->length : b->length;
+    const int order = memcmp(a->name, b->name, both);
+
+    return order ? order : (a->length > b->length) - (a->length < b->length);
+}
+
+/* For each word of an outlier's "host", which are one or two hosts: is it the worst of its node? */
+static void compare_outlier(struct builder *builder, const struct named_node *names, uint32_t count,
+                            const json_t *outlier)
+{
+    const double times = json_number_value(json_object_get(outlier, "times_slower"));
+    const char *word = json_string_value(json_object_get(outlier, "host"));
+
+    for (; word && *word; word += strspn(word, " ")) {
+        const struct named_node key = {.name = word, .length = strcspn(word, " ")};
+        const struct named_node *found = bsearch(&key, names, count, sizeof *names, by_name);
+        const json_t **worst = found ? &builder->worst[found->node] : NULL;
+
+        if (worst &&
+            (!*worst || times > json_number_value(json_object_get(*worst, "times_slower"))))
+            *worst = outlier;
+        word += key.length;
+    }
+}
+
+/* The worst outlier of each node that has a name. */
+static enum mics_status find_worst(struct builder *builder, struct mics_err *err)
+{
+    const struct mics_topology *part = builder->part;
     const json_t *outliers = json_object_get(part->doc, "outliers"), *outlier;
-    const char *host = mics_topology_host(part, node);
-    double worst = 0;
+    struct named_node *names = calloc(part->nodes, sizeof *names);
+    uint32_t count = 0;
     size_t i;
 
-    snprintf(text, size, "the topology lists it as slow (bad_nodes)");
-    json_array_foreach(outliers, i, outlier)
-    {
-        const char *hosts = json_string_value(json_object_get(outlier, "host"));
-        const double times = json_number_value(json_object_get(outlier, "times_slower"));
-        const char *found = host && hosts ? strstr(hosts, host) : NULL;
-
-        if (!found || times <= worst || strcspn(found, " ") != strlen(host))
-            continue;
-        worst = times;
-        snprintf(text, size, "%s of %s is %.1f times slower than the median",
-                 json_string_value(json_object_get(outlier, "what")),
-                 json_string_value(json_object_get(outlier, "where")), times);
+    builder->worst = calloc(part->nodes, sizeof(const json_t *));
+    if (!names || !builder->worst) {
+        free(names);
+        return mics_err_nomem(err);
     }
+    for (uint32_t node = 0; node < part->nodes; node++) {
+        const char *name = mics_topology_host(part, node);
+
+        if (name)
+            names[count++] = (struct named_node){name, strlen(name), node};
+    }
+    qsort(names, count, sizeof *names, by_name);
+    json_array_foreach(outliers, i, outlier) compare_outlier(builder, names, count, outlier);
+    free(names);
+    return MICS_OK;
+}
+
+/* Why a bad node is left out: its worst outlier, if the document names it. */
+static void explain_bad(const struct builder *builder, size_t node, char *text, size_t size)
+{
+    const json_t *worst = builder->worst[node];
+
+    if (!worst)
+        snprintf(text, size, "the topology lists it as slow (bad_nodes)");
+    else
+        snprintf(text, size, "%s of %s is %.1f times slower than the median",
+                 json_string_value(json_object_get(worst, "what")),
+                 json_string_value(json_object_get(worst, "where")),
+                 json_number_value(json_object_get(worst, "times_slower")));
 }
 
 static bool add_left_out(json_t *list, const struct mics_topology *part, size_t node,
@@ -133,7 +184,7 @@ static enum mics_status shrink_doc(const struct builder *builder, uint32_t mask,
             continue;
         }
         if (builder->bad[i]) {
-            explain_bad(builder->part, i, why, sizeof why);
+            explain_bad(builder, i, why, sizeof why);
         } else {
             describe_class(&builder->classes[builder->class_of[i]], own, sizeof own);
             snprintf(why, sizeof why, "a plan without its class is faster: %s per rank", own);
@@ -289,12 +340,16 @@ static enum mics_status add_sets_of_part(struct builder *builder, struct mics_er
                 (uint8_t)c;
     for (size_t i = 0; i < json_array_size(bad_nodes) && status == MICS_OK; i++)
         builder->bad[json_integer_value(json_array_get(bad_nodes, i))] = true;
+    if (status == MICS_OK)
+        status = find_worst(builder, err);
     for (uint32_t m = 0; m < mask_count && status == MICS_OK; m++)
         status = add_set(builder, masks[m], err);
     free(builder->class_of);
     free(builder->bad);
+    free(builder->worst);
     builder->class_of = NULL;
     builder->bad = NULL;
+    builder->worst = NULL;
     return status;
 }
 
