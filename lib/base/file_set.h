@@ -41,8 +41,8 @@ const char *mics_file_set_folder(const struct mics_file_set *set);
 
 /* Add a member, by its path from the folder that contains the set's name, without "..": *path is
  * where the caller writes the file, or makes the folder, and fsyncs it. If it is not there when the
- * set is committed, the new set has no such member, and that of the old one goes. A member that is a
- * symbolic link is replaced by the file. */
+ * set is committed, the new set has no such member, and that of the old one goes. A symbolic link
+ * is replaced by the file. */
 enum mics_status mics_file_set_add(struct mics_file_set *set, const char *member,
                                    char path[MICS_PATH_MAX], struct mics_err *err);
 

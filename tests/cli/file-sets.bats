@@ -34,9 +34,9 @@ old_set()
     cp -r "$BATS_FILE_TMPDIR"/old/x.* .
 }
 
-encode_two() # options...
+encode_two()
 {
-    mics-data encode -q -t t2 two.txt -o x "$@" >printed
+    mics-data encode -q -t t2 two.txt -o x >printed
 }
 
 # Is x the set of folder $1, and nothing else?
@@ -216,7 +216,7 @@ encode_all()
     for text in 'mics file set 1\0x.tmp.1\0+../y\0' 'mics file set 1\0y.tmp.1\0+x.bin\0' 'mics file set 1\0x.tmp.1\0' \
         'mics file set 1' '' 'mics file set 1\0x.tmp.1\0+/x\0' 'mics file set 1\0x.tmp.1\0x\0'; do
         old_set
-        printf "$text" >x.commit
+        printf '%b' "$text" >x.commit
         run --separate-stderr mics-data show x
         [ "$status" = 3 ] && [ "${#stderr_lines[@]}" = 1 ]
         [[ $stderr == *"x.commit: not the list of files"* ]]
