@@ -53,6 +53,19 @@ static void report(const struct data_train_request *request, uint64_t asked,
         cli_warn("the text is too small for %" PRIu64 " tokens", asked);
 }
 
+/* A tokenizer of JSON lines would learn their quotes and names. */
+static enum mics_status refuse_lines(const struct mics_corpus *corpus, struct mics_err *err)
+{
+    for (size_t i = 0; i < corpus->count && !corpus->binary; i++)
+        if (corpus->documents[i].format.content == MICS_CONTENT_LINES)
+            return mics_err_set(
+                err, MICS_ERR_FORMAT,
+                "'%s' has JSON lines, of which train would learn quotes and names, "
+                "too: jq -r .text makes text of them; --binary takes them as they are",
+                corpus->documents[i].path);
+    return MICS_OK;
+}
+
 enum mics_status data_train(const struct data_train_request *request, struct mics_err *err)
 {
     const uint64_t asked = request->vocab_size ? request->vocab_size : DATA_TRAIN_VOCAB_SIZE;
@@ -67,6 +80,8 @@ enum mics_status data_train(const struct data_train_request *request, struct mic
     enum mics_status status =
         mics_corpus_find(request->patterns, request->pattern_count, request->binary, &corpus, err);
 
+    if (status == MICS_OK)
+        status = refuse_lines(&corpus, err);
     if (status == MICS_OK)
         status = mics_corpus_map(&corpus, err);
 

@@ -129,6 +129,9 @@ zstd_frame() # file: a frame with one raw block, which needs no zstd(1)
     run -3 --separate-stderr mics-data train --vocab=300 nul.txt -o tokenizer
     [[ $stderr == "mics-data: 'nul.txt' is not text"* ]]
 
+    run -3 --separate-stderr mics-data train --vocab=300 lines.jsonl -o tokenizer
+    [[ $stderr == "mics-data: 'lines.jsonl' has JSON lines, of which train would learn quotes"* ]]
+
     gzip -c nul.txt >a.gz
     [ "$(encode nul.txt --binary)" != "$(encode a.gz --binary)" ] # taken as they are
     mics-data train --binary --vocab=300 nul.txt -o tokenizer

@@ -474,6 +474,8 @@ on_terminal() # columns command...
     says "mics-plan: --global-batch=1099511627776 is too large: at most 8388608 sequences here" \
         mics-plan --model=gpt2 --topology=dgx-h100:1 --micro-batch=1 --global-batch=1099511627776
     says "mics-plan: unknown option '--modle'; did you mean --model?" mics-plan --modle=gpt2
+    says "mics-plan: --global-batch=1000000000000 is too large: at most 19922944 sequences fit here" \
+        mics-plan --model=gpt2-nano --topology='node:1 gpu:1' --global-batch=1000000000000
     says "mics-shard: unknown command 'merg'; did you mean merge?" mics-shard merg a b
     says "mics-data: unknown command 'trian'; did you mean train?" mics-data trian
     says "mics-train: unexpected argument 'plan.mp'; plans go with -p, file patterns in quotes" \

@@ -128,6 +128,9 @@ bool mics_search_is_listed(const struct mics_search *search, const struct mics_s
 enum mics_status mics_search_report(const struct mics_search *search,
                                     const struct mics_search_entry *chosen, struct mics_plan *plan,
                                     struct mics_err *err);
+/* The largest global batch that fits, where the one that is asked for has more sequences per rank
+ * than a step may have micro-steps; 0: it has not, none fits, or the micro-batch is given. */
+uint64_t mics_search_largest_batch(const struct mics_search *search);
 /* Nothing fits: the setting that needs the least memory, and what would make it fit. Returns
  * MICS_ERR_INFEASIBLE. */
 enum mics_status mics_search_report_infeasible(const struct mics_search *search,

@@ -312,6 +312,44 @@ static void suggest_nodes(struct remedies *remedies)
     }
 }
 
+/* The largest multiple of `unit`, up to `most` times, that fits as a global batch. */
+static uint64_t largest_multiple(const struct remedies *remedies,
+                                 const struct mics_search_options *given, uint64_t unit,
+                                 uint64_t most)
+{
+    struct mics_search_options options = *given;
+    uint64_t enough = 0, too_many = most + 1;
+
+    while (enough + 1 < too_many) {
+        const uint64_t middle = (enough + too_many) / 2;
+
+        options.global_batch = unit * middle;
+        if (would_fit(remedies, remedies->search->topology, &options))
+            enough = middle;
+        else
+            too_many = middle;
+    }
+    return unit * enough;
+}
+
+uint64_t mics_search_largest_batch(const struct mics_search *search)
+{
+    const struct mics_topology *topology = search->topology;
+    const struct remedies remedies = {.search = search};
+    const uint64_t n = (uint64_t)topology->nodes * topology->per_node;
+    struct mics_search_options options = search->options;
+    const uint64_t most = options.global_batch / n / MICS_MICRO_STEPS_MAX;
+
+    if (most == 0 || options.micro_batch)
+        return 0;
+    if (options.memory_limit == 0)
+        options.memory_limit = topology->memory_bytes;
+    const uint64_t batch = largest_multiple(&remedies, &options, n * MICS_MICRO_STEPS_MAX,
+                                            mics_min_u64(most, INT32_MAX / options.seq));
+
+    return batch ? batch : largest_multiple(&remedies, &options, n, MICS_MICRO_STEPS_MAX);
+}
+
 /* The largest global batch that fits: the smallest one, doubled as often as possible. */
 static void suggest_batch(struct remedies *remedies)
 {
@@ -379,6 +417,13 @@ enum mics_status mics_search_report_infeasible(const struct mics_search *search,
     const bool has_network = search->topology->net_link.bandwidth_bytes > 0;
     char need[32], limit[32], more[32];
 
+    const uint64_t batch = mics_search_largest_batch(search);
+
+    if (batch > 0)
+        return mics_err_set(err, MICS_ERR_INFEASIBLE,
+                            "--global-batch=%" PRIu64 " is too large: at most %" PRIu64
+                            " sequences fit here",
+                            search->options.global_batch, batch);
     for (uint32_t i = 1; i < search->count; i++)
         if (search->entries[i].least.total_bytes < least->total_bytes)
             least = &search->entries[i].least;

@@ -61,11 +61,14 @@ static enum mics_status complete_options(struct mics_search *search, struct mics
         return status;
     if (options->global_batch == 0)
         options->global_batch = unit;
-    if (options->global_batch > unit_limit(options, n))
-        return mics_err_set(err, MICS_ERR_ARG,
-                            "--global-batch=%" PRIu64 " is too large: at most %" PRIu64
-                            " sequences here",
-                            options->global_batch, unit_limit(options, n));
+    if (options->global_batch > unit_limit(options, n)) {
+        const uint64_t fits = mics_search_largest_batch(search);
+
+        return mics_err_set(
+            err, MICS_ERR_ARG,
+            "--global-batch=%" PRIu64 " is too large: at most %" PRIu64 " sequences%s here",
+            options->global_batch, fits ? fits : unit_limit(options, n), fits ? " fit" : "");
+    }
     if (options->global_batch % unit != 0)
         return refuse_batch(options->global_batch, unit,
                             options->micro_batch ? "ranks times micro-batch" : "the ranks", err);
