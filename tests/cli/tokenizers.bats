@@ -144,3 +144,59 @@ listed() # path
     run --separate-stderr mics-train -p plan.mp --data=text --init=run --tokenizer=other --eval
     refused "--init=run: the model has another tokenizer (tokenizer.json, 257 ids) than the data (tokenizer.json, 257 ids)"
 }
+
+@test "the token that ends documents is what the files say, for mics-data, mics-train and mics-sample" {
+    cp -r own named
+    jq '.added_tokens[0].content = "<|stop|>" | .model.vocab |= with_entries(if .value == 0 then .key = "<|stop|>" else . end)' \
+        own/tokenizer.json >named/tokenizer.json
+    echo hello >line.txt
+    run --separate-stderr mics-data encode -t named -o "$out" line.txt
+    refused 'named: no file of the tokenizer says which token ends a document' --end-token=TEXT
+    run --separate-stderr train --tokenizer=named --data=text --steps=1 --out="$out"
+    refused 'named: no file of the tokenizer says which token ends a document' --end-token=TEXT
+
+    mics-data encode -t named -o said line.txt --end-token='<|stop|>' --json >said.json
+    [ "$(jq -c '[.documents, .tokens, .tokenizer.end]' said.json)" = '[1,7,0]' ]
+    train --tokenizer=named --data=text --steps=1 --out=said-run --end-token=0
+    mics-show --json said-run/latest/manifest.mp >manifest.json
+    [ "$(jq .tokenizer.end manifest.json)" = 0 ]
+    [ "$(jq .tokenizer.fingerprint manifest.json)" = "$(jq .tokenizer.fingerprint said.json)" ]
+    mics-sample said-run --prompt=a --max-tokens=1
+    run -2 --separate-stderr mics-data encode -t named -o "$out" line.txt --end-token='<|x|>'
+    [[ $stderr == *"--end-token=<|x|>: the tokenizer has no such token"* ]]
+
+    echo '{"eos_token": {"content": "<|stop|>"}}' >named/special_tokens_map.json
+    mics-data encode -t named -o "$out" line.txt --json | jq -e '.tokenizer.end == 0'
+    echo '{"eos_token": "<|x|>"}' >named/special_tokens_map.json
+    rm -r "$out".*
+    run --separate-stderr train --tokenizer=named --data=text --steps=1 --out="$out"
+    refused "named: special_tokens_map.json: eos_token '<|x|>' is not in the vocabulary of tokenizer.json"
+    mics-data encode -t named -o "$out" line.txt --end-token=5 --json | jq -e '.tokenizer.end == 5'
+}
+
+@test "texts end where generation_config.json says, also of checkpoints and merged models" {
+    sample() { mics-sample "$1" --ids --prompt='72 101 108' --max-tokens=8 --temperature=0 --json "${@:2}" | jq -c '[(.ids | length), .end]'; }
+    cp -r hf generation
+    local ids
+    ids=$(mics-sample hf --ids --prompt='72 101 108' --max-tokens=8 --temperature=0 --json --ignore-end | jq -c .ids)
+    local third first
+    third=$(jq '.[2]' <<<"$ids")
+    first=$(jq --argjson id "$third" 'index($id)' <<<"$ids")
+    [ "$(sample generation)" = '[8,"length"]' ]
+    [ "$(sample generation --end-token="$third")" = "[$first,\"end\"]" ]
+    jq --argjson id "$third" '.eos_token_id = $id' hf/config.json >generation/config.json
+    [ "$(sample generation)" = "[$first,\"end\"]" ]
+    echo '{}' >generation/generation_config.json # without an end there is none
+    [ "$(sample generation)" = '[8,"length"]' ]
+    jq '.eos_token_id = 0' hf/config.json >generation/config.json
+    echo "{\"eos_token_id\": [0, $third]}" >generation/generation_config.json
+    [ "$(sample generation)" = "[$first,\"end\"]" ]
+    [ "$(sample generation --ignore-end)" = '[8,"length"]' ]
+    mics-shard split generation -p plan.mp -o split
+    [ "$(sample split)" = "[$first,\"end\"]" ]
+    mics-shard merge split -o again
+    [ "$(sample again)" = "[$first,\"end\"]" ]
+    echo '{"eos_token_id": "x"}' >generation/generation_config.json
+    run -3 --separate-stderr mics-sample generation --ids --prompt=1
+    [[ ${stderr_lines[0]} == *"generation_config.json: eos_token_id: expected an id, or a list of ids" ]]
+}
