@@ -21,8 +21,8 @@
 
 typedef __nv_bfloat16 mics_bf16;
 
-/* The score of a key of an earlier document, or before the window. Not an infinity: a query may see nothing of the first
- * tiles, whose sums vanish when the first score follows that is one. */
+/* The score of a key of an earlier document, or before the window. Not an infinity: a query may see
+ * nothing of the first tiles, whose sums vanish when the first score follows that is one. */
 #define MICS_HIDDEN_SCORE (-1e30f)
 
 /* The largest `value` of a warp. */

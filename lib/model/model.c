@@ -89,8 +89,8 @@ void mics_model_free(struct mics_model *model)
 }
 
 /* Narayanan et al. 2021 count 6 N per token for the matrices; attention's two products of [T, C] by
- * [C, T] take 4 C T forward and twice that backward, halved because half of each row is masked; with
- * a window, for the pairs that it leaves. */
+ * [C, T] take 4 C T forward and twice that backward, halved because half of each row is masked; of
+ * a window only what it leaves. */
 double mics_model_flops_per_token(const struct mics_model *model, uint32_t T)
 {
     const struct mics_model_config *c = &model->config;
