@@ -97,10 +97,12 @@ static unsigned char *write_bytes(const uint8_t *data, size_t size, size_t *leng
     const uint8_t *mark = memchr(data, '@', size);
     const size_t before = mark ? (size_t)(mark - data) : size;
     unsigned char *out = malloc(size + 256 * 48);
-    char *end = (char *)out + before;
 
     if (!out)
         return NULL;
+
+    char *end = (char *)out + before;
+
     memcpy(out, data, before);
     for (unsigned byte = 0; mark && byte < 256; byte++)
         end += sprintf(end, "%s{\"rank\":%u,\"token_bytes\":\"%c%c==\"}", byte > 0 ? "," : "", byte,
