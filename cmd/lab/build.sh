@@ -70,7 +70,7 @@ destroy() # folder
         kill -KILL "$pid"
         while is_alive "$1/hub"; do sleep 0.02; done
     fi
-    rm -rf "$1"
+    remove_lab "${1##*/}"
 }
 
 can_isolate()
@@ -198,7 +198,7 @@ build()
     can_isolate
     take_rate --net "$net"
     lab=$labs/$name
-    mkdir "$lab" 2>/dev/null || fail 1 "lab '$name' exists already; '$program down $name' ends it"
+    mkdir -m 700 -- "$lab" 2>/dev/null || fail 1 "lab '$name' exists already; '$program down $name' ends it"
     keep=0
     trap 'end_lab' EXIT
     write_files || fail 1 "'$lab': cannot be written"

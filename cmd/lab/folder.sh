@@ -9,8 +9,25 @@ find_labs()
     else
         labs=${XDG_RUNTIME_DIR:-/tmp}/mics-lab-$(id -u)
     fi
-    (umask 077 && mkdir -p "$labs") 2>/dev/null || fail 1 "'$labs': cannot be created"
-    [ -O "$labs" ] || fail 1 "'$labs' belongs to another user"
+    [ -e "$labs" ] || [ -L "$labs" ] || mkdir -m 700 -- "$labs" 2>/dev/null ||
+        fail 1 "'$labs': cannot be created"
+    is_own "$labs" || fail 1 "'$labs': not a folder of this user with mode 700; remove it"
+}
+
+# Is it a folder, and no link, of this user, in which nobody else can make or replace files? In /tmp
+# anyone could make it first, and others cannot rename it, as /tmp is sticky.
+is_own() # folder
+{
+    [ ! -L "$1" ] && [ -d "$1" ] && [ -O "$1" ] && [ "$(stat -c %a -- "$1")" = 700 ]
+}
+
+# Remove the folder of a lab, from inside that of all labs. rm follows no links below it.
+remove_lab() # name
+{
+    (
+        cd -P -- "$labs" && is_own . && [ ! -L "./$1" ] && [ -O "./$1" ] &&
+            rm -rf --one-file-system -- "./$1"
+    ) || fail 1 "'$labs/$1': not a folder of this user; it is left as it is"
 }
 
 # The start time of a process in clock ticks. Together with the PID it identifies a process

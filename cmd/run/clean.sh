@@ -10,7 +10,7 @@ for folder in /dev/shm/mics-$(id -u)-[0-9a-f][0-9a-f][0-9a-f][0-9a-f]*; do
     for lock in "$folder"/lock.*; do
         [ ! -e "$lock" ] || flock -n "$lock" true || used=1
     done
-    [ $used = 0 ] && rm -rf "$folder" && removed=$((removed + 1))
+    [ $used = 0 ] && rm -rf -- "$folder" && removed=$((removed + 1))
 done
 echo removed $removed'
 

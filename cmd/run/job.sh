@@ -110,7 +110,8 @@ open_state()
     else
         state=$(mktemp -d "${TMPDIR:-/tmp}/mics-run.XXXXXX") || exit 1
     fi
-    state=$(cd "$state" && pwd)
+    [ ! -L "$state" ] || fail 1 "'$state' is a link; remove it"
+    state=$(cd -- "$state" && pwd)
     trap 'close_state' EXIT
     exec {lock}>"$state/lock" || fail 1 "'$state/lock': cannot be written"
     flock -n "$lock" || { trap - EXIT; fail 1 "'$out': another $program trains in this folder"; }

@@ -47,6 +47,38 @@ state_folder()
     [[ $output != *"$a"* ]]
 }
 
+@test "a folder of labs that another user has planted is not used, and nothing is removed" {
+    cd "$BATS_TEST_TMPDIR"
+    mkdir -p bin precious/work runtime
+    printf '#!/bin/sh\necho 4711\n' >bin/id # not that of root, whose labs are in /run
+    chmod +x bin/id
+    chmod 700 precious
+    labs=$PWD/runtime/mics-lab-4711
+    for planted in link dangling open file; do
+        rm -rf "$labs"
+        case $planted in
+        link) ln -s "$PWD/precious" "$labs" ;;
+        dangling) ln -s "$PWD/precious/none" "$labs" ;;
+        open) mkdir -m 777 "$labs" "$labs/work" ;;
+        file) : >"$labs" ;;
+        esac
+        for words in down 'down work' list 'up --name=work'; do
+            # shellcheck disable=SC2086
+            XDG_RUNTIME_DIR=$PWD/runtime PATH=$PWD/bin:$PATH run --separate-stderr mics-lab $words
+            one_line_and_code 1 || { echo "$planted: $words"; return 1; }
+            [[ $stderr == "mics-lab: '$labs': not a folder of this user with mode 700"* ]]
+            [ -d precious/work ] && [ ! -e precious/none ]
+            [[ $planted != open || -d $labs/work ]]
+        done
+    done
+    rm -rf "$labs"
+    mkdir -m 700 "$labs"
+    ln -s "$PWD/precious" "$labs/work"
+    XDG_RUNTIME_DIR=$PWD/runtime PATH=$PWD/bin:$PATH run --separate-stderr mics-lab down work
+    one_line_and_code 1
+    [ -d precious/work ]
+}
+
 @test "missing namespaces are reported in one line" {
     requires tc mpirun
     mkdir "$BATS_TEST_TMPDIR/bin"
@@ -59,7 +91,7 @@ state_folder()
 
 @test "a missing tool is named, with its package" {
     mkdir "$BATS_TEST_TMPDIR/bin"
-    for tool in bash readlink id mkdir awk cat basename tr grep; do
+    for tool in bash readlink id mkdir stat awk cat basename tr grep; do
         ln -s "$(command -v $tool)" "$BATS_TEST_TMPDIR/bin/"
     done
     run --separate-stderr env PATH="$BATS_TEST_TMPDIR/bin" "$MICS_BUILD/mics-lab" up --name="$a"
