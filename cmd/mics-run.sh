@@ -19,7 +19,7 @@ restarts|N||restart after a failure, at most N times (default: 0)
 elastic|||with too few hosts left, plan again for fewer, and continue
 clean|||remove what ended jobs have left in the memory of the hosts, and start nothing
 no-probe|||do not look for slow hosts before each start
-verbose||v|print the command of each start
+verbose||v|print the command of each start, and what mpirun says
 quiet||q|print errors only
 help||h|print this help and exit
 version||V|print the version and exit'

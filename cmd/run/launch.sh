@@ -91,16 +91,17 @@ exported_variables()
 # Set command= from words=.
 make_command()
 {
-    local exports=()
+    local exports=() quietly=(-q) # without its paragraphs on how a rank has ended
+    if [ $verbose = 1 ]; then quietly=(); fi
     if [ $in_slurm = 1 ]; then
         command=(srun --mpi=pmix --ntasks="$ranks" --kill-on-bad-exit=1 --input=0
             --immediate=$nodes_limit_s --job-name="$program-$$")
     elif [ -n "$hostfile" ]; then
         mapfile -t exports < <(exported_variables)
-        command=(mpirun -q -n "$start_ranks" --hostfile "$state/hosts" "${exports[@]}")
+        command=(mpirun "${quietly[@]}" -n "$start_ranks" --hostfile "$state/hosts" "${exports[@]}")
     else
         prepare_mpirun "$ranks" "$(sh -c "$count_cores")" "$(nproc)"
-        command=(mpirun -q -n "$ranks")
+        command=(mpirun "${quietly[@]}" -n "$ranks")
     fi
     command+=("${words[@]}")
 }

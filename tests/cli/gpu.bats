@@ -55,9 +55,9 @@ within_limit() # a b limit
     cd "$root"
     run make BUILD="$BATS_TEST_TMPDIR/build" CUDA=0 -n all
     [[ $output == *"the GPU's plug-in (as asked): no device cuda"* ]]
-    run make BUILD="$BATS_TEST_TMPDIR/build" NVCC=/nonexistent/nvcc -n all
+    run make BUILD="$BATS_TEST_TMPDIR/build" NVCC="$BATS_TEST_TMPDIR/none/nvcc" -n all
     [[ $output == *"the GPU's plug-in (no nvcc): no device cuda"* ]]
-    run make BUILD="$BATS_TEST_TMPDIR/build" CUDA=1 NVCC=/nonexistent/nvcc -n all
+    run make BUILD="$BATS_TEST_TMPDIR/build" CUDA=1 NVCC="$BATS_TEST_TMPDIR/none/nvcc" -n all
     [ "$status" = 2 ]
     [[ $output == *"CUDA=1, but there is no nvcc; CUDA_HOME= or NVCC= say where"* ]]
 }
@@ -130,9 +130,9 @@ within_limit() # a b limit
     MICS_EMULATED_ARCH=70 run --separate-stderr train one.mp --device=cuda
     one_line_and_code 1
     [[ $stderr == *"GPU 0 (emulated) is sm_70: this build has code for sm_80, sm_90 and what comes later; build with CUDA_ARCH=70" ]]
-    MICS_PLUGIN_PATH=/nonexistent:/tmp run --separate-stderr train one.mp --device=cuda
+    MICS_PLUGIN_PATH=$BATS_TEST_TMPDIR/none:$BATS_TEST_TMPDIR run --separate-stderr train one.mp --device=cuda
     one_line_and_code 1
-    [[ $stderr == *"no plug-in libmics-cuda.so in MICS_PLUGIN_PATH=/nonexistent:/tmp" ]]
+    [[ $stderr == *"no plug-in libmics-cuda.so in MICS_PLUGIN_PATH=$BATS_TEST_TMPDIR/none:$BATS_TEST_TMPDIR" ]]
     MICS_PLUGIN_PATH=$MICS_BUILD/tests/plugins/wrong_size.so run --separate-stderr train one.mp --device=cuda
     one_line_and_code 1
     [[ $stderr == *"wrong_size.so: its table has 8 bytes"* ]]

@@ -266,7 +266,7 @@ END
     mkfifo "$model/b.safetensors"
     refused 'b.safetensors: not a regular file' tiny
     rm "$model/b.safetensors"
-    ln -s /does/not/exist "$model/b.safetensors"
+    ln -s "$BATS_TEST_TMPDIR/none" "$model/b.safetensors"
     refused 'b.safetensors: No such file or directory' tiny
     rm "$model/b.safetensors"
     mkdir "$model/b.safetensors"

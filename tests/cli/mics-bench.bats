@@ -195,7 +195,7 @@ too_long()
 
 @test "a full disk is one line and exit 1" {
     requires mpi:4
-    run --separate-stderr bench -b 4K -e 4K --op=all_gather --group=world -o /nonexistent/x.mp
+    run --separate-stderr bench -b 4K -e 4K --op=all_gather --group=world -o "$BATS_TEST_TMPDIR/none/x.mp"
     [ "$status" = 1 ]
     [ "$(grep -c '^mics-bench: ' <<<"$stderr")" = 1 ]
 }

@@ -195,7 +195,7 @@ says() # message command...
         | [.[:-1], .[1:]] | transpose[] | select(.[0].ts + .[0].dur > .[1].ts + 0.0005)
         | select(.[0].ts + .[0].dur + 0.0005 < .[1].ts + .[1].dur) | .[1].name' trace.json # they may nest
     [ "$output" = "" ]
-    run -1 nano --trace=/nowhere/trace.json -o plan.mp
+    run -1 nano --trace=none/trace.json -o plan.mp
 }
 
 @test "plan: --schedule prints one line per operation" {

@@ -168,7 +168,7 @@ my_machine() # name card_gbit
     one_line_and_code 1
     run --separate-stderr bash -c 'mics-probe --list >/dev/full'
     one_line_and_code 1
-    run --separate-stderr mics-probe --topology=p4d -o /nonexistent/topo.mp
+    run --separate-stderr mics-probe --topology=p4d -o "$BATS_TEST_TMPDIR/none/topo.mp"
     one_line_and_code 1
 }
 

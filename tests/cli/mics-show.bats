@@ -108,7 +108,7 @@ setup()
     one_line_and_code 3
     mics-show topology.json | cmp - table.txt
     [ -z "$(ls -- *.tmp.* 2>/dev/null)" ]
-    run --separate-stderr mics-show -o /nonexistent/table.txt topology.json
+    run --separate-stderr mics-show -o "$BATS_TEST_TMPDIR/none/table.txt" topology.json
     one_line_and_code 1
 }
 

@@ -325,8 +325,8 @@ wait_for() # file pattern
 }
 
 @test "train: a trace that cannot be written is an error with its path" {
-    run -1 --separate-stderr train --steps=1 --out=run -q --trace=/nowhere/trace.json
-    [[ $(said) == "mics-train: /nowhere/trace.json: "* ]]
+    run -1 --separate-stderr train --steps=1 --out=run -q --trace=none/trace.json
+    [[ $(said) == "mics-train: none/trace.json: "* ]]
     run -2 mics-train --data=x -p x --trace-steps=1-2
     run -2 mics-train --data=x -p x --trace=t --trace-steps=3-2
 }

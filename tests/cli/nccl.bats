@@ -122,13 +122,13 @@ probed()
         "$(declare -f mpi probed); probed"
     [ "$output" = "$((7 * 1024 - 512)) $((7 * 1024))" ]
     # without NVML, CUDA's figure, which includes this process's own context and buffers
-    MICS_NVML_PATH=/nonexistent MICS_EMULATED_TAKEN=$((3 << 30)) run -0 probed
+    MICS_NVML_PATH=$BATS_TEST_TMPDIR/none MICS_EMULATED_TAKEN=$((3 << 30)) run -0 probed
     read -r limit free <<<"$output"
     [ "$limit" = $((free - 512)) ]
     [ "$free" -le $((5 * 1024)) ]
     [ "$free" -gt $((5 * 1024 - 64)) ]
     # a GPU that another program fills
-    MICS_NODE_RANKS=1 MICS_NVML_PATH=/nonexistent MICS_EMULATED_TAKEN=$((8000 << 20)) run -1 --separate-stderr mpirun -n 2 mics-probe --device=cuda --seconds=0.3
+    MICS_NODE_RANKS=1 MICS_NVML_PATH=$BATS_TEST_TMPDIR/none MICS_EMULATED_TAKEN=$((8000 << 20)) run -1 --separate-stderr mpirun -n 2 mics-probe --device=cuda --seconds=0.3
     [[ $stderr == *"a GPU has 19"?" MiB of free memory, of which 512 are kept in reserve: too little to measure"* ]]
 }
 
@@ -162,7 +162,7 @@ agree() # dtype tolerance
     [ "$(grep -c '^ok ' <<<"$output")" = 5 ]
     [[ $output == *"ok 1 - workspace of a stream of computation: 32.0 MiB taken, 32.0 planned"* ]]
     [[ $output == *"ok 4 - CUDA context and modules: 0.0 MiB taken, 640.0 planned"* ]]
-    MICS_NVML_PATH=/nonexistent run -0 mpi 4 "$check"
+    MICS_NVML_PATH=$BATS_TEST_TMPDIR/none run -0 mpi 4 "$check"
     [[ $output == *"ok 3 - NCCL's communicators: 6.0 MiB taken, "* ]]
     MICS_NODE_RANKS=2 MICS_COMM=staged run -0 mpi 4 "$check"
     [[ $output == *"ok 3 - NCCL's communicators # SKIP ranks do not talk by NCCL"* ]]

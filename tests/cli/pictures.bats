@@ -229,6 +229,6 @@ END
         run --separate-stderr mics-show $options plan.mp
         usage_mistake mics-show
     done
-    run --separate-stderr mics-show --gnuplot -o /nonexistent/script plan.mp
+    run --separate-stderr mics-show --gnuplot -o "$BATS_TEST_TMPDIR/none/script" plan.mp
     one_line_and_code 1
 }

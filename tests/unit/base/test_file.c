@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/file.h"
+#include "missing.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -95,8 +96,10 @@ static void a_missing_file_is_named(void)
     size_t size = 0;
     struct mics_err err;
 
-    CHECK_INT(mics_file_read("/nonexistent/x", 10, &data, &size, &err), MICS_ERR_IO);
-    CHECK_STR(err.text, "/nonexistent/x: No such file or directory");
+    const char *path = missing_path("x");
+    CHECK_INT(mics_file_read(path, 10, &data, &size, &err), MICS_ERR_IO);
+    CHECK(strncmp(err.text, path, strlen(path)) == 0);
+    CHECK_STR(err.text + strlen(path), ": No such file or directory");
     CHECK_INT(mics_file_read(folder, 10, &data, &size, &err), MICS_ERR_IO);
     CHECK(strstr(err.text, "Is a directory"));
 }
@@ -209,8 +212,10 @@ static void a_path_that_cannot_be_written_is_named(void)
     struct mics_file_writer *writer = NULL;
     struct mics_err err;
 
-    CHECK_INT(mics_file_create("/nonexistent/x", &writer, &err), MICS_ERR_IO);
-    CHECK_STR(err.text, "/nonexistent/x: No such file or directory");
+    const char *path = missing_path("x");
+    CHECK_INT(mics_file_create(path, &writer, &err), MICS_ERR_IO);
+    CHECK(strncmp(err.text, path, strlen(path)) == 0);
+    CHECK_STR(err.text + strlen(path), ": No such file or directory");
     CHECK_INT(mics_file_create(folder, &writer, &err), MICS_ERR_IO);
     CHECK(strstr(err.text, "Is a directory"));
     CHECK(writer == NULL);

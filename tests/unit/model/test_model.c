@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host/pool.h"
+#include "missing.h"
 #include "model/model.h"
 #include "tap.h"
 
@@ -313,7 +314,7 @@ static void an_unknown_name_lists_similar_ones_or_all(void)
     CHECK(strstr(err.text, "'gpt3'") && strstr(err.text, "did you mean gpt2"));
     CHECK_INT(mics_model_open("something", &model, &err), MICS_ERR_ARG);
     CHECK(strstr(err.text, "all: mics-plan --list-models"));
-    CHECK_INT(mics_model_open("/nonexistent/config.json", &model, &err), MICS_ERR_IO);
+    CHECK_INT(mics_model_open(missing_path("config.json"), &model, &err), MICS_ERR_IO);
     CHECK(model == NULL);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_gpu_info.c - GPUs by a fake NVML (tests/fake/nvml.c), on a machine that hwloc loads from a
  * file. */
+#include "missing.h"
 #include "plugin_path.h"
 #include "tap.h"
 #include "topology/gpu_info.h"
@@ -121,7 +122,7 @@ static void a_machine_without_NVML_or_with_another_library_has_no_GPUs_to_tell_o
     struct mics_err err;
     uint32_t count;
 
-    setenv("MICS_NVML_PATH", "/nonexistent/libnvidia-ml.so.1", 1);
+    setenv("MICS_NVML_PATH", missing_path("libnvidia-ml.so.1"), 1);
     json_t *machine = describe();
     CHECK_INT(json_object_size(machine), 0);
     json_decref(machine);
