@@ -198,7 +198,8 @@ build()
     can_isolate
     take_rate --net "$net"
     lab=$labs/$name
-    mkdir -m 700 -- "$lab" 2>/dev/null || fail 1 "lab '$name' exists already; '$program down $name' ends it"
+    mkdir -m 700 -- "$lab" 2>/dev/null ||
+        fail 1 "lab '$name' exists already; '$program down $name' ends it"
     keep=0
     trap 'end_lab' EXIT
     write_files || fail 1 "'$lab': cannot be written"
