@@ -10,6 +10,7 @@
 #include "base/file_set.h"
 #include "base/num.h"
 #include "base/units.h"
+#include "base/utf8.h"
 #include "cli/cli.h"
 #include "data/dataset.h"
 #include "data_train.h"
@@ -374,13 +375,17 @@ static enum mics_status encode(struct request *request, struct mics_err *err)
 
 /* ---- show ---- */
 
-/* Text for a terminal: control characters but newlines and tabs become '?'. */
+/* Text for people: what a terminal would obey, but newlines and tabs, becomes '?'. */
 static void print_text(const char *text, size_t size)
 {
-    for (size_t i = 0; i < size; i++) {
-        const unsigned char c = (unsigned char)text[i];
+    for (size_t i = 0, used; i < size; i += used) {
+        const size_t printable = mics_utf8_printable(text + i, size - i);
 
-        putchar((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f ? '?' : c);
+        used = printable ? printable : 1;
+        if (printable)
+            fwrite(text + i, 1, used, stdout);
+        else
+            putchar(text[i] == '\n' || text[i] == '\t' ? text[i] : '?');
     }
 }
 

@@ -6,6 +6,7 @@
  * It adds nothing to the history: its JSON is the document that it read.
  */
 #include "base/file.h"
+#include "base/utf8.h"
 #include "bench/doc.h"
 #include "ckpt/folder.h"
 #include "ckpt/manifest.h"
@@ -272,8 +273,11 @@ static enum mics_status show_all(FILE *out, const struct request *request, struc
     if (request->file_count == 0)
         return show(out, request, "-", err);
     for (int i = 0; i < request->file_count && status == MICS_OK; i++) {
-        if (request->file_count > 1)
-            fprintf(out, "%s==> %s <==\n", i > 0 ? "\n" : "", request->files[i]);
+        if (request->file_count > 1) {
+            fprintf(out, "%s==> ", i > 0 ? "\n" : "");
+            mics_utf8_put(out, request->files[i], strlen(request->files[i]));
+            fputs(" <==\n", out);
+        }
         status = show(out, request, request->files[i], err);
     }
     return status;

@@ -14,17 +14,30 @@ read_clock()
     now=$((10#${now/./} * 10))
 }
 
-say() { [ $quiet = 1 ] || printf '%s: %s\n' "$program" "${*//[[:cntrl:]]/?}" >&2; }
+# Print a text as one line with '?' for what a terminal would obey, in any locale: control characters
+# of 7 and 8 bits, marks of the direction of writing, separators of lines. As mics_utf8_make_line().
+printable() # text
+{
+    local LC_ALL=C text=${1//[[:cntrl:]]/?}
+    text=${text//$'\xc2'[$'\x80'-$'\x9f']/??}
+    text=${text//$'\xd8\x9c'/??}
+    text=${text//$'\xe2\x80'[$'\x8e'$'\x8f'$'\xa8'-$'\xae']/???}
+    text=${text//$'\xe2\x81'[$'\xa6'-$'\xa9']/???}
+    printf '%s\n' "$text"
+}
+
+say() { [ $quiet = 1 ] || printable "$program: $*" >&2; }
 
 fail() # code text
 {
-    printf '%s: %s\n' "$program" "${2//[[:cntrl:]]/?}" >&2
+    printable "$program: $2" >&2
     exit "$1"
 }
 
 usage()
 {
-    printf "%s: %s\nTry '%s --help'.\n" "$program" "${1//[[:cntrl:]]/?}" "$program" >&2
+    printable "$program: $1" >&2
+    printf "Try '%s --help'.\n" "$program" >&2
     exit 2
 }
 

@@ -1,18 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/err.h"
 
-#include <ctype.h>
+#include "base/utf8.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-
-/* Keep the text on one line, whatever untrusted input it quotes. */
-static void make_printable(char *text)
-{
-    for (; *text; text++)
-        if (iscntrl((unsigned char)*text))
-            *text = '?';
-}
 
 enum mics_status mics_err_set(struct mics_err *err, enum mics_status status, const char *fmt, ...)
 {
@@ -22,7 +15,7 @@ enum mics_status mics_err_set(struct mics_err *err, enum mics_status status, con
         va_start(args, fmt);
         vsnprintf(err->text, sizeof err->text, fmt, args);
         va_end(args);
-        make_printable(err->text);
+        mics_utf8_make_line(err->text); /* whatever untrusted input it quotes */
     }
     return status;
 }
@@ -39,7 +32,7 @@ enum mics_status mics_err_set_errno(struct mics_err *err, const char *fmt, ...)
         va_end(args);
         size_t used = strlen(err->text);
         snprintf(err->text + used, sizeof err->text - used, ": %s", strerror(code));
-        make_printable(err->text);
+        mics_utf8_make_line(err->text);
     }
     return code == ENOMEM ? MICS_ERR_NOMEM : MICS_ERR_IO;
 }
@@ -63,5 +56,5 @@ void mics_err_prefix(struct mics_err *err, const char *fmt, ...)
     va_end(args);
     size_t used = strlen(err->text);
     snprintf(err->text + used, sizeof err->text - used, ": %s", old);
-    make_printable(err->text);
+    mics_utf8_make_line(err->text);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* message.c - messages on standard error, and exit codes. */
+#include "base/utf8.h"
 #include "cli/cli_internal.h"
 
-#include <ctype.h>
 #include <string.h>
 
 struct cli_state cli_state = {.world_size = 1};
@@ -28,8 +28,8 @@ int cli_rank(void)
     return cli_state.rank;
 }
 
-/* Print one line by a single write, so that the lines of several ranks do not mix. Control
- * characters, which the command line may contain, become '?'. */
+/* Print one line by a single write, so that the lines of several ranks do not mix. What must not
+ * reach a terminal, and the command line may contain, becomes '?'. */
 MICS_PRINTF(1, 0)
 static void print_message(const char *fmt, va_list args)
 {
@@ -39,9 +39,7 @@ static void print_message(const char *fmt, va_list args)
     if (!cli_reports())
         used += snprintf(line + used, sizeof line - (size_t)used, "[rank %d] ", cli_state.rank);
     vsnprintf(line + used, sizeof line - (size_t)used - 1, fmt, args);
-    for (char *c = line; *c; c++)
-        if (iscntrl((unsigned char)*c))
-            *c = '?';
+    mics_utf8_make_line(line);
     strcat(line, "\n");
     fflush(stdout);
     fputs(line, stderr);

@@ -1,22 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "doc/dot.h"
 
+#include "base/utf8.h"
+
 #include <stdarg.h>
+#include <string.h>
+
+/* Or '?' for what nobody may see. Returns the bytes used. */
+static size_t put_character(FILE *out, const char *text)
+{
+    const size_t printable = mics_utf8_printable(text, strlen(text));
+
+    fwrite(printable ? text : "?", 1, printable ? printable : 1, out);
+    return printable ? printable : 1;
+}
 
 void mics_dot_text(FILE *out, const char *text)
 {
     putc('"', out);
-    for (; *text; text++) {
-        const unsigned char c = (unsigned char)*text;
-
-        if (c == '"' || c == '\\')
-            fprintf(out, "\\%c", c);
-        else if (c == '&')
+    for (size_t used; *text; text += used) {
+        used = 1;
+        if (*text == '"' || *text == '\\')
+            fprintf(out, "\\%c", *text);
+        else if (*text == '&')
             fputs("&amp;", out);
-        else if (c == '\n')
+        else if (*text == '\n')
             fputs("\\n", out);
         else
-            putc(c < ' ' || c == 0x7F ? '?' : c, out);
+            used = put_character(out, text);
     }
     putc('"', out);
 }
@@ -34,13 +45,12 @@ void mics_dot_textf(FILE *out, const char *fmt, ...)
 
 void mics_dot_html(FILE *out, const char *text)
 {
-    for (; *text; text++) {
-        const unsigned char c = (unsigned char)*text;
-
-        if (c == '<' || c == '>' || c == '&' || c == '"')
-            fprintf(out, "&#%d;", c);
+    for (size_t used; *text; text += used) {
+        used = 1;
+        if (*text == '<' || *text == '>' || *text == '&' || *text == '"')
+            fprintf(out, "&#%d;", *text);
         else
-            putc(c < ' ' || c == 0x7F ? '?' : c, out);
+            used = put_character(out, text);
     }
 }
 

@@ -3,6 +3,7 @@
 #include "doc/gnuplot.h"
 
 #include "base/suggest.h"
+#include "base/utf8.h"
 
 #include <stdarg.h>
 #include <stdbool.h>
@@ -80,12 +81,13 @@ static void put_text(FILE *out, const char *text, bool percent)
             length--;
     }
     putc('\'', out);
-    for (size_t i = 0; i < length; i++) {
-        const unsigned char c = (unsigned char)text[i];
+    for (size_t i = 0, used; i < length; i += used) {
+        const size_t printable = mics_utf8_printable(text + i, length - i);
 
-        if (c == '\'' || (percent && c == '%'))
-            putc(c, out);
-        putc(c < ' ' || c == 0x7F ? '?' : c, out);
+        used = printable ? printable : 1;
+        if (text[i] == '\'' || (percent && text[i] == '%'))
+            putc(text[i], out);
+        fwrite(printable ? text + i : "?", 1, used, out);
     }
     putc('\'', out);
 }

@@ -3,15 +3,14 @@
  * table.c - cells are collected in one growing buffer, each with its NUL, and laid out when
  * printed.
  *
- * Cells may come from untrusted files, so control characters, which a terminal would interpret, are
- * never printed.
+ * Cells may come from untrusted files, so nothing that a terminal would obey is printed for people.
  */
 #include "doc/table.h"
 
 #include "base/units.h"
+#include "base/utf8.h"
 
 #include <assert.h>
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -132,13 +131,17 @@ static void put_aligned(FILE *out, const char *cell, size_t width, bool right, s
     for (; *cell; cell++) {
         for (; *blanks > 0; --*blanks)
             putc(' ', out);
-        putc(iscntrl((unsigned char)*cell) ? '?' : *cell, out);
+        putc(*cell, out);
     }
     *blanks += (right ? 0 : missing) + 2;
 }
 
-static void put_escaped(FILE *out, const char *cell, bool last)
+/* Programs get the characters as they are, except control characters; a terminal gets none that it
+ * would obey. */
+static void put_escaped(FILE *out, char *cell, bool terminal, bool last)
 {
+    if (terminal)
+        mics_utf8_make_printable(cell, strlen(cell));
     for (; *cell; cell++) {
         if (*cell == '\t')
             fputs("\\t", out);
@@ -147,7 +150,7 @@ static void put_escaped(FILE *out, const char *cell, bool last)
         else if (*cell == '\\')
             fputs("\\\\", out);
         else
-            putc(iscntrl((unsigned char)*cell) ? '?' : *cell, out);
+            putc((unsigned char)*cell < ' ' || *cell == 0x7f ? '?' : *cell, out);
     }
     putc(last ? '\n' : '\t', out);
 }
@@ -162,6 +165,15 @@ static void measure(const struct mics_table *table, size_t *widths)
         if (width > widths[i % table->columns])
             widths[i % table->columns] = width;
     }
+}
+
+/* Cells as a person may see them. */
+static void make_printable(const struct mics_table *table)
+{
+    char *cell = table->text;
+
+    for (size_t i = 0; i < table->cells; i++, cell += strlen(cell) + 1)
+        mics_utf8_make_line(cell);
 }
 
 unsigned mics_table_columns(FILE *out)
@@ -181,6 +193,7 @@ size_t mics_table_width(const struct mics_table *table)
 
     if (!widths)
         return 0;
+    make_printable(table);
     measure(table, widths);
     for (size_t i = 0; i < table->columns; i++)
         total += widths[i] + (i > 0 ? 2 : 0);
@@ -192,14 +205,17 @@ enum mics_status mics_table_print(const struct mics_table *table, FILE *out, int
                                   struct mics_err *err)
 {
     size_t *widths = table ? calloc(table->columns, sizeof *widths) : NULL;
+    const bool terminal = fileno(out) >= 0 && isatty(fileno(out));
     size_t blanks = 0;
-    const char *cell;
+    char *cell;
 
     if (!widths || table->failed) {
         free(widths);
         return mics_err_nomem(err);
     }
     assert(table->cells % table->columns == 0);
+    if (!tsv)
+        make_printable(table);
     measure(table, widths);
     cell = table->text;
     for (size_t i = 0; i < table->cells; i++, cell += strlen(cell) + 1) {
@@ -210,7 +226,7 @@ enum mics_status mics_table_print(const struct mics_table *table, FILE *out, int
         const bool last = column == table->columns - 1;
 
         if (tsv) {
-            put_escaped(out, cell, last);
+            put_escaped(out, cell, terminal, last);
             continue;
         }
         if (column == 0)

@@ -10,6 +10,7 @@
 
 #include "base/num.h"
 #include "base/units.h"
+#include "base/utf8.h"
 #include "doc/table.h"
 #include "plan/kept.h"
 #include "plan/memory.h"
@@ -409,7 +410,8 @@ static void print_paragraph(FILE *out, const char *text, size_t width)
             column = 0;
         }
         column += (column > 0) + length;
-        fprintf(out, "%s%.*s", column > length ? " " : "", (int)length, text);
+        fputs(column > length ? " " : "", out);
+        mics_utf8_put(out, text, length);
         text += length + strspn(text + length, " ");
     }
     fputc('\n', out);

@@ -2,6 +2,8 @@
 /* node_members.c - reads what a topology says about single nodes, and refuses contradictions. */
 #include "topology/node_members.h"
 
+#include "base/utf8.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,7 +78,8 @@ static enum mics_status check_hosts(const struct mics_cursor *root,
         const struct mics_cursor at = mics_cursor_item_any(&hosts, i);
         const char *name = json_string_value(at.value);
 
-        if (!name || !*name || strlen(name) >= MICS_HOST_NAME || strpbrk(name, " \t\r\n"))
+        if (!name || !*name || strlen(name) >= MICS_HOST_NAME || strchr(name, ' ') ||
+            mics_utf8_has_control(name))
             return mics_cursor_fail(&at, NULL, err, "expected the name of a host");
     }
     if (status == MICS_OK)

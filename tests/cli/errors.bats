@@ -190,3 +190,57 @@ to_closed_pipe() # program
         [ "$stderr" = "" ]
     done
 }
+# Fail if a file has what a terminal would obey: control characters of 8 bits, marks of the direction of
+# writing, separators of lines.
+harmless() # file
+{
+    run ! env LC_ALL=C grep -qaP '[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]' "$1"
+    [ -s "$1" ]
+}
+
+@test "nothing that a terminal obeys is printed for people, wherever it comes from" {
+    local text=$'a\xc2\x9b31m\xe2\x80\xaeb\xe2\x81\xa6c\xe2\x80\xa8d\xd8\x9cz'
+    printf '{"kind": "k", "v": 1, "%s": "%s"}' "$text" "$text" >doc.json
+    printf 'SwitchName=%s Nodes=n\nSwitchName=%s Nodes=m\n' "$text" "$text" >topology.conf
+    printf '{"instances": [{"name": "%s"}]}' "$text" >catalogue.json
+    printf '%s\n' "$text" >hosts
+    mics-probe --topology=node:2 --json | jq --arg t "$text" '. + {hosts: [$t, "n"]}' >topo.json
+    while IFS= read -r words; do
+        rm -f out
+        # shellcheck disable=SC2294 # words with quotes
+        eval "$words" >out 2>&1 </dev/null || true
+        harmless out
+    done <<'END'
+mics-show doc.json
+mics-show "$text"
+mics-show doc.json doc.json
+mics-show --dot doc.json
+mics-show topo.json
+mics-plan --model="$text" --topology=node:1
+mics-plan --model=gpt2-nano --topology="$text"
+mics-plan --model=gpt2-nano --seq="$text" --topology=node:1
+mics-plan --model=gpt2-nano topo.json
+mics-plan --model=gpt2-nano --topology=node:2 --hosts=n,m --switches=topology.conf
+mics-plan --model=gpt2-nano --topology=node:2 --hosts=hosts
+mics-probe --list="$text"
+mics-probe --catalogue=catalogue.json --list
+mics-probe --nccl-topo="$text"
+mics-shard list "$text"
+mics-data "$text"
+mics-sample "$text" --prompt=x
+mics-bench --op="$text"
+mics-train -p "$text"
+mics-run --"$text"
+mics-run --hostfile="$text" -- true
+mics-run "$text"
+mics-lab "$text"
+mics-lab --"$text"
+END
+    # Programs get the text as it is.
+    [ "$(mics-show --json doc.json | jq -r --arg t "$text" '.[$t]')" = "$text" ]
+    mics-show --tsv doc.json >out
+    grep -qF "$text" out
+    # A terminal does not.
+    script -qec 'mics-show --tsv doc.json' /dev/null </dev/null | tr -d '\r' >out
+    harmless out
+}

@@ -271,8 +271,9 @@ static enum mics_status on_saved(void *context, uint64_t step, const struct mics
     mics_outputs_event(&reporter->outputs, event_checkpoint(step, saved, seconds));
     if (!reporter->out)
         return MICS_OK;
-    fprintf(reporter->out, "%8" PRIu64 " saved %s, %s\n", step, saved->path,
-            mics_format_bytes(saved->bytes, size, sizeof size));
+    fprintf(reporter->out, "%8" PRIu64 " saved ", step);
+    mics_utf8_put(reporter->out, saved->path, strlen(saved->path));
+    fprintf(reporter->out, ", %s\n", mics_format_bytes(saved->bytes, size, sizeof size));
     return flush(reporter, err);
 }
 

@@ -4,10 +4,12 @@
 #include "base/clock.h"
 #include "base/num.h"
 #include "base/units.h"
+#include "base/utf8.h"
 #include "doc/table.h"
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 static void print_groups(FILE *out, const struct mics_plan_choice *choice, unsigned threads)
 {
@@ -126,9 +128,13 @@ enum mics_status mics_run_text_begin(FILE *out, const struct mics_run *run,
 
     print_model_and_data(out, run);
     print_groups(out, &run->options.plan->choice, threads);
-    if (run->step)
-        fprintf(out, "resumed   %s, after step %" PRIu64 "\n",
-                run->from_memory ? "the memory of the nodes" : run->last_checkpoint, run->step);
+    if (run->step) {
+        const char *from = run->from_memory ? "the memory of the nodes" : run->last_checkpoint;
+
+        fputs("resumed   ", out);
+        mics_utf8_put(out, from, strlen(from));
+        fprintf(out, ", after step %" PRIu64 "\n", run->step);
+    }
     if (run->options.paced)
         fprintf(out, "device    paced: nothing is computed or saved, and the loss is 0\n");
     else if (device->description)
@@ -218,7 +224,12 @@ void mics_run_text_end(FILE *out, const struct mics_run *run, bool verbose)
     }
     if (run->nonfinite > 0)
         fprintf(out, "skipped, because they were not finite: %" PRIu64 " steps\n", run->nonfinite);
-    if (!run->options.paced)
-        fprintf(out, "checkpoint: %s\n", run->last_checkpoint[0] ? run->last_checkpoint : "none");
+    if (!run->options.paced) {
+        const char *path = run->last_checkpoint[0] ? run->last_checkpoint : "none";
+
+        fputs("checkpoint: ", out);
+        mics_utf8_put(out, path, strlen(path));
+        fputc('\n', out);
+    }
     fflush(out);
 }
