@@ -14,8 +14,8 @@ read_clock()
     now=$((10#${now/./} * 10))
 }
 
-# Print a text as one line with '?' for what a terminal would obey, in any locale: control characters
-# of 7 and 8 bits, marks of the direction of writing, separators of lines. As mics_utf8_make_line().
+# Print a text as one line with '?' for what a terminal would obey, in any locale: control
+# characters of 7 and 8 bits, marks of the direction of writing, separators of lines.
 printable() # text
 {
     local LC_ALL=C text=${1//[[:cntrl:]]/?}

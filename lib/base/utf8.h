@@ -15,10 +15,10 @@ size_t mics_utf8_length(const char *text, size_t size);
  * sequence. */
 bool mics_utf8_check(const char *text, size_t size, size_t *bad);
 
-/* Bytes of the character at `text`, of which `size` >= 1 bytes are readable, if a person may see it;
- * 0: it must not reach a terminal. These are control characters of 7 and 8 bits, marks that change
- * the direction of writing (U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069), separators
- * of lines and paragraphs, and bytes that are not UTF-8. */
+/* Bytes of the character at `text`, of which `size` >= 1 bytes are readable, if a person may see
+ * it; 0: it must not reach a terminal. These are control characters of 7 and 8 bits, marks that
+ * change the direction of writing (U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069),
+ * separators of lines and paragraphs, and bytes that are not UTF-8. */
 size_t mics_utf8_printable(const char *text, size_t size);
 
 /* Replace by '?' each byte of what must not reach a terminal, except newlines and tabs. */

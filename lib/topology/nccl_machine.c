@@ -336,7 +336,7 @@ static bool are_joined(const struct mics_nccl_machine *machine, uint32_t a, uint
 void mics_nccl_joined(const struct mics_nccl_machine *machine, uint32_t *largest,
                       uint32_t *smallest)
 {
-    uint32_t set[MICS_NCCL_MAX_GPUS], sizes[MICS_NCCL_MAX_GPUS] = {0};
+    uint32_t set[MICS_NCCL_MAX_GPUS] = {0}, sizes[MICS_NCCL_MAX_GPUS] = {0};
 
     for (uint32_t i = 0; i < machine->gpus; i++)
         set[i] = i;

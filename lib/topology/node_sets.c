@@ -84,7 +84,10 @@ static enum mics_status find_worst(struct builder *builder, struct mics_err *err
             names[count++] = (struct named_node){name, strlen(name), node};
     }
     qsort(names, count, sizeof *names, by_name);
-    json_array_foreach(outliers, i, outlier) compare_outlier(builder, names, count, outlier);
+    json_array_foreach(outliers, i, outlier)
+    {
+        compare_outlier(builder, names, count, outlier);
+    }
     free(names);
     return MICS_OK;
 }

@@ -190,7 +190,8 @@ to_closed_pipe() # program
         [ "$stderr" = "" ]
     done
 }
-# Fail if a file has what a terminal would obey: control characters of 8 bits, marks of the direction of
+
+# Fail if a file has what a terminal would obey: control characters, marks of the direction of
 # writing, separators of lines.
 harmless() # file
 {
