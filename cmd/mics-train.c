@@ -143,6 +143,9 @@ static enum mics_status prepare(const struct train_request *request, struct mics
     status = mics_signals_install(train_program.name, job->world->rank == 0, err);
     if (status == MICS_OK)
         status = mics_handle_sigbus(mics_data_find_path, &job->data, train_program.name, err);
+    if (job->lock.method == MICS_LOCK_OWNER)
+        cli_warn("%s: the file system has no locks: '%s' keeps other runs out", job->out,
+                 job->lock.path);
     for (size_t i = 0; i < 2; i++)
         if (job->world->rank == 0 && job->memory.note[i][0])
             cli_warn("%s", job->memory.note[i]);

@@ -127,10 +127,17 @@ close_state()
     if [ -n "$out" ]; then rmdir "$out" 2>/dev/null; fi # nothing was trained
 }
 
+# Is the newest checkpoint one of a run that this job overwrites (lib/ckpt/folder.c)?
+overwrites()
+{
+    [ -L "$out/overwritten" ] &&
+        [ "$(readlink "$out/overwritten")" = "$(readlink "$out/latest" || echo none)" ]
+}
+
 # What identifies the newest checkpoint; empty if there is none.
 newest_checkpoint()
 {
-    [ $trains = 1 ] || return 0
+    if [ $trains != 1 ] || overwrites; then return 0; fi
     stat -Lc '%i %Y %n' "$out/latest/manifest.mp" 2>/dev/null && readlink "$out/latest"
 }
 
@@ -153,8 +160,8 @@ memory_step()
 # The step of the newest checkpoint of this job; 0: none.
 checkpoint_step()
 {
-    local name
-    name=$(readlink "$out/latest" 2>/dev/null)
+    local name=
+    if ! overwrites; then name=$(readlink "$out/latest" 2>/dev/null); fi
     name=${name#step-}
     if [[ $name =~ ^[0-9]{1,18}$ ]]; then echo $((10#$name)); else echo 0; fi
 }

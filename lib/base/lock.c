@@ -45,8 +45,8 @@ static enum outcome try_method(const char *folder, enum mics_lock_method method,
         *status = mics_err_set_errno(err, "%s", path);
         return UNSUPPORTED;
     }
-    const enum outcome outcome = outcome_of(whole ? flock(*fd, LOCK_EX | LOCK_NB)
-                                                  : fcntl(*fd, F_OFD_SETLK, &range));
+    const enum outcome outcome =
+        outcome_of(whole ? flock(*fd, LOCK_EX | LOCK_NB) : fcntl(*fd, F_OFD_SETLK, &range));
 
     if (outcome == LOCKED)
         return LOCKED;

@@ -127,7 +127,8 @@ static enum mics_status load_verified(struct load *load, struct mics_err *err)
 
     if (is_cut_alike(load))
         return mics_agree(comm, load_files(load, err), err);
-    status = mics_ckpt_verify_own(&load->reader, comm, checkpoint->host_ranks, NULL, err);
+    status = mics_ckpt_verify_own(&load->reader, (uint32_t)comm->rank, (uint32_t)comm->size,
+                                  checkpoint->host_ranks, NULL, err);
     status = mics_agree(comm, status, err);
     if (status != MICS_OK)
         return status;

@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -21,8 +20,10 @@
 #define TEMPORARY ".tmp."
 #define ASIDE     ".old"
 
-/* What `latest` points to after a run began in the place of another: no checkpoint yet. */
-#define NO_CHECKPOINT "none"
+/* A link that a run leaves which began in the place of another, with what `latest` pointed to then:
+ * while the two are equal, the new run has no checkpoint, and `latest` is one of the old run. */
+#define OVERWRITTEN   "overwritten"
+#define NO_CHECKPOINT "none" /* there was no `latest` */
 
 enum step_kind {
     STEP_FINAL,     /* step-000400, or step-000400.old without it */
@@ -44,8 +45,8 @@ struct step_names {
 
 static bool parse_step_name(const char *name, enum step_kind kind, uint64_t *step)
 {
-    static const char *const others[] = {"latest" TEMPORARY, "shared" TEMPORARY,
-                                         "plan.mp" TEMPORARY};
+    static const char *const others[] = {"latest" TEMPORARY, OVERWRITTEN TEMPORARY,
+                                         "shared" TEMPORARY, "plan.mp" TEMPORARY};
     const char *digits = name + strlen(PREFIX);
     char *end;
 
@@ -116,20 +117,6 @@ static enum mics_status read_step_names(const char *folder, enum step_kind kind,
     return status;
 }
 
-static enum mics_status lock_folder(const char *out, int *lock, struct mics_err *err)
-{
-    int fd = open(out, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-    if (fd < 0)
-        return mics_err_set_errno(err, "%s", out);
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-        close(fd);
-        return mics_err_set(err, MICS_ERR_IO, "%s: another run is using this folder", out);
-    }
-    *lock = fd; /* also without a lock, on a file system that has none */
-    return MICS_OK;
-}
-
 static enum mics_status remove_stale_dirs(const char *out, struct mics_err *err)
 {
     struct step_names names = {0};
@@ -188,47 +175,58 @@ void mics_checkpoint_locate(char *path)
         path[length - suffix] = '\0';
 }
 
-enum mics_status mics_run_folder_open(const char *out, int *lock, struct mics_err *err)
+enum mics_status mics_run_folder_open(const char *out, struct mics_lock *lock, struct mics_err *err)
 {
     enum mics_status status = mics_file_make_folders(out, err);
 
     if (status == MICS_OK && access(out, W_OK | X_OK) != 0)
         status = mics_err_set_errno(err, "%s", out);
     if (status == MICS_OK)
-        status = lock_folder(out, lock, err);
+        status = mics_lock_folder(out, MICS_LOCK_FLOCK, lock, err);
     if (status != MICS_OK)
         return status;
     status = restore_all_aside(out, err);
     if (status == MICS_OK)
         status = remove_stale_dirs(out, err);
     if (status != MICS_OK)
-        close(*lock);
+        mics_unlock(lock);
     return status;
 }
 
-/* name[64] = what OUT/latest points to; empty: nothing. */
-static void read_latest(const char *out, char name[64])
+/* name[64] = what a link in OUT points to; empty: nothing. */
+static void read_link(const char *out, const char *link_name, char name[64])
 {
     char link[MICS_PATH_MAX];
     ssize_t length = -1;
 
-    if (mics_path_format(link, NULL, "%s/latest", out) == MICS_OK)
+    if (mics_path_format(link, NULL, "%s/%s", out, link_name) == MICS_OK)
         length = readlink(link, name, 63);
     name[length > 0 ? length : 0] = '\0';
 }
 
-bool mics_run_folder_has_checkpoints(const char *out)
+/* Has a run begun in the place of the one that `latest` is of? */
+static bool is_overwritten(const char *out, const char *latest)
+{
+    char overwritten[64];
+
+    read_link(out, OVERWRITTEN, overwritten);
+    return strcmp(overwritten, *latest ? latest : NO_CHECKPOINT) == 0;
+}
+
+enum mics_status mics_run_folder_has_checkpoints(const char *out, bool *has, struct mics_err *err)
 {
     struct step_names names = {0};
     char latest[64];
 
-    read_latest(out, latest);
-    if (strcmp(latest, NO_CHECKPOINT) == 0)
-        return false;
-    bool found = read_step_names(out, STEP_FINAL, &names, NULL) == MICS_OK && names.count;
+    *has = false;
+    read_link(out, "latest", latest);
+    if (is_overwritten(out, latest))
+        return MICS_OK;
+    const enum mics_status status = read_step_names(out, STEP_FINAL, &names, err);
 
+    *has = status == MICS_OK && names.count;
     free_step_names(&names);
-    return found;
+    return status;
 }
 
 /* The newest folder that has a manifest, for a run that was killed before it created the first
@@ -238,8 +236,9 @@ static enum mics_status find_newest(const char *out, char *buf, bool *found, str
     struct step_names names = {0};
     enum mics_status status = MICS_OK;
 
-    if (read_step_names(out, STEP_FINAL, &names, NULL) != MICS_OK)
-        return MICS_OK; /* no such folder */
+    if (access(out, F_OK) != 0) /* a run that has not begun */
+        return MICS_OK;
+    status = read_step_names(out, STEP_FINAL, &names, err);
     for (size_t i = names.count; status == MICS_OK && !*found && i > 0; i--) {
         status = mics_path_format(buf, err, "%s/%s", out, names.items[i - 1].name);
         *found = status == MICS_OK && holds_manifest(buf);
@@ -257,10 +256,12 @@ enum mics_status mics_checkpoint_find(const char *path, bool automatic, char *bu
     *found = status == MICS_OK && holds_manifest(buf);
     if (status != MICS_OK || *found)
         return status;
-    read_latest(path, latest);
+    read_link(path, "latest", latest);
+    if (automatic && is_overwritten(path, latest))
+        return MICS_OK;
     status = mics_path_format(buf, err, "%s/latest", path);
     *found = status == MICS_OK && holds_manifest(buf);
-    if (status == MICS_OK && !*found && strcmp(latest, NO_CHECKPOINT) != 0) {
+    if (status == MICS_OK && !*found) {
         status = mics_path_format(buf, err, "%s/%s" ASIDE, path, latest);
         *found = status == MICS_OK && *latest && holds_manifest(buf);
         if (status == MICS_OK && !*found)
@@ -315,13 +316,15 @@ enum mics_status mics_check_space(const char *path, uint64_t bytes, const char *
                         mics_format_bytes(available, have, sizeof have));
 }
 
-static enum mics_status update_latest(const char *out, const char *name, struct mics_err *err)
+/* Replace the link `link_name` in OUT, or create it. */
+static enum mics_status set_link(const char *out, const char *link_name, const char *name,
+                                 struct mics_err *err)
 {
     char link[MICS_PATH_MAX], temporary[MICS_PATH_MAX];
-    enum mics_status status = mics_path_format(link, err, "%s/latest", out);
+    enum mics_status status = mics_path_format(link, err, "%s/%s", out, link_name);
 
     if (status == MICS_OK)
-        status = mics_path_format(temporary, err, "%s/latest.tmp.%ld", out, (long)getpid());
+        status = mics_path_format(temporary, err, "%s.tmp.%ld", link, (long)getpid());
     if (status != MICS_OK)
         return status;
     unlink(temporary);
@@ -373,6 +376,16 @@ static enum mics_status move_into_place(const char *temporary, const char *final
     return mics_err_set_errno(err, "%s: cannot replace the checkpoint there", final);
 }
 
+static enum mics_status remove_overwritten(const char *out, struct mics_err *err)
+{
+    char link[MICS_PATH_MAX];
+    const enum mics_status status = mics_path_format(link, err, "%s/" OVERWRITTEN, out);
+
+    if (status == MICS_OK && unlink(link) != 0 && errno != ENOENT)
+        return mics_err_set_errno(err, "%s", link);
+    return status;
+}
+
 enum mics_status mics_checkpoint_publish(const char *out, const char *temporary, const char *final,
                                          struct mics_err *err)
 {
@@ -383,7 +396,9 @@ enum mics_status mics_checkpoint_publish(const char *out, const char *temporary,
     if (status == MICS_OK)
         status = mics_file_sync_folder(out, err);
     if (status == MICS_OK)
-        status = update_latest(out, strrchr(final, '/') + 1, err);
+        status = set_link(out, "latest", strrchr(final, '/') + 1, err);
+    if (status == MICS_OK)
+        status = remove_overwritten(out, err);
     return status == MICS_OK ? mics_file_sync_folder(out, err) : status;
 }
 
@@ -403,7 +418,11 @@ static enum mics_status remove_checkpoint(const char *out, const char *name, str
 
 enum mics_status mics_run_folder_begin(const char *out, struct mics_err *err)
 {
-    const enum mics_status status = update_latest(out, NO_CHECKPOINT, err);
+    char latest[64];
+
+    read_link(out, "latest", latest);
+    const enum mics_status status =
+        set_link(out, OVERWRITTEN, *latest ? latest : NO_CHECKPOINT, err);
 
     return status == MICS_OK ? mics_file_sync_folder(out, err) : status;
 }

@@ -15,30 +15,33 @@
 
 #include "base/err.h"
 #include "base/file.h"
+#include "base/lock.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Create OUT if needed, and lock it until the descriptor *lock is closed, so that no two runs use
- * it. Removes what a killed run left under temporary names, and puts back the checkpoint that it
- * had moved aside to replace it. */
-enum mics_status mics_run_folder_open(const char *out, int *lock, struct mics_err *err);
+/* Create OUT if needed, and lock it until mics_unlock(), so that no two runs use it. Removes what a
+ * killed run left under temporary names, and puts back the checkpoint that it had moved aside to
+ * replace it. */
+enum mics_status mics_run_folder_open(const char *out, struct mics_lock *lock,
+                                      struct mics_err *err);
 
 /* Correct the path of a checkpoint that mics_checkpoint_find() found aside, if
  * mics_run_folder_open() has put it back since. */
 void mics_checkpoint_locate(char *path);
 
 /* A new run begins in OUT, which has checkpoints of another run: until the first one of this run is
- * published, OUT counts as a folder without checkpoints. */
+ * published, OUT counts as a folder without checkpoints for a run that begins or continues by
+ * itself. `latest` is still a checkpoint of the other run, for those who name the folder. */
 enum mics_status mics_run_folder_begin(const char *out, struct mics_err *err);
 
 /* Does OUT contain checkpoints? */
-bool mics_run_folder_has_checkpoints(const char *out);
+enum mics_status mics_run_folder_has_checkpoints(const char *out, bool *has, struct mics_err *err);
 
 /* buf[MICS_PATH_MAX] = the checkpoint that `path` names: a checkpoint's folder, or a run's folder,
  * of which the latest is taken. MICS_ERR_FORMAT: there is no checkpoint. With `automatic` that is
- * no error, and *found tells. */
+ * no error, and *found tells; the latest of a run that another one began to overwrite is none. */
 enum mics_status mics_checkpoint_find(const char *path, bool automatic, char *buf, bool *found,
                                       struct mics_err *err);
 

@@ -468,14 +468,12 @@ enum mics_status mics_ckpt_verify_status(const struct mics_ckpt_verification *ve
                        : MICS_OK;
 }
 
-enum mics_status mics_ckpt_verify_own(const struct mics_ckpt_reader *reader,
-                                      const struct mics_comm *comm, uint32_t host_ranks,
+enum mics_status mics_ckpt_verify_own(const struct mics_ckpt_reader *reader, uint32_t first,
+                                      uint32_t stride, uint32_t host_ranks,
                                       struct mics_diagnostics *diagnostics, struct mics_err *err)
 {
-    struct mics_ckpt_verification verification = {.reader = reader,
-                                                  .first = (uint32_t)comm->rank,
-                                                  .stride = (uint32_t)comm->size,
-                                                  .host_ranks = host_ranks};
+    struct mics_ckpt_verification verification = {
+        .reader = reader, .first = first, .stride = stride, .host_ranks = host_ranks};
     enum mics_status status = mics_ckpt_verify_files(&verification, err);
 
     if (status == MICS_OK)

@@ -82,10 +82,9 @@ enum mics_status mics_ckpt_verify_status(const struct mics_ckpt_verification *ve
                                          struct mics_diagnostics *diagnostics,
                                          struct mics_err *err);
 
-/* Verify this rank's share of the files, among the ranks of `comm`: it fails where a file of its
- * own is damaged. Not collective. */
-enum mics_status mics_ckpt_verify_own(const struct mics_ckpt_reader *reader,
-                                      const struct mics_comm *comm, uint32_t host_ranks,
+/* Verify files first, first + stride, ...: an error if one of them is damaged. */
+enum mics_status mics_ckpt_verify_own(const struct mics_ckpt_reader *reader, uint32_t first,
+                                      uint32_t stride, uint32_t host_ranks,
                                       struct mics_diagnostics *diagnostics, struct mics_err *err);
 
 /* Exchange the results of all ranks; then as mics_ckpt_verify_status(). `status` is what

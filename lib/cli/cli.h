@@ -75,7 +75,7 @@ typedef enum mics_status cli_handler(void *context, int id, const char *value,
 
 /* The first call of main. Reads this process's rank from the launcher's environment (cli_set_rank()
  * may correct it), and installs handlers that remove temporary files before SIGINT, SIGTERM, SIGHUP
- * or SIGPIPE end the process. Sets the locale of LC_CTYPE only. */
+ * or SIGPIPE end the process. Ignores SIGXFSZ. Sets the locale of LC_CTYPE only. */
 void cli_init(const struct cli_program *program);
 
 /* Parse. Returns -1 to continue, with *operands the index of the first operand in argv, which

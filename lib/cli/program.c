@@ -39,6 +39,7 @@ static void catch_signals(void)
         if (!ignored || number == SIGPIPE)
             sigaction(number, &action, NULL);
     }
+    signal(SIGXFSZ, SIG_IGN); /* the limit of a file's size is then an error of write(): EFBIG */
 }
 
 /* Open standard streams that are closed, so that no file opened later becomes one of them. They are

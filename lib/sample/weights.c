@@ -121,6 +121,8 @@ enum mics_status mics_weights_load(const char *path, struct mics_weights *out, s
     *out = (struct mics_weights){.params = NULL};
     status = open_model(path, out, &diagnostics, &store, err);
     memcpy(out->note, diagnostics.note, sizeof out->note);
+    if (status == MICS_OK && !out->disk.is_hf)
+        status = mics_ckpt_verify_own(&out->disk.shards.reader, 0, 1, 1, &diagnostics, err);
     if (status == MICS_OK)
         status = allocate(out, err);
     return status == MICS_OK ? load_all(out, store, err) : status;

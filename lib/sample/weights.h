@@ -17,10 +17,10 @@ struct mics_weights {
     char note[512];             /* for the user, about the files that were read; or empty */
 };
 
-/* Read all parameters, by as many threads as there are cores. Sums of a checkpoint's files are not
- * compared (mics-shard verify does). MICS_ERR_FORMAT: one line for the first problem; a Hugging
- * Face folder without config.json. MICS_ERR_NOMEM: with the bytes that the model takes. The caller
- * frees also after an error. */
+/* Read all parameters, by as many threads as there are cores, after the sums of the files of a
+ * checkpoint have been compared. MICS_ERR_FORMAT: one line for the first problem; a Hugging Face
+ * folder without config.json. MICS_ERR_NOMEM: with the bytes that the model takes. The caller frees
+ * also after an error. */
 enum mics_status mics_weights_load(const char *path, struct mics_weights *out,
                                    struct mics_err *err);
 void mics_weights_free(struct mics_weights *weights); /* all zeros is fine */

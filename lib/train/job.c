@@ -24,7 +24,7 @@ enum mics_status mics_job_join(struct mics_job *job, const struct mics_job_optio
     enum mics_status status;
     struct mics_comm *world;
 
-    *job = (struct mics_job){.options = options, .lock = -1, .memory.lock = -1};
+    *job = (struct mics_job){.options = options, .lock = MICS_LOCK_NONE, .memory.lock = -1};
     status = mics_world_open_unchecked(&job->world, err);
     if (status != MICS_OK)
         return status;
@@ -209,6 +209,7 @@ static enum mics_status open_folder(struct mics_job *job, const char *probe, str
 {
     const bool fresh = !job->checkpoint_doc && !job->options->overwrite;
     enum mics_status status = mics_run_folder_open(job->out, &job->lock, err);
+    bool has = false;
     int fd;
 
     if (status == MICS_OK && job->options->trace)
@@ -216,7 +217,11 @@ static enum mics_status open_folder(struct mics_job *job, const char *probe, str
     if (status != MICS_OK)
         return status;
     mics_checkpoint_locate(job->checkpoint);
-    if (fresh && mics_run_folder_has_checkpoints(job->out))
+    if (fresh)
+        status = mics_run_folder_has_checkpoints(job->out, &has, err);
+    if (status != MICS_OK)
+        return status;
+    if (has)
         return mics_err_set(err, MICS_ERR_IO,
                             "%s: has checkpoints already: continue with --resume, choose another "
                             "--out, or --overwrite them",
@@ -558,10 +563,9 @@ void mics_job_close(struct mics_job *job)
     json_decref(job->plan_doc);
     json_decref(job->history_doc);
     json_decref(job->checkpoint_doc);
-    if (job->lock >= 0)
-        close(job->lock);
+    mics_unlock(&job->lock);
     if (job->control)
         job->control->ops->free(job->control);
     mics_world_close(job->world);
-    *job = (struct mics_job){.lock = -1, .memory.lock = -1};
+    *job = (struct mics_job){.lock = MICS_LOCK_NONE, .memory.lock = -1};
 }

@@ -57,6 +57,7 @@ struct mics_job_options {
 struct mics_job_memory {
     struct mics_kept_record record;
     bool has_record;
+    bool retained; /* nothing is kept, but the state that the job continued from is still there */
     struct mics_memory_state state; /* with a document: the job continues from it */
     char folder[MICS_PATH_MAX];     /* of this node */
     int lock;                       /* of this rank in it; -1: none */
@@ -80,7 +81,7 @@ struct mics_job {
     struct mics_disk_tokenizer tokenizer; /* job_tokenizer.h */
     json_t *tokenizer_doc;                /* for checkpoints; NULL: not known */
     struct mics_data data;
-    int lock; /* of `out`, on rank 0; -1: none */
+    struct mics_lock lock; /* of `out`, on rank 0 */
     struct mics_job_memory memory;
     unsigned threads;
     struct mics_job_device chosen;

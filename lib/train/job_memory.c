@@ -192,6 +192,7 @@ static enum mics_status take_stamp(struct mics_job *job, struct mics_err *err)
 /* Remove this node's folder and, on rank 0, the record. */
 static void remove_all(struct mics_job *job)
 {
+    job->memory.retained = false;
     if (is_lead(job) && job->memory.folder[0])
         mics_kept_folder_remove(job->memory.folder);
     if (job->world->rank == 0)
@@ -230,6 +231,18 @@ static enum mics_status open_keeper(struct mics_job *job, struct mics_run *run,
         .generation = memory->state.doc ? 1 - memory->state.generation : 0};
 
     return mics_keeper_new(&checkpoint, &options, &memory->keeper, err);
+}
+
+/* The job continues from a state in memory, and none is kept from now on: until it has saved a
+ * checkpoint, the state that it continued from is the only one. Remove all but that, which both the
+ * record of the start before and that of this start name. */
+static void retain_state(struct mics_job *job)
+{
+    struct mics_job_memory *memory = &job->memory;
+
+    memory->retained = true;
+    if (is_lead(job) && memory->folder[0])
+        mics_kept_prune(memory->folder, memory->state.stamp, memory->state.step, true, NULL);
 }
 
 /* The record, and the files of the tokenizer, which a start that continues from memory reads. */
@@ -276,7 +289,9 @@ enum mics_status mics_job_open_memory(struct mics_job *job, struct mics_run *run
         status = read_record(job, err);
     if (status == MICS_OK && memory->has_record && !memory->state.doc)
         note_removal(job);
-    if (status == MICS_OK && memory->has_record && memory->every == 0)
+    if (status == MICS_OK && memory->has_record && memory->every == 0 && memory->state.doc)
+        retain_state(job);
+    else if (status == MICS_OK && memory->has_record && memory->every == 0)
         remove_all(job);
     if (status != MICS_OK || memory->every == 0)
         return status;
@@ -297,17 +312,26 @@ enum mics_status mics_job_open_memory(struct mics_job *job, struct mics_run *run
         run->record = &memory->record;
         return MICS_OK;
     }
-    snprintf(memory->note[1], sizeof memory->note[1], "no state is kept in memory: %.400s",
-             why.text);
     mics_keeper_free(memory->keeper);
     memory->keeper = NULL;
-    remove_all(job);
+    snprintf(memory->note[1], sizeof memory->note[1], "no state is kept in memory: %.400s",
+             why.text);
+    if (!memory->state.doc) {
+        remove_all(job);
+        return MICS_OK;
+    }
+    const size_t used = strlen(memory->note[1]);
+
+    snprintf(memory->note[1] + used, sizeof memory->note[1] - used,
+             "; that of step %" PRIu64 " stays until the run ends with a checkpoint",
+             memory->state.step);
+    retain_state(job);
     return MICS_OK;
 }
 
 void mics_job_remove_memory(struct mics_job *job)
 {
-    if (!job->memory.keeper)
+    if (!job->memory.keeper && !job->memory.retained)
         return;
     mics_keeper_free(job->memory.keeper);
     job->memory.keeper = NULL;

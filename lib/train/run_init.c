@@ -56,7 +56,7 @@ static enum mics_status load(struct mics_run *run, struct mics_err *err)
         status =
             mics_disk_model_match(&disk, run->form.model, "the plan", &diagnostics, &store, err);
     if (status == MICS_OK && !disk.is_hf)
-        status = mics_ckpt_verify_own(&disk.shards.reader, world->comm,
+        status = mics_ckpt_verify_own(&disk.shards.reader, world->rank, world->size,
                                       mics_world_host_ranks(world), &diagnostics, err);
     if (status == MICS_OK)
         status = load_params(run, store, err);

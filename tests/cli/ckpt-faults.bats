@@ -161,3 +161,98 @@ kill_while_saving() # rank
     one_rank --resume=run --steps=2 --out=run
     [ "$(latest run)" = 2 ]
 }
+
+# Fail a system call of a run of two steps in `run`, a copy of `base`, which has a checkpoint of one
+# step: in each thread the N-th call with that name. False: there was none.
+inject() # CALL:ERROR:N options...
+{
+    local call=${1%%:*} error=${1#*:}
+    rm -rf run
+    cp -a base run
+    MICS_NODE_RANKS=1 strace -f -qq -o trace -e trace="$call" -e signal=none \
+        -e inject="$call:error=${error%:*}:when=${error#*:}" mics-train -p "$BATS_FILE_TMPDIR/one.mp" \
+        --data="$BATS_FILE_TMPDIR/text" --val-every=0 --sample=0 -q --steps=2 --save-every=1 --out=run \
+        "${@:2}" >said 2>&1 || true
+    grep -q INJECTED trace
+}
+
+works_under_strace()
+{
+    requires strace
+    strace -f -qq -o trace -e trace=symlink -e inject=symlink:error=EIO true 2>/dev/null ||
+        skip "strace cannot trace here"
+}
+
+@test "checkpoint faults: whatever call fails, latest is a complete checkpoint" {
+    works_under_strace
+    one_rank --steps=1 --out=base
+    for fault in symlink:ENOSPC:1 rename:EIO:2 fsync:EIO:1 fsync:EIO:2 mkdir:ENOSPC:2 \
+        openat:EMFILE:1 openat:EMFILE:3 clone3:EAGAIN:14+; do
+        for mode in --overwrite --resume=auto; do
+            inject $fault $mode || continue
+            echo "$fault $mode: $(readlink run/latest): $(cat said)"
+            mics-shard verify -q run/latest
+            [ "$(find run -maxdepth 1 -name 'step-*.tmp.*')" = "" ]
+        done
+    done
+}
+
+@test "checkpoint faults: a run that overwrites another is not continued as the other" {
+    works_under_strace
+    one_rank --steps=3 --save-every=1 --out=base
+    inject mkdir:ENOSPC:2 --overwrite --save-failures=1
+    [ "$(readlink run/latest)" = step-000003 ]
+    [ "$(readlink run/overwritten)" = step-000003 ]
+    one_rank --steps=1 --resume=auto --out=run
+    [ "$(readlink run/latest)" = step-000001 ]
+    [ ! -L run/overwritten ]
+}
+
+@test "checkpoint faults: a folder that cannot be read to its end is an error, not an empty one" {
+    works_under_strace
+    one_rank --steps=1 --out=base
+    inject getdents64:EIO:1
+    grep -q 'run: cannot be read: Input/output error' said
+    [ "$(readlink run/latest)" = step-000001 ]
+}
+
+@test "checkpoint faults: on a file system without flock a second run is kept out" {
+    works_under_strace
+    MICS_NODE_RANKS=1 strace -f -qq -o trace -e trace=flock -e inject=flock:error=EOPNOTSUPP \
+        mics-train -p "$BATS_FILE_TMPDIR/one.mp" --data="$BATS_FILE_TMPDIR/text" --val-every=0 --sample=0 -q \
+        --steps=100000 --out=run >first 2>&1 3>&- &
+    job=$!
+    for ((i = 0; i < 600; i++)); do
+        if [ -s run/metrics.jsonl ]; then break; fi
+        sleep 0.05
+    done
+    run --separate-stderr env MICS_NODE_RANKS=1 strace -f -qq -o trace-2 -e trace=flock -e inject=flock:error=EOPNOTSUPP \
+        mics-train -p "$BATS_FILE_TMPDIR/one.mp" --data="$BATS_FILE_TMPDIR/text" --val-every=0 --sample=0 -q \
+        --steps=1 --out=run
+    one_line_and_code 1
+    [[ $stderr == *'run: another run is using this folder' ]]
+    kill -KILL "$(pgrep -P "$job" mics-train)"
+}
+
+@test "checkpoint faults: a limit of the size of files is an error in one line" {
+    env --default-signal=XFSZ true 2>/dev/null || skip "env cannot reset a signal here"
+    run --separate-stderr bash -c 'ulimit -f 1; exec env --default-signal=XFSZ "$@"' - \
+        mics-show --json "$BATS_FILE_TMPDIR/plan.mp" -o plan.json
+    one_line_and_code 1
+    [[ $stderr == *'File too large' ]]
+    [ "$(ls plan.json* 2>/dev/null)" = "" ]
+}
+
+@test "checkpoint faults: a damaged checkpoint is neither sampled nor compared" {
+    one_rank --steps=1 --out=run
+    printf '\1' | dd of=run/latest/shard-00000.safetensors bs=1 seek=90001 conv=notrunc status=none
+    run --separate-stderr mics-sample run --ids --prompt='1 2 3' --max-tokens=2
+    one_line_and_code 3
+    [[ $stderr == *'shard-00000.safetensors: is damaged: its checksum is not the manifest'* ]]
+    for paths in "run run" "run/latest run"; do
+        # shellcheck disable=SC2086
+        run --separate-stderr mics-shard diff $paths
+        one_line_and_code 3
+        [[ $stderr == *'shard-00000.safetensors: is damaged: its checksum is not the manifest'* ]]
+    done
+}

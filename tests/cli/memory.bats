@@ -79,6 +79,26 @@ die()
     mics-show run | grep -qE "^[-0-9]+ [0-9:]+ +$newest  memory  killed or failed after step 1[0-9]$"
 }
 
+@test "memory: where a node cannot keep state, that which the run continued from stays" {
+    die
+    rm -f "$state.1/lock.0"
+    ln -s nowhere "$state.1/lock.0"
+    for every in 10 0; do
+        run ! env MICS_FAULT=2:forward:8 mpirun --oversubscribe -q -n 4 mics-train -p plan.mp \
+            "--data=$root/man/*.1" --out=run --steps=20 --val-every=0 --sample=0 \
+            --memory-every=$every --timeout=20 --resume=auto
+        if [ $every = 10 ]; then
+            [[ $output == *"no state is kept in memory: rank 2: $state.1/lock.0: "*"; that of step $newest stays"* ]]
+        fi
+        [ -d "$state.0" ] && [ ! -e run/latest ]
+    done
+    rm "$state.1/lock.0"
+    train run 4 --resume=auto >out
+    grep -qx "resumed   the memory of the nodes, after step $newest" out
+    [ "$(losses run)" = "$(losses whole)" ]
+    [ ! -e "$state.0" ] && [ ! -e run/.mics-memory ]
+}
+
 # Write the names of the files of a folder that are opened, one a line, until its end: counter= the
 # process.
 count_opened() # folder

@@ -107,6 +107,9 @@ static enum mics_status compare_models(struct mics_disk_model disks[2], const ch
         status = mics_disk_model_match(&disks[i], model,
                                        paths[model == mics_disk_model_of(&disks[0]) ? 0 : 1],
                                        diagnostics, &stores[i], err);
+    for (int i = 0; status == MICS_OK && i < 2; i++)
+        if (!disks[i].is_hf)
+            status = mics_ckpt_verify_own(&disks[i].shards.reader, 0, 1, 1, diagnostics, err);
     if (status == MICS_OK)
         status =
             compare_all(model, stores, (uint32_t)mics_min_u64(states[0], states[1]), rows, err);

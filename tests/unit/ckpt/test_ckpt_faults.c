@@ -321,14 +321,14 @@ static void step_through(int error, int least, bool replaces)
         struct fault fault = {.at = k, .error = error, .no_exchange = replaces};
         const int status = drive(begin_child(step + stride), &fault);
         const uint64_t found = resumable();
-        int lock = -1;
+        struct mics_lock lock = MICS_LOCK_NONE;
 
         more = fault.done;
         lost += found != step && found != step + stride;
         silent += more && error && status == 0 && found != step + stride;
         stuck += !more && !(WIFEXITED(status) && WEXITSTATUS(status) == 0);
         CHECK_INT(mics_run_folder_open(folder, &lock, NULL), MICS_OK);
-        close(lock);
+        mics_unlock(&lock);
         litter += stale_dirs() != 0;
         lost += resumable() != found;
         step = found ? found : step;
