@@ -100,6 +100,21 @@ find_job()
     fi
 }
 
+# Take the lock of the folder $state. On a file system without flock, a file that names this
+# process, which one of another process of this host that has ended does not prevent.
+lock_state()
+{
+    local code=0 host='' pid='' owner=$state/owner
+    flock -n "$lock" 2>/dev/null || code=$?
+    if [ $code -le 1 ]; then return $code; fi
+    if (set -o noclobber && echo "$HOSTNAME $$" >"$owner") 2>/dev/null; then return 0; fi
+    read -r host pid <"$owner" 2>/dev/null || return 1
+    if [ "$host" != "$HOSTNAME" ] || [[ ! $pid =~ ^[0-9]{1,9}$ ]] || kill -0 "$pid" 2>/dev/null; then
+        return 1
+    fi
+    echo "$HOSTNAME $$" >"$owner"
+}
+
 # Set state= to the folder of files that the ranks share with this program, and hold its lock. All
 # hosts see the folder of a training run.
 open_state()
@@ -114,7 +129,7 @@ open_state()
     state=$(cd -- "$state" && pwd)
     trap 'close_state' EXIT
     exec {lock}>"$state/lock" || fail 1 "'$state/lock': cannot be written"
-    flock -n "$lock" || { trap - EXIT; fail 1 "'$out': another $program trains in this folder"; }
+    lock_state || { trap - EXIT; fail 1 "'$out': another $program trains in this folder"; }
     MICS_EXIT_FILE=$state/exit
     export MICS_EXIT_FILE
 }

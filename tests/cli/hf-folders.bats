@@ -85,6 +85,9 @@ refused() # text plan
         same_as tiny "$snapshot"
         mics-shard verify "$snapshot"
     done
+    run --separate-stderr mics-shard list "$cache"
+    one_line_and_code 3
+    [[ $stderr == *"is a model in the Hub's cache: give the folder of a revision, such as '$cache/snapshots/abc'" ]]
     mics-sample "$snapshot" --ids --prompt='1 2 3' --max-tokens=4 --temperature=0 --json >"$BATS_TEST_TMPDIR/one"
     mics-sample tiny --ids --prompt='1 2 3' --max-tokens=4 --temperature=0 --json >"$BATS_TEST_TMPDIR/two"
     cmp "$BATS_TEST_TMPDIR/one" "$BATS_TEST_TMPDIR/two"
@@ -147,6 +150,9 @@ refused() # text plan
     run --separate-stderr mics-shard verify "$model"
     one_line_and_code 3
     [[ $stderr == *"no file has tensor 'nothing', which the index says is in 'b.safetensors'"* ]]
+    run --separate-stderr mics-shard cast "$model" --dtype=bf16 -o "$out-cast"
+    one_line_and_code 3
+    [ ! -e "$out-cast" ]
 }
 
 @test "a tensor that is in two files must be the same in both" {

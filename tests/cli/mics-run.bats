@@ -149,15 +149,21 @@ ended() # code
     [[ $stderr == *'mics-run: 3 restarts without a new checkpoint: giving up (exit status 1)' ]]
 }
 
-@test "a second job in the same folder is refused" {
-    # shellcheck disable=SC2046
-    start -- $(train) --steps=100000
-    # shellcheck disable=SC2046
-    run -1 --separate-stderr mics-run -n 2 -- $(train) --steps=100000
-    one_line_and_code 1
-    [[ $stderr == "mics-run: 'run': another mics-run trains in this folder" ]]
-    kill -TERM "$job"
-    ended 75
+@test "a second job in the same folder is refused, also where flock does not work" {
+    mkdir bin
+    printf '#!/bin/sh\nexit 65\n' >bin/flock
+    chmod +x bin/flock
+    for path in "$PATH" "$PWD/bin:$PATH"; do
+        rm -rf run
+        # shellcheck disable=SC2046
+        PATH=$path start -- $(train) --steps=100000
+        # shellcheck disable=SC2046
+        PATH=$path run -1 --separate-stderr mics-run -n 2 -- $(train) --steps=100000
+        one_line_and_code 1
+        [[ $stderr == "mics-run: 'run': another mics-run trains in this folder" ]]
+        kill -TERM "$job"
+        ended 75
+    done
 }
 
 @test "a request to stop during the start, and repeated by the launcher, ends the job" {

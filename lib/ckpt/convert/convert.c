@@ -507,6 +507,12 @@ static enum mics_status prepare_cast(struct job *job, const char *const *paths, 
         status = read_config(&job->hf, &job->config, err);
     if (status == MICS_OK)
         status = mics_hf_list_tensors(&job->hf, err);
+    if (status == MICS_OK) {
+        const uint64_t before = request->diagnostics->count;
+
+        mics_hf_check_index(&job->hf, request->diagnostics);
+        status = mics_diagnostics_status(request->diagnostics, before, paths[0], err);
+    }
     if (status == MICS_OK)
         status = mics_hf_target_of_hf(&job->hf, request->dtype, request->file_bytes, &job->hf_files,
                                       err);

@@ -264,6 +264,30 @@ static enum mics_status open_anyway(const char *folder, const char *name, struct
     return status;
 }
 
+/* MICS_ERR_FORMAT if the folder is that of a model in the Hub's cache, which has a folder for each
+ * revision. */
+static enum mics_status is_cached(const char *folder, struct mics_err *err)
+{
+    char path[MICS_PATH_MAX], revision[256] = "";
+    struct mics_dir dir;
+    const char *name;
+    enum mics_status status = mics_path_format(path, err, "%s/snapshots", folder);
+
+    if (status != MICS_OK || access(path, F_OK) != 0)
+        return status;
+    status = mics_dir_open(path, &dir, err);
+    while (status == MICS_OK && (name = mics_dir_next(&dir)) != NULL)
+        if (!revision[0] || strcmp(name, revision) < 0)
+            snprintf(revision, sizeof revision, "%.255s", name);
+    status = mics_dir_close(&dir, status, err);
+    if (status != MICS_OK || !revision[0])
+        return status;
+    return mics_err_set(err, MICS_ERR_FORMAT,
+                        "%s: is a model in the Hub's cache: give the folder of a revision, such as "
+                        "'%s/%.128s'",
+                        folder, path, revision);
+}
+
 enum mics_status mics_hf_no_model(const char *folder, struct mics_err *err)
 {
     char found[256] = "";
@@ -287,7 +311,9 @@ enum mics_status mics_hf_no_model(const char *folder, struct mics_err *err)
             break;
         }
     status = mics_dir_close(&dir, status, err);
-    if (status != MICS_OK || best == FOREIGN_FILES)
+    if (status == MICS_OK && best == FOREIGN_FILES)
+        return is_cached(folder, err);
+    if (status != MICS_OK)
         return status;
     return mics_err_set(err, MICS_ERR_FORMAT,
                         "%s: has neither " MICS_HF_FILE_NAME " nor " MICS_HF_INDEX_NAME

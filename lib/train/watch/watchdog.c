@@ -184,16 +184,26 @@ static void describe_stall(const struct mics_watchdog *watchdog, uint64_t state,
     mics_err_set(err, MICS_ERR_COMM, "no progress for %g s: %s in %s", limit_s, who, where);
 }
 
+/* A rank publishes its state from time to time. It cannot be steps behind this one, which waits for
+ * it: then only the step is known. */
 static void describe_death(const struct mics_watchdog *watchdog, int local_rank,
                            struct mics_err *err)
 {
     const struct mics_world *world = watchdog->options.world;
+    const uint64_t published = mics_liveness_table_read(watchdog->table, local_rank);
+    struct mics_engine_activity doing;
     uint32_t first;
     const uint32_t node = mics_world_node_of(world, world->rank, &first);
     char where[128];
 
-    format_state(watchdog, mics_liveness_table_read(watchdog->table, local_rank), where,
-                 sizeof where);
+    mics_engine_watch(watchdog->options.engine, &doing);
+    const uint64_t own = encode_state(&doing, watchdog->options.run);
+
+    if (own >> 32 > published >> 32)
+        snprintf(where, sizeof where, "step %u: last seen in step %u", (unsigned)(own >> 32),
+                 (unsigned)(published >> 32));
+    else
+        format_state(watchdog, published, where, sizeof where);
     mics_err_set(err, MICS_ERR_COMM, "rank %u (%s) died in %s", first + (uint32_t)local_rank,
                  world->host_of_node[node], where);
 }
