@@ -109,9 +109,8 @@ lock_state()
     if [ $code -le 1 ]; then return $code; fi
     if (set -o noclobber && echo "$HOSTNAME $$" >"$owner") 2>/dev/null; then return 0; fi
     read -r host pid <"$owner" 2>/dev/null || return 1
-    if [ "$host" != "$HOSTNAME" ] || [[ ! $pid =~ ^[0-9]{1,9}$ ]] || kill -0 "$pid" 2>/dev/null; then
-        return 1
-    fi
+    [[ $host == "$HOSTNAME" && $pid =~ ^[0-9]{1,9}$ ]] || return 1
+    if kill -0 "$pid" 2>/dev/null; then return 1; fi
     echo "$HOSTNAME $$" >"$owner"
 }
 
