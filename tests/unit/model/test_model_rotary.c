@@ -26,15 +26,15 @@ static void the_released_models_have_the_published_numbers_of_parameters(void)
         const char *name;
         uint64_t count;
     } published[] = {
-        {"tinyllama-1.1b", 1100048384}, {"llama2-7b", 6738415616},
-        {"llama3-8b", 8030261248},      {"llama3-70b", 70553706496},
-        {"llama3.1-8b", 8030261248},    {"llama3.1-70b", 70553706496},
-        {"llama3.2-1b", 1235814400},    {"llama3.2-3b", 3212749824},
-        {"mistral-7b", 7248023552},     {"mistral-nemo-12b", 12247782400},
-        {"qwen2.5-0.5b", 494032768},    {"qwen2.5-1.5b", 1543714304},
-        {"qwen2.5-7b", 7615616512},     {"qwen2.5-72b", 72706203648},
-        {"qwen3-0.6b", 596049920},      {"qwen3-8b", 8190735360},
-        {"qwen3-32b", 32762123264},
+        {"tinyllama-1.1b", 1100048384},    {"llama2-7b", 6738415616},
+        {"llama3-8b", 8030261248},         {"llama3-70b", 70553706496},
+        {"llama3.1-8b", 8030261248},       {"llama3.1-70b", 70553706496},
+        {"llama3.2-1b", 1235814400},       {"llama3.2-3b", 3212749824},
+        {"mistral-7b-v0.1", 7241732096},   {"mistral-7b", 7248023552},
+        {"mistral-nemo-12b", 12247782400}, {"qwen2.5-0.5b", 494032768},
+        {"qwen2.5-1.5b", 1543714304},      {"qwen2.5-7b", 7615616512},
+        {"qwen2.5-72b", 72706203648},      {"qwen3-0.6b", 596049920},
+        {"qwen3-8b", 8190735360},          {"qwen3-32b", 32762123264},
     };
 
     for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
