@@ -175,7 +175,7 @@ static void lines_may_not_be_arrays_or_pretty_objects(void)
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const size_t size = rows[i].text[1] || !rows[i].text[0] ? strlen(rows[i].text) : 14;
+        const size_t size = rows[i].text[0] && !rows[i].text[1] ? 14 : strlen(rows[i].text);
         struct mics_err err = {""};
         const enum mics_status status =
             mics_format_check_lines("a.json", (const unsigned char *)rows[i].text, size, &err);
