@@ -59,6 +59,18 @@ not_made() # what was tried
     run -0 --separate-stderr mics-run --no-probe --hostfile=hosts -- true
 }
 
+@test "what a terminal would obey is not printed" {
+    make_agent
+    printf 'elsewhere slots=1\n' >hosts
+    for locale in C C.UTF-8; do
+        printf 'a\xc2\x9b31m\xe2\x80\xaeb\xe2\x81\xa6c\x1b[2Jd\xd8\x9ce\xc3\xa4\n' >answer
+        LC_ALL=$locale run -1 --separate-stderr mics-run --no-probe --hostfile=hosts -- true
+        [[ ${stderr_lines[0]//\?/} == $'mics-run: left out: elsewhere: a31mbc[2Jde\xc3\xa4' ]]
+        LC_ALL=$locale run -2 --separate-stderr mics-lab $'fl\xc2\x9by'
+        [ "${stderr_lines[0]//\?/}" = "mics-lab: unknown command 'fly'" ]
+    done
+}
+
 @test "what a rank reports to mics-run" {
     requires mpi
     for attack in "${attacks[@]::5}" "${attacks[@]: -2}"; do
