@@ -64,7 +64,7 @@ static int64_t max_flow(int64_t *capacity, int n, int from, int to, int *parent,
 static uint32_t nvlink_cut(const struct mics_nccl_machine *machine, uint32_t first, uint32_t count)
 {
     enum { MOST = MICS_NCCL_MAX_GPUS + 1 };
-    int64_t links[MOST * MOST], least = INT64_MAX;
+    int64_t links[MOST * MOST] = {0}, least = INT64_MAX;
     const int n = (int)count + 1;
     int parent[MOST], queue[MOST];
 
