@@ -11,8 +11,8 @@ setup()
     cd "$BATS_TEST_TMPDIR" || return
     made=$BATS_TEST_TMPDIR/made
     # shellcheck disable=SC2016 # not to be expanded
-    attacks=('slots[$(touch MADE)]' 'x[`touch MADE`]' '$(touch MADE)' '`touch MADE`' '1;touch MADE'
-        '1 + a[$(touch MADE)0]' "1'\$(touch MADE)'" '-oProxyCommand=touch MADE' '%s%n')
+    attacks=('slots[$(touch MADE)]' 'x[`touch MADE`]' '$(touch MADE)' '1;touch MADE'
+        '-oProxyCommand=touch MADE')
     attacks=("${attacks[@]//MADE/$made}" $'2\ntouch '"$made" $'a[\n$(touch '"$made"$')\n]')
 }
 
@@ -44,7 +44,7 @@ not_made() # what was tried
     requires mpi
     make_agent
     printf 'elsewhere slots=1\n' >hosts
-    for attack in "${attacks[@]::5}" "${attacks[@]: -2}"; do
+    for attack in "${attacks[@]}"; do
         for answer in "up $attack 2" "up node $attack" "$attack"; do
             printf '%s\n' "$answer" >answer
             run --separate-stderr mics-run --no-probe --hostfile=hosts -- true
@@ -73,7 +73,7 @@ not_made() # what was tried
 
 @test "what a rank reports to mics-run" {
     requires mpi
-    for attack in "${attacks[@]::5}" "${attacks[@]: -2}"; do
+    for attack in "${attacks[@]}"; do
         printf '%s\n%s\n' "$attack" "$attack" >report
         # shellcheck disable=SC2016 # by the rank
         run --separate-stderr mics-run -n 1 -- sh -c 'cat report >"$MICS_EXIT_FILE"; exit 7'
@@ -85,7 +85,7 @@ not_made() # what was tried
 @test "host files of mics-run" {
     requires mpi
     make_agent
-    for attack in "${attacks[@]::2}" "${attacks[@]: -4}"; do
+    for attack in "${attacks[@]}"; do
         for line in "$attack" "elsewhere slots=$attack" "elsewhere max_slots=$attack" "me@$attack" \
             "elsewhere:$attack" "[$attack]" "elsewhere port=$attack slots=1" \
             "elsewhere username=$attack"; do
