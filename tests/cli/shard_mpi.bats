@@ -74,7 +74,7 @@ lines_of_shard()
         # shellcheck disable=SC2086
         run --separate-stderr mpi 3 mics-shard $command -o "$BATS_TEST_TMPDIR/new/out"
         [ "$status" = 3 ]
-        [ "$(lines_of_shard)" = 2 ]
+        [ "$(lines_of_shard)" = 1 ]
         [[ $stderr == *"shard-00002.safetensors: is damaged"* ]]
         [ -z "$(ls "$BATS_TEST_TMPDIR/new" 2>/dev/null)" ]
     done
