@@ -30,7 +30,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const uint64_t bytes = size - 1 + data[0];
 
     if (mics_safetensors_parse(data + 1, size - 1, bytes, &file, &err) != MICS_OK) {
-        must(file.tensors == NULL && file.header == NULL && err.text[0] != '\0');
+        must(file.tensors == NULL && file.names == NULL && err.text[0] != '\0');
         return 0;
     }
     uint64_t at = 0;

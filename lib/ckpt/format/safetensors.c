@@ -10,12 +10,15 @@
 #include "base/num.h"
 
 #include <assert.h>
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define METADATA   "__metadata__"
 #define DATA_ALIGN 4096
+
+#define MAX_TENSOR_TEXT (64u << 10)
 
 /* The element types of the format. */
 struct storage_dtype {
@@ -115,39 +118,231 @@ static enum mics_status read_tensor(const char *name, const json_t *value,
     return MICS_OK;
 }
 
-static enum mics_status check_metadata(const json_t *value, struct mics_err *err)
-{
-    const char *key;
-    json_t *item;
+/*
+ * The header can have 100 MB, which as values of jansson would take forty times as much. So it is
+ * read member by member: a member's text is found first, and only that is parsed.
+ */
 
-    if (!json_is_object(value))
+/* A walk through the members of an object. */
+struct walk {
+    const char *text, *at, *end; /* `text`: of the whole header, for offsets */
+    bool begun;
+    json_t *key;
+    const char *value; /* its text */
+    size_t length;
+};
+
+static void skip_blanks(struct walk *walk)
+{
+    while (walk->at < walk->end && memchr(" \t\r\n", *walk->at, 4))
+        walk->at++;
+}
+
+static enum mics_status walk_error(const struct walk *walk, const char *at, const char *what,
+                                   struct mics_err *err)
+{
+    return mics_err_set(err, MICS_ERR_FORMAT, "header: %s at byte %zu", what,
+                        8 + (size_t)(at - walk->text));
+}
+
+/* After the string that begins at `at`. */
+static const char *string_end(const char *at, const char *end)
+{
+    for (at++; at < end && *at != '"'; at++)
+        if (*at == '\\')
+            at++;
+    return at < end ? at + 1 : end;
+}
+
+/* After the value that begins at `at`; only brackets and strings are looked at. */
+static const char *value_end(const char *at, const char *end)
+{
+    size_t depth = 0;
+
+    while (at < end) {
+        if (*at == '"') {
+            at = string_end(at, end);
+            continue;
+        }
+        if (*at == '{' || *at == '[')
+            depth++;
+        else if (depth == 0 && (*at == ',' || *at == '}' || *at == ']'))
+            break;
+        else if ((*at == '}' || *at == ']') && --depth == 0)
+            return at + 1;
+        at++;
+    }
+    return at;
+}
+
+static enum mics_status parse_value(const struct walk *walk, const char *text, size_t length,
+                                    json_t **out, struct mics_err *err)
+{
+    json_error_t problem;
+
+    *out = json_loadb(text, length, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &problem);
+    if (*out)
+        return MICS_OK;
+    if (json_error_code(&problem) == json_error_out_of_memory)
+        return mics_err_nomem(err);
+    return walk_error(walk, text + problem.position, problem.text, err);
+}
+
+/* Go to the next member of the object that walk->at is in. *found: there is one. The key is freed by
+ * the next call, or by the caller. */
+static enum mics_status next_member(struct walk *walk, bool *found, struct mics_err *err)
+{
+    *found = false;
+    json_decref(walk->key);
+    walk->key = NULL;
+    skip_blanks(walk);
+    if (walk->at < walk->end && *walk->at == '}' && walk->at++)
+        return MICS_OK;
+    if (walk->begun && (walk->at == walk->end || *walk->at++ != ','))
+        return walk_error(walk, walk->at, "expected ',' or '}'", err);
+    walk->begun = true;
+    skip_blanks(walk);
+    if (walk->at == walk->end || *walk->at != '"')
+        return walk_error(walk, walk->at, "expected a name in quotes", err);
+    const char *const key = walk->at;
+
+    walk->at = string_end(key, walk->end);
+    const enum mics_status status =
+        parse_value(walk, key, (size_t)(walk->at - key), &walk->key, err);
+
+    if (status != MICS_OK)
+        return status;
+    skip_blanks(walk);
+    if (walk->at == walk->end || *walk->at++ != ':')
+        return walk_error(walk, walk->at, "expected ':'", err);
+    skip_blanks(walk);
+    walk->value = walk->at;
+    walk->at = value_end(walk->at, walk->end);
+    walk->length = (size_t)(walk->at - walk->value);
+    *found = true;
+    return MICS_OK;
+}
+
+/* Metadata are strings by name, of which nothing is kept. */
+static enum mics_status check_metadata(const struct walk *header, struct mics_err *err)
+{
+    struct walk walk = {
+        .text = header->text, .at = header->value + 1, .end = header->value + header->length};
+    enum mics_status status = MICS_OK;
+    bool found = true;
+
+    if (header->length < 2 || header->value[0] != '{')
         return mics_err_set(err, MICS_ERR_FORMAT, METADATA " is not an object");
-    json_object_foreach((json_t *)value, key, item)
-    {
-        if (!json_is_string(item))
-            return mics_err_set(err, MICS_ERR_FORMAT, METADATA ".%.64s is not a string", key);
+    while ((status = next_member(&walk, &found, err)) == MICS_OK && found) {
+        json_t *value = NULL;
+
+        if (walk.length == 0 || *walk.value != '"') {
+            status = mics_err_set(err, MICS_ERR_FORMAT, METADATA ".%.64s is not a string",
+                                  json_string_value(walk.key));
+            break;
+        }
+        status = parse_value(&walk, walk.value, walk.length, &value, err);
+        json_decref(value);
+        if (status != MICS_OK)
+            break;
+    }
+    json_decref(walk.key);
+    return status;
+}
+
+/* Append a tensor, and its name to the others. */
+static enum mics_status add_tensor(struct mics_safetensors *file, const struct walk *walk,
+                                   size_t *capacity, size_t *names_used, struct mics_err *err)
+{
+    const size_t length = json_string_length(walk->key);
+    char *const name = file->names + *names_used;
+    json_t *value = NULL;
+
+    memcpy(name, json_string_value(walk->key), length + 1);
+    *names_used += length + 1;
+    if (walk->length > MAX_TENSOR_TEXT)
+        return tensor_error(err, name, "is described by more than 64 KiB");
+    if (file->count == *capacity) {
+        const size_t wanted = *capacity * 2 + 16;
+        struct mics_safetensor *grown = realloc(file->tensors, wanted * sizeof *grown);
+
+        if (!grown)
+            return mics_err_nomem(err);
+        file->tensors = grown;
+        *capacity = wanted;
+    }
+    enum mics_status status = parse_value(walk, walk->value, walk->length, &value, err);
+
+    if (status == MICS_OK)
+        status = read_tensor(name, value, &file->tensors[file->count++], err);
+    json_decref(value);
+    return status;
+}
+
+static enum mics_status read_members(struct mics_safetensors *file, struct walk *walk,
+                                     struct mics_err *err)
+{
+    size_t capacity = 0, names_used = 0;
+    bool found = true, has_metadata = false;
+    enum mics_status status;
+
+    while ((status = next_member(walk, &found, err)) == MICS_OK && found) {
+        if (strcmp(json_string_value(walk->key), METADATA) != 0) {
+            status = add_tensor(file, walk, &capacity, &names_used, err);
+        } else {
+            status = has_metadata ? walk_error(walk, walk->value, "a second " METADATA, err)
+                                  : check_metadata(walk, err);
+            has_metadata = true;
+        }
+        if (status != MICS_OK)
+            return status;
+    }
+    return status;
+}
+
+static int by_name(const void *a, const void *b, void *tensors)
+{
+    const struct mics_safetensor *x = tensors, *y = tensors;
+
+    return strcmp(x[*(const uint32_t *)a].name, y[*(const uint32_t *)b].name);
+}
+
+/* Sort the names, none of which may occur twice. */
+static enum mics_status index_names(struct mics_safetensors *file, struct mics_err *err)
+{
+    file->by_name = malloc((file->count + 1) * sizeof *file->by_name);
+    if (!file->by_name)
+        return mics_err_nomem(err);
+    for (size_t i = 0; i < file->count; i++)
+        file->by_name[i] = (uint32_t)i;
+    qsort_r(file->by_name, file->count, sizeof *file->by_name, by_name, file->tensors);
+    for (size_t i = 1; i < file->count; i++) {
+        const char *name = file->tensors[file->by_name[i]].name;
+
+        if (strcmp(name, file->tensors[file->by_name[i - 1]].name) == 0)
+            return tensor_error(err, name, "a duplicate name");
     }
     return MICS_OK;
 }
 
-static enum mics_status read_tensors(struct mics_safetensors *file, struct mics_err *err)
+/* `text` begins with '{'. */
+static enum mics_status read_tensors(struct mics_safetensors *file, const char *text, size_t length,
+                                     struct mics_err *err)
 {
-    enum mics_status status = MICS_OK;
-    const char *name;
-    json_t *value;
+    struct walk walk = {.text = text, .at = text + 1, .end = text + length};
 
-    file->tensors = calloc(json_object_size(file->header) + 1, sizeof *file->tensors);
-    if (!file->tensors)
+    /* A name takes no more than its text, and its NUL no more than its quotes. */
+    file->names = malloc(length);
+    if (!file->names)
         return mics_err_nomem(err);
-    json_object_foreach(file->header, name, value)
-    {
-        if (strcmp(name, METADATA) == 0)
-            status = check_metadata(value, err);
-        else
-            status = read_tensor(name, value, &file->tensors[file->count++], err);
-        if (status != MICS_OK)
-            return status;
-    }
+    const enum mics_status status = read_members(file, &walk, err);
+
+    json_decref(walk.key);
+    if (status != MICS_OK)
+        return status;
+    skip_blanks(&walk);
+    if (walk.at < walk.end)
+        return walk_error(&walk, walk.at, "text after the end", err);
     return MICS_OK;
 }
 
@@ -209,18 +404,15 @@ enum mics_status mics_safetensors_parse(const void *data, size_t size, uint64_t 
     struct mics_safetensors file = {0};
     uint64_t length = 0;
     enum mics_status status = header_length(data, size, file_bytes, &length, err);
-    json_error_t json_err;
 
     if (status != MICS_OK)
         return status;
     file.data_offset = 8 + length;
-    file.header = json_loadb((const char *)data + 8, length, JSON_REJECT_DUPLICATES, &json_err);
-    if (!file.header)
-        return mics_err_set(err, MICS_ERR_FORMAT, "header: %s at byte %d", json_err.text,
-                            8 + json_err.position);
-    status = read_tensors(&file, err);
+    status = read_tensors(&file, (const char *)data + 8, length, err);
     if (status == MICS_OK)
         status = check_tiling(&file, file_bytes - file.data_offset, err);
+    if (status == MICS_OK)
+        status = index_names(&file, err);
     if (status != MICS_OK) {
         mics_safetensors_free(&file);
         return status;
@@ -232,16 +424,28 @@ enum mics_status mics_safetensors_parse(const void *data, size_t size, uint64_t 
 void mics_safetensors_free(struct mics_safetensors *file)
 {
     free(file->tensors);
-    json_decref(file->header);
+    free(file->by_name);
+    free(file->names);
     *file = (struct mics_safetensors){0};
 }
 
 const struct mics_safetensor *mics_safetensors_find(const struct mics_safetensors *file,
                                                     const char *name)
 {
-    for (size_t i = 0; i < file->count; i++)
-        if (strcmp(file->tensors[i].name, name) == 0)
-            return &file->tensors[i];
+    size_t begin = 0, end = file->count;
+
+    while (begin < end) {
+        const size_t middle = begin + (end - begin) / 2;
+        const struct mics_safetensor *tensor = &file->tensors[file->by_name[middle]];
+        const int order = strcmp(name, tensor->name);
+
+        if (order == 0)
+            return tensor;
+        if (order < 0)
+            end = middle;
+        else
+            begin = middle + 1;
+    }
     return NULL;
 }
 

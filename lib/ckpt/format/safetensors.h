@@ -11,7 +11,6 @@
 
 #include "base/err.h"
 
-#include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,7 +18,7 @@
 #define MICS_SAFETENSORS_MAX_RANK   8
 
 struct mics_safetensor {
-    const char *name;  /* belongs to the header */
+    const char *name;  /* belongs to the structure below */
     const char *dtype; /* "F32", ...; static */
     uint32_t rank;     /* 0: scalar */
     uint64_t shape[MICS_SAFETENSORS_MAX_RANK];
@@ -27,8 +26,9 @@ struct mics_safetensor {
 };
 
 struct mics_safetensors {
-    json_t *header;
     struct mics_safetensor *tensors; /* sorted by offset */
+    uint32_t *by_name;               /* indices of them, sorted by name */
+    char *names;
     size_t count;
     uint64_t data_offset; /* of the data in the file, bytes */
 };
