@@ -315,7 +315,8 @@ static enum mics_status index_names(struct mics_safetensors *file, struct mics_e
         return mics_err_nomem(err);
     for (size_t i = 0; i < file->count; i++)
         file->by_name[i] = (uint32_t)i;
-    qsort_r(file->by_name, file->count, sizeof *file->by_name, by_name, file->tensors);
+    if (file->count > 0)
+        qsort_r(file->by_name, file->count, sizeof *file->by_name, by_name, file->tensors);
     for (size_t i = 1; i < file->count; i++) {
         const char *name = file->tensors[file->by_name[i]].name;
 
@@ -360,7 +361,8 @@ static enum mics_status check_tiling(struct mics_safetensors *file, uint64_t dat
 {
     uint64_t at = 0;
 
-    qsort(file->tensors, file->count, sizeof *file->tensors, by_offset);
+    if (file->count > 0)
+        qsort(file->tensors, file->count, sizeof *file->tensors, by_offset);
     for (size_t i = 0; i < file->count; i++) {
         const struct mics_safetensor *tensor = &file->tensors[i];
 
