@@ -188,8 +188,8 @@ static enum mics_status parse_value(const struct walk *walk, const char *text, s
     return walk_error(walk, text + problem.position, problem.text, err);
 }
 
-/* Go to the next member of the object that walk->at is in. *found: there is one. The key is freed by
- * the next call, or by the caller. */
+/* Go to the next member of the object that walk->at is in. *found: there is one. The key is freed
+ * by the next call, or by the caller. */
 static enum mics_status next_member(struct walk *walk, bool *found, struct mics_err *err)
 {
     *found = false;
