@@ -58,10 +58,19 @@ wait_before_restart() # count
     if [ "$delay" != 0 ]; then pause "$delay"; fi
 }
 
-# One start. Sets code= and why=.
+# Say why the last start failed, unless a rank has: its line is lost with a launcher that was killed,
+# and a signal leaves none.
+explain_failure()
+{
+    if [ "$killed" = 1 ] || [ "$code" -gt 128 ]; then
+        printable "$program: $name failed: $why" >&2
+    fi
+}
+
+# One start. Sets code=, why= and killed=.
 run_once()
 {
-    code=1 why='too few hosts'
+    code=1 why='too few hosts' killed=0
     if [ -n "$hostfile" ]; then choose_hosts || return; fi
     make_words
     make_command
@@ -92,7 +101,10 @@ run_until_done()
         if [ "$after" != "$before" ] || [ "$(memory_step)" -gt $most ]; then failures=0; fi
         most=$(memory_step)
         failures=$((failures + 1)) count=$((count + 1))
-        [ $count -le "$restarts" ] || exit "$code"
+        if [ $count -gt "$restarts" ]; then
+            explain_failure
+            exit "$code"
+        fi
         if [ $trains = 1 ] && [ $failures -gt $most_restarts_without_progress ]; then
             say "$most_restarts_without_progress restarts without a new checkpoint: giving up" \
                 "($(describe "$code"))"

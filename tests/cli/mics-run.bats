@@ -251,3 +251,13 @@ END
 ./run|-p p --over --save-every=--out=no|--plan=p --save-every=--out=no
 END
 }
+
+@test "a failure that no rank could report is reported" {
+    run -137 --separate-stderr mics-run -n 2 --no-probe -- sh -c 'kill -KILL $$'
+    [ "$stderr" = 'mics-run: sh failed: killed by SIGKILL' ]
+    run -7 --separate-stderr mics-run -n 2 -- sh -c 'exit 7'
+    [ "$stderr" = '' ]
+    MICS_FAULT=1:forward:5 run --separate-stderr mics-run -n 2 -- $(train) --steps=40
+    [ "$status" != 0 ]
+    [[ $stderr == *'rank 1 ('*') died in step '* ]]
+}
