@@ -257,7 +257,10 @@ END
     [ "$stderr" = 'mics-run: sh failed: killed by SIGKILL' ]
     run -7 --separate-stderr mics-run -n 2 -- sh -c 'exit 7'
     [ "$stderr" = '' ]
+    make_plan
+    # shellcheck disable=SC2046
     MICS_FAULT=1:forward:5 run --separate-stderr mics-run -n 2 -- $(train) --steps=40
+    echo "$stderr"
     [ "$status" != 0 ]
     [[ $stderr == *'rank 1 ('*') died in step '* ]]
 }
