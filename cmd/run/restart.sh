@@ -58,8 +58,8 @@ wait_before_restart() # count
     if [ "$delay" != 0 ]; then pause "$delay"; fi
 }
 
-# Say why the last start failed, unless a rank has: its line is lost with a launcher that was killed,
-# and a signal leaves none.
+# Say why the last start failed, unless a rank has: its line is lost with a launcher that was
+# killed, and a signal leaves none.
 explain_failure()
 {
     if [ "$killed" = 1 ] || [ "$code" -gt 128 ]; then

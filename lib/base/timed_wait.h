@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * timed_wait.h - waits with a limit, by the monotonic clock: setting the time of day neither ends nor
- * prolongs them. Inline, because the GPU's plug-in waits, too.
+ * timed_wait.h - waits with a limit, by the monotonic clock: setting the time of day neither ends
+ * nor prolongs them. Inline, because the GPU's plug-in waits, too.
  */
 #ifndef MICS_BASE_TIMED_WAIT_H
 #define MICS_BASE_TIMED_WAIT_H

@@ -203,8 +203,8 @@ void mics_model_init_range_by(struct mics_pool *pool, const struct mics_model *m
                               uint64_t first, uint64_t count, uint64_t seed, float *out);
 
 /* Model FLOPs of a step per token: 6 N + 6 L C T (causal attention counted once; in layers with a
- * window only the pairs that it leaves). C are the channels of all heads; N leaves out an untied embedding, which is looked up and multiplies
- * nothing. */
+ * window only the pairs that it leaves). C are the channels of all heads; N leaves out an untied
+ * embedding, which is looked up and multiplies nothing. */
 double mics_model_flops_per_token(const struct mics_model *model, uint32_t T);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hostfile.c - a tokenizer, a parser of lines, and a table of hosts by the name that mpirun uses. */
+/* hostfile.c - a tokenizer, a parser of lines, and a table of hosts by the name that mpirun
+ * uses. */
 #include "topology/hostfile.h"
 
 #include "base/file.h"

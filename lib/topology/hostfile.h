@@ -39,8 +39,8 @@ void mics_hostfile_fini(struct mics_hostfile *file);
 enum mics_status mics_hostfile_parse(const char *text, size_t size, struct mics_hostfile *file,
                                      struct mics_err *err);
 
-/* The hosts of a file, or of a list such as "node[1-8],login:4" if there is no file of this name and
- * it has no '/'. Errors begin with the path or the list. MICS_ERR_IO, MICS_ERR_FORMAT. */
+/* The hosts of a file, or of a list such as "node[1-8],login:4" if there is no file of this name
+ * and it has no '/'. Errors begin with the path or the list. MICS_ERR_IO, MICS_ERR_FORMAT. */
 enum mics_status mics_hostfile_read(const char *file_or_list, struct mics_hostfile *file,
                                     struct mics_err *err);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* clock_ahead.c - preloaded into a program: the time of day is an hour ahead of the kernel's, so that
- * a wait until a time of day lasts an hour too long, as after a clock was set back. */
+/* clock_ahead.c - preloaded into a program: the time of day is an hour ahead of the kernel's, so
+ * that a wait until a time of day lasts an hour too long, as after a clock was set back. */
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
