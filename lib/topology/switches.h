@@ -14,8 +14,8 @@ struct mics_switches;
 /* Read a file of Slurm: topology.conf(5) or topology.yaml(5), of which `name` is the topology
  * (NULL: the cluster's default). It must be a tree ("SwitchName=s0 Nodes=n[0-15]" and
  * "SwitchName=s2 Switches=s[0-1]"; LinkSpeed, which Slurm ignores as well, is ignored) or blocks
- * ("BlockName=b0 Nodes=n[0-15]", "BlockSizes=16,32"). A block is a leaf switch, and groups of neighbouring blocks
- * of the sizes are the switches above.
+ * ("BlockName=b0 Nodes=n[0-15]", "BlockSizes=16,32"). A block is a leaf switch, and groups of
+ * neighbouring blocks of the sizes are the switches above.
  * MICS_ERR_FORMAT: the line and what is wrong, such as a switch that is not defined, a node under
  * two leaf switches, or a cycle. MICS_ERR_UNSUPPORTED: YAML in a build without libyaml. *out
  * belongs to the caller. */
