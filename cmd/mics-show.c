@@ -117,10 +117,11 @@ static bool is_folder(const char *path)
 static bool is_run(const char *path)
 {
     char file[MICS_PATH_MAX];
+    struct stat info;
 
     return is_folder(path) &&
            mics_path_format(file, NULL, "%s/%s", path, MICS_METRICS_NAME) == MICS_OK &&
-           access(file, R_OK) == 0;
+           stat(file, &info) == 0 && S_ISREG(info.st_mode);
 }
 
 /* The file to read. For the folder of a run: its metrics, or without them the manifest of its

@@ -94,7 +94,7 @@ PLUGIN_CU  := $(filter-out $(if $(filter 0,$(HOPPER)),$(wildcard kernels/cuda/*h
 # Files without kernels are compiled by the host's compilers, which are much faster than nvcc.
 KERNELS_C  := $(wildcard kernels/cuda/*.c)
 KERNELS_CC := $(wildcard kernels/cuda/*.cc)
-PLUGIN_C   := $(wildcard lib/device/cuda/*.c lib/comm/nccl/*.c) $(KERNELS_C) lib/base/err.c lib/base/file.c \
+PLUGIN_C   := $(wildcard lib/device/cuda/*.c lib/comm/nccl/*.c) $(KERNELS_C) lib/base/dir.c lib/base/err.c lib/base/file.c lib/base/utf8.c \
 	lib/comm/backend.c lib/comm/ring_tree.c
 NCCL_ONLY  := $(wildcard lib/comm/nccl/*.c)
 without_nccl = $(if $(filter 0,$(1)),$(filter-out $(NCCL_ONLY),$(2)),$(2))

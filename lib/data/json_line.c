@@ -28,9 +28,9 @@ enum mics_status mics_bad_lines_add(struct mics_bad_lines *bad, const char *path
                             path, line, why);
     if (bad->count == bad->allowed)
         return mics_err_set(err, MICS_ERR_FORMAT,
-                            "'%s': line %" PRIu64 ": %s, after the %" PRIu64
-                            " damaged lines that --bad-lines skips",
-                            path, line, why, bad->allowed);
+                            "'%s': line %" PRIu64 ": %s, after %" PRIu64
+                            " damaged line%s that --bad-lines skips",
+                            path, line, why, bad->allowed, bad->allowed == 1 ? "" : "s");
     if (bad->count < MICS_BAD_LINES_SHOWN)
         snprintf(bad->shown[bad->count], sizeof bad->shown[0], "'%s': line %" PRIu64 ": %s", path,
                  line, why);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/dir.h"
 #include "base/file.h"
 #include "data/tokenizer/companions.h"
 
 #include <fnmatch.h>
-#include <glob.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -221,12 +223,26 @@ static enum mics_status read_files(struct mics_tokenizer *tokenizer, struct mics
     return MICS_OK;
 }
 
+/* *name = the first in alphabetical order of the files in a folder that match; "": none does. */
+static enum mics_status find_name(const char *folder, const char *pattern, char name[NAME_MAX + 1],
+                                  struct mics_err *err)
+{
+    struct mics_dir dir;
+    const char *next;
+    enum mics_status status = mics_dir_open(folder, &dir, err);
+
+    name[0] = '\0';
+    while (status == MICS_OK && (next = mics_dir_next(&dir)) != NULL)
+        if (fnmatch(pattern, next, FNM_PERIOD) == 0 && (!name[0] || strcmp(next, name) < 0))
+            snprintf(name, NAME_MAX + 1, "%s", next);
+    return mics_dir_close(&dir, status, err);
+}
+
 /* The files of a folder that a tokenizer can have. */
 static enum mics_status load_folder(struct mics_tokenizer *tokenizer, const char *folder,
                                     struct mics_err *err)
 {
-    char pattern[MICS_PATH_MAX];
-    glob_t found = {0};
+    char name[NAME_MAX + 1];
     enum mics_status status = MICS_OK;
 
     for (size_t i = 0; i < sizeof readers / sizeof readers[0] && status == MICS_OK; i++) {
@@ -236,10 +252,9 @@ static enum mics_status load_folder(struct mics_tokenizer *tokenizer, const char
             status = load_file(tokenizer, folder, readers[i].name, err);
             continue;
         }
-        status = mics_path_format(pattern, err, "%s/%s", folder, readers[i].name);
-        if (status == MICS_OK && glob(pattern, 0, NULL, &found) == 0)
-            status = load_file(tokenizer, folder, strrchr(found.gl_pathv[0], '/') + 1, err);
-        globfree(&found);
+        status = find_name(folder, readers[i].name, name, err);
+        if (status == MICS_OK && name[0])
+            status = load_file(tokenizer, folder, name, err);
     }
     return status;
 }

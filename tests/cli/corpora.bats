@@ -145,7 +145,7 @@ zstd_frame() # file: a frame with one raw block, which needs no zstd(1)
     printf '{"text": "good"}\n\n{"text": "cut o' >>bad.jsonl
     refused "'bad.jsonl': line 41: column 1: " bad.jsonl
     refused "'bad.jsonl': line 48: " bad.jsonl --bad-lines=skip:5
-    [[ $stderr == *", after the 5 damaged lines that --bad-lines skips" ]]
+    [[ $stderr == *", after 5 damaged lines that --bad-lines skips" ]]
     run -0 --separate-stderr mics-data encode -t bytes --json bad.jsonl --bad-lines=skip:6 -o out
     [[ $stderr == "mics-data: skipped 6 damaged lines: 'bad.jsonl': line 41: column 1: "* ]]
     [ "$(jq -c '[.documents, .text.bad_lines]' <<<"$output")" = '[41,6]' ]

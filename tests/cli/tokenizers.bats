@@ -200,3 +200,11 @@ listed() # path
     run -3 --separate-stderr mics-sample generation --ids --prompt=1
     [[ ${stderr_lines[0]} == *"generation_config.json: eos_token_id: expected an id, or a list of ids" ]]
 }
+
+@test "tokenizers: files of tiktoken are found in a folder whose name is a pattern" {
+    mkdir 'a[b]c'
+    echo 'IQ== 0' >'a[b]c/cl100k_base.tiktoken'
+    run --separate-stderr mics-data encode -t 'a[b]c' "$root/README.md" -o out
+    one_line_and_code 3
+    [ "$stderr" = 'mics-data: a[b]c: cl100k_base.tiktoken: 1 ranks; cl100k_base has 100256' ]
+}
