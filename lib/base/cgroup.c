@@ -52,7 +52,7 @@ static uint64_t number_of(const char *text, char **end)
     return *end == text || errno != 0 || value < 0 ? UINT64_MAX : (uint64_t)value;
 }
 
-static uint64_t memory_limit(const char *folder, const char *file)
+static uint64_t read_limit(const char *folder, const char *file)
 {
     char text[64], *end;
 
@@ -61,12 +61,17 @@ static uint64_t memory_limit(const char *folder, const char *file)
 
 static uint64_t memory1(const char *folder)
 {
-    return memory_limit(folder, "memory.limit_in_bytes");
+    return read_limit(folder, "memory.limit_in_bytes");
 }
 
 static uint64_t memory2(const char *folder)
 {
-    return memory_limit(folder, "memory.max");
+    return read_limit(folder, "memory.max");
+}
+
+static uint64_t threads(const char *folder)
+{
+    return read_limit(folder, "pids.max");
 }
 
 /* Processors, rounded up. */
@@ -100,6 +105,7 @@ static uint64_t processors2(const char *folder)
 
 static const struct limit memory = {"memory", memory1, memory2};
 static const struct limit processors = {"cpu", processors1, processors2};
+static const struct limit pids = {"pids", threads, threads};
 
 /* The lowest limit of the folder base + group and of its parents, up to base itself. */
 static uint64_t lowest_limit(const char *base, const char *group, limit_reader *read)
@@ -199,6 +205,11 @@ static uint64_t limit_here(const struct limit *limit)
 uint64_t mics_cgroup_memory_limit_here(void)
 {
     return limit_here(&memory);
+}
+
+uint64_t mics_cgroup_threads_here(void)
+{
+    return limit_here(&pids);
 }
 
 /* More processors than a cpu_set_t holds: as many as are online. */

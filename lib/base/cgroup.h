@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cgroup.h - what control groups allow this process: memory and processors.
+ * cgroup.h - what control groups allow this process: memory, processors and threads.
  *
  * `membership` has the format of /proc/self/cgroup; `root` is where the file systems of control
  * groups are, normally /sys/fs/cgroup. Versions 1 and 2, and both side by side. The lowest limit of
@@ -19,6 +19,9 @@ uint64_t mics_cgroup_processors(const char *membership, const char *root);
 
 /* Bytes of memory that this process and others of its groups may use. */
 uint64_t mics_cgroup_memory_limit_here(void);
+
+/* Threads that this process and others of its groups may have. */
+uint64_t mics_cgroup_threads_here(void);
 
 /* Processors that this process may use, at least 1: those of its affinity, and no more than its
  * quota is worth. */
