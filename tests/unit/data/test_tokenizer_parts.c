@@ -271,16 +271,22 @@ static struct mics_tokenizer *open_row(const struct row *row)
     return tokenizer;
 }
 
-/* Ids of a text that is encoded in one, or in two parts, as text. */
-static void ids_text(const struct mics_tokenizer *tokenizer, const char *text, size_t cut,
-                     char *out)
+static struct mics_encoder *open_encoder(const struct mics_tokenizer *tokenizer)
 {
     struct mics_encoder *encoder = NULL;
+    struct mics_err err = {.text = ""};
+
+    CHECK_INT(mics_encoder_new(tokenizer, &encoder, &err), MICS_OK);
+    return encoder;
+}
+
+/* Ids of a text that is encoded in one, or in two parts, as text. */
+static void ids_text(struct mics_encoder *encoder, const char *text, size_t cut, char *out)
+{
     struct mics_err err = {.text = ""};
     char *end = out;
 
     *end = '\0';
-    CHECK_INT(mics_encoder_new(tokenizer, &encoder, &err), MICS_OK);
     for (int part = cut > 0 ? 0 : 1; part < 2; part++) {
         const char *from = part ? text + cut : text;
         const size_t size = part ? strlen(from) : cut;
@@ -292,7 +298,6 @@ static void ids_text(const struct mics_tokenizer *tokenizer, const char *text, s
         for (size_t i = 0; i < count; i++)
             end += sprintf(end, end == out ? "%u" : " %u", ids[i]);
     }
-    mics_encoder_free(encoder);
 }
 
 /* What ids, written as text, decode to, when they come one by one. */
@@ -326,7 +331,10 @@ static void parts_are_those_of_the_library(void)
 
         if (!tokenizer)
             continue;
-        ids_text(tokenizer, rows[i].text, 0, out);
+        struct mics_encoder *encoder = open_encoder(tokenizer);
+
+        ids_text(encoder, rows[i].text, 0, out);
+        mics_encoder_free(encoder);
         CHECK_STR(out, rows[i].ids);
         decode(tokenizer, rows[i].ids, out);
         CHECK_STR(out, rows[i].decoded);
@@ -346,14 +354,17 @@ static void cuts_are_exact(void)
 
         if (!tokenizer)
             continue;
-        ids_text(tokenizer, text, 0, whole);
+        struct mics_encoder *encoder = open_encoder(tokenizer);
+
+        ids_text(encoder, text, 0, whole);
         for (size_t size = 1; size < sizeof text; size++) {
             const size_t cut = mics_tokenizer_cut(tokenizer, text, size);
 
             cuts += cut > 0;
-            ids_text(tokenizer, text, cut, parts);
+            ids_text(encoder, text, cut, parts);
             CHECK_STR(parts, whole);
         }
+        mics_encoder_free(encoder);
         mics_tokenizer_free(tokenizer);
     }
     CHECK(cuts > 300);
