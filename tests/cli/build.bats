@@ -60,7 +60,7 @@ setup()
 @test "a missing library is reported in one line" {
     run env PKG_CONFIG_LIBDIR="$BATS_TEST_TMPDIR/none" make BUILD="$BATS_TEST_TMPDIR/build" all
     [ "$status" = 2 ]
-    [[ $output == *"not installed: jansson hwloc openblas libxxhash libpcre2-8 libutf8proc msgpack (pkg-config names); try 'make deps'"* ]]
+    [[ $output == *"not installed: jansson hwloc openblas libxxhash libpcre2-8 libutf8proc zlib libzstd msgpack (pkg-config names); try 'make deps'"* ]]
     [ ! -e "$BATS_TEST_TMPDIR/build" ] # reported before anything is built
 }
 

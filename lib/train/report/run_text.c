@@ -36,18 +36,16 @@ static void print_validation(FILE *out, const struct mics_run *run)
     char tokens[32];
 
     if (data->val)
-        fprintf(out, "          %s tokens of --val-data are validated",
+        fprintf(out, "  %s tokens of --val-data are validated",
                 mics_format_count((double)data->val_tokens, tokens, sizeof tokens));
     if (data->val && settings->val_fraction > 0)
         fprintf(out, "; %.2g %% of --data are left out: --val-fraction=0 trains on all",
                 100 * settings->val_fraction);
     if (!data->val && data->val_tokens > 0)
-        fprintf(
-            out,
-            "          %.2g %% of the tokens are kept for validation%s; --val-fraction=0 trains "
-            "on all",
-            100 * (double)data->val_tokens / all,
-            settings->val_every ? "" : ", which --val-every=0 turns off");
+        fprintf(out,
+                "  %.2g %% of the tokens are kept for validation%s; --val-fraction=0 trains on all",
+                100 * (double)data->val_tokens / all,
+                settings->val_every ? "" : ",\n  which --val-every=0 turns off");
     if (data->val || data->val_tokens > 0)
         putc('\n', out);
 }
