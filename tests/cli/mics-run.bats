@@ -207,7 +207,9 @@ ended() # code
     cat err
     [ "$code" != 0 ]
     run -0 cat err
-    [[ $output == 'mics-run: true failed ('*'); restart 1 of 1' ]]
+    [[ ${lines[0]} == 'mics-run: true failed ('*'); restart 1 of 1' ]]
+    [ "${#lines[@]}" = 1 ] || [ "${lines[1]}" = 'mics-run: true failed: killed by SIGUSR1' ]
+    [ "${#lines[@]}" -le 2 ]
 }
 
 # A program named mics-train with the options of the real one. It notes its words; the first time it
