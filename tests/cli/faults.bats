@@ -48,7 +48,7 @@ checkpoints() # folder
 make_shim() # name program
 {
     requires gcc
-    if nm "$(command -v "$2")" | grep -q __asan_init; then skip "the sanitizer must be loaded first"; fi
+    not_sanitized "$2" "the sanitizer must be loaded first"
     { printf '#define _GNU_SOURCE\n' && cat; } >"$1.c"
     # shellcheck disable=SC2046 # words are wanted
     gcc -shared -fPIC $(pkg-config --cflags ompi-c) -o "$1.so" "$1.c" -ldl
@@ -287,9 +287,7 @@ END
 # Make refuse.so: in rank 1, which loads it, pthread_create() fails from call $REFUSE_FROM on.
 make_refusing_threads()
 {
-    if nm "$(command -v mics-train)" | grep -qE '__(asan|tsan)_init'; then
-        skip "the sanitizer must be loaded first"
-    fi
+    not_sanitized mics-train "the sanitizer must be loaded first"
     cat >refuse.c <<'END'
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -332,9 +330,7 @@ END
 
 @test "faults: too little address space is an error before MPI or OpenBLAS fail for it" {
     requires mpi:4
-    if nm "$(command -v mics-train)" | grep -qE '__(asan|tsan)_init'; then
-        skip "sanitizers reserve more address space"
-    fi
+    not_sanitized mics-train "sanitizers reserve more address space"
     local kib
     for kib in 120000 250000; do
         run --separate-stderr timeout 60 bash -c "ulimit -v $kib; exec mpirun -q -n 2 mics-train -p '$BATS_FILE_TMPDIR/plan.mp' --data='$BATS_FILE_TMPDIR/text' --steps=1 --out=run"

@@ -115,6 +115,12 @@ usage_mistake() # program
     fi
 }
 
+# Skip where a program has a sanitizer, which cannot do what the test needs.
+not_sanitized() # program reason
+{
+    if nm "$(command -v "$1")" | grep -qE '__(asan|tsan)_init'; then skip "$2"; fi
+}
+
 # Make brake.so: a rank that loads it takes 30 times as long for its matrix products, whether
 # OpenBLAS or mics multiplies, until it has used 10 s of its processor: by then its rate is known.
 # Each product asks OpenBLAS for its number of threads first; the answer comes when the thread has
@@ -123,9 +129,7 @@ usage_mistake() # program
 # cannot load it.
 make_brake() # program
 {
-    if nm "$(command -v "$1")" | grep -q __asan_init; then
-        skip "the sanitizer must be loaded first"
-    fi
+    not_sanitized "$1" "the sanitizer must be loaded first"
     cat >brake.c <<'END'
 #define _GNU_SOURCE
 #include <time.h>
