@@ -565,6 +565,7 @@ static const double silent_net_rate = 10e9 / 8;
 static const double slowest_nvlinks = 60e9;
 
 /* Add a sentence, after "; " if there is one. */
+static void say(char *text, size_t size, const char *format, ...) MICS_PRINTF(3, 4);
 static void say(char *text, size_t size, const char *format, ...)
 {
     const size_t used = strlen(text);

@@ -16,10 +16,14 @@
 
 #define OPTION "--end-token=TEXT|ID"
 
+/* The end in tokenizers of DeepSeek, with U+FF5C for bars and U+2581 for blanks. */
+#define DEEPSEEK_END                                                                               \
+    "<\xef\xbd\x9c"                                                                                \
+    "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"
+
 /* What many tokenizers have at the end of documents. */
 static const char *const customary[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>",
-                                        "<\xef\xbd\x9c"
-                                        "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"};
+                                        DEEPSEEK_END};
 
 #define CUSTOMARY_COUNT (sizeof customary / sizeof customary[0])
 

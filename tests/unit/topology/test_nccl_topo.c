@@ -86,6 +86,7 @@ struct sketch {
 #define INTEL "arch='x86_64' vendor='GenuineIntel' familyid='6' modelid='85'"
 #define POWER "arch='ppc64'"
 
+static void append(char *text, const char *format, ...) MICS_PRINTF(2, 3);
 static void append(char *text, const char *format, ...)
 {
     const size_t used = strlen(text);
