@@ -59,7 +59,7 @@ static const struct range {
     {0x200e, 0x200f}, {0x2028, 0x202e}, {0x2066, 0x2069},
 };
 
-/* Of a character of `length` bytes. */
+/* A character of `length` bytes. */
 static uint32_t code_point(const char *text, size_t length)
 {
     const uint8_t *bytes = (const uint8_t *)text;

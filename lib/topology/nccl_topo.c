@@ -459,7 +459,7 @@ static void connect_nvlink(struct mics_nccl_machine *machine, const struct nvlin
     }
 }
 
-/* Of links that two GPUs state differently, the fewer. */
+/* The fewer, of links that two GPUs state differently. */
 static void drop_one_sided_links(struct mics_nccl_machine *machine)
 {
     for (uint32_t a = 0; a < machine->gpus; a++)

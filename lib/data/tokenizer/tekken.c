@@ -23,7 +23,7 @@
 #define MAX_VALUES  (16u << 20)
 #define MAX_SPECIAL (1u << 16)
 
-/* Of version 3, and all others so far: o200k_base's without contractions, and single digits. */
+/* Version 3 and all others so far: o200k_base's without contractions, and single digits. */
 #define TEKKEN_PATTERN                                                                             \
     "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+|"   \
     "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*|"   \

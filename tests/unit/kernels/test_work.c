@@ -65,7 +65,7 @@ static void attention_counts_as_flashattention_does(void)
     CHECK_NEAR(work_of(MICS_K_ATTENTION, &op).written, rows * (8 * 64 * 2 + 8 * 4), 0);
 }
 
-/* Of a triangle of T T / 2 pairs one of (T - window)^2 / 2 is not seen. */
+/* A window hides (T - window)^2 / 2 of the T T / 2 pairs. */
 static void a_window_counts_the_pairs_that_are_seen(void)
 {
     struct mics_op_attention op = {
