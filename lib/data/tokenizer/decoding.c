@@ -217,6 +217,8 @@ static enum mics_status pass(struct mics_decoding_run *run, size_t index, const 
 {
     if (index == run->decoding->count)
         return append(run, run->out, text, size);
+    if (!text)
+        text = (const unsigned char *)""; /* steps compute addresses in it */
 
     const struct step *step = &run->decoding->steps[index];
     struct progress *progress = &run->steps[index];
