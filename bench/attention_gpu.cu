@@ -25,8 +25,8 @@ namespace
 
 struct problem {
     unsigned T, B, H, H_kv, D;
-    struct mics_op_attention forward;
-    struct mics_op_attention_grad backward;
+    struct mics_args_attention forward;
+    struct mics_args_attention_grad backward;
     size_t grads;                /* elements of grad_qkv and of qkv */
     std::vector<uint16_t> first; /* result of the first shape */
     bool failed;

@@ -9,7 +9,7 @@
 struct attention_gpu_hopper {
     unsigned D;
     const char *text; /* columns of attention_gpu's output, from the head size on */
-    cudaError_t (*run)(const struct mics_op_attention *args);
+    cudaError_t (*run)(const struct mics_args_attention *args);
 };
 
 /* Forward shapes for causal attention. The library uses the first shape of each D. NULL: no more

@@ -5,7 +5,7 @@
 #include "cuda/attention_hopper.cuh"
 
 template <int D, int groups, int keys, int stages, int registers, bool turns>
-static cudaError_t run(const struct mics_op_attention *args)
+static cudaError_t run(const struct mics_args_attention *args)
 {
     typedef hopper_policy<D, true, groups, keys, stages, registers, turns> policy;
     struct hopper_forward f = hopper_forward_of(args);

@@ -101,7 +101,7 @@ static void send_tokens(struct bench *x)
 
 static void open_bench(struct bench *x)
 {
-    const struct mics_op_scalars scalars = {.targets = 1000, .squared_norm = 1};
+    const struct mics_args_scalars scalars = {.targets = 1000, .squared_norm = 1};
     struct cudaDeviceProp prop;
     char **const areas[] = {&x->a, &x->b, &x->c, &x->d};
 

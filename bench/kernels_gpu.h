@@ -25,7 +25,7 @@ struct bench {
     char *a, *b, *c, *d;
     int32_t *tokens;
     double *sum;
-    struct mics_op_scalars *scalars;
+    struct mics_args_scalars *scalars;
 };
 
 /* If the call failed, print what failed and exit. */

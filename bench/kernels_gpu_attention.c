@@ -17,9 +17,9 @@ static cudaError_t run_attention(struct bench *x, const void *context)
 {
     const uint32_t D = *(const uint32_t *)context;
 
-    return mics_cuda_attention(&x->at, &(struct mics_op_attention){x->c, (float *)x->d, x->a, 8,
-                                                                   2048, 2048 / D, 2048 / D, D,
-                                                                   true, MICS_BF16, NULL, 0});
+    return mics_cuda_attention(&x->at, &(struct mics_args_attention){x->c, (float *)x->d, x->a, 8,
+                                                                     2048, 2048 / D, 2048 / D, D,
+                                                                     true, MICS_BF16, NULL, 0});
 }
 
 static cudaError_t run_attention_grad(struct bench *x, const void *context)
@@ -27,9 +27,9 @@ static cudaError_t run_attention_grad(struct bench *x, const void *context)
     const uint32_t D = *(const uint32_t *)context;
 
     return mics_cuda_attention_grad(
-        &x->at, &(struct mics_op_attention_grad){x->b, (float *)x->d + (8 << 20), x->c + AREA / 2,
-                                                 x->c, x->a, (float *)x->d, 8, 2048, 2048 / D,
-                                                 2048 / D, D, true, MICS_BF16, NULL, 0});
+        &x->at, &(struct mics_args_attention_grad){x->b, (float *)x->d + (8 << 20), x->c + AREA / 2,
+                                                   x->c, x->a, (float *)x->d, 8, 2048, 2048 / D,
+                                                   2048 / D, D, true, MICS_BF16, NULL, 0});
 }
 
 static void measure_direction(struct bench *x, const char *kernel, uint32_t D, int grad)

@@ -30,7 +30,7 @@ struct entry {
         const uint32_t C = ((const struct entry *)entry)->C;                                       \
         const uint64_t count = (uint64_t)rows * C;                                                 \
         float *const mean = (float *)x->d, *const rstd = mean + rows;                              \
-        const struct mics_op_##kernel args = {__VA_ARGS__};                                        \
+        const struct mics_args_##kernel args = {__VA_ARGS__};                                      \
                                                                                                    \
         (void)count;                                                                               \
         (void)rstd;                                                                                \

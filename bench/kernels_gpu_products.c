@@ -220,9 +220,9 @@ static double time_alone(struct bench *x, const struct product *p, bool same)
     return best;
 }
 
-static struct mics_op_matmul args_of(const struct bench *x, const struct product *p)
+static struct mics_args_matmul args_of(const struct bench *x, const struct product *p)
 {
-    return (struct mics_op_matmul){
+    return (struct mics_args_matmul){
         .out = x->c,
         .a = x->a,
         .b = x->b,
@@ -247,7 +247,7 @@ static struct mics_op_matmul args_of(const struct bench *x, const struct product
 
 static cudaError_t run_product(struct bench *x, const void *context)
 {
-    const struct mics_op_matmul args = args_of(x, context);
+    const struct mics_args_matmul args = args_of(x, context);
 
     return mics_cuda_matmul(&x->at, &args);
 }
@@ -255,7 +255,7 @@ static cudaError_t run_product(struct bench *x, const void *context)
 /* As the engine does before its first step. */
 static void prepare(struct bench *x, const struct product *p)
 {
-    const struct mics_op_matmul args = args_of(x, p);
+    const struct mics_args_matmul args = args_of(x, p);
     struct mics_matmul_choice choice;
 
     must(mics_cuda_products_prepare(&x->at, &args, 1, false, &choice), p->name);

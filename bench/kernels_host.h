@@ -15,7 +15,7 @@ struct model {
 struct arrays {
     float *a, *b, *c, *d;
     int32_t *tokens;
-    struct mics_op_scalars scalars;
+    struct mics_args_scalars scalars;
     uint64_t count;
     struct mics_pool *pool;
     const struct model *model;

@@ -6,16 +6,16 @@ static void run_layernorm(struct arrays *x)
 {
     const struct model *m = x->model;
 
-    mics_host_layernorm(x->pool, &(struct mics_op_layernorm){.dtype = x->dtype,
-                                                             .out = x->b,
-                                                             .mean = x->d,
-                                                             .rstd = x->d + m->B * m->T,
-                                                             .in = x->a,
-                                                             .weight = x->c,
-                                                             .bias = x->c,
-                                                             .rows = m->B * m->T,
-                                                             .C = m->C,
-                                                             .eps = 1e-5f});
+    mics_host_layernorm(x->pool, &(struct mics_args_layernorm){.dtype = x->dtype,
+                                                               .out = x->b,
+                                                               .mean = x->d,
+                                                               .rstd = x->d + m->B * m->T,
+                                                               .in = x->a,
+                                                               .weight = x->c,
+                                                               .bias = x->c,
+                                                               .rows = m->B * m->T,
+                                                               .C = m->C,
+                                                               .eps = 1e-5f});
 }
 
 static double bytes_2(const struct model *m)
@@ -39,33 +39,33 @@ static void run_layernorm_grad(struct arrays *x)
     const struct model *m = x->model;
 
     mics_host_layernorm_grad(x->pool,
-                             &(struct mics_op_layernorm_grad){.dtype = x->dtype,
-                                                              .grad_in = x->b,
-                                                              .grad_weight = x->c,
-                                                              .grad_bias = x->c + m->C,
-                                                              .grad_out = x->a,
-                                                              .in = x->a + m->B * m->T * m->C,
-                                                              .weight = x->c + 2 * m->C,
-                                                              .mean = x->d,
-                                                              .rstd = x->d + m->B * m->T,
-                                                              .rows = m->B * m->T,
-                                                              .C = m->C});
+                             &(struct mics_args_layernorm_grad){.dtype = x->dtype,
+                                                                .grad_in = x->b,
+                                                                .grad_weight = x->c,
+                                                                .grad_bias = x->c + m->C,
+                                                                .grad_out = x->a,
+                                                                .in = x->a + m->B * m->T * m->C,
+                                                                .weight = x->c + 2 * m->C,
+                                                                .mean = x->d,
+                                                                .rstd = x->d + m->B * m->T,
+                                                                .rows = m->B * m->T,
+                                                                .C = m->C});
 }
 
 static void run_add(struct arrays *x)
 {
-    mics_host_add(
-        x->pool, &(struct mics_op_add){.dtype = x->dtype,
-                                       .out = x->b,
-                                       .a = x->b,
-                                       .b = x->a,
-                                       .count = (uint64_t)x->model->B * x->model->T * x->model->C});
+    mics_host_add(x->pool, &(struct mics_args_add){.dtype = x->dtype,
+                                                   .out = x->b,
+                                                   .a = x->b,
+                                                   .b = x->a,
+                                                   .count = (uint64_t)x->model->B * x->model->T *
+                                                            x->model->C});
 }
 
 static void run_gelu(struct arrays *x)
 {
-    mics_host_gelu(x->pool,
-                   &(struct mics_op_gelu){.dtype = x->dtype,
+    mics_host_gelu(
+        x->pool, &(struct mics_args_gelu){.dtype = x->dtype,
                                           .out = x->b,
                                           .in = x->a,
                                           .count = 4ull * x->model->B * x->model->T * x->model->C});
@@ -78,12 +78,12 @@ static double gelu_bytes(const struct model *m)
 
 static void run_gelu_grad(struct arrays *x)
 {
-    mics_host_gelu_grad(x->pool, &(struct mics_op_gelu_grad){.dtype = x->dtype,
-                                                             .grad_in = x->b,
-                                                             .in = x->a,
-                                                             .grad_out = x->b,
-                                                             .count = 4ull * x->model->B *
-                                                                      x->model->T * x->model->C});
+    mics_host_gelu_grad(x->pool, &(struct mics_args_gelu_grad){.dtype = x->dtype,
+                                                               .grad_in = x->b,
+                                                               .in = x->a,
+                                                               .grad_out = x->b,
+                                                               .count = 4ull * x->model->B *
+                                                                        x->model->T * x->model->C});
 }
 
 static double gelu_grad_bytes(const struct model *m)
@@ -93,11 +93,11 @@ static double gelu_grad_bytes(const struct model *m)
 
 static void run_bias_grad(struct arrays *x)
 {
-    mics_host_bias_grad(x->pool, &(struct mics_op_bias_grad){.dtype = x->dtype,
-                                                             .grad_bias = x->c,
-                                                             .grad_out = x->a,
-                                                             .rows = x->model->B * x->model->T,
-                                                             .n = 4 * x->model->C});
+    mics_host_bias_grad(x->pool, &(struct mics_args_bias_grad){.dtype = x->dtype,
+                                                               .grad_bias = x->c,
+                                                               .grad_out = x->a,
+                                                               .rows = x->model->B * x->model->T,
+                                                               .n = 4 * x->model->C});
 }
 
 static double bias_grad_bytes(const struct model *m)
@@ -109,29 +109,29 @@ static void run_embedding(struct arrays *x)
 {
     const struct model *m = x->model;
 
-    mics_host_embedding(x->pool, &(struct mics_op_embedding){.dtype = x->dtype,
-                                                             .out = x->b,
-                                                             .tokens = x->tokens,
-                                                             .wte = x->a,
-                                                             .wpe = x->c,
-                                                             .B = m->B,
-                                                             .T = m->T,
-                                                             .C = m->C});
+    mics_host_embedding(x->pool, &(struct mics_args_embedding){.dtype = x->dtype,
+                                                               .out = x->b,
+                                                               .tokens = x->tokens,
+                                                               .wte = x->a,
+                                                               .wpe = x->c,
+                                                               .B = m->B,
+                                                               .T = m->T,
+                                                               .C = m->C});
 }
 
 static void run_embedding_grad(struct arrays *x)
 {
     const struct model *m = x->model;
 
-    mics_host_embedding_grad(x->pool, &(struct mics_op_embedding_grad){.dtype = x->dtype,
-                                                                       .grad_wte = x->b,
-                                                                       .grad_wpe = x->c,
-                                                                       .tokens = x->tokens,
-                                                                       .grad_out = x->a,
-                                                                       .B = m->B,
-                                                                       .T = m->T,
-                                                                       .C = m->C,
-                                                                       .V = m->V});
+    mics_host_embedding_grad(x->pool, &(struct mics_args_embedding_grad){.dtype = x->dtype,
+                                                                         .grad_wte = x->b,
+                                                                         .grad_wpe = x->c,
+                                                                         .tokens = x->tokens,
+                                                                         .grad_out = x->a,
+                                                                         .B = m->B,
+                                                                         .T = m->T,
+                                                                         .C = m->C,
+                                                                         .V = m->V});
 }
 
 /* Read: grad_out, the token's and the position's row; written: both rows. */
@@ -144,13 +144,13 @@ static void run_cross_entropy(struct arrays *x)
 {
     double loss = 0;
 
-    mics_host_cross_entropy(x->pool, &(struct mics_op_cross_entropy){.dtype = x->dtype,
-                                                                     .logits = x->b,
-                                                                     .targets = x->tokens,
-                                                                     .loss_sum = &loss,
-                                                                     .rows = x->model->chunk,
-                                                                     .V = x->model->V,
-                                                                     .grad = true});
+    mics_host_cross_entropy(x->pool, &(struct mics_args_cross_entropy){.dtype = x->dtype,
+                                                                       .logits = x->b,
+                                                                       .targets = x->tokens,
+                                                                       .loss_sum = &loss,
+                                                                       .rows = x->model->chunk,
+                                                                       .V = x->model->V,
+                                                                       .grad = true});
 }
 
 static double cross_entropy_bytes(const struct model *m)
@@ -162,7 +162,7 @@ static void run_squared_norm(struct arrays *x)
 {
     double sum = 0;
 
-    mics_host_squared_norm(x->pool, &(struct mics_op_squared_norm){
+    mics_host_squared_norm(x->pool, &(struct mics_args_squared_norm){
                                         .sum = &sum, .in = x->a, .count = x->model->params});
 }
 
@@ -175,21 +175,21 @@ static void run_update(struct arrays *x, enum mics_optimizer optimizer)
 {
     const uint64_t count = x->model->params;
 
-    mics_host_update(x->pool, &(struct mics_op_update){.optimizer = optimizer,
-                                                       .step = 9,
-                                                       .param = x->b,
-                                                       .state = {x->c, x->d},
-                                                       .grad = x->a,
-                                                       .scalars = &x->scalars,
-                                                       .count = count,
-                                                       .decay_count = count / 2,
-                                                       .lr = 1e-9f,
-                                                       .settings = {.beta1 = 0.9f,
-                                                                    .beta2 = 0.95f,
-                                                                    .eps = 1e-8f,
-                                                                    .momentum = 0.9f,
-                                                                    .weight_decay = 0.1f,
-                                                                    .clip = 1}});
+    mics_host_update(x->pool, &(struct mics_args_update){.optimizer = optimizer,
+                                                         .step = 9,
+                                                         .param = x->b,
+                                                         .state = {x->c, x->d},
+                                                         .grad = x->a,
+                                                         .scalars = &x->scalars,
+                                                         .count = count,
+                                                         .decay_count = count / 2,
+                                                         .lr = 1e-9f,
+                                                         .settings = {.beta1 = 0.9f,
+                                                                      .beta2 = 0.95f,
+                                                                      .eps = 1e-8f,
+                                                                      .momentum = 0.9f,
+                                                                      .weight_decay = 0.1f,
+                                                                      .clip = 1}});
 }
 
 static void run_adamw(struct arrays *x)

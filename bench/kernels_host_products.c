@@ -15,76 +15,76 @@ enum { ROUNDS = 25 };
 #define TURN_FLOPS 2e9
 
 /* Operands in rows without gaps; the gradient of a weight is added to what is there, in fp32. */
-static struct mics_op_matmul product_of(const struct arrays *x, uint32_t m, uint32_t n, uint32_t k,
-                                        bool trans_a, bool trans_b)
+static struct mics_args_matmul product_of(const struct arrays *x, uint32_t m, uint32_t n,
+                                          uint32_t k, bool trans_a, bool trans_b)
 {
-    return (struct mics_op_matmul){.dtype = x->dtype,
-                                   .out_dtype = trans_a ? MICS_F32 : x->dtype,
-                                   .out = x->c,
-                                   .a = x->a,
-                                   .b = x->b,
-                                   .m = m,
-                                   .n = n,
-                                   .k = k,
-                                   .lda = trans_a ? m : k,
-                                   .ldb = trans_b ? k : n,
-                                   .ldout = n,
-                                   .trans_a = trans_a,
-                                   .trans_b = trans_b,
-                                   .bias = trans_a ? NULL : x->d,
-                                   .add = trans_a ? x->c : NULL};
+    return (struct mics_args_matmul){.dtype = x->dtype,
+                                     .out_dtype = trans_a ? MICS_F32 : x->dtype,
+                                     .out = x->c,
+                                     .a = x->a,
+                                     .b = x->b,
+                                     .m = m,
+                                     .n = n,
+                                     .k = k,
+                                     .lda = trans_a ? m : k,
+                                     .ldb = trans_b ? k : n,
+                                     .ldout = n,
+                                     .trans_a = trans_a,
+                                     .trans_b = trans_b,
+                                     .bias = trans_a ? NULL : x->d,
+                                     .add = trans_a ? x->c : NULL};
 }
 
-static struct mics_op_matmul forward(const struct arrays *x)
+static struct mics_args_matmul forward(const struct arrays *x)
 {
     const struct model *m = x->model;
 
     return product_of(x, m->B * m->T, 4 * m->C, m->C, false, false);
 }
 
-static struct mics_op_matmul grad_in(const struct arrays *x)
+static struct mics_args_matmul grad_in(const struct arrays *x)
 {
     const struct model *m = x->model;
 
     return product_of(x, m->B * m->T, m->C, 4 * m->C, false, true);
 }
 
-static struct mics_op_matmul grad_weight(const struct arrays *x)
+static struct mics_args_matmul grad_weight(const struct arrays *x)
 {
     const struct model *m = x->model;
 
     return product_of(x, m->C, 4 * m->C, m->B * m->T, true, false);
 }
 
-static struct mics_op_matmul head(const struct arrays *x)
+static struct mics_args_matmul head(const struct arrays *x)
 {
     return product_of(x, x->model->chunk, x->model->V, x->model->C, false, true);
 }
 
 static void run_forward(struct arrays *x)
 {
-    const struct mics_op_matmul args = forward(x);
+    const struct mics_args_matmul args = forward(x);
 
     mics_host_matmul(x->pool, &args);
 }
 
 static void run_grad_in(struct arrays *x)
 {
-    const struct mics_op_matmul args = grad_in(x);
+    const struct mics_args_matmul args = grad_in(x);
 
     mics_host_matmul(x->pool, &args);
 }
 
 static void run_grad_weight(struct arrays *x)
 {
-    const struct mics_op_matmul args = grad_weight(x);
+    const struct mics_args_matmul args = grad_weight(x);
 
     mics_host_matmul(x->pool, &args);
 }
 
 static void run_head(struct arrays *x)
 {
-    const struct mics_op_matmul args = head(x);
+    const struct mics_args_matmul args = head(x);
 
     mics_host_matmul(x->pool, &args);
 }
@@ -118,7 +118,7 @@ static int by_value(const void *left, const void *right)
 }
 
 /* seconds[method][round], of the methods in turns. */
-static void time_methods(const struct arrays *x, const struct mics_op_matmul *args,
+static void time_methods(const struct arrays *x, const struct mics_args_matmul *args,
                          double seconds[][ROUNDS])
 {
     for (int round = -1; round < ROUNDS; round++)
@@ -127,7 +127,7 @@ static void time_methods(const struct arrays *x, const struct mics_op_matmul *ar
                 continue;
             const double before = bench_clock_s(x);
 
-            mics_host_matmul_by(x->pool, args, (enum mics_product_method)method);
+            mics_host_matmul_with_method(x->pool, args, (enum mics_product_method)method);
             if (round >= 0)
                 seconds[method][round] = bench_clock_s(x) - before;
         }
@@ -135,7 +135,7 @@ static void time_methods(const struct arrays *x, const struct mics_op_matmul *ar
 
 /* The speed of each method over that of the first which can multiply these types. */
 static void compare_methods(const struct arrays *x, const char *name,
-                            const struct mics_op_matmul *args, double flops)
+                            const struct mics_args_matmul *args, double flops)
 {
     static const char *const methods[] = {"OpenBLAS", "own", "own in pairs", "oneDNN"};
     double seconds[MICS_PRODUCT_ONEDNN + 1][ROUNDS], ratios[ROUNDS], sorted[ROUNDS];
@@ -159,7 +159,7 @@ static void compare_methods(const struct arrays *x, const char *name,
 
 static const struct {
     const char *name;
-    struct mics_op_matmul (*args)(const struct arrays *x);
+    struct mics_args_matmul (*args)(const struct arrays *x);
     double (*flops)(const struct model *m);
 } products[] = {{"MLP forward, a b", forward, mlp_flops},
                 {"MLP grad in, a b'", grad_in, mlp_flops},
@@ -169,7 +169,7 @@ static const struct {
 void bench_compare_products(const struct arrays *x)
 {
     for (size_t i = 0; i < sizeof products / sizeof products[0]; i++) {
-        const struct mics_op_matmul args = products[i].args(x);
+        const struct mics_args_matmul args = products[i].args(x);
 
         compare_methods(x, products[i].name, &args, products[i].flops(x->model));
     }
@@ -178,7 +178,7 @@ void bench_compare_products(const struct arrays *x)
 void bench_make_products(const struct arrays *x)
 {
     for (size_t i = 0; i < sizeof products / sizeof products[0]; i++) {
-        const struct mics_op_matmul args = products[i].args(x);
+        const struct mics_args_matmul args = products[i].args(x);
 
         for (double flops = 0; flops < TURN_FLOPS; flops += products[i].flops(x->model))
             mics_host_matmul(x->pool, &args);
@@ -191,16 +191,16 @@ static void run_attention(struct arrays *x)
 {
     const struct model *m = x->model;
 
-    mics_host_attention(x->pool, &(struct mics_op_attention){.dtype = x->dtype,
-                                                             .out = x->c,
-                                                             .lse = x->d,
-                                                             .qkv = x->a,
-                                                             .B = m->B,
-                                                             .T = m->T,
-                                                             .H = m->H,
-                                                             .H_kv = m->H,
-                                                             .D = m->C / m->H,
-                                                             .causal = true});
+    mics_host_attention(x->pool, &(struct mics_args_attention){.dtype = x->dtype,
+                                                               .out = x->c,
+                                                               .lse = x->d,
+                                                               .qkv = x->a,
+                                                               .B = m->B,
+                                                               .T = m->T,
+                                                               .H = m->H,
+                                                               .H_kv = m->H,
+                                                               .D = m->C / m->H,
+                                                               .causal = true});
 }
 
 static double attention_flops(const struct model *m)
@@ -213,19 +213,20 @@ static void run_attention_grad(struct arrays *x)
     const struct model *m = x->model;
     size_t C = m->C, count = (size_t)m->B * m->T;
 
-    mics_host_attention_grad(x->pool, &(struct mics_op_attention_grad){.dtype = x->dtype,
-                                                                       .grad_qkv = x->b,
-                                                                       .delta = x->d + count * m->H,
-                                                                       .grad_out = x->c,
-                                                                       .out = x->c,
-                                                                       .qkv = x->a,
-                                                                       .lse = x->d,
-                                                                       .B = m->B,
-                                                                       .T = m->T,
-                                                                       .H = m->H,
-                                                                       .H_kv = m->H,
-                                                                       .D = (uint32_t)C / m->H,
-                                                                       .causal = true});
+    mics_host_attention_grad(x->pool,
+                             &(struct mics_args_attention_grad){.dtype = x->dtype,
+                                                                .grad_qkv = x->b,
+                                                                .delta = x->d + count * m->H,
+                                                                .grad_out = x->c,
+                                                                .out = x->c,
+                                                                .qkv = x->a,
+                                                                .lse = x->d,
+                                                                .B = m->B,
+                                                                .T = m->T,
+                                                                .H = m->H,
+                                                                .H_kv = m->H,
+                                                                .D = (uint32_t)C / m->H,
+                                                                .causal = true});
 }
 
 static double attention_grad_flops(const struct model *m)

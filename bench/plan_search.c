@@ -12,7 +12,7 @@
  * SIMULATIONS, so many of them are drawn. Ends with 1 if a plan is more than 1 % slower than the
  * best setting, or planning takes longer than 3 s of processor time.
  */
-#include "plan/search/internal.h"
+#include "plan/search/search_internal.h"
 
 #include <inttypes.h>
 #include <math.h>

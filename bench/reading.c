@@ -11,7 +11,7 @@
  * larger than memory.
  */
 #include "base/clock.h"
-#include "train/reader.h"
+#include "train/batch_reader.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -3,8 +3,8 @@
 #ifndef MICS_CMD_BENCH_OPTIONS_H
 #define MICS_CMD_BENCH_OPTIONS_H
 
-#include "bench/run.h"
 #include "cli/cli.h"
+#include "measure/measure_run.h"
 
 struct bench_request {
     struct cli_common common;

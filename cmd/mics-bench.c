@@ -7,12 +7,12 @@
  */
 #include "bench_options.h"
 
-#include "bench/calibrate.h"
-#include "bench/doc.h"
 #include "comm/agree.h"
 #include "doc/doc.h"
+#include "measure/calibrate.h"
+#include "measure/measure_doc.h"
 #include "probe/slow_nodes.h"
-#include "topology/print.h"
+#include "topology/topology_print.h"
 
 #include <string.h>
 

@@ -11,8 +11,8 @@
 #include "cli/cli.h"
 #include "doc/doc.h"
 #include "model/config.h"
-#include "plan/kept.h"
-#include "plan/print.h"
+#include "plan/memory_ckpt_cost.h"
+#include "plan/plan_print.h"
 #include "plan/schedule/schedule.h"
 #include "plan/schedule/trace.h"
 #include "plan/search/search.h"
@@ -669,7 +669,7 @@ static enum mics_status run(struct request *request, int argc, char **argv, stru
         plan->training = request->training;
         plan->memory_every = request->memory_every;
         plan->memory_copies = (uint32_t)request->memory_copies;
-        status = mics_plan_check_kept(plan, err);
+        status = mics_plan_check_memory_ckpt(plan, err);
         if (status == MICS_OK)
             status = mics_plan_predict_classes(plan, err);
     }

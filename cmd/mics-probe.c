@@ -12,7 +12,7 @@
 #include "topology/catalogue.h"
 #include "topology/hostfile.h"
 #include "topology/nccl_topo.h"
-#include "topology/print.h"
+#include "topology/topology_print.h"
 
 #include <string.h>
 

@@ -14,7 +14,7 @@
 #include "doc/doc.h"
 #include "doc/table.h"
 #include "plan/plan.h"
-#include "plan/print.h"
+#include "plan/plan_print.h"
 
 #include <stdlib.h>
 #include <string.h>

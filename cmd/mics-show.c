@@ -7,7 +7,6 @@
  */
 #include "base/file.h"
 #include "base/utf8.h"
-#include "bench/doc.h"
 #include "ckpt/folder.h"
 #include "ckpt/manifest.h"
 #include "cli/cli.h"
@@ -16,9 +15,10 @@
 #include "doc/gnuplot.h"
 #include "doc/history.h"
 #include "doc/tree_print.h"
-#include "plan/print.h"
+#include "measure/measure_doc.h"
+#include "plan/plan_print.h"
 #include "show_pictures.h"
-#include "topology/print.h"
+#include "topology/topology_print.h"
 #include "train/report/check.h"
 #include "train/report/metrics.h"
 

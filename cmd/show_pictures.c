@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "show_pictures.h"
 
-#include "bench/doc.h"
-#include "bench/plot.h"
-#include "plan/dot.h"
+#include "measure/measure_doc.h"
+#include "measure/plot.h"
 #include "plan/plan.h"
+#include "plan/plan_dot.h"
 #include "plan/plot.h"
-#include "topology/dot.h"
 #include "topology/plot.h"
+#include "topology/topology_dot.h"
 #include "train/report/metrics.h"
 #include "train/report/metrics_plot.h"
 

@@ -71,19 +71,19 @@ enum mics_kernel {
 };
 
 /* The bytes of all argument structures together. */
-#define MICS_ADD_ARGUMENT_BYTES(KEY, name, gpu) +sizeof(struct mics_op_##name)
+#define MICS_ADD_ARGUMENT_BYTES(KEY, name, gpu) +sizeof(struct mics_args_##name)
 #define MICS_KERNEL_ARGUMENT_BYTES              (0 MICS_OPERATIONS(MICS_ADD_ARGUMENT_BYTES))
 
 /* No argument structure is larger. */
-#define MICS_OP_ARGS_MAX 192
+#define MICS_ARGS_MAX 192
 
-struct mics_op_zero {
+struct mics_args_zero {
     void *dst;
     uint64_t bytes;
 };
 
 /* The ranges must not overlap, unless src == dst (then nothing is done). Host or device memory. */
-struct mics_op_copy {
+struct mics_args_copy {
     void *dst;
     const void *src;
     uint64_t bytes;
@@ -92,7 +92,7 @@ struct mics_op_copy {
 /* Call fn on the host when the stream reaches the operation. fn may block; it must not call the
  * device. It gets `context`, or where that is NULL the address of the operation's own copy of
  * `payload`, which lives as long as the call. */
-struct mics_op_call {
+struct mics_args_call {
     void (*fn)(void *context);
     void *context;
     uint64_t payload[20];
@@ -100,7 +100,7 @@ struct mics_op_call {
 
 /* dst[i] = src[i], converted from one of MICS_F32 and MICS_BF16 to the other, or of the same type.
  * The ranges must not overlap, unless dst == src and the types are equal. */
-struct mics_op_cast {
+struct mics_args_cast {
     void *dst;
     const void *src;
     uint64_t count;
@@ -108,7 +108,7 @@ struct mics_op_cast {
 };
 
 /* sum[i] += in[i], in fp32. `in` is of type dtype. */
-struct mics_op_accumulate {
+struct mics_args_accumulate {
     float *sum;
     const void *in;
     uint64_t count;
@@ -124,9 +124,9 @@ struct mics_op_accumulate {
  * pre_gelu and gelu_of are of type dtype; out and add of out_dtype (G for gradients of parameters:
  * add = out accumulates). bias, add, pre_gelu and gelu_of may be NULL; pre_gelu and gelu_of are not
  * set together. Without add, `out` is not read: it may hold NaN. gelu(pre_gelu) is of the stored
- * value, rounded to dtype, so that mics_op_gelu of it gives the same bits; only where cuBLASLt
+ * value, rounded to dtype, so that mics_args_gelu of it gives the same bits; only where cuBLASLt
  * fuses the GELU into the product may it be of x. */
-struct mics_op_matmul {
+struct mics_args_matmul {
     void *out;
     const void *a, *b, *bias, *add;
     void *pre_gelu;
@@ -146,7 +146,7 @@ struct mics_matmul_choice {
 };
 
 /* grad_bias[n] (G) += sum over rows of grad_out[rows, n], in a fixed order. */
-struct mics_op_bias_grad {
+struct mics_args_bias_grad {
     void *grad_bias;
     const void *grad_out;
     uint32_t rows, n;
@@ -156,7 +156,7 @@ struct mics_op_bias_grad {
 /* out = (in - mean) * rstd * weight + bias for each of `rows` rows of C; mean, rstd: [rows], saved
  * for the backward pass. With `add`, in + add is written to `sum` first and normalised: the
  * residual add and the norm in one pass; sum may be in or add. Ba, Kiros and Hinton 2016. */
-struct mics_op_layernorm {
+struct mics_args_layernorm {
     void *out, *sum;
     float *mean, *rstd;
     const void *in, *add, *weight, *bias;
@@ -166,7 +166,7 @@ struct mics_op_layernorm {
 };
 
 /* grad_in += ..., grad_weight[C] (G) += ..., grad_bias[C] (G) += ..., in a fixed order. */
-struct mics_op_layernorm_grad {
+struct mics_args_layernorm_grad {
     void *grad_in, *grad_weight, *grad_bias;
     const void *grad_out, *in, *weight;
     const float *mean, *rstd;
@@ -175,8 +175,8 @@ struct mics_op_layernorm_grad {
 };
 
 /* out = in * rstd * weight, rstd = 1 / sqrt(mean(in^2) + eps): Zhang and Sennrich 2019. add, sum as
- * in mics_op_layernorm. */
-struct mics_op_rmsnorm {
+ * in mics_args_layernorm. */
+struct mics_args_rmsnorm {
     void *out, *sum;
     float *rstd;
     const void *in, *add, *weight;
@@ -186,7 +186,7 @@ struct mics_op_rmsnorm {
 };
 
 /* grad_in += ..., grad_weight[C] (G) += ... */
-struct mics_op_rmsnorm_grad {
+struct mics_args_rmsnorm_grad {
     void *grad_in, *grad_weight;
     const void *grad_out, *in, *weight;
     const float *rstd;
@@ -195,7 +195,7 @@ struct mics_op_rmsnorm_grad {
 };
 
 /* out[i] = a[i] + b[i]; out may be a or b. */
-struct mics_op_add {
+struct mics_args_add {
     void *out;
     const void *a, *b;
     uint64_t count;
@@ -204,7 +204,7 @@ struct mics_op_add {
 
 /* out = gelu(in), tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). Hendrycks and Gimpel
  * 2016. */
-struct mics_op_gelu {
+struct mics_args_gelu {
     void *out;
     const void *in;
     uint64_t count;
@@ -212,7 +212,7 @@ struct mics_op_gelu {
 };
 
 /* grad_in = grad_out * gelu'(in); grad_in may be grad_out. */
-struct mics_op_gelu_grad {
+struct mics_args_gelu_grad {
     void *grad_in;
     const void *in, *grad_out;
     uint64_t count;
@@ -221,7 +221,7 @@ struct mics_op_gelu_grad {
 
 /* out[rows, F] = silu(gate) * up, silu(x) = x / (1 + exp(-x)); in[rows, 2F] is gate, up side by
  * side in each row. Shazeer 2020. */
-struct mics_op_swiglu {
+struct mics_args_swiglu {
     void *out;
     const void *in;
     uint32_t rows, F;
@@ -229,7 +229,7 @@ struct mics_op_swiglu {
 };
 
 /* grad_in[rows, 2F] is written; it may be in. */
-struct mics_op_swiglu_grad {
+struct mics_args_swiglu_grad {
     void *grad_in;
     const void *in, *grad_out;
     uint32_t rows, F;
@@ -240,7 +240,7 @@ struct mics_op_swiglu_grad {
  * holds queries, keys and values side by side, as attention takes them. out = in * rstd * weight,
  * with q_weight[D] for the H heads of queries and k_weight[D] for the H_kv heads of keys; values
  * are copied. out may not be in. rstd[rows, H + H_kv] is saved for the backward pass. */
-struct mics_op_qk_norm {
+struct mics_args_qk_norm {
     void *out;
     float *rstd;
     const void *in, *q_weight, *k_weight;
@@ -251,7 +251,7 @@ struct mics_op_qk_norm {
 
 /* grad[rows, (H + 2 H_kv) D]: the gradient of out becomes that of in, in place; that of values
  * stays. grad_q_weight[D] (G) += ..., grad_k_weight[D] (G) += ..., in a fixed order. */
-struct mics_op_qk_norm_grad {
+struct mics_args_qk_norm_grad {
     void *grad, *grad_q_weight, *grad_k_weight;
     const void *in, *q_weight, *k_weight;
     const float *rstd;
@@ -291,7 +291,7 @@ struct mics_rope_scaling {
  * or by its negative when `inverse` (the gradient); with YARN both are also multiplied by
  * attention_factor. The angle is computed in fp32 from exactly rounded frequencies, scaled as in
  * rope.h. D is even. */
-struct mics_op_rope {
+struct mics_args_rope {
     void *data;
     uint32_t B, T, heads, D, stride;
     float base;
@@ -317,7 +317,7 @@ struct mics_op_rope {
  * With targets[B, T] sequences are made of documents: a token with MICS_TARGET_LAST is the last of
  * its document, and no token sees one of another document. NULL: whole sequences. With a window a
  * token sees the last `window` tokens, itself included; 0: all. Both only if causal. */
-struct mics_op_attention {
+struct mics_args_attention {
     void *out;
     float *lse;
     const void *qkv;
@@ -330,7 +330,7 @@ struct mics_op_attention {
 
 /* grad_qkv[B, T, (H + 2 H_kv) D] is written. `delta` is scratch of [B, H, T]; targets and window as
  * above. */
-struct mics_op_attention_grad {
+struct mics_args_attention_grad {
     void *grad_qkv;
     float *delta;
     const void *grad_out, *out, *qkv;
@@ -350,7 +350,7 @@ static inline uint32_t mics_attention_window(uint32_t window, uint32_t T)
 
 /* out[B, T, C] = wte[tokens] (+ wpe[t]). The caller has checked that all tokens are in [0, V). wpe
  * may be NULL. */
-struct mics_op_embedding {
+struct mics_args_embedding {
     void *out;
     const int32_t *tokens;
     const void *wte, *wpe;
@@ -360,7 +360,7 @@ struct mics_op_embedding {
 
 /* grad_wte[V, C] (G) += ..., grad_wpe[T, C] (G) += ... unless NULL, in a fixed order of
  * summation. */
-struct mics_op_embedding_grad {
+struct mics_args_embedding_grad {
     void *grad_wte, *grad_wpe;
     const int32_t *tokens;
     const void *grad_out;
@@ -373,7 +373,7 @@ struct mics_op_embedding_grad {
  * A row with another target (MICS_TARGET_NONE or LAST) adds nothing and its gradient is 0. logits:
  * [rows, V] with rows of ld elements, 0: V; the elements between rows are neither read nor
  * written. */
-struct mics_op_cross_entropy {
+struct mics_args_cross_entropy {
     void *logits;
     const int32_t *targets;
     double *loss_sum;
@@ -383,7 +383,7 @@ struct mics_op_cross_entropy {
 };
 
 /* *sum += sum of in[i]^2, in double, in a fixed order. */
-struct mics_op_squared_norm {
+struct mics_args_squared_norm {
     double *sum;
     const float *in;
     uint64_t count;
@@ -391,7 +391,7 @@ struct mics_op_squared_norm {
 
 /* What an update reads from device memory when it runs. The order lets one small all-reduce add up
  * loss_sum and squared_norm, while `targets` was added up when the step began. */
-struct mics_op_scalars {
+struct mics_args_scalars {
     double targets;      /* counted targets of the whole step, over all ranks */
     double loss_sum;     /* of the whole step; over all ranks after the reduction */
     double squared_norm; /* of the summed, unscaled gradients of all parameters, likewise */
@@ -414,14 +414,14 @@ struct mics_op_scalars {
  *         u = beta1 m + (1 - beta1) g
  *         param -= lr (sign(u) + wd param), sign(0) = 0
  *         m = beta2 m + (1 - beta2) g */
-struct mics_op_update {
+struct mics_args_update {
     enum mics_optimizer optimizer;
     uint32_t step; /* from 1 */
     float *param;
     float *state[MICS_OPTIMIZER_STATES_MAX]; /* as many as the optimizer has, the others NULL */
     uint16_t *copy;
     const float *grad;
-    const struct mics_op_scalars *scalars;
+    const struct mics_args_scalars *scalars;
     uint64_t count, decay_count;
     float lr;
     struct mics_optimizer_settings settings;

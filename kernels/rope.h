@@ -16,14 +16,14 @@
 #define MICS_TWO_PI 6.283185307179586
 
 /* The pair of channels, not rounded, that turns `turns` times in the original positions. */
-static inline double mics_rope_pair(const struct mics_op_rope *args, double turns)
+static inline double mics_rope_pair(const struct mics_args_rope *args, double turns)
 {
     return args->D * log(args->scaling.original_positions / (turns * MICS_TWO_PI)) /
            (2 * log((double)args->base));
 }
 
 /* The part of pair i's frequency that YARN does not scale. */
-static inline double mics_rope_yarn_kept(const struct mics_op_rope *args, uint32_t i)
+static inline double mics_rope_yarn_kept(const struct mics_args_rope *args, uint32_t i)
 {
     const struct mics_rope_scaling *scaling = &args->scaling;
     double first = mics_rope_pair(args, scaling->beta_fast);
@@ -37,7 +37,7 @@ static inline double mics_rope_yarn_kept(const struct mics_op_rope *args, uint32
 }
 
 /* The factor by which the frequency f of pair i is multiplied, in [1 / factor, 1]. */
-static inline double mics_rope_scale(const struct mics_op_rope *args, uint32_t i, double f)
+static inline double mics_rope_scale(const struct mics_args_rope *args, uint32_t i, double f)
 {
     const struct mics_rope_scaling *scaling = &args->scaling;
     double kept = 1;
@@ -61,7 +61,7 @@ static inline double mics_rope_scale(const struct mics_op_rope *args, uint32_t i
 }
 
 /* The frequency of pair i < D / 2 of each head. */
-static inline float mics_rope_frequency(const struct mics_op_rope *args, uint32_t i)
+static inline float mics_rope_frequency(const struct mics_args_rope *args, uint32_t i)
 {
     const double f = pow((double)args->base, -2.0 * i / args->D);
 
@@ -69,7 +69,7 @@ static inline float mics_rope_frequency(const struct mics_op_rope *args, uint32_
 }
 
 /* What cosines and sines are multiplied by. */
-static inline float mics_rope_amplitude(const struct mics_op_rope *args)
+static inline float mics_rope_amplitude(const struct mics_args_rope *args)
 {
     return args->scaling.kind == MICS_ROPE_YARN ? (float)args->scaling.attention_factor : 1.0f;
 }

@@ -22,7 +22,7 @@ static struct mics_kernel_work pass(double read, double written, uint32_t kernel
         .work_class = MICS_WORK_MEMORY, .read = read, .written = written, .kernels = kernels};
 }
 
-static struct mics_kernel_work zero_work(const struct mics_op_zero *op)
+static struct mics_kernel_work zero_work(const struct mics_args_zero *op)
 {
     struct mics_kernel_work work = pass(0, (double)op->bytes, 1);
 
@@ -30,7 +30,7 @@ static struct mics_kernel_work zero_work(const struct mics_op_zero *op)
     return work;
 }
 
-static struct mics_kernel_work copy_work(const struct mics_op_copy *op)
+static struct mics_kernel_work copy_work(const struct mics_args_copy *op)
 {
     struct mics_kernel_work work = pass((double)op->bytes, (double)op->bytes, 1);
 
@@ -38,20 +38,20 @@ static struct mics_kernel_work copy_work(const struct mics_op_copy *op)
     return work;
 }
 
-static struct mics_kernel_work call_work(const struct mics_op_call *op)
+static struct mics_kernel_work call_work(const struct mics_args_call *op)
 {
     (void)op;
     return (struct mics_kernel_work){.work_class = MICS_WORK_CALL};
 }
 
-static struct mics_kernel_work cast_work(const struct mics_op_cast *op)
+static struct mics_kernel_work cast_work(const struct mics_args_cast *op)
 {
     const double count = (double)op->count;
 
     return pass(bytes_of(count, op->src_dtype), bytes_of(count, op->dst_dtype), 1);
 }
 
-static struct mics_kernel_work accumulate_work(const struct mics_op_accumulate *op)
+static struct mics_kernel_work accumulate_work(const struct mics_args_accumulate *op)
 {
     const double count = (double)op->count;
     struct mics_kernel_work work =
@@ -61,14 +61,14 @@ static struct mics_kernel_work accumulate_work(const struct mics_op_accumulate *
     return work;
 }
 
-static bool is_aligned(const struct mics_op_matmul *op)
+static bool is_aligned(const struct mics_args_matmul *op)
 {
     const size_t in = mics_dtype_bytes(op->dtype), out = mics_dtype_bytes(op->out_dtype);
 
     return (op->lda * in | op->ldb * in | op->ldout * out) % 16 == 0;
 }
 
-static struct mics_kernel_work matmul_work(const struct mics_op_matmul *op)
+static struct mics_kernel_work matmul_work(const struct mics_args_matmul *op)
 {
     const double m = op->m, n = op->n, k = op->k;
     const size_t size = mics_dtype_bytes(op->dtype), out_size = mics_dtype_bytes(op->out_dtype);
@@ -92,7 +92,7 @@ static struct mics_kernel_work matmul_work(const struct mics_op_matmul *op)
     };
 }
 
-static struct mics_kernel_work bias_grad_work(const struct mics_op_bias_grad *op)
+static struct mics_kernel_work bias_grad_work(const struct mics_args_bias_grad *op)
 {
     return pass(bytes_of((double)op->rows * op->n, op->dtype), 0, 2);
 }
@@ -115,69 +115,69 @@ static struct mics_kernel_work norm_grad_work(uint32_t rows, uint32_t C, int sta
     return pass(3 * bytes + bytes_of((double)rows * statistics, MICS_F32), bytes, 2);
 }
 
-static struct mics_kernel_work layernorm_work(const struct mics_op_layernorm *op)
+static struct mics_kernel_work layernorm_work(const struct mics_args_layernorm *op)
 {
     return norm_work(op->rows, op->C, op->add != NULL, 2, op->dtype);
 }
 
-static struct mics_kernel_work layernorm_grad_work(const struct mics_op_layernorm_grad *op)
+static struct mics_kernel_work layernorm_grad_work(const struct mics_args_layernorm_grad *op)
 {
     return norm_grad_work(op->rows, op->C, 2, op->dtype);
 }
 
-static struct mics_kernel_work rmsnorm_work(const struct mics_op_rmsnorm *op)
+static struct mics_kernel_work rmsnorm_work(const struct mics_args_rmsnorm *op)
 {
     return norm_work(op->rows, op->C, op->add != NULL, 1, op->dtype);
 }
 
-static struct mics_kernel_work rmsnorm_grad_work(const struct mics_op_rmsnorm_grad *op)
+static struct mics_kernel_work rmsnorm_grad_work(const struct mics_args_rmsnorm_grad *op)
 {
     return norm_grad_work(op->rows, op->C, 1, op->dtype);
 }
 
-static struct mics_kernel_work add_work(const struct mics_op_add *op)
+static struct mics_kernel_work add_work(const struct mics_args_add *op)
 {
     const double bytes = bytes_of((double)op->count, op->dtype);
 
     return pass(2 * bytes, bytes, 1);
 }
 
-static struct mics_kernel_work gelu_work(const struct mics_op_gelu *op)
+static struct mics_kernel_work gelu_work(const struct mics_args_gelu *op)
 {
     const double bytes = bytes_of((double)op->count, op->dtype);
 
     return pass(bytes, bytes, 1);
 }
 
-static struct mics_kernel_work gelu_grad_work(const struct mics_op_gelu_grad *op)
+static struct mics_kernel_work gelu_grad_work(const struct mics_args_gelu_grad *op)
 {
     const double bytes = bytes_of((double)op->count, op->dtype);
 
     return pass(2 * bytes, bytes, 1);
 }
 
-static struct mics_kernel_work swiglu_work(const struct mics_op_swiglu *op)
+static struct mics_kernel_work swiglu_work(const struct mics_args_swiglu *op)
 {
     const double bytes = bytes_of((double)op->rows * op->F, op->dtype);
 
     return pass(2 * bytes, bytes, 1);
 }
 
-static struct mics_kernel_work swiglu_grad_work(const struct mics_op_swiglu_grad *op)
+static struct mics_kernel_work swiglu_grad_work(const struct mics_args_swiglu_grad *op)
 {
     const double bytes = bytes_of((double)op->rows * op->F, op->dtype);
 
     return pass(3 * bytes, 2 * bytes, 1);
 }
 
-static struct mics_kernel_work qk_norm_work(const struct mics_op_qk_norm *op)
+static struct mics_kernel_work qk_norm_work(const struct mics_args_qk_norm *op)
 {
     const double bytes = bytes_of((double)op->rows * (op->H + 2 * op->H_kv) * op->D, op->dtype);
 
     return pass(bytes, bytes + bytes_of((double)op->rows * (op->H + op->H_kv), MICS_F32), 1);
 }
 
-static struct mics_kernel_work qk_norm_grad_work(const struct mics_op_qk_norm_grad *op)
+static struct mics_kernel_work qk_norm_grad_work(const struct mics_args_qk_norm_grad *op)
 {
     const double heads = (double)op->rows * (op->H + op->H_kv);
     const double bytes = bytes_of(heads * op->D, op->dtype);
@@ -185,7 +185,7 @@ static struct mics_kernel_work qk_norm_grad_work(const struct mics_op_qk_norm_gr
     return pass(2 * bytes + bytes_of(heads, MICS_F32), bytes, 2);
 }
 
-static struct mics_kernel_work rope_work(const struct mics_op_rope *op)
+static struct mics_kernel_work rope_work(const struct mics_args_rope *op)
 {
     const double bytes = bytes_of((double)op->B * op->T * op->heads * op->D, op->dtype);
 
@@ -201,7 +201,7 @@ static double product_flops(const struct mics_kernel_work *work)
     return 2 * work->heads * pairs * work->D;
 }
 
-static struct mics_kernel_work attention_work(const struct mics_op_attention *op)
+static struct mics_kernel_work attention_work(const struct mics_args_attention *op)
 {
     const double rows = (double)op->B * op->T, D = op->D;
     struct mics_kernel_work work = {
@@ -222,7 +222,7 @@ static struct mics_kernel_work attention_work(const struct mics_op_attention *op
 }
 
 /* Five products, since the scores are computed again. `delta` is a kernel of its own. */
-static struct mics_kernel_work attention_grad_work(const struct mics_op_attention_grad *op)
+static struct mics_kernel_work attention_grad_work(const struct mics_args_attention_grad *op)
 {
     const double rows = (double)op->B * op->T, D = op->D;
     struct mics_kernel_work work = {
@@ -245,7 +245,7 @@ static struct mics_kernel_work attention_grad_work(const struct mics_op_attentio
     return work;
 }
 
-static struct mics_kernel_work embedding_work(const struct mics_op_embedding *op)
+static struct mics_kernel_work embedding_work(const struct mics_args_embedding *op)
 {
     const double bytes = bytes_of((double)op->B * op->T * op->C, op->dtype);
 
@@ -254,7 +254,7 @@ static struct mics_kernel_work embedding_work(const struct mics_op_embedding *op
 
 /* A radix sort of the tokens, three kernels for each 8 bits, then the sums by token in two, and by
  * position in one. */
-static struct mics_kernel_work embedding_grad_work(const struct mics_op_embedding_grad *op)
+static struct mics_kernel_work embedding_grad_work(const struct mics_args_embedding_grad *op)
 {
     const double count = (double)op->B * op->T * op->C;
     const double positions = op->grad_wpe ? (double)op->T * op->C : 0;
@@ -266,14 +266,14 @@ static struct mics_kernel_work embedding_grad_work(const struct mics_op_embeddin
     return pass(bytes_of((op->grad_wpe ? 2 : 1) * count, op->dtype) + grads, grads, kernels);
 }
 
-static struct mics_kernel_work cross_entropy_work(const struct mics_op_cross_entropy *op)
+static struct mics_kernel_work cross_entropy_work(const struct mics_args_cross_entropy *op)
 {
     const double bytes = bytes_of((double)op->rows * op->V, op->dtype);
 
     return pass(bytes, op->grad ? bytes : 0, 2);
 }
 
-static struct mics_kernel_work squared_norm_work(const struct mics_op_squared_norm *op)
+static struct mics_kernel_work squared_norm_work(const struct mics_args_squared_norm *op)
 {
     struct mics_kernel_work work = pass(bytes_of((double)op->count, MICS_F32), 0, 2);
 
@@ -281,7 +281,7 @@ static struct mics_kernel_work squared_norm_work(const struct mics_op_squared_no
     return work;
 }
 
-static struct mics_kernel_work update_work(const struct mics_op_update *op)
+static struct mics_kernel_work update_work(const struct mics_args_update *op)
 {
     const double count = (double)op->count, states = mics_optimizer_states(op->optimizer);
     struct mics_kernel_work work = pass(

@@ -24,8 +24,8 @@ const struct kernel {
     int capability;    /* 90: compute capability 9.0 and no other; 0: any */
     bool tensor_cores; /* bf16 heads of 8, 16, ... 128 only, in tensors aligned to 16 bytes */
     bool documents;    /* takes targets, and windows */
-    cudaError_t (*forward)(const struct mics_cuda_at *at, const struct mics_op_attention *args);
-    cudaError_t (*grad)(const struct mics_cuda_at *at, const struct mics_op_attention_grad *args);
+    cudaError_t (*forward)(const struct mics_cuda_at *at, const struct mics_args_attention *args);
+    cudaError_t (*grad)(const struct mics_cuda_at *at, const struct mics_args_attention_grad *args);
 } kernels[] = {
     {"mma", 0, true, true, mics_cuda_attention_mma, mics_cuda_attention_grad_mma},
     {"plain", 0, false, true, mics_cuda_attention_plain, mics_cuda_attention_grad_plain},
@@ -72,13 +72,13 @@ struct heads {
     bool documents, window;
 };
 
-struct heads heads_of(const struct mics_op_attention *args)
+struct heads heads_of(const struct mics_args_attention *args)
 {
     return {args->dtype, args->D, (((uintptr_t)args->qkv | (uintptr_t)args->out) & 15) == 0,
             args->targets != nullptr, mics_attention_window(args->window, args->T) > 0};
 }
 
-struct heads heads_of(const struct mics_op_attention_grad *args)
+struct heads heads_of(const struct mics_args_attention_grad *args)
 {
     return {args->dtype, args->D,
             (((uintptr_t)args->grad_qkv | (uintptr_t)args->grad_out | (uintptr_t)args->out |
@@ -149,20 +149,21 @@ enum mics_status mics_cuda_attention_choose(const char *name, int capability,
 }
 
 enum mics_status mics_cuda_attention_check(const struct mics_cuda_at *at,
-                                           const struct mics_op_attention *args,
+                                           const struct mics_args_attention *args,
                                            struct mics_err *err)
 {
     return check(at->attention.forward, at->attention.named, heads_of(args), err);
 }
 
 enum mics_status mics_cuda_attention_grad_check(const struct mics_cuda_at *at,
-                                                const struct mics_op_attention_grad *args,
+                                                const struct mics_args_attention_grad *args,
                                                 struct mics_err *err)
 {
     return check(at->attention.grad, at->attention.named, heads_of(args), err);
 }
 
-cudaError_t mics_cuda_attention(const struct mics_cuda_at *at, const struct mics_op_attention *args)
+cudaError_t mics_cuda_attention(const struct mics_cuda_at *at,
+                                const struct mics_args_attention *args)
 {
     const struct kernel *kernel =
         kernel_for(at->attention.forward, at->attention.named, heads_of(args));
@@ -177,7 +178,7 @@ cudaError_t mics_cuda_attention(const struct mics_cuda_at *at, const struct mics
 }
 
 cudaError_t mics_cuda_attention_grad(const struct mics_cuda_at *at,
-                                     const struct mics_op_attention_grad *args)
+                                     const struct mics_args_attention_grad *args)
 {
     const struct kernel *kernel =
         kernel_for(at->attention.grad, at->attention.named, heads_of(args));

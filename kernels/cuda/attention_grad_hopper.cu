@@ -462,7 +462,7 @@ static cudaError_t launch(struct hopper_backward *g, cudaStream_t stream, unsign
 }
 
 /* The maps' boxes. */
-static cudaError_t prepare(struct hopper_backward *g, const struct mics_op_attention_grad *args)
+static cudaError_t prepare(struct hopper_backward *g, const struct mics_args_attention_grad *args)
 {
     const unsigned heads = args->H + 2 * args->H_kv;
     const struct mics_heads qkv = {args->qkv, args->B, args->T,
@@ -478,7 +478,7 @@ static cudaError_t prepare(struct hopper_backward *g, const struct mics_op_atten
 } // namespace
 
 cudaError_t mics_cuda_attention_grad_hopper(const struct mics_cuda_at *at,
-                                            const struct mics_op_attention_grad *args)
+                                            const struct mics_args_attention_grad *args)
 {
     const unsigned keys = args->B * args->H_kv, queries = args->B * args->H;
     struct hopper_backward g;

@@ -56,7 +56,7 @@ static cudaError_t launch_queries(struct backward *f, unsigned heads, cudaStream
 
 } // namespace
 
-cudaError_t mics_attention_delta(const struct mics_op_attention_grad *args, cudaStream_t stream)
+cudaError_t mics_attention_delta(const struct mics_args_attention_grad *args, cudaStream_t stream)
 {
     size_t threads = (size_t)args->B * args->T * args->H * DELTA_LANES;
 
@@ -67,7 +67,7 @@ cudaError_t mics_attention_delta(const struct mics_op_attention_grad *args, cuda
 }
 
 cudaError_t mics_cuda_attention_grad_mma(const struct mics_cuda_at *at,
-                                         const struct mics_op_attention_grad *args)
+                                         const struct mics_args_attention_grad *args)
 {
     unsigned keys = args->B * args->H_kv, queries = args->B * args->H;
     struct backward f = backward_of(args);

@@ -365,7 +365,7 @@ static cudaError_t grad_launch(struct backward *f, unsigned heads, cudaStream_t 
     return MICS_LAUNCH(grad_rows<P>, f->blocks * heads, P::threads, P::shared_bytes, stream, *f);
 }
 
-static inline struct backward backward_of(const struct mics_op_attention_grad *args)
+static inline struct backward backward_of(const struct mics_args_attention_grad *args)
 {
     return {
         .grad = static_cast<mics_bf16 *>(args->grad_qkv),

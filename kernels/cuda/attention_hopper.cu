@@ -12,7 +12,7 @@ static cudaError_t launch(const CUtensorMap &map, struct hopper_forward *f, unsi
 }
 
 cudaError_t mics_cuda_attention_hopper(const struct mics_cuda_at *at,
-                                       const struct mics_op_attention *args)
+                                       const struct mics_args_attention *args)
 {
     struct hopper_forward f;
     cudaError_t error;

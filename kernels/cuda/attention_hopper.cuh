@@ -494,7 +494,7 @@ static cudaError_t hopper_launch(const CUtensorMap &map, struct hopper_forward *
                        map, *f);
 }
 
-static inline struct hopper_forward hopper_forward_of(const struct mics_op_attention *args)
+static inline struct hopper_forward hopper_forward_of(const struct mics_args_attention *args)
 {
     return {
         .out = static_cast<mics_bf16 *>(args->out),
@@ -510,7 +510,7 @@ static inline struct hopper_forward hopper_forward_of(const struct mics_op_atten
     };
 }
 
-static inline cudaError_t hopper_map_of(CUtensorMap *map, const struct mics_op_attention *args)
+static inline cudaError_t hopper_map_of(CUtensorMap *map, const struct mics_args_attention *args)
 {
     unsigned heads = args->H + 2 * args->H_kv;
 

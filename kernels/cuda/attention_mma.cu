@@ -3,7 +3,7 @@
 #include "attention_mma.cuh"
 
 cudaError_t mics_cuda_attention_mma(const struct mics_cuda_at *at,
-                                    const struct mics_op_attention *args)
+                                    const struct mics_args_attention *args)
 {
     struct forward f = forward_of(args);
     unsigned heads = args->B * args->H;

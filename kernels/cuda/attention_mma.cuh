@@ -338,7 +338,7 @@ static cudaError_t attend_launch(struct forward *f, unsigned heads, cudaStream_t
     return MICS_LAUNCH(attend<P>, f->blocks * heads, P::threads, P::shared_bytes, stream, *f);
 }
 
-static inline struct forward forward_of(const struct mics_op_attention *args)
+static inline struct forward forward_of(const struct mics_args_attention *args)
 {
     return {
         .out = static_cast<mics_bf16 *>(args->out),

@@ -225,7 +225,7 @@ static cudaError_t launch(const struct plain_forward<T> &f, unsigned B, cudaStre
 }
 
 template <typename T>
-static cudaError_t run(const struct mics_cuda_at *at, const struct mics_op_attention *args)
+static cudaError_t run(const struct mics_cuda_at *at, const struct mics_args_attention *args)
 {
     struct plain_forward<T> f = {
         .out = static_cast<T *>(args->out), .lse = args->lse,
@@ -426,7 +426,7 @@ static cudaError_t launch_all(const struct plain_backward<T> &f, cudaStream_t st
 }
 
 template <typename T>
-static cudaError_t run(const struct mics_cuda_at *at, const struct mics_op_attention_grad *args)
+static cudaError_t run(const struct mics_cuda_at *at, const struct mics_args_attention_grad *args)
 {
     struct plain_backward<T> f = {
         .grad = static_cast<T *>(args->grad_qkv), .delta = args->delta,
@@ -447,7 +447,7 @@ static cudaError_t run(const struct mics_cuda_at *at, const struct mics_op_atten
 } // namespace
 
 cudaError_t mics_cuda_attention_plain(const struct mics_cuda_at *at,
-                                      const struct mics_op_attention *args)
+                                      const struct mics_args_attention *args)
 {
     if (args->D > MICS_HEAD_MAX)
         return cudaErrorInvalidValue;
@@ -455,7 +455,7 @@ cudaError_t mics_cuda_attention_plain(const struct mics_cuda_at *at,
 }
 
 cudaError_t mics_cuda_attention_grad_plain(const struct mics_cuda_at *at,
-                                           const struct mics_op_attention_grad *args)
+                                           const struct mics_args_attention_grad *args)
 {
     if (args->D > MICS_HEAD_MAX)
         return cudaErrorInvalidValue;

@@ -269,7 +269,7 @@ __device__ __forceinline__ void clear_row(T *row, uint32_t V, const extent &it)
 /* One block: one row, of which shared memory holds `capacity` pieces. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS, 2)
-    cross_entropy_kernel(struct mics_op_cross_entropy args, double *losses, uint32_t capacity)
+    cross_entropy_kernel(struct mics_args_cross_entropy args, double *losses, uint32_t capacity)
 {
     MICS_DYNAMIC_SHARED(uint4, kept);
     MICS_SHARED(running, shared, [MICS_WARPS_MAX]);
@@ -325,7 +325,7 @@ template <typename T> static size_t room_for(uint32_t V)
 }
 
 template <typename T>
-static cudaError_t launch(const struct mics_cuda_at *at, const struct mics_op_cross_entropy *args)
+static cudaError_t launch(const struct mics_cuda_at *at, const struct mics_args_cross_entropy *args)
 {
     double *losses = (double *)at->workspace;
     cudaError_t error = cudaSuccess;
@@ -344,7 +344,7 @@ static cudaError_t launch(const struct mics_cuda_at *at, const struct mics_op_cr
 }
 
 cudaError_t mics_cuda_cross_entropy(const struct mics_cuda_at *at,
-                                    const struct mics_op_cross_entropy *args)
+                                    const struct mics_args_cross_entropy *args)
 {
     return args->dtype == MICS_BF16 ? launch<__nv_bfloat16>(at, args) : launch<float>(at, args);
 }

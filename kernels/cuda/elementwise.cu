@@ -25,7 +25,7 @@ template <typename To, typename From> struct casting {
         struct inputs {
             mics_packed<From, W> from;
         };
-        struct mics_op_cast args;
+        struct mics_args_cast args;
 
         __device__ __forceinline__ void load(uint64_t i, inputs &in) const
         {
@@ -43,13 +43,13 @@ template <typename To, typename From> struct casting {
 };
 
 template <typename To, typename From>
-static cudaError_t cast_launch(const struct mics_cuda_at *at, const struct mics_op_cast *args)
+static cudaError_t cast_launch(const struct mics_cuda_at *at, const struct mics_args_cast *args)
 {
     return mics_flat_launch<casting<To, From>::template op, 4, 4>(
         at->stream, *args, args->count, mics_aligned(16, args->dst, args->src));
 }
 
-cudaError_t mics_cuda_cast(const struct mics_cuda_at *at, const struct mics_op_cast *args)
+cudaError_t mics_cuda_cast(const struct mics_cuda_at *at, const struct mics_args_cast *args)
 {
     if (args->dst_dtype == MICS_F32 && args->src_dtype == MICS_BF16)
         return cast_launch<float, __nv_bfloat16>(at, args);
@@ -76,7 +76,7 @@ template <typename T> struct accumulating {
             mics_packed<float, W> sum;
             mics_packed<T, W> in;
         };
-        struct mics_op_accumulate args;
+        struct mics_args_accumulate args;
 
         __device__ __forceinline__ void load(uint64_t i, inputs &in) const
         {
@@ -100,14 +100,14 @@ template <typename T> struct accumulating {
 
 template <typename T>
 static cudaError_t accumulate_launch(const struct mics_cuda_at *at,
-                                     const struct mics_op_accumulate *args)
+                                     const struct mics_args_accumulate *args)
 {
     return mics_flat_launch<accumulating<T>::template op, 4, 4>(
         at->stream, *args, args->count, mics_aligned(16, args->sum, args->in));
 }
 
 cudaError_t mics_cuda_accumulate(const struct mics_cuda_at *at,
-                                 const struct mics_op_accumulate *args)
+                                 const struct mics_args_accumulate *args)
 {
     return args->dtype == MICS_BF16 ? accumulate_launch<__nv_bfloat16>(at, args)
                                     : accumulate_launch<float>(at, args);
@@ -126,7 +126,7 @@ template <typename T> struct adding {
         struct inputs {
             mics_packed<T, W> a, b;
         };
-        struct mics_op_add args;
+        struct mics_args_add args;
 
         __device__ __forceinline__ void load(uint64_t i, inputs &in) const
         {
@@ -149,13 +149,13 @@ template <typename T> struct adding {
 };
 
 template <typename T>
-static cudaError_t add_launch(const struct mics_cuda_at *at, const struct mics_op_add *args)
+static cudaError_t add_launch(const struct mics_cuda_at *at, const struct mics_args_add *args)
 {
     return mics_flat_launch<adding<T>::template op, mics_width<T>::value, 4>(
         at->stream, *args, args->count, mics_aligned(16, args->out, args->a, args->b));
 }
 
-cudaError_t mics_cuda_add(const struct mics_cuda_at *at, const struct mics_op_add *args)
+cudaError_t mics_cuda_add(const struct mics_cuda_at *at, const struct mics_args_add *args)
 {
     return args->dtype == MICS_BF16 ? add_launch<__nv_bfloat16>(at, args)
                                     : add_launch<float>(at, args);
@@ -174,7 +174,7 @@ template <typename T> struct gelu {
         struct inputs {
             mics_packed<T, W> x;
         };
-        struct mics_op_gelu args;
+        struct mics_args_gelu args;
 
         __device__ __forceinline__ void load(uint64_t i, inputs &in) const
         {
@@ -195,13 +195,13 @@ template <typename T> struct gelu {
 };
 
 template <typename T>
-static cudaError_t gelu_launch(const struct mics_cuda_at *at, const struct mics_op_gelu *args)
+static cudaError_t gelu_launch(const struct mics_cuda_at *at, const struct mics_args_gelu *args)
 {
     return mics_flat_launch<gelu<T>::template op, mics_width<T>::value, 4>(
         at->stream, *args, args->count, mics_aligned(16, args->out, args->in));
 }
 
-cudaError_t mics_cuda_gelu(const struct mics_cuda_at *at, const struct mics_op_gelu *args)
+cudaError_t mics_cuda_gelu(const struct mics_cuda_at *at, const struct mics_args_gelu *args)
 {
     return args->dtype == MICS_BF16 ? gelu_launch<__nv_bfloat16>(at, args)
                                     : gelu_launch<float>(at, args);
@@ -220,7 +220,7 @@ template <typename T> struct gelu_grad {
         struct inputs {
             mics_packed<T, W> x, grad;
         };
-        struct mics_op_gelu_grad args;
+        struct mics_args_gelu_grad args;
 
         __device__ __forceinline__ void load(uint64_t i, inputs &in) const
         {
@@ -244,13 +244,14 @@ template <typename T> struct gelu_grad {
 
 template <typename T>
 static cudaError_t gelu_grad_launch(const struct mics_cuda_at *at,
-                                    const struct mics_op_gelu_grad *args)
+                                    const struct mics_args_gelu_grad *args)
 {
     return mics_flat_launch<gelu_grad<T>::template op, mics_width<T>::value, 4>(
         at->stream, *args, args->count, mics_aligned(16, args->grad_in, args->in, args->grad_out));
 }
 
-cudaError_t mics_cuda_gelu_grad(const struct mics_cuda_at *at, const struct mics_op_gelu_grad *args)
+cudaError_t mics_cuda_gelu_grad(const struct mics_cuda_at *at,
+                                const struct mics_args_gelu_grad *args)
 {
     return args->dtype == MICS_BF16 ? gelu_grad_launch<__nv_bfloat16>(at, args)
                                     : gelu_grad_launch<float>(at, args);
@@ -287,7 +288,7 @@ static inline bool tiles_fit(uint32_t rows, uint32_t tiles)
 
 template <typename T, int W>
 __global__ void __launch_bounds__(TILE_THREADS)
-    swiglu_kernel(struct mics_op_swiglu args, uint32_t tiles)
+    swiglu_kernel(struct mics_args_swiglu args, uint32_t tiles)
 {
     const size_t row = blockIdx.x / tiles;
     const uint32_t i = (blockIdx.x % tiles * TILE_THREADS + threadIdx.x) * W;
@@ -305,7 +306,7 @@ __global__ void __launch_bounds__(TILE_THREADS)
 }
 
 template <typename T, int W>
-static cudaError_t swiglu_launch(const struct mics_cuda_at *at, const struct mics_op_swiglu *args)
+static cudaError_t swiglu_launch(const struct mics_cuda_at *at, const struct mics_args_swiglu *args)
 {
     const uint32_t tiles = tiles_for(args->F, W);
 
@@ -317,7 +318,7 @@ static cudaError_t swiglu_launch(const struct mics_cuda_at *at, const struct mic
 
 template <typename T>
 static cudaError_t swiglu_launch_width(const struct mics_cuda_at *at,
-                                       const struct mics_op_swiglu *args)
+                                       const struct mics_args_swiglu *args)
 {
     constexpr int W = mics_width<T>::value;
 
@@ -328,7 +329,7 @@ static cudaError_t swiglu_launch_width(const struct mics_cuda_at *at,
     return swiglu_launch<T, 1>(at, args);
 }
 
-cudaError_t mics_cuda_swiglu(const struct mics_cuda_at *at, const struct mics_op_swiglu *args)
+cudaError_t mics_cuda_swiglu(const struct mics_cuda_at *at, const struct mics_args_swiglu *args)
 {
     return args->dtype == MICS_BF16 ? swiglu_launch_width<__nv_bfloat16>(at, args)
                                     : swiglu_launch_width<float>(at, args);
@@ -345,7 +346,7 @@ cudaError_t mics_cuda_swiglu(const struct mics_cuda_at *at, const struct mics_op
 
 template <typename T, int W>
 __global__ void __launch_bounds__(TILE_THREADS)
-    swiglu_grad_kernel(struct mics_op_swiglu_grad args, uint32_t tiles)
+    swiglu_grad_kernel(struct mics_args_swiglu_grad args, uint32_t tiles)
 {
     const size_t row = blockIdx.x / tiles;
     const uint32_t i = (blockIdx.x % tiles * TILE_THREADS + threadIdx.x) * W;
@@ -371,7 +372,7 @@ __global__ void __launch_bounds__(TILE_THREADS)
 
 template <typename T, int W>
 static cudaError_t swiglu_grad_launch(const struct mics_cuda_at *at,
-                                      const struct mics_op_swiglu_grad *args)
+                                      const struct mics_args_swiglu_grad *args)
 {
     const uint32_t tiles = tiles_for(args->F, W);
 
@@ -383,7 +384,7 @@ static cudaError_t swiglu_grad_launch(const struct mics_cuda_at *at,
 
 template <typename T>
 static cudaError_t swiglu_grad_launch_width(const struct mics_cuda_at *at,
-                                            const struct mics_op_swiglu_grad *args)
+                                            const struct mics_args_swiglu_grad *args)
 {
     constexpr int W = mics_width<T>::value;
 
@@ -395,7 +396,7 @@ static cudaError_t swiglu_grad_launch_width(const struct mics_cuda_at *at,
 }
 
 cudaError_t mics_cuda_swiglu_grad(const struct mics_cuda_at *at,
-                                  const struct mics_op_swiglu_grad *args)
+                                  const struct mics_args_swiglu_grad *args)
 {
     return args->dtype == MICS_BF16 ? swiglu_grad_launch_width<__nv_bfloat16>(at, args)
                                     : swiglu_grad_launch_width<float>(at, args);

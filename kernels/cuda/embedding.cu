@@ -54,7 +54,7 @@ __device__ __forceinline__ void add_pieces(T *out, const T *token, const T *posi
 
 template <typename T, int W>
 __global__ void __launch_bounds__(LOOKUP_LANES *LOOKUP_WARPS)
-    embedding_kernel(struct mics_op_embedding args, uint32_t rows)
+    embedding_kernel(struct mics_args_embedding args, uint32_t rows)
 {
     const uint32_t row = blockIdx.x * LOOKUP_WARPS + threadIdx.y;
     T *out = (T *)args.out + (size_t)row * args.C;
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(LOOKUP_LANES *LOOKUP_WARPS)
 
 template <typename T>
 static cudaError_t embedding_launch(const struct mics_cuda_at *at,
-                                    const struct mics_op_embedding *args)
+                                    const struct mics_args_embedding *args)
 {
     constexpr int W = mics_width<T>::value;
     const uint64_t rows = (uint64_t)args->B * args->T,
@@ -87,7 +87,8 @@ static cudaError_t embedding_launch(const struct mics_cuda_at *at,
                        (uint32_t)rows);
 }
 
-cudaError_t mics_cuda_embedding(const struct mics_cuda_at *at, const struct mics_op_embedding *args)
+cudaError_t mics_cuda_embedding(const struct mics_cuda_at *at,
+                                const struct mics_args_embedding *args)
 {
     return args->dtype == MICS_BF16 ? embedding_launch<__nv_bfloat16>(at, args)
                                     : embedding_launch<float>(at, args);
@@ -382,7 +383,7 @@ __global__ void __launch_bounds__(SUM_THREADS) join_windows_kernel(struct sorted
 /* One block: blockDim.x pieces of the columns of one position. */
 template <typename T, typename G, int W>
 __global__ void __launch_bounds__(SUM_THREADS)
-    sum_positions_kernel(struct mics_op_embedding_grad args)
+    sum_positions_kernel(struct mics_args_embedding_grad args)
 {
     const uint32_t t = blockIdx.x, c = (blockIdx.y * blockDim.x + threadIdx.x) * W;
     const T *from = (const T *)args.grad_out + (size_t)t * args.C + c;
@@ -437,7 +438,7 @@ static void divide_workspace(const struct mics_cuda_at *at, struct sort *sort, s
 
 template <typename T, typename G, int W>
 static cudaError_t add_tokens(const struct mics_cuda_at *at,
-                              const struct mics_op_embedding_grad *args, uint64_t first,
+                              const struct mics_args_embedding_grad *args, uint64_t first,
                               uint32_t rows)
 {
     struct sort sort = {args->tokens + first, rows, args->V, {}, {}, NULL};
@@ -462,7 +463,7 @@ static cudaError_t add_tokens(const struct mics_cuda_at *at,
 
 template <typename T, typename G, int W>
 static cudaError_t embedding_grad_launch(const struct mics_cuda_at *at,
-                                         const struct mics_op_embedding_grad *args)
+                                         const struct mics_args_embedding_grad *args)
 {
     const uint64_t rows = (uint64_t)args->B * args->T;
     const uint32_t tiles = (args->C + SUM_THREADS * W - 1) / (SUM_THREADS * W);
@@ -481,7 +482,7 @@ static cudaError_t embedding_grad_launch(const struct mics_cuda_at *at,
 
 template <typename T, typename G>
 static cudaError_t embedding_grad_launch_width(const struct mics_cuda_at *at,
-                                               const struct mics_op_embedding_grad *args)
+                                               const struct mics_args_embedding_grad *args)
 {
     constexpr int W = sizeof(T) == 2 && sizeof(G) == 2 ? 8 : 4;
 
@@ -495,7 +496,7 @@ static cudaError_t embedding_grad_launch_width(const struct mics_cuda_at *at,
 }
 
 cudaError_t mics_cuda_embedding_grad(const struct mics_cuda_at *at,
-                                     const struct mics_op_embedding_grad *args)
+                                     const struct mics_args_embedding_grad *args)
 {
     if (args->dtype == MICS_BF16)
         return args->grad_dtype == MICS_BF16
@@ -527,7 +528,7 @@ struct frequencies {
 
 template <typename T, int W>
 __global__ void __launch_bounds__(ROPE_THREADS)
-    rope_kernel(const __grid_constant__ struct mics_op_rope args,
+    rope_kernel(const __grid_constant__ struct mics_args_rope args,
                 const __grid_constant__ frequencies freq)
 {
     MICS_SHARED(float, cosine, [HALF_MAX]);
@@ -563,7 +564,7 @@ __global__ void __launch_bounds__(ROPE_THREADS)
 }
 
 template <typename T, int W>
-static cudaError_t rope_launch(const struct mics_cuda_at *at, const struct mics_op_rope *args)
+static cudaError_t rope_launch(const struct mics_cuda_at *at, const struct mics_args_rope *args)
 {
     frequencies freq = {.of = {}, .amplitude = mics_rope_amplitude(args)};
 
@@ -574,7 +575,8 @@ static cudaError_t rope_launch(const struct mics_cuda_at *at, const struct mics_
 }
 
 template <typename T>
-static cudaError_t rope_launch_width(const struct mics_cuda_at *at, const struct mics_op_rope *args)
+static cudaError_t rope_launch_width(const struct mics_cuda_at *at,
+                                     const struct mics_args_rope *args)
 {
     constexpr int W = mics_width<T>::value;
 
@@ -587,7 +589,7 @@ static cudaError_t rope_launch_width(const struct mics_cuda_at *at, const struct
     return rope_launch<T, 1>(at, args);
 }
 
-cudaError_t mics_cuda_rope(const struct mics_cuda_at *at, const struct mics_op_rope *args)
+cudaError_t mics_cuda_rope(const struct mics_cuda_at *at, const struct mics_args_rope *args)
 {
     return args->dtype == MICS_BF16 ? rope_launch_width<__nv_bfloat16>(at, args)
                                     : rope_launch_width<float>(at, args);

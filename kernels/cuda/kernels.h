@@ -67,8 +67,8 @@ const char *mics_cuda_products_tuning(const struct mics_cuda_products *products)
  * cuBLASLt does not accept them). Products that the cache (products.h) does not have are timed on
  * their operands, whose contents are lost; the call waits for the stream. */
 cudaError_t mics_cuda_products_prepare(const struct mics_cuda_at *at,
-                                       const struct mics_op_matmul *args, size_t count, bool given,
-                                       struct mics_matmul_choice *choices);
+                                       const struct mics_args_matmul *args, size_t count,
+                                       bool given, struct mics_matmul_choice *choices);
 
 /* Take the oldest note, and the number of -v options from which it is shown (0: a warning). False:
  * there is none. */
@@ -77,14 +77,15 @@ bool mics_cuda_products_next_note(struct mics_cuda_products *products, int *leve
 
 #define MICS_CUDA_KERNEL_STREAM(name)
 #define MICS_CUDA_KERNEL_PLAIN(name)                                                               \
-    cudaError_t mics_cuda_##name(const struct mics_cuda_at *at, const struct mics_op_##name *args);
+    cudaError_t mics_cuda_##name(const struct mics_cuda_at *at,                                    \
+                                 const struct mics_args_##name *args);
 #define MICS_CUDA_KERNEL_WORKSPACE(name) MICS_CUDA_KERNEL_PLAIN(name)
 /* MICS_ERR_UNSUPPORTED: the kernel that is named does not take this operation, which then returns
  * cudaErrorNotSupported. */
 #define MICS_CUDA_KERNEL_CHECKED(name)                                                             \
     MICS_CUDA_KERNEL_PLAIN(name)                                                                   \
     enum mics_status mics_cuda_##name##_check(                                                     \
-        const struct mics_cuda_at *at, const struct mics_op_##name *args, struct mics_err *err);
+        const struct mics_cuda_at *at, const struct mics_args_##name *args, struct mics_err *err);
 #define MICS_CUDA_KERNEL(KEY, name, gpu) MICS_CUDA_KERNEL_##gpu(name)
 MICS_OPERATIONS(MICS_CUDA_KERNEL)
 #undef MICS_CUDA_KERNEL

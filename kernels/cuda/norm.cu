@@ -270,7 +270,8 @@ static cudaError_t norm_launch(cudaStream_t stream, const struct norm &args)
  * place of the host.
  */
 
-cudaError_t mics_cuda_layernorm(const struct mics_cuda_at *at, const struct mics_op_layernorm *args)
+cudaError_t mics_cuda_layernorm(const struct mics_cuda_at *at,
+                                const struct mics_args_layernorm *args)
 {
     const struct norm norm = {args->out,  args->sum, args->mean,   args->rstd,
                               args->in,   args->add, args->weight, args->bias,
@@ -290,7 +291,7 @@ cudaError_t mics_cuda_layernorm(const struct mics_cuda_at *at, const struct mics
  * place of the host.
  */
 
-cudaError_t mics_cuda_rmsnorm(const struct mics_cuda_at *at, const struct mics_op_rmsnorm *args)
+cudaError_t mics_cuda_rmsnorm(const struct mics_cuda_at *at, const struct mics_args_rmsnorm *args)
 {
     const struct norm norm = {args->out,  args->sum, NULL,         args->rstd,
                               args->in,   args->add, args->weight, NULL,
@@ -314,7 +315,7 @@ cudaError_t mics_cuda_rmsnorm(const struct mics_cuda_at *at, const struct mics_o
 
 template <typename T>
 __global__ void __launch_bounds__(QK_NORM_WARPS *MICS_WARP)
-    qk_norm_kernel(struct mics_op_qk_norm args)
+    qk_norm_kernel(struct mics_args_qk_norm args)
 {
     const uint32_t normed = args.H + args.H_kv, heads = normed + args.H_kv;
     const size_t total = (size_t)args.rows * heads, stride = (size_t)gridDim.x * blockDim.y;
@@ -354,7 +355,7 @@ __global__ void __launch_bounds__(QK_NORM_WARPS *MICS_WARP)
     }
 }
 
-cudaError_t mics_cuda_qk_norm(const struct mics_cuda_at *at, const struct mics_op_qk_norm *args)
+cudaError_t mics_cuda_qk_norm(const struct mics_cuda_at *at, const struct mics_args_qk_norm *args)
 {
     const size_t total = (size_t)args->rows * (args->H + 2 * (size_t)args->H_kv);
     const size_t most = (total + QK_NORM_WARPS - 1) / QK_NORM_WARPS;

@@ -134,7 +134,7 @@ __device__ __forceinline__ void sum_rows(const T *from, size_t n, uint32_t rows,
 
 template <typename T, int W>
 __global__ void __launch_bounds__(BIAS_LANES *BIAS_WARPS, BIAS_RESIDENT)
-    bias_grad_kernel(struct mics_op_bias_grad args, float *partials, uint32_t chunk)
+    bias_grad_kernel(struct mics_args_bias_grad args, float *partials, uint32_t chunk)
 {
     MICS_SHARED(float, shared, [BIAS_WARPS][BIAS_LANES * W]);
     const uint32_t c = (blockIdx.x * BIAS_LANES + threadIdx.x) * W;
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(BIAS_LANES *BIAS_WARPS, BIAS_RESIDENT)
 }
 
 /* Chunks that fill the device once, as far as rows and workspace go; 1 or more. */
-static uint32_t count_chunks(const struct mics_cuda_at *at, const struct mics_op_bias_grad *args,
+static uint32_t count_chunks(const struct mics_cuda_at *at, const struct mics_args_bias_grad *args,
                              uint32_t strips)
 {
     const size_t most = (size_t)MICS_CUDA_WORKSPACE_BYTES / (args->n * sizeof(float));
@@ -173,7 +173,7 @@ static uint32_t count_chunks(const struct mics_cuda_at *at, const struct mics_op
 
 template <typename T, int W>
 static cudaError_t bias_grad_launch(const struct mics_cuda_at *at,
-                                    const struct mics_op_bias_grad *args)
+                                    const struct mics_args_bias_grad *args)
 {
     const uint32_t strips = (args->n + BIAS_LANES * W - 1) / (BIAS_LANES * W);
     const uint32_t chunks = count_chunks(at, args, strips), chunk = (args->rows - 1) / chunks + 1;
@@ -192,7 +192,7 @@ static cudaError_t bias_grad_launch(const struct mics_cuda_at *at,
 
 template <typename T>
 static cudaError_t bias_grad_launch_width(const struct mics_cuda_at *at,
-                                          const struct mics_op_bias_grad *args)
+                                          const struct mics_args_bias_grad *args)
 {
     constexpr int W = mics_width<T>::value;
 
@@ -203,7 +203,8 @@ static cudaError_t bias_grad_launch_width(const struct mics_cuda_at *at,
     return bias_grad_launch<T, 1>(at, args);
 }
 
-cudaError_t mics_cuda_bias_grad(const struct mics_cuda_at *at, const struct mics_op_bias_grad *args)
+cudaError_t mics_cuda_bias_grad(const struct mics_cuda_at *at,
+                                const struct mics_args_bias_grad *args)
 {
     return args->dtype == MICS_BF16 ? bias_grad_launch_width<__nv_bfloat16>(at, args)
                                     : bias_grad_launch_width<float>(at, args);
@@ -603,7 +604,7 @@ static cudaError_t norm_grad_launch(const struct mics_cuda_at *at, const struct 
  */
 
 cudaError_t mics_cuda_layernorm_grad(const struct mics_cuda_at *at,
-                                     const struct mics_op_layernorm_grad *args)
+                                     const struct mics_args_layernorm_grad *args)
 {
     const struct norm_grad grad = {args->grad_in,
                                    args->grad_weight,
@@ -634,7 +635,7 @@ cudaError_t mics_cuda_layernorm_grad(const struct mics_cuda_at *at,
  */
 
 cudaError_t mics_cuda_rmsnorm_grad(const struct mics_cuda_at *at,
-                                   const struct mics_op_rmsnorm_grad *args)
+                                   const struct mics_args_rmsnorm_grad *args)
 {
     const struct norm_grad grad = {args->grad_in,
                                    args->grad_weight,
@@ -672,13 +673,13 @@ cudaError_t mics_cuda_rmsnorm_grad(const struct mics_cuda_at *at,
 #define QK_GRAD_BLOCKS 4 /* for each multiprocessor */
 
 struct qk_grad {
-    struct mics_op_qk_norm_grad op;
+    struct mics_args_qk_norm_grad op;
     float *partials; /* [blocks, 2 D]: queries, then keys */
 };
 
 /* One head, from element `begin` of the tensors on; its terms are added to `sums`. */
 template <typename T>
-__device__ __forceinline__ void qk_grad_head(const struct mics_op_qk_norm_grad &op, size_t begin,
+__device__ __forceinline__ void qk_grad_head(const struct mics_args_qk_norm_grad &op, size_t begin,
                                              const T *weight, float rstd,
                                              float (&sums)[QK_GRAD_PIECES])
 {
@@ -714,9 +715,9 @@ __device__ __forceinline__ void qk_grad_head(const struct mics_op_qk_norm_grad &
 /* `heads` heads of each row from head `first` on; their sums go to to[D]. All threads of the block
  * call it. */
 template <typename T>
-__device__ __forceinline__ void qk_grad_heads(const struct mics_op_qk_norm_grad &op, uint32_t first,
-                                              uint32_t heads, const T *weight, float *to,
-                                              float (*shared)[MICS_HEAD_MAX])
+__device__ __forceinline__ void qk_grad_heads(const struct mics_args_qk_norm_grad &op,
+                                              uint32_t first, uint32_t heads, const T *weight,
+                                              float *to, float (*shared)[MICS_HEAD_MAX])
 {
     const uint32_t normed = op.H + op.H_kv;
     const size_t total = (size_t)op.rows * heads, stride = (size_t)gridDim.x * blockDim.y;
@@ -748,7 +749,7 @@ template <typename T>
 __global__ void __launch_bounds__(QK_GRAD_WARPS *MICS_WARP) qk_grad_kernel(struct qk_grad args)
 {
     MICS_SHARED(float, shared, [QK_GRAD_WARPS][MICS_HEAD_MAX]);
-    const struct mics_op_qk_norm_grad &op = args.op;
+    const struct mics_args_qk_norm_grad &op = args.op;
     float *to = args.partials + (size_t)blockIdx.x * 2 * op.D;
 
     qk_grad_heads<T>(op, 0, op.H, (const T *)op.q_weight, to, shared);
@@ -756,7 +757,7 @@ __global__ void __launch_bounds__(QK_GRAD_WARPS *MICS_WARP) qk_grad_kernel(struc
 }
 
 cudaError_t mics_cuda_qk_norm_grad(const struct mics_cuda_at *at,
-                                   const struct mics_op_qk_norm_grad *args)
+                                   const struct mics_args_qk_norm_grad *args)
 {
     const struct qk_grad grad = {*args, (float *)at->workspace};
     const size_t most = ((size_t)args->rows * args->H + QK_GRAD_WARPS - 1) / QK_GRAD_WARPS;

@@ -256,7 +256,7 @@ static uint8_t alignment(const void *p, const void *q)
     return (uint8_t)(bits & -bits);
 }
 
-static struct key key_of(const struct mics_op_matmul *args, bool half)
+static struct key key_of(const struct mics_args_matmul *args, bool half)
 {
     struct key key;
 
@@ -350,7 +350,7 @@ static cublasStatus_t new_product(const struct key *key, struct product **out)
         cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_##name, &(value), sizeof(value))
 
 /* The pointers of a form's epilogue. */
-static cublasStatus_t set_pointers(const struct mics_op_matmul *args, const struct form *form)
+static cublasStatus_t set_pointers(const struct mics_args_matmul *args, const struct form *form)
 {
     const void *aux = args->pre_gelu ? args->pre_gelu : args->gelu_of;
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
@@ -363,7 +363,7 @@ static cublasStatus_t set_pointers(const struct mics_op_matmul *args, const stru
 }
 
 static cublasStatus_t make_desc(const struct mics_cuda_products *products,
-                                const struct mics_op_matmul *args, struct form *form)
+                                const struct mics_args_matmul *args, struct form *form)
 {
     const bool tf32 = products->tf32 && args->dtype == MICS_F32;
     const int32_t trans_a = args->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -436,7 +436,7 @@ static cublasStatus_t propose(const struct mics_cuda_products *products,
 
 /* The forms to try; returns their number. cuBLASLt's epilogues are used only where they are
  * documented: a bias of the result's type, GELU in bf16 with aligned rows. */
-static int list_forms(const struct mics_op_matmul *args, const struct key *key,
+static int list_forms(const struct mics_args_matmul *args, const struct key *key,
                       struct form forms[FORMS])
 {
     const bool wide = key->aligned[3] >= 16, gelu = key->pre_gelu || key->gelu_of;
@@ -456,7 +456,7 @@ static int list_forms(const struct mics_op_matmul *args, const struct key *key,
 }
 
 /* Where cuBLASLt writes: to pre_gelu if the GELU is a separate pass, which reads it from there. */
-static void *destination(const struct mics_op_matmul *args, const struct key *key,
+static void *destination(const struct mics_args_matmul *args, const struct key *key,
                          const struct form *form)
 {
     if (args->pre_gelu && !form->gelu && args->dtype == args->out_dtype &&
@@ -467,7 +467,7 @@ static void *destination(const struct mics_op_matmul *args, const struct key *ke
 
 /* Enqueue a product in one form with one algorithm, and the rest of its epilogue. `args` is
  * of the product's shape. */
-static cublasStatus_t run(const struct mics_cuda_at *at, const struct mics_op_matmul *args,
+static cublasStatus_t run(const struct mics_cuda_at *at, const struct mics_args_matmul *args,
                           const struct product *product, const struct form *form,
                           const cublasLtMatmulAlgo_t *algo)
 {
@@ -510,7 +510,7 @@ struct proposals {
 /* Up to `limit` proposals: those of all forms in turns, so that each form is among them; the first
  * is the first of the form with most of the epilogue. */
 static cublasStatus_t list_proposals(const struct mics_cuda_products *products,
-                                     const struct mics_op_matmul *args,
+                                     const struct mics_args_matmul *args,
                                      const struct product *product, int limit,
                                      struct proposals *out)
 {
@@ -537,7 +537,7 @@ static cublasStatus_t list_proposals(const struct mics_cuda_products *products,
 }
 
 /* Milliseconds of one run, on the operation's own operands; negative where it fails. */
-static float time_ms(const struct mics_cuda_at *at, const struct mics_op_matmul *args,
+static float time_ms(const struct mics_cuda_at *at, const struct mics_args_matmul *args,
                      const struct product *product, const struct proposals *proposals, int which,
                      cudaEvent_t const events[2])
 {
@@ -559,7 +559,7 @@ static float time_ms(const struct mics_cuda_at *at, const struct mics_op_matmul 
 }
 
 /* Time all proposals once; *best is the fastest, *took its milliseconds. */
-static cublasStatus_t measure(const struct mics_cuda_at *at, const struct mics_op_matmul *args,
+static cublasStatus_t measure(const struct mics_cuda_at *at, const struct mics_args_matmul *args,
                               const struct product *product, const struct proposals *proposals,
                               int *best, float *took)
 {
@@ -608,7 +608,7 @@ static void drop(struct proposals *proposals)
 
 /* Use cuBLASLt's first proposal. */
 static cublasStatus_t settle_on_first(const struct mics_cuda_products *products,
-                                      const struct mics_op_matmul *args, struct product *product)
+                                      const struct mics_args_matmul *args, struct product *product)
 {
     struct proposals proposals = {.count = 0};
     const cublasStatus_t status = list_proposals(products, args, product, 1, &proposals);
@@ -621,7 +621,8 @@ static cublasStatus_t settle_on_first(const struct mics_cuda_products *products,
 
 /* Use the fastest of a few proposals. */
 static cublasStatus_t settle_on_fastest(const struct mics_cuda_at *at,
-                                        const struct mics_op_matmul *args, struct product *product)
+                                        const struct mics_args_matmul *args,
+                                        struct product *product)
 {
     struct proposals proposals = {.count = 0};
     cublasStatus_t status =
@@ -645,7 +646,7 @@ static cublasStatus_t settle_on_fastest(const struct mics_cuda_at *at,
 
 /* Use an earlier choice of this or another process. False: cuBLASLt does not accept it. */
 static bool settle_on_choice(const struct mics_cuda_products *products,
-                             const struct mics_op_matmul *args, struct product *product,
+                             const struct mics_args_matmul *args, struct product *product,
                              const struct mics_matmul_choice *choice)
 {
     struct form forms[FORMS], *form = NULL;
@@ -684,8 +685,9 @@ static struct mics_matmul_choice choice_of(const struct product *product, const 
 
 /* Look up the product of a shape in the table; a new one is added, with the first proposal. `half`:
  * it may use only half of the workspace. */
-static cublasStatus_t get_product(const struct mics_cuda_at *at, const struct mics_op_matmul *args,
-                                  bool half, struct product **out)
+static cublasStatus_t get_product(const struct mics_cuda_at *at,
+                                  const struct mics_args_matmul *args, bool half,
+                                  struct product **out)
 {
     const struct key key = key_of(args, half);
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
@@ -707,7 +709,7 @@ static cublasStatus_t get_product(const struct mics_cuda_at *at, const struct mi
 }
 
 /* Whether cuBLASLt can do the product in one call. */
-static bool is_single(const struct mics_op_matmul *args)
+static bool is_single(const struct mics_args_matmul *args)
 {
     return args->m > 0 && args->n > 0 && args->k > 0 &&
            (args->dtype != MICS_F32 || args->out_dtype != MICS_BF16);
@@ -721,7 +723,7 @@ struct preparation {
 };
 
 /* Choose how one product is done. */
-static cublasStatus_t choose(struct preparation *now, const struct mics_op_matmul *args,
+static cublasStatus_t choose(struct preparation *now, const struct mics_args_matmul *args,
                              struct product *product, const char *text)
 {
     struct mics_matmul_choice choice;
@@ -743,7 +745,7 @@ static cublasStatus_t choose(struct preparation *now, const struct mics_op_matmu
     return status;
 }
 
-static cublasStatus_t prepare(struct preparation *now, const struct mics_op_matmul *args,
+static cublasStatus_t prepare(struct preparation *now, const struct mics_args_matmul *args,
                               bool given, struct mics_matmul_choice *choice)
 {
     const struct mics_cuda_at *at = now->at;
@@ -779,8 +781,8 @@ static void report(const struct preparation *now)
 }
 
 cudaError_t mics_cuda_products_prepare(const struct mics_cuda_at *at,
-                                       const struct mics_op_matmul *args, size_t count, bool given,
-                                       struct mics_matmul_choice *choices)
+                                       const struct mics_args_matmul *args, size_t count,
+                                       bool given, struct mics_matmul_choice *choices)
 {
     struct preparation now = {.at = at};
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
@@ -804,7 +806,7 @@ cudaError_t mics_cuda_products_prepare(const struct mics_cuda_at *at,
     return error_of(status);
 }
 
-static cudaError_t multiply(const struct mics_cuda_at *at, const struct mics_op_matmul *args,
+static cudaError_t multiply(const struct mics_cuda_at *at, const struct mics_args_matmul *args,
                             bool half)
 {
     struct product *product = NULL;
@@ -819,7 +821,7 @@ static cudaError_t multiply(const struct mics_cuda_at *at, const struct mics_op_
 }
 
 /* The epilogue of rows [row, row + m), whose product is at `product`. */
-static cudaError_t finish(const struct mics_cuda_at *at, const struct mics_op_matmul *args,
+static cudaError_t finish(const struct mics_cuda_at *at, const struct mics_args_matmul *args,
                           uint32_t row, uint32_t m, const void *product)
 {
     const size_t skip = (size_t)row * args->ldout, out = skip * mics_dtype_bytes(args->out_dtype);
@@ -843,7 +845,8 @@ static cudaError_t finish(const struct mics_cuda_at *at, const struct mics_op_ma
 }
 
 /* A bf16 result of fp32 operands. */
-static cudaError_t multiply_slabs(const struct mics_cuda_at *at, const struct mics_op_matmul *args)
+static cudaError_t multiply_slabs(const struct mics_cuda_at *at,
+                                  const struct mics_args_matmul *args)
 {
     const size_t fit = SLAB_BYTES / (args->n * sizeof(float)) / SLAB_ROWS * SLAB_ROWS;
     float *slab = (float *)((char *)at->workspace + SLAB_BYTES);
@@ -853,7 +856,7 @@ static cudaError_t multiply_slabs(const struct mics_cuda_at *at, const struct mi
         return cudaErrorInvalidValue;
     for (uint32_t row = 0; row < args->m && error == cudaSuccess; row += (uint32_t)fit) {
         const uint32_t m = args->m - row < fit ? args->m - row : (uint32_t)fit;
-        const struct mics_op_matmul part = {
+        const struct mics_args_matmul part = {
             .out = slab,
             .a = (const float *)args->a + (args->trans_a ? row : (size_t)row * args->lda),
             .b = args->b,
@@ -874,7 +877,7 @@ static cudaError_t multiply_slabs(const struct mics_cuda_at *at, const struct mi
     return error;
 }
 
-cudaError_t mics_cuda_matmul(const struct mics_cuda_at *at, const struct mics_op_matmul *args)
+cudaError_t mics_cuda_matmul(const struct mics_cuda_at *at, const struct mics_args_matmul *args)
 {
     if (args->m == 0 || args->n == 0)
         return cudaSuccess;

@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-/* x = product (+ add) (+ bias); then as in mics_op_matmul. `product` is [m, n] with rows of
+/* x = product (+ add) (+ bias); then as in mics_args_matmul. `product` is [m, n] with rows of
  * ldproduct: of fp32 where dtype is, else of out_dtype; NULL is 0. The others have rows of
  * ldout. Any may be out but bias. */
 struct mics_epilogue {

@@ -25,7 +25,7 @@
 /* What the summed gradients are multiplied by: 1 / targets * min(1, clip / (norm + 1e-6)).
  * false: nothing may be changed, because there are no targets, or clipping is on and the norm or
  * the loss is not finite. */
-__device__ __forceinline__ bool update_scale(const struct mics_op_scalars *scalars, float clip,
+__device__ __forceinline__ bool update_scale(const struct mics_args_scalars *scalars, float clip,
                                              float *scale)
 {
     double factor, norm;
@@ -127,7 +127,7 @@ template <int W> struct adamw {
     struct inputs {
         float param[W], m[W], v[W], grad[W];
     };
-    struct mics_op_update args;
+    struct mics_args_update args;
     struct update_adamw adam;
 
     __device__ __forceinline__ void load(uint64_t i, inputs &in) const
@@ -164,7 +164,7 @@ template <int W> struct adamw {
     }
 };
 
-static cudaError_t launch_adamw(const struct mics_cuda_at *at, const struct mics_op_update *args,
+static cudaError_t launch_adamw(const struct mics_cuda_at *at, const struct mics_args_update *args,
                                 bool vectors)
 {
     const double beta1 = args->settings.beta1, beta2 = args->settings.beta2;
@@ -197,7 +197,7 @@ template <int W> struct sgd {
     struct inputs {
         float param[W], m[W], grad[W];
     };
-    struct mics_op_update args;
+    struct mics_args_update args;
 
     __device__ __forceinline__ void load(uint64_t i, inputs &in) const
     {
@@ -227,7 +227,7 @@ template <int W> struct sgd {
     }
 };
 
-static cudaError_t launch_sgd(const struct mics_cuda_at *at, const struct mics_op_update *args,
+static cudaError_t launch_sgd(const struct mics_cuda_at *at, const struct mics_args_update *args,
                               bool vectors)
 {
     const sgd<UPDATE_WIDTH> wide = {*args};
@@ -255,7 +255,7 @@ template <int W> struct lion {
     struct inputs {
         float param[W], m[W], grad[W];
     };
-    struct mics_op_update args;
+    struct mics_args_update args;
     struct update_lion with;
 
     __device__ __forceinline__ void load(uint64_t i, inputs &in) const
@@ -289,7 +289,7 @@ template <int W> struct lion {
     }
 };
 
-static cudaError_t launch_lion(const struct mics_cuda_at *at, const struct mics_op_update *args,
+static cudaError_t launch_lion(const struct mics_cuda_at *at, const struct mics_args_update *args,
                                bool vectors)
 {
     const double beta1 = args->settings.beta1, beta2 = args->settings.beta2;
@@ -307,7 +307,7 @@ static cudaError_t launch_lion(const struct mics_cuda_at *at, const struct mics_
                    : update_launch<lion, 1>(at->stream, single, single, args->count);
 }
 
-cudaError_t mics_cuda_update(const struct mics_cuda_at *at, const struct mics_op_update *args)
+cudaError_t mics_cuda_update(const struct mics_cuda_at *at, const struct mics_args_update *args)
 {
     const bool vectors =
         mics_aligned(16, args->param, args->state[0], args->state[1], args->grad) &&
@@ -394,7 +394,7 @@ __global__ void __launch_bounds__(NORM_THREADS)
 }
 
 cudaError_t mics_cuda_squared_norm(const struct mics_cuda_at *at,
-                                   const struct mics_op_squared_norm *args)
+                                   const struct mics_args_squared_norm *args)
 {
     const bool vectors = mics_aligned(16, args->in);
     const uint64_t each = (uint64_t)NORM_THREADS * (vectors ? 4 : 1),

@@ -421,7 +421,7 @@ static void attend(const struct head *head, uint32_t query, void *out, size_t fi
 }
 
 struct forward {
-    const struct mics_op_attention *args;
+    const struct mics_args_attention *args;
     bool pairs;
 };
 
@@ -429,7 +429,7 @@ struct forward {
 static void attend_blocks(void *context, uint64_t begin, uint64_t end)
 {
     const struct forward *forward = context;
-    const struct mics_op_attention *args = forward->args;
+    const struct mics_args_attention *args = forward->args;
     uint64_t blocks = mics_ceil_div(args->T, BLOCK);
 
     for (uint64_t i = begin; i < end; i++) {
@@ -449,7 +449,7 @@ static void attend_blocks(void *context, uint64_t begin, uint64_t end)
     }
 }
 
-void mics_host_attention(struct mics_pool *pool, const struct mics_op_attention *args)
+void mics_host_attention(struct mics_pool *pool, const struct mics_args_attention *args)
 {
     uint64_t work = mics_ceil_div(args->T, BLOCK) * args->B * args->H;
 
@@ -495,13 +495,13 @@ struct pair {
 };
 
 struct backward {
-    const struct mics_op_attention_grad *args;
+    const struct mics_args_attention_grad *args;
     bool pairs;
 };
 
 static struct pair pair_at(const struct backward *backward, uint32_t b, uint32_t h)
 {
-    const struct mics_op_attention_grad *args = backward->args;
+    const struct mics_args_attention_grad *args = backward->args;
     const size_t row = ((size_t)b * args->H + h) * args->T;
     struct pair pair = {
         .head = head_at(args->qkv, args->dtype, b, h, args->T, args->H, args->H_kv, args->D),
@@ -793,7 +793,7 @@ static void grad_queries(struct grad_block *block, const struct pair *pair, uint
 static void grad_groups(void *context, uint64_t begin, uint64_t end)
 {
     const struct backward *backward = context;
-    const struct mics_op_attention_grad *args = backward->args;
+    const struct mics_args_attention_grad *args = backward->args;
     const uint32_t group = args->H / args->H_kv;
     struct grad_block block;
 
@@ -810,7 +810,7 @@ static void grad_groups(void *context, uint64_t begin, uint64_t end)
 static void grad_query_blocks(void *context, uint64_t begin, uint64_t end)
 {
     const struct backward *backward = context;
-    const struct mics_op_attention_grad *args = backward->args;
+    const struct mics_args_attention_grad *args = backward->args;
     const uint64_t blocks = mics_ceil_div(args->T, BLOCK);
     struct grad_block block;
 
@@ -832,7 +832,7 @@ struct key_sums {
 static void grad_key_block(struct grad_block *block, const struct backward *backward, uint32_t b,
                            uint32_t h, uint32_t key)
 {
-    const struct mics_op_attention_grad *args = backward->args;
+    const struct mics_args_attention_grad *args = backward->args;
     struct pair pair = pair_at(backward, b, h);
     const struct head *head = &pair.head;
     struct key_sums held;
@@ -859,7 +859,7 @@ static void grad_key_block(struct grad_block *block, const struct backward *back
 static void grad_key_blocks(void *context, uint64_t begin, uint64_t end)
 {
     const struct backward *backward = context;
-    const struct mics_op_attention_grad *args = backward->args;
+    const struct mics_args_attention_grad *args = backward->args;
     const uint64_t blocks = mics_ceil_div(args->T, BLOCK);
     const uint32_t group = args->H / args->H_kv;
     struct grad_block block;
@@ -881,7 +881,7 @@ static bool one_pass(const struct mics_pool *pool, uint64_t groups, enum mics_dt
     return dtype != MICS_BF16 && mics_ceil_div(groups, threads) * threads * 10 <= groups * 14;
 }
 
-void mics_host_attention_grad(struct mics_pool *pool, const struct mics_op_attention_grad *args)
+void mics_host_attention_grad(struct mics_pool *pool, const struct mics_args_attention_grad *args)
 {
     const uint64_t groups = (uint64_t)args->B * args->H_kv;
     const uint64_t blocks = mics_ceil_div(args->T, BLOCK);

@@ -19,7 +19,7 @@
 #define GRAIN_FLOATS (16 * 1024)
 
 struct cross_entropy {
-    const struct mics_op_cross_entropy *args;
+    const struct mics_args_cross_entropy *args;
     uint64_t first; /* row of losses[0] */
     double losses[GROUP];
 };
@@ -96,8 +96,8 @@ MICS_TYPED void row_grad(void *logits, uint32_t V, uint32_t target, float max, f
     mics_store_as(logits, target, of_target[0] - 1.0f, type);
 }
 
-MICS_TYPED double row_loss(const struct mics_op_cross_entropy *args, void *logits, uint32_t target,
-                           const enum mics_dtype type)
+MICS_TYPED double row_loss(const struct mics_args_cross_entropy *args, void *logits,
+                           uint32_t target, const enum mics_dtype type)
 {
     const bool keep = args->grad && type != MICS_BF16;
     const float max = row_max(logits, args->V, type),
@@ -115,7 +115,7 @@ MICS_TYPED double row_loss(const struct mics_op_cross_entropy *args, void *logit
 static void loss_rows(void *context, uint64_t begin, uint64_t end)
 {
     struct cross_entropy *ce = context;
-    const struct mics_op_cross_entropy *args = ce->args;
+    const struct mics_args_cross_entropy *args = ce->args;
     const uint64_t ld = args->ld ? args->ld : args->V;
 
     for (uint64_t i = begin; i < end; i++) {
@@ -132,7 +132,7 @@ static void loss_rows(void *context, uint64_t begin, uint64_t end)
     }
 }
 
-void mics_host_cross_entropy(struct mics_pool *pool, const struct mics_op_cross_entropy *args)
+void mics_host_cross_entropy(struct mics_pool *pool, const struct mics_args_cross_entropy *args)
 {
     struct cross_entropy ce = {.args = args};
 

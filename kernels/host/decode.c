@@ -20,7 +20,7 @@
 #define ROW_BLOCK    4           /* rows whose sums are held in registers at a time */
 
 /* Element [row, column] of the product, with what is added to it. */
-static void store_sum(const struct mics_op_matmul *args, uint32_t row, uint32_t column, float sum)
+static void store_sum(const struct mics_args_matmul *args, uint32_t row, uint32_t column, float sum)
 {
     const size_t at = (size_t)row * args->ldout + column;
 
@@ -32,7 +32,7 @@ static void store_sum(const struct mics_op_matmul *args, uint32_t row, uint32_t 
 }
 
 /* `rows` rows of a from `row` on (a constant where this is used) by one row of b. */
-MICS_TYPED void dot_rows(const struct mics_op_matmul *args, uint32_t row, uint32_t column,
+MICS_TYPED void dot_rows(const struct mics_args_matmul *args, uint32_t row, uint32_t column,
                          const unsigned rows)
 {
     const float *b = (const float *)args->b + (size_t)column * args->ldb;
@@ -58,9 +58,9 @@ MICS_TYPED void dot_rows(const struct mics_op_matmul *args, uint32_t row, uint32
         store_sum(args, row + r, column, mics_vsum(sum[r][0] + sum[r][1]));
 }
 
-static void few_rows_piece(void *context, uint64_t begin, uint64_t end)
+static void skinny_matmul_piece(void *context, uint64_t begin, uint64_t end)
 {
-    const struct mics_op_matmul *args = context;
+    const struct mics_args_matmul *args = context;
 
     for (uint32_t column = (uint32_t)begin; column < end; column++) {
         uint32_t row = 0;
@@ -72,13 +72,13 @@ static void few_rows_piece(void *context, uint64_t begin, uint64_t end)
     }
 }
 
-void mics_host_few_rows(struct mics_pool *pool, const struct mics_op_matmul *args)
+void mics_host_few_rows(struct mics_pool *pool, const struct mics_args_matmul *args)
 {
     assert(args->m <= MICS_FEW_ROWS && args->trans_b && !args->trans_a);
     assert(args->dtype == MICS_F32 && args->out_dtype == MICS_F32);
     assert(!args->pre_gelu && !args->gelu_of);
     if (args->m > 0 && args->n > 0)
-        mics_pool_run(pool, args->n, PIECE_FLOATS / (args->k + 1) + 1, few_rows_piece,
+        mics_pool_run(pool, args->n, PIECE_FLOATS / (args->k + 1) + 1, skinny_matmul_piece,
                       (void *)args);
 }
 
@@ -165,9 +165,9 @@ static void add_values(struct query *query, uint32_t first, uint32_t count)
             query->out[rest] += query->scores[i] * values[i * query->ld + rest];
 }
 
-static void attend(const struct mics_kept_attention *args, uint32_t row, uint32_t head)
+static void attend(const struct mics_kv_cache_attention *args, uint32_t row, uint32_t head)
 {
-    const struct mics_kept_rows *kept = &args->kept[row];
+    const struct mics_kv_cache_rows *kept = &args->kept[row];
     const uint32_t D = args->D, group = args->H / args->H_kv;
     const size_t width = ((size_t)args->H + 2 * (size_t)args->H_kv) * D;
     const size_t key = (size_t)(head / group) * D;
@@ -194,13 +194,14 @@ static void attend(const struct mics_kept_attention *args, uint32_t row, uint32_
 
 static void attend_piece(void *context, uint64_t begin, uint64_t end)
 {
-    const struct mics_kept_attention *args = context;
+    const struct mics_kv_cache_attention *args = context;
 
     for (uint64_t i = begin; i < end; i++)
         attend(args, (uint32_t)(i / args->H), (uint32_t)(i % args->H));
 }
 
-void mics_host_kept_attention(struct mics_pool *pool, const struct mics_kept_attention *args)
+void mics_host_kv_cache_attention(struct mics_pool *pool,
+                                  const struct mics_kv_cache_attention *args)
 {
     uint64_t keys = 0;
 
@@ -217,8 +218,8 @@ void mics_host_kept_attention(struct mics_pool *pool, const struct mics_kept_att
  * Rotary positions.
  */
 
-void mics_host_rope_table(const struct mics_op_rope *args, const uint32_t *positions, uint32_t rows,
-                          float *table)
+void mics_host_rope_table(const struct mics_args_rope *args, const uint32_t *positions,
+                          uint32_t rows, float *table)
 {
     const uint32_t half = args->D / 2;
     const float amplitude = mics_rope_amplitude(args);
@@ -236,14 +237,14 @@ void mics_host_rope_table(const struct mics_op_rope *args, const uint32_t *posit
 }
 
 struct rotation {
-    const struct mics_op_rope *args;
+    const struct mics_args_rope *args;
     const float *table;
 };
 
 static void rotate_rows(void *context, uint64_t begin, uint64_t end)
 {
     const struct rotation *rotation = context;
-    const struct mics_op_rope *args = rotation->args;
+    const struct mics_args_rope *args = rotation->args;
     const uint32_t half = args->D / 2;
 
     for (uint64_t row = begin; row < end; row++) {
@@ -260,8 +261,8 @@ static void rotate_rows(void *context, uint64_t begin, uint64_t end)
     }
 }
 
-void mics_host_rope_by(struct mics_pool *pool, const struct mics_op_rope *args, uint32_t rows,
-                       const float *table)
+void mics_host_rope_with_table(struct mics_pool *pool, const struct mics_args_rope *args,
+                               uint32_t rows, const float *table)
 {
     struct rotation rotation = {args, table};
 

@@ -16,33 +16,34 @@
  * faster. */
 #define MICS_FEW_ROWS 16
 
-/* out = a b' + bias + add of struct mics_op_matmul: m <= MICS_FEW_ROWS, trans_b, all in fp32,
+/* out = a b' + bias + add of struct mics_args_matmul: m <= MICS_FEW_ROWS, trans_b, all in fp32,
  * without activations. Takes as long as reading b from memory: 4 n k bytes. */
-void mics_host_few_rows(struct mics_pool *pool, const struct mics_op_matmul *args);
+void mics_host_few_rows(struct mics_pool *pool, const struct mics_args_matmul *args);
 
 /* The keys and values that a row attends to: [length, H_kv D], of its sequence, its own last. */
-struct mics_kept_rows {
+struct mics_kv_cache_rows {
     const float *keys, *values;
     uint32_t length; /* >= 1 */
 };
 
 /* out[rows, H D] = attention of the queries at the beginning of each of the rows of
- * qkv[rows, (H + 2 H_kv) D] over kept[rows], as in struct mics_op_attention. D <= MICS_HEAD_MAX. */
-struct mics_kept_attention {
+ * qkv[rows, (H + 2 H_kv) D] over kept[rows], as in struct mics_args_attention. D <= MICS_HEAD_MAX. */
+struct mics_kv_cache_attention {
     float *out;
     const float *qkv;
-    const struct mics_kept_rows *kept;
+    const struct mics_kv_cache_rows *kept;
     uint32_t rows, H, H_kv, D;
 };
 
-void mics_host_kept_attention(struct mics_pool *pool, const struct mics_kept_attention *args);
+void mics_host_kv_cache_attention(struct mics_pool *pool,
+                                  const struct mics_kv_cache_attention *args);
 
 /* table[rows, D] = for each position the cosines of its D / 2 angles, then their sines: of
- * struct mics_op_rope, whose data is not used. */
-void mics_host_rope_table(const struct mics_op_rope *args, const uint32_t *positions, uint32_t rows,
-                          float *table);
+ * struct mics_args_rope, whose data is not used. */
+void mics_host_rope_table(const struct mics_args_rope *args, const uint32_t *positions,
+                          uint32_t rows, float *table);
 /* Rotate the heads of data[rows, stride], each row by its row of the table. */
-void mics_host_rope_by(struct mics_pool *pool, const struct mics_op_rope *args, uint32_t rows,
-                       const float *table);
+void mics_host_rope_with_table(struct mics_pool *pool, const struct mics_args_rope *args,
+                               uint32_t rows, const float *table);
 
 #endif

@@ -18,34 +18,34 @@ enum { GRAIN_BYTES = 256 * 1024 }; /* bytes: for less, waking a thread costs mor
 
 static void zero_piece(void *context, uint64_t begin, uint64_t end)
 {
-    const struct mics_op_zero *args = context;
+    const struct mics_args_zero *args = context;
 
     memset((char *)args->dst + begin, 0, end - begin);
 }
 
-void mics_host_zero(struct mics_pool *pool, const struct mics_op_zero *args)
+void mics_host_zero(struct mics_pool *pool, const struct mics_args_zero *args)
 {
-    struct mics_op_zero own = *args;
+    struct mics_args_zero own = *args;
 
     mics_pool_run(pool, own.bytes, GRAIN_BYTES, zero_piece, &own);
 }
 
 static void copy_piece(void *context, uint64_t begin, uint64_t end)
 {
-    const struct mics_op_copy *args = context;
+    const struct mics_args_copy *args = context;
 
     memcpy((char *)args->dst + begin, (const char *)args->src + begin, end - begin);
 }
 
-void mics_host_copy(struct mics_pool *pool, const struct mics_op_copy *args)
+void mics_host_copy(struct mics_pool *pool, const struct mics_args_copy *args)
 {
-    struct mics_op_copy own = *args;
+    struct mics_args_copy own = *args;
 
     if (own.dst != own.src)
         mics_pool_run(pool, own.bytes, GRAIN_BYTES, copy_piece, &own);
 }
 
-void mics_host_call(struct mics_pool *pool, const struct mics_op_call *args)
+void mics_host_call(struct mics_pool *pool, const struct mics_args_call *args)
 {
     (void)pool;
     args->fn(args->context ? args->context : (void *)args->payload);
@@ -56,7 +56,7 @@ void mics_host_call(struct mics_pool *pool, const struct mics_op_call *args)
  * from one type to the other; 10 (bf16) or 12 to accumulate.
  */
 
-MICS_TYPED void cast_range(const struct mics_op_cast *args, uint64_t i, uint64_t stop,
+MICS_TYPED void cast_range(const struct mics_args_cast *args, uint64_t i, uint64_t stop,
                            const enum mics_dtype to, const enum mics_dtype from)
 {
     for (; i + MICS_LANES <= stop; i += MICS_LANES)
@@ -67,7 +67,7 @@ MICS_TYPED void cast_range(const struct mics_op_cast *args, uint64_t i, uint64_t
 
 static void cast_blocks(void *context, uint64_t begin, uint64_t end)
 {
-    const struct mics_op_cast *args = context;
+    const struct mics_args_cast *args = context;
     const uint64_t first = begin * MICS_FLAT_BLOCK, stop = mics_flat_stop(end, args->count);
 
     if (args->dst_dtype == MICS_BF16)
@@ -76,18 +76,18 @@ static void cast_blocks(void *context, uint64_t begin, uint64_t end)
         cast_range(args, first, stop, MICS_F32, MICS_BF16);
 }
 
-void mics_host_cast(struct mics_pool *pool, const struct mics_op_cast *args)
+void mics_host_cast(struct mics_pool *pool, const struct mics_args_cast *args)
 {
     const uint64_t bytes = args->count * mics_dtype_bytes(args->src_dtype);
 
     assert(args->dst_dtype != MICS_F64 && args->src_dtype != MICS_F64);
     if (args->dst_dtype == args->src_dtype)
-        mics_host_copy(pool, &(struct mics_op_copy){args->dst, args->src, bytes});
+        mics_host_copy(pool, &(struct mics_args_copy){args->dst, args->src, bytes});
     else
         mics_flat_run(pool, args->count, cast_blocks, args);
 }
 
-MICS_TYPED void accumulate_range(const struct mics_op_accumulate *args, uint64_t i, uint64_t stop,
+MICS_TYPED void accumulate_range(const struct mics_args_accumulate *args, uint64_t i, uint64_t stop,
                                  const enum mics_dtype dtype)
 {
     for (; i + MICS_LANES <= stop; i += MICS_LANES)
@@ -98,7 +98,7 @@ MICS_TYPED void accumulate_range(const struct mics_op_accumulate *args, uint64_t
 
 static void accumulate_blocks(void *context, uint64_t begin, uint64_t end)
 {
-    const struct mics_op_accumulate *args = context;
+    const struct mics_args_accumulate *args = context;
     const uint64_t first = begin * MICS_FLAT_BLOCK, stop = mics_flat_stop(end, args->count);
 
     if (args->dtype == MICS_BF16)
@@ -107,7 +107,7 @@ static void accumulate_blocks(void *context, uint64_t begin, uint64_t end)
         accumulate_range(args, first, stop, MICS_F32);
 }
 
-void mics_host_accumulate(struct mics_pool *pool, const struct mics_op_accumulate *args)
+void mics_host_accumulate(struct mics_pool *pool, const struct mics_args_accumulate *args)
 {
     assert(args->dtype != MICS_F64);
     mics_flat_run(pool, args->count, accumulate_blocks, args);
@@ -115,7 +115,7 @@ void mics_host_accumulate(struct mics_pool *pool, const struct mics_op_accumulat
 
 /* The sum of two arrays: 12 bytes (6 in bf16) and 1 flop per element. */
 
-MICS_TYPED void add_range(const struct mics_op_add *args, uint64_t i, uint64_t stop,
+MICS_TYPED void add_range(const struct mics_args_add *args, uint64_t i, uint64_t stop,
                           const enum mics_dtype dtype)
 {
     for (; i + MICS_LANES <= stop; i += MICS_LANES)
@@ -128,7 +128,7 @@ MICS_TYPED void add_range(const struct mics_op_add *args, uint64_t i, uint64_t s
 
 static void add_blocks(void *context, uint64_t begin, uint64_t end)
 {
-    const struct mics_op_add *args = context;
+    const struct mics_args_add *args = context;
     const uint64_t first = begin * MICS_FLAT_BLOCK, stop = mics_flat_stop(end, args->count);
 
     if (args->dtype == MICS_BF16)
@@ -137,7 +137,7 @@ static void add_blocks(void *context, uint64_t begin, uint64_t end)
         add_range(args, first, stop, MICS_F32);
 }
 
-void mics_host_add(struct mics_pool *pool, const struct mics_op_add *args)
+void mics_host_add(struct mics_pool *pool, const struct mics_args_add *args)
 {
     mics_flat_run(pool, args->count, add_blocks, args);
 }
@@ -147,7 +147,7 @@ void mics_host_add(struct mics_pool *pool, const struct mics_op_add *args)
  * backward (half of it in bf16), about 30 flops.
  */
 
-MICS_TYPED void gelu_range(const struct mics_op_gelu *args, uint64_t i, uint64_t stop,
+MICS_TYPED void gelu_range(const struct mics_args_gelu *args, uint64_t i, uint64_t stop,
                            const enum mics_dtype dtype)
 {
     for (; i + MICS_LANES <= stop; i += MICS_LANES)
@@ -162,7 +162,7 @@ MICS_TYPED void gelu_range(const struct mics_op_gelu *args, uint64_t i, uint64_t
 
 static void gelu_blocks(void *context, uint64_t begin, uint64_t end)
 {
-    const struct mics_op_gelu *args = context;
+    const struct mics_args_gelu *args = context;
     const uint64_t first = begin * MICS_FLAT_BLOCK, stop = mics_flat_stop(end, args->count);
 
     if (args->dtype == MICS_BF16)
@@ -171,7 +171,7 @@ static void gelu_blocks(void *context, uint64_t begin, uint64_t end)
         gelu_range(args, first, stop, MICS_F32);
 }
 
-MICS_TYPED void gelu_grad_range(const struct mics_op_gelu_grad *args, uint64_t i, uint64_t stop,
+MICS_TYPED void gelu_grad_range(const struct mics_args_gelu_grad *args, uint64_t i, uint64_t stop,
                                 const enum mics_dtype dtype)
 {
     for (; i + MICS_LANES <= stop; i += MICS_LANES) {
@@ -190,7 +190,7 @@ MICS_TYPED void gelu_grad_range(const struct mics_op_gelu_grad *args, uint64_t i
 
 static void gelu_grad_blocks(void *context, uint64_t begin, uint64_t end)
 {
-    const struct mics_op_gelu_grad *args = context;
+    const struct mics_args_gelu_grad *args = context;
     const uint64_t first = begin * MICS_FLAT_BLOCK, stop = mics_flat_stop(end, args->count);
 
     if (args->dtype == MICS_BF16)
@@ -199,12 +199,12 @@ static void gelu_grad_blocks(void *context, uint64_t begin, uint64_t end)
         gelu_grad_range(args, first, stop, MICS_F32);
 }
 
-void mics_host_gelu(struct mics_pool *pool, const struct mics_op_gelu *args)
+void mics_host_gelu(struct mics_pool *pool, const struct mics_args_gelu *args)
 {
     mics_flat_run(pool, args->count, gelu_blocks, args);
 }
 
-void mics_host_gelu_grad(struct mics_pool *pool, const struct mics_op_gelu_grad *args)
+void mics_host_gelu_grad(struct mics_pool *pool, const struct mics_args_gelu_grad *args)
 {
     mics_flat_run(pool, args->count, gelu_grad_blocks, args);
 }
@@ -220,7 +220,7 @@ static inline mics_vf swiglu(mics_vf gate, mics_vf up)
     return gate / mics_vlogistic_divisor(gate) * up;
 }
 
-MICS_TYPED void swiglu_row(const struct mics_op_swiglu *args, uint64_t row,
+MICS_TYPED void swiglu_row(const struct mics_args_swiglu *args, uint64_t row,
                            const enum mics_dtype dtype)
 {
     const uint32_t F = args->F;
@@ -241,7 +241,7 @@ MICS_TYPED void swiglu_row(const struct mics_op_swiglu *args, uint64_t row,
 
 static void swiglu_rows(void *context, uint64_t begin, uint64_t end)
 {
-    const struct mics_op_swiglu *args = context;
+    const struct mics_args_swiglu *args = context;
 
     for (uint64_t row = begin; row < end; row++) {
         if (args->dtype == MICS_BF16)
@@ -251,7 +251,7 @@ static void swiglu_rows(void *context, uint64_t begin, uint64_t end)
     }
 }
 
-void mics_host_swiglu(struct mics_pool *pool, const struct mics_op_swiglu *args)
+void mics_host_swiglu(struct mics_pool *pool, const struct mics_args_swiglu *args)
 {
     mics_pool_run(pool, args->rows, SWIGLU_GRAIN / ((uint64_t)args->F + 1) + 1, swiglu_rows,
                   (void *)args);
@@ -279,7 +279,7 @@ static inline struct swiglu_slopes swiglu_slopes_of(mics_vf gate, mics_vf up, mi
     };
 }
 
-MICS_TYPED void swiglu_grad_row(const struct mics_op_swiglu_grad *args, uint64_t row,
+MICS_TYPED void swiglu_grad_row(const struct mics_args_swiglu_grad *args, uint64_t row,
                                 const enum mics_dtype dtype)
 {
     const uint32_t F = args->F;
@@ -308,7 +308,7 @@ MICS_TYPED void swiglu_grad_row(const struct mics_op_swiglu_grad *args, uint64_t
 
 static void swiglu_grad_rows(void *context, uint64_t begin, uint64_t end)
 {
-    const struct mics_op_swiglu_grad *args = context;
+    const struct mics_args_swiglu_grad *args = context;
 
     for (uint64_t row = begin; row < end; row++) {
         if (args->dtype == MICS_BF16)
@@ -318,7 +318,7 @@ static void swiglu_grad_rows(void *context, uint64_t begin, uint64_t end)
     }
 }
 
-void mics_host_swiglu_grad(struct mics_pool *pool, const struct mics_op_swiglu_grad *args)
+void mics_host_swiglu_grad(struct mics_pool *pool, const struct mics_args_swiglu_grad *args)
 {
     mics_pool_run(pool, args->rows, SWIGLU_GRAIN / ((uint64_t)args->F + 1) + 1, swiglu_grad_rows,
                   (void *)args);

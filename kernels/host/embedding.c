@@ -14,7 +14,7 @@
 
 #define ROWS_GRAIN 32
 
-MICS_TYPED void embed_row(const struct mics_op_embedding *args, uint64_t row,
+MICS_TYPED void embed_row(const struct mics_args_embedding *args, uint64_t row,
                           const enum mics_dtype dtype)
 {
     const uint64_t token = (uint64_t)args->tokens[row] * args->C,
@@ -31,7 +31,7 @@ MICS_TYPED void embed_row(const struct mics_op_embedding *args, uint64_t row,
 
 static void embed_rows(void *context, uint64_t begin, uint64_t end)
 {
-    const struct mics_op_embedding *args = context;
+    const struct mics_args_embedding *args = context;
 
     for (uint64_t row = begin; row < end; row++) {
         if (args->dtype == MICS_BF16)
@@ -41,7 +41,7 @@ static void embed_rows(void *context, uint64_t begin, uint64_t end)
     }
 }
 
-void mics_host_embedding(struct mics_pool *pool, const struct mics_op_embedding *args)
+void mics_host_embedding(struct mics_pool *pool, const struct mics_args_embedding *args)
 {
     uint64_t rows = (uint64_t)args->B * args->T;
 
@@ -64,7 +64,7 @@ void mics_host_embedding(struct mics_pool *pool, const struct mics_op_embedding 
 #define GROUP 32768 /* rows whose order is held at a time: 256 KiB */
 
 struct group {
-    const struct mics_op_embedding_grad *args;
+    const struct mics_args_embedding_grad *args;
     uint64_t first, rows;
     uint64_t order[GROUP]; /* token in the upper half, row - first in the lower */
 };
@@ -100,7 +100,7 @@ static void sort(uint64_t *order, uint64_t count)
 }
 
 /* sum[0 .. width) += row `row` of grad_out from channel `c` on. */
-MICS_TYPED void add_row(const struct mics_op_embedding_grad *args, float *sum, uint64_t row,
+MICS_TYPED void add_row(const struct mics_args_embedding_grad *args, float *sum, uint64_t row,
                         uint64_t c, uint32_t width, const enum mics_dtype dtype)
 {
     const uint64_t at = row * args->C + c;
@@ -110,8 +110,8 @@ MICS_TYPED void add_row(const struct mics_op_embedding_grad *args, float *sum, u
 }
 
 /* A strip of fp32 gradients, accumulated in place. */
-MICS_TYPED void add_in_place(const struct mics_op_embedding_grad *args, uint64_t c, uint32_t width,
-                             const enum mics_dtype dtype)
+MICS_TYPED void add_in_place(const struct mics_args_embedding_grad *args, uint64_t c,
+                             uint32_t width, const enum mics_dtype dtype)
 {
     float *wte = (float *)args->grad_wte + c, *wpe = args->grad_wpe;
 
@@ -130,14 +130,14 @@ MICS_TYPED void add_in_place(const struct mics_op_embedding_grad *args, uint64_t
     }
 }
 
-static uint32_t strip_width(const struct mics_op_embedding_grad *args, uint64_t strip)
+static uint32_t strip_width(const struct mics_args_embedding_grad *args, uint64_t strip)
 {
     return (uint32_t)mics_min_u64(STRIP, args->C - strip * STRIP);
 }
 
 static void add_strips_in_place(void *context, uint64_t begin, uint64_t end)
 {
-    const struct mics_op_embedding_grad *args = context;
+    const struct mics_args_embedding_grad *args = context;
 
     for (uint64_t strip = begin; strip < end; strip++) {
         if (args->dtype == MICS_BF16)
@@ -162,7 +162,7 @@ static void store_sum(uint16_t *to, const float *sum, uint32_t width)
 MICS_TYPED void add_tokens(const struct group *group, uint64_t c, uint32_t width,
                            const enum mics_dtype dtype)
 {
-    const struct mics_op_embedding_grad *args = group->args;
+    const struct mics_args_embedding_grad *args = group->args;
     float sum[STRIP];
 
     for (uint64_t i = 0, next; i < group->rows; i = next) {
@@ -179,7 +179,7 @@ MICS_TYPED void add_tokens(const struct group *group, uint64_t c, uint32_t width
 MICS_TYPED void add_positions(const struct group *group, uint64_t c, uint32_t width,
                               const enum mics_dtype dtype)
 {
-    const struct mics_op_embedding_grad *args = group->args;
+    const struct mics_args_embedding_grad *args = group->args;
     float sum[STRIP];
 
     for (uint64_t i = 0; args->grad_wpe && i < mics_min_u64(args->T, group->rows); i++) {
@@ -209,7 +209,7 @@ static void add_strips(void *context, uint64_t begin, uint64_t end)
     }
 }
 
-static void add_in_order(struct mics_pool *pool, const struct mics_op_embedding_grad *args)
+static void add_in_order(struct mics_pool *pool, const struct mics_args_embedding_grad *args)
 {
     const uint64_t rows = (uint64_t)args->B * args->T;
     struct group group = {.args = args};
@@ -223,7 +223,7 @@ static void add_in_order(struct mics_pool *pool, const struct mics_op_embedding_
     }
 }
 
-void mics_host_embedding_grad(struct mics_pool *pool, const struct mics_op_embedding_grad *args)
+void mics_host_embedding_grad(struct mics_pool *pool, const struct mics_args_embedding_grad *args)
 {
     if (args->C == 0)
         return;
@@ -245,7 +245,7 @@ void mics_host_embedding_grad(struct mics_pool *pool, const struct mics_op_embed
 #define HALF_MAX   (MICS_HOST_HEAD_MAX / 2)
 
 struct rope {
-    const struct mics_op_rope *args;
+    const struct mics_args_rope *args;
     float frequency[HALF_MAX];
 };
 
@@ -291,7 +291,7 @@ MICS_TYPED void rotate_head(void *data, uint64_t at, uint32_t half, const struct
 static void rotate_positions(void *context, uint64_t begin, uint64_t end)
 {
     const struct rope *rope = context;
-    const struct mics_op_rope *args = rope->args;
+    const struct mics_args_rope *args = rope->args;
     struct rotation rotation;
 
     for (uint64_t t = begin; t < end; t++) {
@@ -308,7 +308,7 @@ static void rotate_positions(void *context, uint64_t begin, uint64_t end)
     }
 }
 
-void mics_host_rope(struct mics_pool *pool, const struct mics_op_rope *args)
+void mics_host_rope(struct mics_pool *pool, const struct mics_args_rope *args)
 {
     const uint64_t floats = (uint64_t)args->B * args->heads * args->D;
     struct rope rope = {.args = args};

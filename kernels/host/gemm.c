@@ -38,7 +38,7 @@ MICS_TYPED void store_lanes(void *to, uint64_t i, mics_vf value, unsigned count,
 }
 
 /* Element `at` of out is column `column`. */
-MICS_TYPED void finish_vector(const struct mics_op_matmul *args, mics_vf x, uint64_t at,
+MICS_TYPED void finish_vector(const struct mics_args_matmul *args, mics_vf x, uint64_t at,
                               uint32_t column, unsigned count, const enum mics_dtype dtype,
                               const enum mics_dtype out_dtype)
 {
@@ -55,7 +55,7 @@ MICS_TYPED void finish_vector(const struct mics_op_matmul *args, mics_vf x, uint
     store_lanes(args->out, at, x, count, out_dtype);
 }
 
-MICS_TYPED void finish_row(const struct mics_op_matmul *args, uint32_t row, uint32_t column,
+MICS_TYPED void finish_row(const struct mics_args_matmul *args, uint32_t row, uint32_t column,
                            uint32_t count, const float *x, const enum mics_dtype dtype,
                            const enum mics_dtype out_dtype)
 {
@@ -69,7 +69,7 @@ MICS_TYPED void finish_row(const struct mics_op_matmul *args, uint32_t row, uint
     }
 }
 
-void mics_epilogue_columns(const struct mics_op_matmul *args, uint32_t row, uint32_t column,
+void mics_epilogue_columns(const struct mics_args_matmul *args, uint32_t row, uint32_t column,
                            uint32_t count, const float *x)
 {
     const bool out_bf16 = args->out_dtype == MICS_BF16;
@@ -84,9 +84,9 @@ void mics_epilogue_columns(const struct mics_op_matmul *args, uint32_t row, uint
         finish_row(args, row, column, count, x, MICS_F32, MICS_F32);
 }
 
-void mics_epilogue(const struct mics_op_matmul *args)
+void mics_epilogue(const struct mics_args_matmul *args)
 {
-    struct mics_op_matmul rest = *args;
+    struct mics_args_matmul rest = *args;
     float wide[256];
     const uint32_t most = sizeof wide / sizeof wide[0];
 
@@ -145,7 +145,7 @@ struct part {
     bool transposed;
 };
 
-static struct part part_of_a(const struct mics_op_matmul *args, uint32_t row, uint32_t rows,
+static struct part part_of_a(const struct mics_args_matmul *args, uint32_t row, uint32_t rows,
                              uint32_t k, uint32_t depth)
 {
     const uint64_t at =
@@ -155,7 +155,7 @@ static struct part part_of_a(const struct mics_op_matmul *args, uint32_t row, ui
                          args->trans_a};
 }
 
-static struct part part_of_b(const struct mics_op_matmul *args, uint32_t k, uint32_t depth,
+static struct part part_of_b(const struct mics_args_matmul *args, uint32_t k, uint32_t depth,
                              uint32_t column, uint32_t columns)
 {
     const uint64_t at =
@@ -405,7 +405,7 @@ struct block {
  * multiplied the next one is prefetched. A panel that needs no change is packed as it is
  * multiplied by the first rows. Where a' is packed and k is short, most of the time goes into the
  * result, so panels are as wide as the buffer allows, and it is passed row by row. */
-MICS_TYPED void multiply_panels(const struct mics_op_matmul *args, struct mics_tile tile,
+MICS_TYPED void multiply_panels(const struct mics_args_matmul *args, struct mics_tile tile,
                                 float *panel, const struct block *block, uint32_t k, uint32_t depth,
                                 const enum mics_dtype dtype, const bool pairs)
 {
@@ -456,7 +456,7 @@ MICS_TYPED void multiply_panels(const struct mics_op_matmul *args, struct mics_t
 }
 
 /* to = or += the products of k in [k, k + depth). */
-MICS_TYPED void add_depth(const struct mics_op_matmul *args, struct buffers *buffers,
+MICS_TYPED void add_depth(const struct mics_args_matmul *args, struct buffers *buffers,
                           const struct block *block, uint32_t k, uint32_t depth,
                           const enum mics_dtype dtype, const bool pairs)
 {
@@ -509,7 +509,7 @@ uint32_t mics_gemm_block_rows(uint32_t rows)
     return even_part(rows, BLOCK_ROWS);
 }
 
-static void add_block(const struct mics_op_matmul *args, struct buffers *buffers,
+static void add_block(const struct mics_args_matmul *args, struct buffers *buffers,
                       struct block block, bool pairs)
 {
     const uint32_t most = even_part(args->k, pairs ? 2 * DEPTH : DEPTH);
@@ -531,7 +531,7 @@ static void add_block(const struct mics_op_matmul *args, struct buffers *buffers
 }
 
 /* Are sums made in a buffer? Not where nothing follows that reads bf16. */
-static bool needs_buffer(const struct mics_op_matmul *args)
+static bool needs_buffer(const struct mics_args_matmul *args)
 {
     if (args->dtype == MICS_BF16 && args->out_dtype == MICS_F32)
         return args->bias || args->pre_gelu || args->gelu_of;
@@ -539,7 +539,7 @@ static bool needs_buffer(const struct mics_op_matmul *args)
 }
 
 /* Where a buffer is needed, sums are made there, and rounded once. */
-void mics_gemm(const struct mics_op_matmul *args, bool pairs)
+void mics_gemm(const struct mics_args_matmul *args, bool pairs)
 {
     const bool staged = needs_buffer(args), add = !staged && args->add == args->out;
     const uint32_t rows = even_part(args->m, staged ? SUM_ROWS : BLOCK_ROWS);

@@ -16,7 +16,7 @@
 #define MICS_HOST_HEAD_MAX MICS_HEAD_MAX
 
 #define MICS_HOST_KERNEL(KEY, name, gpu)                                                           \
-    void mics_host_##name(struct mics_pool *pool, const struct mics_op_##name *args);
+    void mics_host_##name(struct mics_pool *pool, const struct mics_args_##name *args);
 MICS_OPERATIONS(MICS_HOST_KERNEL)
 #undef MICS_HOST_KERNEL
 

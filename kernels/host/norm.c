@@ -76,7 +76,7 @@ MICS_TYPED float row_variance(const void *in, float mean, uint32_t C, const enum
     return (sum + mics_vsum((part[0] + part[1]) + (part[2] + part[3]))) / (float)C;
 }
 
-MICS_TYPED void layernorm_row(const struct mics_op_layernorm *args, uint64_t row,
+MICS_TYPED void layernorm_row(const struct mics_args_layernorm *args, uint64_t row,
                               const enum mics_dtype dtype)
 {
     const void *in = row_input(args->in, args->add, args->sum, row * args->C, args->C, dtype),
@@ -104,7 +104,7 @@ MICS_TYPED void layernorm_row(const struct mics_op_layernorm *args, uint64_t row
 
 static void layernorm_rows(void *context, uint64_t begin, uint64_t end)
 {
-    const struct mics_op_layernorm *args = context;
+    const struct mics_args_layernorm *args = context;
 
     for (uint64_t row = begin; row < end; row++) {
         if (args->dtype == MICS_BF16)
@@ -114,7 +114,7 @@ static void layernorm_rows(void *context, uint64_t begin, uint64_t end)
     }
 }
 
-void mics_host_layernorm(struct mics_pool *pool, const struct mics_op_layernorm *args)
+void mics_host_layernorm(struct mics_pool *pool, const struct mics_args_layernorm *args)
 {
     uint64_t grain = GRAIN_FLOATS / ((uint64_t)args->C + 1) + 1;
 
@@ -140,7 +140,7 @@ MICS_TYPED float row_mean_square(const void *in, uint32_t C, const enum mics_dty
     return (sum + mics_vsum((part[0] + part[1]) + (part[2] + part[3]))) / (float)C;
 }
 
-MICS_TYPED void rmsnorm_range(const struct mics_op_rmsnorm *args, uint64_t begin, uint64_t end,
+MICS_TYPED void rmsnorm_range(const struct mics_args_rmsnorm *args, uint64_t begin, uint64_t end,
                               const enum mics_dtype dtype)
 {
     const void *weight = args->weight;
@@ -165,7 +165,7 @@ MICS_TYPED void rmsnorm_range(const struct mics_op_rmsnorm *args, uint64_t begin
 
 static void rmsnorm_rows(void *context, uint64_t begin, uint64_t end)
 {
-    const struct mics_op_rmsnorm *args = context;
+    const struct mics_args_rmsnorm *args = context;
 
     if (args->dtype == MICS_BF16)
         rmsnorm_range(args, begin, end, MICS_BF16);
@@ -173,7 +173,7 @@ static void rmsnorm_rows(void *context, uint64_t begin, uint64_t end)
         rmsnorm_range(args, begin, end, MICS_F32);
 }
 
-void mics_host_rmsnorm(struct mics_pool *pool, const struct mics_op_rmsnorm *args)
+void mics_host_rmsnorm(struct mics_pool *pool, const struct mics_args_rmsnorm *args)
 {
     uint64_t grain = GRAIN_FLOATS / ((uint64_t)args->C + 1) + 1;
 

@@ -42,7 +42,7 @@ MICS_TYPED void bias_add_rows(float *sum, const void *from, size_t at, size_t n,
 }
 
 /* sum[columns] += columns [first, first + columns) of all rows. */
-MICS_TYPED void bias_add_columns(const struct mics_op_bias_grad *args, float *sum, uint64_t first,
+MICS_TYPED void bias_add_columns(const struct mics_args_bias_grad *args, float *sum, uint64_t first,
                                  uint64_t columns, const enum mics_dtype dtype)
 {
     size_t at = first;
@@ -55,8 +55,8 @@ MICS_TYPED void bias_add_columns(const struct mics_op_bias_grad *args, float *su
             sum[c] += mics_load_as(args->grad_out, at + c, dtype);
 }
 
-MICS_TYPED void bias_columns(const struct mics_op_bias_grad *args, uint64_t first, uint64_t columns,
-                             const enum mics_dtype grad_dtype)
+MICS_TYPED void bias_columns(const struct mics_args_bias_grad *args, uint64_t first,
+                             uint64_t columns, const enum mics_dtype grad_dtype)
 {
     float sum[BIAS_WIDE];
 
@@ -72,7 +72,7 @@ MICS_TYPED void bias_columns(const struct mics_op_bias_grad *args, uint64_t firs
 
 static void bias_strips(void *context, uint64_t begin, uint64_t end)
 {
-    const struct mics_op_bias_grad *args = context;
+    const struct mics_args_bias_grad *args = context;
     const uint64_t stop = mics_min_u64(end * BIAS_STRIP, args->n);
 
     for (uint64_t first = begin * BIAS_STRIP; first < stop; first += BIAS_WIDE) {
@@ -85,7 +85,7 @@ static void bias_strips(void *context, uint64_t begin, uint64_t end)
     }
 }
 
-void mics_host_bias_grad(struct mics_pool *pool, const struct mics_op_bias_grad *args)
+void mics_host_bias_grad(struct mics_pool *pool, const struct mics_args_bias_grad *args)
 {
     uint64_t strips = mics_ceil_div(args->n, BIAS_STRIP);
 
@@ -107,12 +107,12 @@ void mics_host_bias_grad(struct mics_pool *pool, const struct mics_op_bias_grad 
 #define LAYERNORM_ROWS  4            /* added at a time; a chunk has a multiple of them */
 
 struct chunk {
-    const struct mics_op_layernorm_grad *args;
+    const struct mics_args_layernorm_grad *args;
     uint64_t first, rows;
 };
 
 /* The means over a row of w g and of w g x', where x' is the normalised input. */
-MICS_TYPED void layernorm_row_means(const struct mics_op_layernorm_grad *args, uint64_t row,
+MICS_TYPED void layernorm_row_means(const struct mics_args_layernorm_grad *args, uint64_t row,
                                     float *mean_g, float *mean_gx, const enum mics_dtype dtype)
 {
     const uint64_t at = row * args->C;
@@ -140,7 +140,7 @@ MICS_TYPED void layernorm_row_means(const struct mics_op_layernorm_grad *args, u
 }
 
 /* grad_in += rstd (w g - mean(w g) - x' mean(w g x')) */
-MICS_TYPED void layernorm_grad_row(const struct mics_op_layernorm_grad *args, uint64_t row,
+MICS_TYPED void layernorm_grad_row(const struct mics_args_layernorm_grad *args, uint64_t row,
                                    const enum mics_dtype dtype)
 {
     const void *weight = args->weight, *in = mics_element(args->in, row * args->C, dtype);
@@ -184,7 +184,7 @@ struct channel_sums {
 };
 
 /* One vector of channels of up to LAYERNORM_ROWS rows. */
-MICS_TYPED void layernorm_add_vector(const struct mics_op_layernorm_grad *args,
+MICS_TYPED void layernorm_add_vector(const struct mics_args_layernorm_grad *args,
                                      struct channel_sums *sums, uint64_t row, unsigned rows,
                                      uint64_t c, const enum mics_dtype dtype)
 {
@@ -203,7 +203,7 @@ MICS_TYPED void layernorm_add_vector(const struct mics_op_layernorm_grad *args,
 }
 
 /* One channel of up to LAYERNORM_ROWS rows, in the same order. */
-MICS_TYPED void layernorm_add_channel(const struct mics_op_layernorm_grad *args,
+MICS_TYPED void layernorm_add_channel(const struct mics_args_layernorm_grad *args,
                                       struct channel_sums *sums, uint64_t row, unsigned rows,
                                       uint64_t c, const enum mics_dtype dtype)
 {
@@ -224,7 +224,7 @@ MICS_TYPED void layernorm_add_channel(const struct mics_op_layernorm_grad *args,
 MICS_TYPED void layernorm_add_chunk(const struct chunk *chunk, struct channel_sums *sums,
                                     const enum mics_dtype dtype)
 {
-    const struct mics_op_layernorm_grad *args = chunk->args;
+    const struct mics_args_layernorm_grad *args = chunk->args;
     const uint64_t stop = chunk->first + chunk->rows;
 
     for (uint64_t row = chunk->first; row < stop; row += LAYERNORM_ROWS) {
@@ -244,7 +244,7 @@ MICS_TYPED void layernorm_add_chunk(const struct chunk *chunk, struct channel_su
 MICS_TYPED void layernorm_add_channels(const struct chunk *chunk, struct channel_sums *sums,
                                        const enum mics_dtype grad_dtype)
 {
-    const struct mics_op_layernorm_grad *args = chunk->args;
+    const struct mics_args_layernorm_grad *args = chunk->args;
 
     for (uint64_t c = 0; c < sums->count; c++) {
         sums->weight[c] = mics_load_as(args->grad_weight, sums->first + c, grad_dtype);
@@ -275,7 +275,7 @@ static void layernorm_grad_strips(void *context, uint64_t begin, uint64_t end)
     }
 }
 
-void mics_host_layernorm_grad(struct mics_pool *pool, const struct mics_op_layernorm_grad *args)
+void mics_host_layernorm_grad(struct mics_pool *pool, const struct mics_args_layernorm_grad *args)
 {
     uint64_t strips = mics_ceil_div(args->C, LAYERNORM_STRIP), C = args->C;
     uint64_t most = mics_round_up(CHUNK_FLOATS / (C + 1) + 1, LAYERNORM_ROWS);
@@ -324,7 +324,7 @@ MICS_TYPED float rmsnorm_row_mean(const void *in, const void *grad, const void *
     return (sum + mics_vsum(part[0] + part[1])) * rstd / (float)C;
 }
 
-MICS_TYPED void rmsnorm_grad_row(const struct mics_op_rmsnorm_grad *args, uint64_t row,
+MICS_TYPED void rmsnorm_grad_row(const struct mics_args_rmsnorm_grad *args, uint64_t row,
                                  const enum mics_dtype dtype)
 {
     const uint64_t at = row * args->C;
@@ -352,7 +352,7 @@ MICS_TYPED void rmsnorm_grad_row(const struct mics_op_rmsnorm_grad *args, uint64
 
 static void rmsnorm_grad_rows(void *context, uint64_t begin, uint64_t end)
 {
-    const struct mics_op_rmsnorm_grad *args = context;
+    const struct mics_args_rmsnorm_grad *args = context;
 
     for (uint64_t row = begin; row < end; row++) {
         if (args->dtype == MICS_BF16)
@@ -363,7 +363,7 @@ static void rmsnorm_grad_rows(void *context, uint64_t begin, uint64_t end)
 }
 
 /* Sums over all rows of whole vectors from channel c on. */
-MICS_TYPED void rmsnorm_sum_vectors(const struct mics_op_rmsnorm_grad *args, uint64_t c,
+MICS_TYPED void rmsnorm_sum_vectors(const struct mics_args_rmsnorm_grad *args, uint64_t c,
                                     const unsigned vectors, mics_vf *sum,
                                     const enum mics_dtype dtype)
 {
@@ -377,7 +377,7 @@ MICS_TYPED void rmsnorm_sum_vectors(const struct mics_op_rmsnorm_grad *args, uin
 }
 
 /* The sums of one strip, in order, of which the last may be short. */
-MICS_TYPED void rmsnorm_sum_strip(const struct mics_op_rmsnorm_grad *args, uint64_t c,
+MICS_TYPED void rmsnorm_sum_strip(const struct mics_args_rmsnorm_grad *args, uint64_t c,
                                   uint64_t stop, float *sums, const enum mics_dtype dtype)
 {
     const uint64_t first = c;
@@ -406,7 +406,7 @@ MICS_TYPED void rmsnorm_sum_strip(const struct mics_op_rmsnorm_grad *args, uint6
 
 static void rmsnorm_grad_strips(void *context, uint64_t begin, uint64_t end)
 {
-    const struct mics_op_rmsnorm_grad *args = context;
+    const struct mics_args_rmsnorm_grad *args = context;
     float sums[RMSNORM_STRIP];
 
     for (uint64_t c = begin * RMSNORM_STRIP; c < mics_min_u64(end * RMSNORM_STRIP, args->C);
@@ -424,7 +424,7 @@ static void rmsnorm_grad_strips(void *context, uint64_t begin, uint64_t end)
     }
 }
 
-void mics_host_rmsnorm_grad(struct mics_pool *pool, const struct mics_op_rmsnorm_grad *args)
+void mics_host_rmsnorm_grad(struct mics_pool *pool, const struct mics_args_rmsnorm_grad *args)
 {
     mics_pool_run(pool, args->rows, GRAIN_FLOATS / ((uint64_t)args->C + 1) + 1, rmsnorm_grad_rows,
                   (void *)args);

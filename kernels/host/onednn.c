@@ -241,7 +241,7 @@ enum mics_status mics_onednn_describe(struct mics_onednn *onednn, char *text, si
  * Primitives.
  */
 
-static void make_key(const struct mics_op_matmul *args, uint32_t key[KEY])
+static void make_key(const struct mics_args_matmul *args, uint32_t key[KEY])
 {
     key[0] = args->m;
     key[1] = args->n;
@@ -265,7 +265,7 @@ static dnnl_data_type_t type_of(enum mics_dtype dtype)
 }
 
 static dnnl_status_t describe_operands(const struct mics_dnnl *dnnl,
-                                       const struct mics_op_matmul *args,
+                                       const struct mics_args_matmul *args,
                                        struct mics_dnnl_desc *descs)
 {
     const struct {
@@ -314,7 +314,7 @@ static dnnl_status_t make_attributes(const struct mics_dnnl *dnnl, bool sum,
 }
 
 static dnnl_status_t make_primitive(const struct mics_onednn *onednn,
-                                    const struct mics_op_matmul *args, struct primitive *out)
+                                    const struct mics_args_matmul *args, struct primitive *out)
 {
     const struct mics_dnnl *dnnl = &onednn->dnnl;
     dnnl_primitive_attr_t attr = NULL;
@@ -366,8 +366,9 @@ static struct primitive **find_place(struct mics_onednn *onednn)
     return oldest;
 }
 
-static enum mics_status add_primitive(struct mics_onednn *onednn, const struct mics_op_matmul *args,
-                                      struct primitive **out, struct mics_err *err)
+static enum mics_status add_primitive(struct mics_onednn *onednn,
+                                      const struct mics_args_matmul *args, struct primitive **out,
+                                      struct mics_err *err)
 {
     const int bf16 = dnnl_cpu_isa_avx512_core_bf16;
     const int isa = (int)onednn->dnnl.dnnl_get_effective_cpu_isa();
@@ -393,7 +394,7 @@ static enum mics_status add_primitive(struct mics_onednn *onednn, const struct m
 }
 
 static enum mics_status find_primitive(struct mics_onednn *onednn,
-                                       const struct mics_op_matmul *args, struct primitive **out,
+                                       const struct mics_args_matmul *args, struct primitive **out,
                                        struct mics_err *err)
 {
     enum mics_status status = open_locked(onednn, err);
@@ -488,8 +489,9 @@ static enum mics_status make_slots(struct mics_onednn *onednn, size_t scratch_by
     return failed ? mics_err_nomem(err) : MICS_OK;
 }
 
-enum mics_status mics_onednn_prepare(struct mics_onednn *onednn, const struct mics_op_matmul *args,
-                                     unsigned threads, struct mics_err *err)
+enum mics_status mics_onednn_prepare(struct mics_onednn *onednn,
+                                     const struct mics_args_matmul *args, unsigned threads,
+                                     struct mics_err *err)
 {
     struct primitive *primitive;
 
@@ -506,7 +508,7 @@ enum mics_status mics_onednn_prepare(struct mics_onednn *onednn, const struct mi
  */
 
 static dnnl_status_t execute(const struct mics_onednn *onednn, const struct primitive *primitive,
-                             const struct slot *slot, const struct mics_op_matmul *args)
+                             const struct slot *slot, const struct mics_args_matmul *args)
 {
     enum { SCRATCH = OPERANDS, ALL };
     const struct mics_dnnl *dnnl = &onednn->dnnl;
@@ -551,7 +553,7 @@ static void fail_locked(struct mics_onednn *onednn, enum mics_status status,
     atomic_store(&onednn->failed, true);
 }
 
-bool mics_onednn_multiply(struct mics_onednn *onednn, const struct mics_op_matmul *args)
+bool mics_onednn_multiply(struct mics_onednn *onednn, const struct mics_args_matmul *args)
 {
     struct primitive *primitive = NULL;
     struct slot *slot = NULL;
@@ -655,15 +657,16 @@ enum mics_status mics_onednn_describe(struct mics_onednn *onednn, char *text, si
     return refuse(err);
 }
 
-enum mics_status mics_onednn_prepare(struct mics_onednn *onednn, const struct mics_op_matmul *args,
-                                     unsigned threads, struct mics_err *err)
+enum mics_status mics_onednn_prepare(struct mics_onednn *onednn,
+                                     const struct mics_args_matmul *args, unsigned threads,
+                                     struct mics_err *err)
 {
     (void)onednn, (void)args, (void)threads;
     return refuse(err);
 }
 
 /* Nothing chooses oneDNN in such a build: mics_onednn_check_switch() refuses MICS_ONEDNN=1. */
-bool mics_onednn_multiply(struct mics_onednn *onednn, const struct mics_op_matmul *args)
+bool mics_onednn_multiply(struct mics_onednn *onednn, const struct mics_args_matmul *args)
 {
     (void)onednn, (void)args;
     return false;

@@ -43,14 +43,15 @@ enum mics_status mics_onednn_describe(struct mics_onednn *onednn, char *text, si
 
 /* Make the primitive of a product, and working memory for `threads` callers at a time, so that
  * mics_onednn_multiply() of the same shape makes neither. */
-enum mics_status mics_onednn_prepare(struct mics_onednn *onednn, const struct mics_op_matmul *args,
-                                     unsigned threads, struct mics_err *err);
+enum mics_status mics_onednn_prepare(struct mics_onednn *onednn,
+                                     const struct mics_args_matmul *args, unsigned threads,
+                                     struct mics_err *err);
 
 /* out = a' b' (+ out, if add is set, which is then `out`) (+ bias), k > 0, without activation. All
  * of a, b and bias are of type dtype. Sums are fp32; with MICS_BF16, which needs
  * mics_onednn_can_bf16(), results in bf16 are rounded once. false: it has failed, as
  * mics_onednn_failure() tells. */
-bool mics_onednn_multiply(struct mics_onednn *onednn, const struct mics_op_matmul *args);
+bool mics_onednn_multiply(struct mics_onednn *onednn, const struct mics_args_matmul *args);
 
 /* The first failure of a product; it names MICS_ONEDNN=0. */
 enum mics_status mics_onednn_failure(struct mics_onednn *onednn, struct mics_err *err);

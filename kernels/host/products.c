@@ -78,7 +78,7 @@ static const struct cut {
 static const double pieces_of_transposed = 16; /* by oneDNN */
 
 struct matmul {
-    const struct mics_op_matmul *args;
+    const struct mics_args_matmul *args;
     struct mics_onednn *onednn;
     enum mics_product_method method;
     uint32_t m, n;   /* of a piece; the last of a row or column may be smaller */
@@ -165,7 +165,7 @@ enum mics_status mics_product_open(unsigned threads, struct mics_err *err)
 }
 
 enum mics_product_method mics_product_method(struct mics_pool *pool,
-                                             const struct mics_op_matmul *args)
+                                             const struct mics_args_matmul *args)
 {
     enum mics_product_method method;
 
@@ -179,7 +179,7 @@ enum mics_product_method mics_product_method(struct mics_pool *pool,
 
 /* The side that oneDNN's products are cut at: the larger, but n where only b is packed, unless it
  * is short. */
-static bool cut_rows(const struct mics_op_matmul *args)
+static bool cut_rows(const struct mics_args_matmul *args)
 {
     return args->m >= args->n && (args->trans_a || args->n < ONEDNN_SIDE);
 }
@@ -195,7 +195,7 @@ static uint32_t piece_size(uint32_t side, uint64_t pieces, uint32_t multiple)
 /* Whether our own product reads a where it is. */
 static bool in_place(const struct matmul *matmul)
 {
-    const struct mics_op_matmul *args = matmul->args;
+    const struct mics_args_matmul *args = matmul->args;
 
     return !args->trans_a && (matmul->method == MICS_PRODUCT_PAIRS ||
                               (matmul->method == MICS_PRODUCT_OWN && args->dtype == MICS_F32));
@@ -203,7 +203,7 @@ static bool in_place(const struct matmul *matmul)
 
 /* Elements of the result that fall to the busiest of `threads`, which claim pieces of m x n in
  * turn: whole ones, then those that are left at the edges. */
-static double largest_share(const struct mics_op_matmul *args, uint32_t m, uint32_t n,
+static double largest_share(const struct mics_args_matmul *args, uint32_t m, uint32_t n,
                             unsigned threads)
 {
     const double whole = (double)m * n, all = (double)args->m * args->n;
@@ -221,7 +221,7 @@ static double largest_share(const struct mics_op_matmul *args, uint32_t m, uint3
  * and, of our own products, of which any part has the same bits, by how evenly they are shared. */
 static void cut_both_sides(struct matmul *matmul, uint64_t pieces, unsigned threads)
 {
-    const struct mics_op_matmul *args = matmul->args;
+    const struct mics_args_matmul *args = matmul->args;
     const bool own = matmul->method != MICS_PRODUCT_OPENBLAS;
     const double of_a = in_place(matmul) ? a_in_place : 1;
     const struct cut *cut = &cuts[matmul->method];
@@ -246,7 +246,7 @@ static void cut_both_sides(struct matmul *matmul, uint64_t pieces, unsigned thre
     }
 }
 
-static struct matmul cut_product(struct mics_pool *pool, const struct mics_op_matmul *args,
+static struct matmul cut_product(struct mics_pool *pool, const struct mics_args_matmul *args,
                                  enum mics_product_method method)
 {
     struct matmul matmul = {.args = args,
@@ -281,11 +281,11 @@ static void *skip(const void *from, size_t count, enum mics_dtype dtype)
 }
 
 /* Rows [row, row + m) and columns [column, column + n) as a product of its own. */
-static struct mics_op_matmul part_of(const struct mics_op_matmul *args, uint32_t row, uint32_t m,
-                                     uint32_t column, uint32_t n)
+static struct mics_args_matmul part_of(const struct mics_args_matmul *args, uint32_t row,
+                                       uint32_t m, uint32_t column, uint32_t n)
 {
     const size_t to = (size_t)row * args->ldout + column;
-    struct mics_op_matmul part = *args;
+    struct mics_args_matmul part = *args;
 
     part.a = skip(args->a, args->trans_a ? row : (size_t)row * args->lda, args->dtype);
     part.b = skip(args->b, args->trans_b ? (size_t)column * args->ldb : column, args->dtype);
@@ -300,7 +300,7 @@ static struct mics_op_matmul part_of(const struct mics_op_matmul *args, uint32_t
 }
 
 /* Initialise out, to which OpenBLAS adds the product: add, bias, or zeros. */
-static void start(const struct mics_op_matmul *args)
+static void start(const struct mics_args_matmul *args)
 {
     const size_t bytes = args->n * sizeof(float);
     const float *add = args->add, *bias = args->bias;
@@ -318,7 +318,7 @@ static void start(const struct mics_op_matmul *args)
     }
 }
 
-static void multiply_by_openblas(const struct mics_op_matmul *args)
+static void multiply_by_openblas(const struct mics_args_matmul *args)
 {
     const bool add = args->add || args->bias;
 
@@ -340,16 +340,16 @@ static void multiply_by_openblas(const struct mics_op_matmul *args)
 #define STAGED_ROWS    1024
 #define STAGED_COLUMNS 64
 
-static bool is_staged(const struct mics_op_matmul *args)
+static bool is_staged(const struct mics_args_matmul *args)
 {
     return args->gelu_of && args->out_dtype == MICS_BF16;
 }
 
 /* The call for a block of at most STAGED_ROWS x STAGED_COLUMNS, or for all of a piece that is not
  * staged. */
-static struct mics_op_matmul onednn_call(const struct mics_op_matmul *block, float *staged)
+static struct mics_args_matmul onednn_call(const struct mics_args_matmul *block, float *staged)
 {
-    struct mics_op_matmul call = *block;
+    struct mics_args_matmul call = *block;
 
     call.pre_gelu = NULL;
     call.gelu_of = NULL;
@@ -364,7 +364,7 @@ static struct mics_op_matmul onednn_call(const struct mics_op_matmul *block, flo
     return call;
 }
 
-static void copy_added(const struct mics_op_matmul *args)
+static void copy_added(const struct mics_args_matmul *args)
 {
     const size_t each = mics_dtype_bytes(args->out_dtype), row = args->ldout * each;
 
@@ -372,7 +372,7 @@ static void copy_added(const struct mics_op_matmul *args)
         memcpy((char *)args->out + i * row, (const char *)args->add + i * row, args->n * each);
 }
 
-static void make_staged(struct mics_onednn *onednn, const struct mics_op_matmul *args)
+static void make_staged(struct mics_onednn *onednn, const struct mics_args_matmul *args)
 {
     float staged[STAGED_ROWS * STAGED_COLUMNS];
 
@@ -380,8 +380,8 @@ static void make_staged(struct mics_onednn *onednn, const struct mics_op_matmul 
         for (uint32_t column = 0; column < args->n; column += STAGED_COLUMNS) {
             const uint32_t rows = (uint32_t)mics_min_u64(args->m - row, STAGED_ROWS);
             const uint32_t columns = (uint32_t)mics_min_u64(args->n - column, STAGED_COLUMNS);
-            const struct mics_op_matmul block = part_of(args, row, rows, column, columns);
-            const struct mics_op_matmul call = onednn_call(&block, staged);
+            const struct mics_args_matmul block = part_of(args, row, rows, column, columns);
+            const struct mics_args_matmul call = onednn_call(&block, staged);
 
             if (!mics_onednn_multiply(onednn, &call))
                 return;
@@ -390,13 +390,13 @@ static void make_staged(struct mics_onednn *onednn, const struct mics_op_matmul 
         }
 }
 
-static void multiply_by_onednn(struct mics_onednn *onednn, const struct mics_op_matmul *args)
+static void multiply_by_onednn(struct mics_onednn *onednn, const struct mics_args_matmul *args)
 {
     if (is_staged(args)) {
         make_staged(onednn, args);
         return;
     }
-    const struct mics_op_matmul call = onednn_call(args, NULL);
+    const struct mics_args_matmul call = onednn_call(args, NULL);
 
     copy_added(args);
     if (mics_onednn_multiply(onednn, &call))
@@ -404,8 +404,9 @@ static void multiply_by_onednn(struct mics_onednn *onednn, const struct mics_op_
 }
 
 /* The primitives that multiply_by_onednn() will use. */
-static enum mics_status prepare_piece(struct mics_onednn *onednn, const struct mics_op_matmul *args,
-                                      unsigned threads, struct mics_err *err)
+static enum mics_status prepare_piece(struct mics_onednn *onednn,
+                                      const struct mics_args_matmul *args, unsigned threads,
+                                      struct mics_err *err)
 {
     const uint32_t m = is_staged(args) ? STAGED_ROWS : args->m;
     const uint32_t n = is_staged(args) ? STAGED_COLUMNS : args->n;
@@ -413,18 +414,18 @@ static enum mics_status prepare_piece(struct mics_onednn *onednn, const struct m
 
     for (uint32_t row = 0; row < args->m && status == MICS_OK; row += m)
         for (uint32_t column = 0; column < args->n && status == MICS_OK; column += n) {
-            const struct mics_op_matmul block =
+            const struct mics_args_matmul block =
                 part_of(args, row, (uint32_t)mics_min_u64(args->m - row, m), column,
                         (uint32_t)mics_min_u64(args->n - column, n));
             float unused;
-            const struct mics_op_matmul call = onednn_call(&block, &unused);
+            const struct mics_args_matmul call = onednn_call(&block, &unused);
 
             status = mics_onednn_prepare(onednn, &call, threads, err);
         }
     return status;
 }
 
-static void multiply(const struct mics_op_matmul *args, const struct matmul *matmul)
+static void multiply(const struct mics_args_matmul *args, const struct matmul *matmul)
 {
     if (matmul->method == MICS_PRODUCT_ONEDNN) {
         multiply_by_onednn(matmul->onednn, args);
@@ -442,9 +443,9 @@ static uint64_t piece_count(const struct matmul *matmul)
     return mics_ceil_div(matmul->args->m, matmul->m) * matmul->across;
 }
 
-static struct mics_op_matmul piece_at(const struct matmul *matmul, uint64_t i)
+static struct mics_args_matmul piece_at(const struct matmul *matmul, uint64_t i)
 {
-    const struct mics_op_matmul *args = matmul->args;
+    const struct mics_args_matmul *args = matmul->args;
     const uint32_t row = (uint32_t)(i / matmul->across) * matmul->m;
     const uint32_t column = (uint32_t)(i % matmul->across) * matmul->n;
 
@@ -457,14 +458,14 @@ static void matmul_pieces(void *context, uint64_t begin, uint64_t end)
     const struct matmul *matmul = context;
 
     for (uint64_t i = begin; i < end; i++) {
-        const struct mics_op_matmul part = piece_at(matmul, i);
+        const struct mics_args_matmul part = piece_at(matmul, i);
 
         multiply(&part, matmul);
     }
 }
 
-void mics_host_matmul_by(struct mics_pool *pool, const struct mics_op_matmul *args,
-                         enum mics_product_method method)
+void mics_host_matmul_with_method(struct mics_pool *pool, const struct mics_args_matmul *args,
+                                  enum mics_product_method method)
 {
     if (args->m == 0 || args->n == 0)
         return;
@@ -474,13 +475,13 @@ void mics_host_matmul_by(struct mics_pool *pool, const struct mics_op_matmul *ar
     mics_pool_run(pool, piece_count(&matmul), 1, matmul_pieces, &matmul);
 }
 
-void mics_host_matmul(struct mics_pool *pool, const struct mics_op_matmul *args)
+void mics_host_matmul(struct mics_pool *pool, const struct mics_args_matmul *args)
 {
-    mics_host_matmul_by(pool, args, mics_product_method(pool, args));
+    mics_host_matmul_with_method(pool, args, mics_product_method(pool, args));
 }
 
-enum mics_status mics_host_matmul_prepare(struct mics_pool *pool, const struct mics_op_matmul *args,
-                                          struct mics_err *err)
+enum mics_status mics_host_matmul_prepare(struct mics_pool *pool,
+                                          const struct mics_args_matmul *args, struct mics_err *err)
 {
     const enum mics_product_method method = mics_product_method(pool, args);
     enum mics_status status = MICS_OK;
@@ -489,7 +490,7 @@ enum mics_status mics_host_matmul_prepare(struct mics_pool *pool, const struct m
         return MICS_OK;
     const struct matmul matmul = cut_product(pool, args, method);
     for (uint64_t i = 0; i < piece_count(&matmul) && status == MICS_OK; i++) {
-        const struct mics_op_matmul part = piece_at(&matmul, i);
+        const struct mics_args_matmul part = piece_at(&matmul, i);
 
         status = prepare_piece(matmul.onednn, &part, mics_pool_threads(pool), err);
     }

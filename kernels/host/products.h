@@ -38,7 +38,7 @@ enum mics_status mics_product_describe(const struct mics_pool *pool, char *text,
 /* The method of mics_host_matmul(): a function of the processor, the libraries, MICS_ONEDNN and the
  * operation. */
 enum mics_product_method mics_product_method(struct mics_pool *pool,
-                                             const struct mics_op_matmul *args);
+                                             const struct mics_args_matmul *args);
 
 /* Open OpenBLAS and, where mics_product_method() can choose it, check that each of `threads` can
  * map the buffer that it packs panels in: without one a product would never end.
@@ -47,28 +47,29 @@ enum mics_status mics_product_open(unsigned threads, struct mics_err *err);
 
 /* mics_host_matmul() by a given method: OpenBLAS only if all is in fp32, pairs only of
  * bf16, oneDNN only if k > 0 and `out` is not narrower than the operands. */
-void mics_host_matmul_by(struct mics_pool *pool, const struct mics_op_matmul *args,
-                         enum mics_product_method method);
+void mics_host_matmul_with_method(struct mics_pool *pool, const struct mics_args_matmul *args,
+                                  enum mics_product_method method);
 
 /* Do what mics_host_matmul() would do once for products of this shape; what the pointers point to
  * is not accessed. */
-enum mics_status mics_host_matmul_prepare(struct mics_pool *pool, const struct mics_op_matmul *args,
+enum mics_status mics_host_matmul_prepare(struct mics_pool *pool,
+                                          const struct mics_args_matmul *args,
                                           struct mics_err *err);
 
 /* gemm.c: parts of an operation, on one thread. For products.c ------------------------------- */
 
 /* All of a piece: with `pairs` by MICS_PRODUCT_PAIRS, else by MICS_PRODUCT_OWN. */
-void mics_gemm(const struct mics_op_matmul *args, bool pairs);
+void mics_gemm(const struct mics_args_matmul *args, bool pairs);
 
 /* Rows of a at a time, of a piece of `rows`, by which each packed part of b is multiplied. */
 uint32_t mics_gemm_block_rows(uint32_t rows);
 
 /* The epilogue of a product, of columns [column, column + count) of a row: to x[count] add what is
  * to be added, apply the activation, store. x may be where the row of out is in fp32. */
-void mics_epilogue_columns(const struct mics_op_matmul *args, uint32_t row, uint32_t column,
+void mics_epilogue_columns(const struct mics_args_matmul *args, uint32_t row, uint32_t column,
                            uint32_t count, const float *x);
 
 /* Apply the activation, if there is one, to the sum in `out`. */
-void mics_epilogue(const struct mics_op_matmul *args);
+void mics_epilogue(const struct mics_args_matmul *args);
 
 #endif

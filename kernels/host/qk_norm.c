@@ -42,7 +42,7 @@ MICS_TYPED void normalise(const void *in, const void *weight, float rstd, uint32
                       dtype);
 }
 
-MICS_TYPED void norm_rows(const struct mics_op_qk_norm *args, uint64_t begin, uint64_t end,
+MICS_TYPED void norm_rows(const struct mics_args_qk_norm *args, uint64_t begin, uint64_t end,
                           const enum mics_dtype dtype)
 {
     const uint32_t D = args->D, heads = args->H + args->H_kv;
@@ -66,7 +66,7 @@ MICS_TYPED void norm_rows(const struct mics_op_qk_norm *args, uint64_t begin, ui
 
 static void norm_piece(void *context, uint64_t begin, uint64_t end)
 {
-    const struct mics_op_qk_norm *args = context;
+    const struct mics_args_qk_norm *args = context;
 
     if (args->dtype == MICS_BF16)
         norm_rows(args, begin, end, MICS_BF16);
@@ -80,7 +80,7 @@ static uint64_t grain_of(uint32_t H, uint32_t H_kv, uint32_t D)
     return GRAIN_FLOATS / (((uint64_t)H + 2 * (uint64_t)H_kv) * D + 1) + 1;
 }
 
-void mics_host_qk_norm(struct mics_pool *pool, const struct mics_op_qk_norm *args)
+void mics_host_qk_norm(struct mics_pool *pool, const struct mics_args_qk_norm *args)
 {
     mics_pool_run(pool, args->rows, grain_of(args->H, args->H_kv, args->D), norm_piece,
                   (void *)args);
@@ -88,14 +88,14 @@ void mics_host_qk_norm(struct mics_pool *pool, const struct mics_op_qk_norm *arg
 
 /* Gradients of the weights of queries or keys: `heads` heads from head `first` on. */
 struct weights {
-    const struct mics_op_qk_norm_grad *args;
+    const struct mics_args_qk_norm_grad *args;
     void *grad_weight;
     uint32_t first, heads;
 };
 
 /* Channels [c, c + count) of a head's gradient times its normalised input; count is at most a
  * vector. */
-MICS_TYPED mics_vf head_part(const struct mics_op_qk_norm_grad *args, uint64_t at, unsigned count,
+MICS_TYPED mics_vf head_part(const struct mics_args_qk_norm_grad *args, uint64_t at, unsigned count,
                              float rstd, const enum mics_dtype dtype)
 {
     if (count == MICS_LANES)
@@ -107,7 +107,7 @@ MICS_TYPED mics_vf head_part(const struct mics_op_qk_norm_grad *args, uint64_t a
 MICS_TYPED void sum_channels(const struct weights *w, uint32_t c, unsigned count,
                              const enum mics_dtype dtype)
 {
-    const struct mics_op_qk_norm_grad *args = w->args;
+    const struct mics_args_qk_norm_grad *args = w->args;
     const uint32_t all = args->H + args->H_kv;
     const uint64_t width = ((uint64_t)all + args->H_kv) * args->D;
     mics_vf sum = {0};
@@ -169,7 +169,7 @@ MICS_TYPED void grad_head(void *grad, const void *in, const void *weight, float 
 
 static void grad_piece(void *context, uint64_t begin, uint64_t end)
 {
-    const struct mics_op_qk_norm_grad *args = context;
+    const struct mics_args_qk_norm_grad *args = context;
     const uint32_t heads = args->H + args->H_kv;
     const uint64_t width = ((uint64_t)heads + args->H_kv) * args->D;
 
@@ -188,7 +188,7 @@ static void grad_piece(void *context, uint64_t begin, uint64_t end)
         }
 }
 
-void mics_host_qk_norm_grad(struct mics_pool *pool, const struct mics_op_qk_norm_grad *args)
+void mics_host_qk_norm_grad(struct mics_pool *pool, const struct mics_args_qk_norm_grad *args)
 {
     struct weights q = {args, args->grad_q_weight, 0, args->H};
     struct weights k = {args, args->grad_k_weight, args->H, args->H_kv};

@@ -22,7 +22,7 @@
 #define LANES 16
 
 struct update {
-    const struct mics_op_update *args;
+    const struct mics_args_update *args;
     float scale;              /* of the gradient */
     float beta1, rest1;       /* rest = 1 - beta, computed in double */
     float beta2, rest2;       /* */
@@ -84,7 +84,7 @@ MICS_TYPED void update_lanes(const struct update *u, float decay, float *param, 
 }
 
 /* Elements [i, i + count) of the parameters in bf16, unless there is no copy. */
-static inline void update_copy(const struct mics_op_update *args, uint64_t i, size_t count)
+static inline void update_copy(const struct mics_args_update *args, uint64_t i, size_t count)
 {
     for (size_t j = 0; args->copy && j < count; j++)
         args->copy[i + j] = mics_bf16_round(args->param[i + j]);
@@ -94,7 +94,7 @@ static inline void update_copy(const struct mics_op_update *args, uint64_t i, si
 MICS_TYPED void update_part(const struct update *u, float decay, uint64_t i, size_t count,
                             const enum mics_optimizer optimizer, const unsigned states)
 {
-    const struct mics_op_update *args = u->args;
+    const struct mics_args_update *args = u->args;
     float param[LANES] = {0}, state[MICS_OPTIMIZER_STATES_MAX][LANES] = {{0}}, grad[LANES] = {0};
     const size_t bytes = count * sizeof(float);
 
@@ -112,7 +112,7 @@ MICS_TYPED void update_part(const struct update *u, float decay, uint64_t i, siz
 MICS_TYPED void update_range(const struct update *u, float decay, uint64_t i, uint64_t stop,
                              const enum mics_optimizer optimizer, const unsigned states)
 {
-    const struct mics_op_update *args = u->args;
+    const struct mics_args_update *args = u->args;
 
     for (; i + LANES <= stop; i += LANES) {
         update_lanes(u, decay, args->param + i, args->state[0] + i,
@@ -152,7 +152,7 @@ static void lion_blocks(void *context, uint64_t begin, uint64_t end)
 /* What the summed gradients are multiplied by: 1 / targets * min(1, clip / (norm + 1e-6)), with
  * norm the square root of squared_norm, over targets. false: nothing may be changed, because there
  * are no targets, or clipping is on (clip > 0) and the norm or the loss is not finite. */
-static bool update_scale(const struct mics_op_scalars *scalars, float clip, float *scale)
+static bool update_scale(const struct mics_args_scalars *scalars, float clip, float *scale)
 {
     double factor, norm;
 
@@ -170,7 +170,7 @@ static bool update_scale(const struct mics_op_scalars *scalars, float clip, floa
     return true;
 }
 
-void mics_host_update(struct mics_pool *pool, const struct mics_op_update *args)
+void mics_host_update(struct mics_pool *pool, const struct mics_args_update *args)
 {
     static void (*const blocks[MICS_OPT_COUNT])(void *context, uint64_t begin, uint64_t end) = {
         [MICS_OPT_ADAMW] = adamw_blocks,
@@ -196,8 +196,8 @@ void mics_host_update(struct mics_pool *pool, const struct mics_op_update *args)
     if (update_scale(args->scalars, with->clip, &update.scale))
         mics_flat_run(pool, args->count, blocks[args->optimizer], &update);
     else if (args->copy)
-        mics_host_cast(pool, &(struct mics_op_cast){args->copy, args->param, args->count, MICS_BF16,
-                                                    MICS_F32});
+        mics_host_cast(pool, &(struct mics_args_cast){args->copy, args->param, args->count,
+                                                      MICS_BF16, MICS_F32});
 }
 
 /*
@@ -255,7 +255,7 @@ static void sum_blocks(void *context, uint64_t begin, uint64_t end)
     }
 }
 
-void mics_host_squared_norm(struct mics_pool *pool, const struct mics_op_squared_norm *args)
+void mics_host_squared_norm(struct mics_pool *pool, const struct mics_args_squared_norm *args)
 {
     const uint64_t group = (uint64_t)NORM_GROUP * MICS_FLAT_BLOCK;
 

@@ -20,6 +20,7 @@ enum mics_status {
     MICS_ERR_DEVICE = -6,
     MICS_ERR_COMM = -7,
     MICS_ERR_INFEASIBLE = -8, /* a valid question without an answer */
+    MICS_ERR_PEER = -9,       /* another rank failed; its own message says why */
 };
 
 /* One line of text without a newline, such as a list of tensors. */

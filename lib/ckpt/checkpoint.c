@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ckpt/checkpoint.h"
 
-#include "ckpt/reader.h"
+#include "ckpt/ckpt_reader.h"
 #include "comm/agree.h"
 #include "doc/doc.h"
 
@@ -103,7 +103,7 @@ static enum mics_status load_files(struct load *load, struct mics_err *err)
 /* Is the checkpoint cut as this run is? The same on all ranks. */
 static bool is_cut_alike(const struct load *load)
 {
-    const struct mics_ckpt_form *form = load->checkpoint->form;
+    const struct mics_ckpt_layout *form = load->checkpoint->form;
     const struct mics_ckpt_table *table = &load->reader.table;
 
     if (table->shape.p_optim != form->choice->shape.p_optim ||
@@ -121,7 +121,7 @@ static bool is_cut_alike(const struct load *load)
 static enum mics_status load_verified(struct load *load, struct mics_err *err)
 {
     const struct mics_checkpoint *checkpoint = load->checkpoint;
-    const struct mics_ckpt_form *form = checkpoint->form;
+    const struct mics_ckpt_layout *form = checkpoint->form;
     struct mics_comm *comm = checkpoint->comm;
     enum mics_status status;
 

@@ -18,7 +18,7 @@
 struct mics_checkpoint {
     struct mics_comm *comm; /* in node order, as in struct mics_world; not in use by others */
     uint32_t host_ranks;    /* ranks that share the cores of this machine, with this one */
-    const struct mics_ckpt_form *form;
+    const struct mics_ckpt_layout *form;
     struct mics_ckpt_source source;
 };
 

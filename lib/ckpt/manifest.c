@@ -59,7 +59,7 @@ static json_t *unit_to_json(const struct mics_unit *unit, const struct mics_layo
                    : NULL;
 }
 
-static json_t *units_to_json(const struct mics_ckpt_form *form)
+static json_t *units_to_json(const struct mics_ckpt_layout *form)
 {
     json_t *units = json_array();
 
@@ -132,7 +132,7 @@ static enum mics_status hash_doc(const json_t *doc, char *hash, struct mics_err 
 }
 
 enum mics_status mics_manifest_to_doc(const struct mics_manifest *manifest,
-                                      const struct mics_ckpt_form *form, json_t **out,
+                                      const struct mics_ckpt_layout *form, json_t **out,
                                       struct mics_err *err)
 {
     json_t *doc = mics_doc_new(MICS_CHECKPOINT_KIND, MICS_CHECKPOINT_VERSION);

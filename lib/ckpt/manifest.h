@@ -10,8 +10,8 @@
 #define MICS_CKPT_MANIFEST_H
 
 #include "base/err.h"
+#include "ckpt/ckpt_table.h"
 #include "ckpt/format/checksum.h"
-#include "ckpt/table.h"
 #include "model/model.h"
 #include "plan/plan.h"
 
@@ -24,7 +24,7 @@
 #define MICS_CKPT_MAX_FILES     (1u << 20)
 
 /* The form of a run's training state. Borrows everything. */
-struct mics_ckpt_form {
+struct mics_ckpt_layout {
     const struct mics_model *model;
     const struct mics_plan_choice *choice;
     const struct mics_layout *layouts; /* [unit_count] */
@@ -50,7 +50,7 @@ void mics_manifest_free(struct mics_manifest *manifest); /* all zeros is fine */
 
 /* *out = a new document, which shares the manifest's references. */
 enum mics_status mics_manifest_to_doc(const struct mics_manifest *manifest,
-                                      const struct mics_ckpt_form *form, json_t **out,
+                                      const struct mics_ckpt_layout *form, json_t **out,
                                       struct mics_err *err);
 
 /* Check kind, version and checksum. MICS_ERR_FORMAT. */
@@ -68,7 +68,7 @@ json_t *mics_ckpt_states_to_json(uint32_t states);
  * padding may differ. `table` is the table of `doc`. MICS_ERR_FORMAT with both values, or all
  * tensors that differ. */
 enum mics_status mics_manifest_match(const json_t *doc, const struct mics_ckpt_table *table,
-                                     const struct mics_ckpt_form *form, struct mics_err *err);
+                                     const struct mics_ckpt_layout *form, struct mics_err *err);
 
 /* Check that a checkpoint has exactly the tensors of a model. MICS_ERR_FORMAT lists those that are
  * missing, unknown, of another shape or at another offset; layers that differ in the same way share

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "ckpt/ckpt_table.h"
 #include "ckpt/manifest.h"
-#include "ckpt/table.h"
 #include "doc/cursor.h"
 
 #include <stdbool.h>
@@ -283,7 +283,7 @@ const struct mics_optimizer_row *mics_manifest_optimizer(const json_t *doc)
 }
 
 static enum mics_status match_optimizer(const json_t *doc, uint32_t then,
-                                        const struct mics_ckpt_form *form, struct mics_err *err)
+                                        const struct mics_ckpt_layout *form, struct mics_err *err)
 {
     const struct mics_optimizer_row *was = mics_manifest_optimizer(doc);
     const struct mics_optimizer_row *is = mics_optimizer_get(form->choice->optimizer);
@@ -324,7 +324,7 @@ static enum mics_status match_all(const struct mics_cursor *root,
 }
 
 enum mics_status mics_manifest_match(const json_t *doc, const struct mics_ckpt_table *table,
-                                     const struct mics_ckpt_form *form, struct mics_err *err)
+                                     const struct mics_ckpt_layout *form, struct mics_err *err)
 {
     const struct mics_cursor root = mics_cursor_root(doc);
     enum mics_status status = match_all(&root, table, form->model, err);

@@ -42,7 +42,7 @@ struct mics_saver {
 
 /* The file that a rank writes, or -1: the parts of a shard are written by the first ranks that hold
  * it. */
-static int64_t file_of(const struct mics_ckpt_form *form, uint32_t rank)
+static int64_t file_of(const struct mics_ckpt_layout *form, uint32_t rank)
 {
     const struct mics_shape *shape = &form->choice->shape;
     const uint32_t replica = rank / shape->p_optim;
@@ -127,7 +127,7 @@ static uint64_t tokenizer_bytes(const struct mics_saver *saver)
 
 static enum mics_status make_temporary(const struct mics_saver *saver, struct mics_err *err)
 {
-    const struct mics_ckpt_form *form = saver->checkpoint.form;
+    const struct mics_ckpt_layout *form = saver->checkpoint.form;
     const uint64_t files = (uint64_t)form->choice->shape.p_optim * form->parts;
     const uint64_t bytes = mics_shard_file_bytes(form) * files + tokenizer_bytes(saver);
     enum mics_status status =
@@ -215,7 +215,7 @@ enum mics_status mics_saver_begin(struct mics_saver *saver, struct mics_manifest
 /* Every rank gets the sums of all files. */
 static enum mics_status gather_sums(struct mics_saver *saver, struct mics_err *err)
 {
-    const struct mics_ckpt_form *form = saver->checkpoint.form;
+    const struct mics_ckpt_layout *form = saver->checkpoint.form;
     struct mics_manifest *manifest = &saver->manifest;
     struct mics_comm *comm = saver->checkpoint.comm;
     struct mics_file_sum *all = malloc((size_t)comm->size * sizeof *all);

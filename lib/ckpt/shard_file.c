@@ -2,9 +2,9 @@
 #include "ckpt/shard_file.h"
 
 #include "base/num.h"
+#include "ckpt/ckpt_table.h"
 #include "ckpt/format/checksum.h"
 #include "ckpt/store.h"
-#include "ckpt/table.h"
 #include "plan/memory.h"
 
 #include <math.h>
@@ -35,8 +35,8 @@ static enum mics_status read_piece(const struct piece *piece, mics_shard_read_ra
     return status;
 }
 
-enum mics_status mics_shard_read(const struct mics_ckpt_form *form, uint32_t rank, uint32_t states,
-                                 mics_shard_read_range *read, void *context,
+enum mics_status mics_shard_read(const struct mics_ckpt_layout *form, uint32_t rank,
+                                 uint32_t states, mics_shard_read_range *read, void *context,
                                  const struct mics_ckpt_source *source, struct mics_err *err)
 {
     const uint32_t index = mics_shape_index(&form->choice->shape, rank).optim;
@@ -58,7 +58,7 @@ enum mics_status mics_shard_read(const struct mics_ckpt_form *form, uint32_t ran
     return status;
 }
 
-enum mics_status mics_shard_spec_new(const struct mics_ckpt_form *form, uint32_t part,
+enum mics_status mics_shard_spec_new(const struct mics_ckpt_layout *form, uint32_t part,
                                      struct mics_shard_spec *spec, struct mics_err *err)
 {
     const uint32_t count = form->model->unit_count * form->states;
@@ -93,12 +93,12 @@ void mics_shard_spec_free(struct mics_shard_spec *spec)
     *spec = (struct mics_shard_spec){0};
 }
 
-uint32_t mics_ckpt_parts(const struct mics_ckpt_form *form)
+uint32_t mics_ckpt_parts(const struct mics_ckpt_layout *form)
 {
     return mics_choice_checkpoint_parts(form->model, form->choice);
 }
 
-uint64_t mics_shard_file_bytes(const struct mics_ckpt_form *form)
+uint64_t mics_shard_file_bytes(const struct mics_ckpt_layout *form)
 {
     const uint64_t tensors = (uint64_t)form->model->unit_count * form->states;
     uint64_t elements = 0;
@@ -108,7 +108,7 @@ uint64_t mics_shard_file_bytes(const struct mics_ckpt_form *form)
     return elements * form->states * sizeof(float) + 4096 + tensors * 160;
 }
 
-uint64_t mics_shard_part_count(const struct mics_ckpt_form *form, uint32_t part)
+uint64_t mics_shard_part_count(const struct mics_ckpt_layout *form, uint32_t part)
 {
     uint64_t elements = 0;
 
@@ -121,7 +121,7 @@ uint64_t mics_shard_part_count(const struct mics_ckpt_form *form, uint32_t part)
     return elements * form->states;
 }
 
-enum mics_status mics_shard_part_take(const struct mics_ckpt_form *form, uint32_t part,
+enum mics_status mics_shard_part_take(const struct mics_ckpt_layout *form, uint32_t part,
                                       const struct mics_ckpt_source *source, float *dst,
                                       struct mics_err *err)
 {
@@ -180,7 +180,7 @@ static enum mics_status write_header(struct mics_hashed_file *file,
     return status;
 }
 
-enum mics_status mics_shard_part_write(const char *path, const struct mics_ckpt_form *form,
+enum mics_status mics_shard_part_write(const char *path, const struct mics_ckpt_layout *form,
                                        uint32_t part, const float *values,
                                        struct mics_file_sum *sum, struct mics_progress *progress,
                                        struct mics_err *err)

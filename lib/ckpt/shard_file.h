@@ -26,8 +26,8 @@ typedef enum mics_status mics_shard_read_range(void *context, uint32_t unit, uin
 
 /* Read the optimizer shard of `rank`, its first `states` states of all units, range by range, and
  * pass it to source->put(). `context` is read()'s. */
-enum mics_status mics_shard_read(const struct mics_ckpt_form *form, uint32_t rank, uint32_t states,
-                                 mics_shard_read_range *read, void *context,
+enum mics_status mics_shard_read(const struct mics_ckpt_layout *form, uint32_t rank,
+                                 uint32_t states, mics_shard_read_range *read, void *context,
                                  const struct mics_ckpt_source *source, struct mics_err *err);
 
 /* The tensors of such a file. Owns the names. Tensor i is of unit i / states and state i %
@@ -38,29 +38,29 @@ struct mics_shard_spec {
     uint32_t count;
 };
 
-enum mics_status mics_shard_spec_new(const struct mics_ckpt_form *form, uint32_t part,
+enum mics_status mics_shard_spec_new(const struct mics_ckpt_layout *form, uint32_t part,
                                      struct mics_shard_spec *spec, struct mics_err *err);
 void mics_shard_spec_free(struct mics_shard_spec *spec); /* all zeros is fine */
 
 /* How many of the ranks that hold a shard write a part of it: all, or fewer if a part would have
  * less than 1 MiB. Does not use form->parts. */
-uint32_t mics_ckpt_parts(const struct mics_ckpt_form *form);
+uint32_t mics_ckpt_parts(const struct mics_ckpt_layout *form);
 
 /* Upper bound of a file's size, bytes. */
-uint64_t mics_shard_file_bytes(const struct mics_ckpt_form *form);
+uint64_t mics_shard_file_bytes(const struct mics_ckpt_layout *form);
 
 /* Elements in the file of part `part`. */
-uint64_t mics_shard_part_count(const struct mics_ckpt_form *form, uint32_t part);
+uint64_t mics_shard_part_count(const struct mics_ckpt_layout *form, uint32_t part);
 
 /* dst[mics_shard_part_count()] = the elements of a part, in the order of the file. */
-enum mics_status mics_shard_part_take(const struct mics_ckpt_form *form, uint32_t part,
+enum mics_status mics_shard_part_take(const struct mics_ckpt_layout *form, uint32_t part,
                                       const struct mics_ckpt_source *source, float *dst,
                                       struct mics_err *err);
 
 /* Write the elements of a part to `path`, fsync, and read the file back. MICS_ERR_DEVICE: an
  * element is not finite, so that the checkpoint would be useless. `progress` counts the bytes
  * written and read; or NULL. */
-enum mics_status mics_shard_part_write(const char *path, const struct mics_ckpt_form *form,
+enum mics_status mics_shard_part_write(const char *path, const struct mics_ckpt_layout *form,
                                        uint32_t part, const float *values,
                                        struct mics_file_sum *sum, struct mics_progress *progress,
                                        struct mics_err *err);

@@ -11,7 +11,7 @@
 #define MICS_CKPT_STORE_H
 
 #include "base/err.h"
-#include "ckpt/table.h"
+#include "ckpt/ckpt_table.h"
 #include "host/numbers.h"
 
 #include <stdbool.h>

@@ -107,6 +107,7 @@ static int exit_code(enum mics_status status)
     case MICS_ERR_UNSUPPORTED:
     case MICS_ERR_DEVICE:
     case MICS_ERR_COMM:
+    case MICS_ERR_PEER:
         break;
     }
     return CLI_FAILED;

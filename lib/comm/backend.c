@@ -59,7 +59,7 @@ static void enqueue(struct mics_comm *comm, struct mics_stream *stream, struct c
 /* All that an all_gather or reduce_scatter of a single rank does. */
 static void copy_own(struct mics_stream *stream, const void *send, void *recv, uint64_t bytes)
 {
-    const struct mics_op_copy copy = {recv, send, bytes};
+    const struct mics_args_copy copy = {recv, send, bytes};
 
     if (send != recv && bytes > 0)
         stream->device->ops->launch(stream, MICS_K_COPY, &copy, sizeof copy);
@@ -232,7 +232,7 @@ static const struct mics_comm_ops base_ops = {
     .broadcast_now = base_broadcast_now,
     .all_gather_now = base_all_gather_now,
     .barrier_now = base_barrier_now,
-    .exchange_now = base_exchange_now,
+    .sendrecv_now = base_exchange_now,
     .abort = base_abort,
 };
 

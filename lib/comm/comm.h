@@ -71,7 +71,7 @@ struct mics_comm_ops {
      * sends as much to this one; -1: no rank. Neither is this rank. All ranks call it. It gives
      * way: while other communicators of the node transfer more than a packet, it sends no more
      * than it must to end in within_s seconds. 0: it does not give way. */
-    enum mics_status (*exchange_now)(struct mics_comm *comm, const void *send, uint64_t send_bytes,
+    enum mics_status (*sendrecv_now)(struct mics_comm *comm, const void *send, uint64_t send_bytes,
                                      int to, void *recv, uint64_t recv_bytes, int from,
                                      double within_s, struct mics_err *err);
 
@@ -82,7 +82,7 @@ struct mics_comm_ops {
 /* Errors that no stream reports because the stream waits forever for another rank. Any thread. */
 struct mics_comm_health_ops {
     /* Does not block. The first communicator, from which the others were split, also reports the
-     * errors of those. MICS_ERR_COMM: this rank failed. MICS_ERR_IO: another rank failed; its own
+     * errors of those. MICS_ERR_COMM: this rank failed. MICS_ERR_PEER: another rank failed; its own
      * error message has the cause. */
     enum mics_status (*check)(struct mics_comm *comm, struct mics_err *err);
     /* After a failure: abort the collectives of all communicators of this backend, so that their

@@ -52,7 +52,7 @@ void mics_comm_host_submit(struct comm_base *base, struct mics_stream *stream,
 {
     for (int i = 0; i < count; i++) {
         const struct stream_call part = {base, stream->device, i, count, calls[i]};
-        struct mics_op_call op = {.fn = run_stream_call};
+        struct mics_args_call op = {.fn = run_stream_call};
 
         static_assert(sizeof part <= sizeof op.payload, "a call fits into an operation's payload");
         memcpy(op.payload, &part, sizeof part);

@@ -59,7 +59,7 @@ static size_t element_bytes(const struct comm_call *call)
 static void copy(struct mics_stream *stream, void *dst, const void *src, uint64_t bytes)
 {
     if (dst != src && bytes > 0)
-        mics_launch_copy(stream, &(struct mics_op_copy){dst, src, bytes});
+        mics_launch_copy(stream, &(struct mics_args_copy){dst, src, bytes});
 }
 
 /* The round's part of block `block` of `data`, an array of all blocks. */

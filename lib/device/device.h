@@ -87,7 +87,7 @@ struct mics_device_ops {
      * are lost; the call waits for the stream. Shapes that were not prepared use the library's
      * first proposal, without allocating. On a host nothing is chosen or lost, and shapes that were
      * not prepared allocate when they are first used. NULL: there is nothing to choose. */
-    enum mics_status (*prepare)(struct mics_stream *stream, const struct mics_op_matmul *products,
+    enum mics_status (*prepare)(struct mics_stream *stream, const struct mics_args_matmul *products,
                                 size_t count, bool given, struct mics_matmul_choice *choices,
                                 struct mics_err *err);
 

@@ -7,7 +7,7 @@
 
 #define MICS_LAUNCH_KERNEL(KEY, name, gpu)                                                         \
     static inline void mics_launch_##name(struct mics_stream *stream,                              \
-                                          const struct mics_op_##name *args)                       \
+                                          const struct mics_args_##name *args)                     \
     {                                                                                              \
         stream->device->ops->launch(stream, MICS_K_##KEY, args, sizeof *args);                     \
     }

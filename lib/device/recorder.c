@@ -9,7 +9,7 @@ static void record(struct mics_stream *stream, enum mics_kernel kernel, const vo
     /* The stream is the recorder's first member. */
     const struct mics_recorder *recorder = (const struct mics_recorder *)stream;
 
-    assert(size <= MICS_OP_ARGS_MAX);
+    assert(size <= MICS_ARGS_MAX);
     (void)size;
     recorder->visit(recorder->context, kernel, args);
 }

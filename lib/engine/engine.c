@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/num.h"
 #include "comm/agree.h"
-#include "engine/internal.h"
+#include "engine/engine_internal.h"
 #include "plan/memory.h"
 
 #include "host/numbers.h"
@@ -169,7 +169,7 @@ static void fill_batch(struct mics_engine *engine, uint32_t parity, uint32_t mic
     for (uint32_t i = 0; i < micro_steps; i++)
         fill(context, i, engine->host_tokens[parity] + i * each,
              engine->host_targets[parity] + i * each);
-    engine->host_scalars[parity] = (struct mics_op_scalars){
+    engine->host_scalars[parity] = (struct mics_args_scalars){
         .targets = (double)count_targets(engine->host_targets[parity], micro_steps * each)};
 }
 
@@ -228,7 +228,7 @@ enum mics_status mics_engine_collect(struct mics_engine *engine, struct mics_ste
                                      struct mics_err *err)
 {
     const uint32_t parity = engine->collected & 1;
-    const struct mics_op_scalars *scalars = &engine->results[parity];
+    const struct mics_args_scalars *scalars = &engine->results[parity];
     enum mics_status status;
 
     if (mics_engine_uncollected(engine) == 0)
@@ -312,7 +312,7 @@ static enum mics_status check_idle(const struct mics_engine *engine, struct mics
 enum mics_status mics_engine_eval(struct mics_engine *engine, mics_engine_fill *fill, void *context,
                                   double *loss_sum, double *targets, struct mics_err *err)
 {
-    struct mics_op_scalars *scalars = &engine->results[RESULT_EVAL];
+    struct mics_args_scalars *scalars = &engine->results[RESULT_EVAL];
     enum mics_status status = check_idle(engine, err);
 
     if (status != MICS_OK)
@@ -362,7 +362,7 @@ static enum mics_status fetch_logits(struct mics_engine *engine, const void *fro
     void *to = (uint8_t *)logits + (V * sizeof *logits - bytes);
     enum mics_status status;
 
-    mics_launch_copy(stream, &(struct mics_op_copy){.dst = to, .src = from, .bytes = bytes});
+    mics_launch_copy(stream, &(struct mics_args_copy){.dst = to, .src = from, .bytes = bytes});
     status = engine->device->ops->stream_sync(stream, err);
     for (uint32_t v = 0; to != logits && v < V; v++) {
         uint16_t narrow;
@@ -385,7 +385,7 @@ enum mics_status mics_engine_logits(struct mics_engine *engine, const int32_t *t
                             length, engine->choice.seq);
     memcpy(engine->host_tokens[0], tokens, length * sizeof *tokens);
     memset(engine->host_targets[0], 0xff, length * sizeof *tokens);
-    engine->host_scalars[0] = (struct mics_op_scalars){0};
+    engine->host_scalars[0] = (struct mics_args_scalars){0};
     mics_replay_send_batch(engine, &engine->eval, 0, length);
     struct issue issue = {
         .batch = mics_choice_batch(&engine->choice, false),

@@ -156,11 +156,11 @@ static void issue_accumulate(const struct mics_executor *executor, const struct 
 
         if (op->micro_step == 0)
             mics_launch_cast(
-                stream, &(struct mics_op_cast){
+                stream, &(struct mics_args_cast){
                             .dst = shard, .src = slot, .count = piece, .src_dtype = op->dtype});
         else
             mics_launch_accumulate(
-                stream, &(struct mics_op_accumulate){
+                stream, &(struct mics_args_accumulate){
                             .sum = shard, .in = slot, .count = piece, .dtype = op->dtype});
     }
 }
@@ -168,11 +168,11 @@ static void issue_accumulate(const struct mics_executor *executor, const struct 
 static void cast(struct mics_stream *stream, void *dst, enum mics_dtype dst_dtype, const void *src,
                  enum mics_dtype src_dtype, uint64_t count)
 {
-    mics_launch_cast(stream, &(struct mics_op_cast){.dst = dst,
-                                                    .src = src,
-                                                    .count = count,
-                                                    .dst_dtype = dst_dtype,
-                                                    .src_dtype = src_dtype});
+    mics_launch_cast(stream, &(struct mics_args_cast){.dst = dst,
+                                                      .src = src,
+                                                      .count = count,
+                                                      .dst_dtype = dst_dtype,
+                                                      .src_dtype = src_dtype});
 }
 
 static void issue_scatter(const struct mics_executor *executor, const struct mics_op *op,

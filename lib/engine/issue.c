@@ -4,7 +4,7 @@
  */
 #include "base/clock.h"
 #include "base/num.h"
-#include "engine/internal.h"
+#include "engine/engine_internal.h"
 
 #include <sys/prctl.h>
 
@@ -67,7 +67,7 @@ static void issue_norm(struct mics_engine *engine, const struct issue *issue)
         return;
     for (uint32_t segment = 0; segment < layout->segments; segment++)
         mics_launch_squared_norm(issue->stream,
-                                 &(struct mics_op_squared_norm){
+                                 &(struct mics_args_squared_norm){
                                      .sum = &engine->scalars[issue->parity]->squared_norm,
                                      .in = engine->units[issue->op->unit].grad +
                                            segment * layout->grad_piece +
@@ -96,16 +96,16 @@ static void launch_update(struct mics_engine *engine, const struct issue *issue,
                           uint16_t *copy, uint64_t at_grad, uint64_t at_state, uint64_t decay_count)
 {
     const struct unit_memory *unit = &engine->units[issue->op->unit];
-    struct mics_op_update update = {.optimizer = engine->choice.optimizer,
-                                    .step = issue->step,
-                                    .param = param,
-                                    .copy = copy,
-                                    .grad = unit->grad + at_grad,
-                                    .scalars = engine->scalars[issue->parity],
-                                    .count = layout_of(issue)->optim_piece,
-                                    .decay_count = decay_count,
-                                    .lr = issue->lr,
-                                    .settings = engine->options.optimizer};
+    struct mics_args_update update = {.optimizer = engine->choice.optimizer,
+                                      .step = issue->step,
+                                      .param = param,
+                                      .copy = copy,
+                                      .grad = unit->grad + at_grad,
+                                      .scalars = engine->scalars[issue->parity],
+                                      .count = layout_of(issue)->optim_piece,
+                                      .decay_count = decay_count,
+                                      .lr = issue->lr,
+                                      .settings = engine->options.optimizer};
 
     for (uint32_t i = 0; i < mics_optimizer_states(engine->choice.optimizer); i++)
         update.state[i] = unit->state[i] + at_state;
@@ -134,9 +134,9 @@ static void issue_update(struct mics_engine *engine, const struct issue *issue)
 
 static void issue_read(struct mics_engine *engine, const struct issue *issue)
 {
-    mics_launch_copy(issue->stream, &(struct mics_op_copy){.dst = issue->read,
-                                                           .src = engine->scalars[issue->parity],
-                                                           .bytes = sizeof *issue->read});
+    mics_launch_copy(issue->stream, &(struct mics_args_copy){.dst = issue->read,
+                                                             .src = engine->scalars[issue->parity],
+                                                             .bytes = sizeof *issue->read});
 }
 
 static struct mics_pass make_pass(struct mics_engine *engine, const struct issue *issue)
@@ -173,9 +173,9 @@ static void start_gradient(struct mics_engine *engine, const struct issue *issue
     pass->first = issue->op->first;
     if (pass->first)
         mics_launch_zero(issue->stream,
-                         &(struct mics_op_zero){.dst = mics_element(pass->grads, written, dtype),
-                                                .bytes = (layout_of(issue)->padded - written) *
-                                                         mics_dtype_bytes(dtype)});
+                         &(struct mics_args_zero){.dst = mics_element(pass->grads, written, dtype),
+                                                  .bytes = (layout_of(issue)->padded - written) *
+                                                           mics_dtype_bytes(dtype)});
 }
 
 static void issue_forward(struct mics_engine *engine, const struct issue *issue)
@@ -216,7 +216,7 @@ static void issue_duration(struct mics_engine *engine, const struct issue *issue
 
     if (*seconds > 0)
         mics_launch_call(issue->stream,
-                         &(struct mics_op_call){.fn = sleep_for, .context = (void *)seconds});
+                         &(struct mics_args_call){.fn = sleep_for, .context = (void *)seconds});
 }
 
 static bool is_paced(const struct mics_engine *engine, const struct issue *issue)

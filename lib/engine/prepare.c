@@ -19,7 +19,7 @@
 #include "base/units.h"
 #include "comm/agree.h"
 #include "device/device.h"
-#include "engine/internal.h"
+#include "engine/engine_internal.h"
 #include "plan/memory.h"
 
 #include <stdlib.h>
@@ -29,7 +29,7 @@
 struct recorder {
     struct mics_stream stream; /* first */
     struct mics_device device;
-    struct mics_op_matmul *products; /* [count], one of each shape */
+    struct mics_args_matmul *products; /* [count], one of each shape */
     size_t count;
     bool failed; /* out of memory */
 };
@@ -42,7 +42,7 @@ static uintptr_t alignment_of(const void *address)
     return address ? bits & -bits : 0;
 }
 
-static bool same_product(const struct mics_op_matmul *x, const struct mics_op_matmul *y)
+static bool same_product(const struct mics_args_matmul *x, const struct mics_args_matmul *y)
 {
     return alignment_of(x->out) == alignment_of(y->out) &&
            alignment_of(x->a) == alignment_of(y->a) && alignment_of(x->b) == alignment_of(y->b) &&
@@ -60,7 +60,7 @@ static void record(struct mics_stream *stream, enum mics_kernel kernel, const vo
                    size_t size)
 {
     struct recorder *recorder = (struct recorder *)stream;
-    const struct mics_op_matmul *product = args;
+    const struct mics_args_matmul *product = args;
 
     (void)size;
     if (kernel != MICS_K_MATMUL || recorder->failed)
@@ -68,7 +68,7 @@ static void record(struct mics_stream *stream, enum mics_kernel kernel, const vo
     for (size_t i = 0; i < recorder->count; i++)
         if (same_product(&recorder->products[i], product))
             return;
-    struct mics_op_matmul *products =
+    struct mics_args_matmul *products =
         realloc(recorder->products, (recorder->count + 1) * sizeof *products);
     if (!products) {
         recorder->failed = true;

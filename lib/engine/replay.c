@@ -6,7 +6,7 @@
  * the end; begin and end together are the timeline. A dependency on an operation that stands later
  * in the array is one on that operation in the step before.
  */
-#include "engine/internal.h"
+#include "engine/engine_internal.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -84,15 +84,15 @@ void mics_replay_send_batch(struct mics_engine *engine, struct replay *replay, u
     struct mics_stream *stream = engine->input;
     const uint64_t bytes = tokens * sizeof(int32_t);
 
-    mics_launch_copy(stream, &(struct mics_op_copy){.dst = engine->tokens[parity],
-                                                    .src = engine->host_tokens[parity],
-                                                    .bytes = bytes});
-    mics_launch_copy(stream, &(struct mics_op_copy){.dst = engine->targets[parity],
-                                                    .src = engine->host_targets[parity],
-                                                    .bytes = bytes});
-    mics_launch_copy(stream, &(struct mics_op_copy){.dst = engine->scalars[parity],
-                                                    .src = &engine->host_scalars[parity],
-                                                    .bytes = sizeof(struct mics_op_scalars)});
+    mics_launch_copy(stream, &(struct mics_args_copy){.dst = engine->tokens[parity],
+                                                      .src = engine->host_tokens[parity],
+                                                      .bytes = bytes});
+    mics_launch_copy(stream, &(struct mics_args_copy){.dst = engine->targets[parity],
+                                                      .src = engine->host_targets[parity],
+                                                      .bytes = bytes});
+    mics_launch_copy(stream, &(struct mics_args_copy){.dst = engine->scalars[parity],
+                                                      .src = &engine->host_scalars[parity],
+                                                      .bytes = sizeof(struct mics_args_scalars)});
     engine->device->ops->event_record(replay->input[parity], stream);
 }
 
@@ -152,8 +152,8 @@ void mics_replay_run(struct mics_engine *engine, struct replay *replay, struct i
         issue->stream = engine->executor.streams[issue->op->stream];
         wait_for_dependencies(engine, replay, i, issue->stream, parity);
         if (engine->hooks && schedule == engine->train.schedule)
-            mics_launch_call(issue->stream,
-                             &(struct mics_op_call){.fn = call_hook, .context = &engine->hooks[i]});
+            mics_launch_call(issue->stream, &(struct mics_args_call){.fn = call_hook,
+                                                                     .context = &engine->hooks[i]});
         device->event_record(replay->begin[parity][i], issue->stream);
         if (issue->op->coalesce_next && !continues_group(schedule, i))
             mics_comm_group_begin(engine->executor.comms[issue->op->comm]);

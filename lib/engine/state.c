@@ -3,7 +3,7 @@
  * state.c - parameters and optimizer state in and out of the arena.
  */
 #include "base/num.h"
-#include "engine/internal.h"
+#include "engine/engine_internal.h"
 #include "host/numbers.h"
 #include "host/pool.h"
 
@@ -20,7 +20,7 @@ static struct mics_stream *compute(const struct mics_engine *engine)
 static void zero(struct mics_engine *engine, float *data, uint64_t count)
 {
     mics_launch_zero(compute(engine),
-                     &(struct mics_op_zero){.dst = data, .bytes = count * sizeof *data});
+                     &(struct mics_args_zero){.dst = data, .bytes = count * sizeof *data});
 }
 
 /* Initial values of a range of a unit, for `dst` as `dtype`. */
@@ -48,8 +48,9 @@ static enum mics_status make_values(struct mics_engine *engine, const struct fil
         first = mics_min_u64(count, part * (uint64_t)sharing->rank);
         made += fill->room;
     }
-    mics_model_init_range_by(fill->pool, engine->model, fill->unit, fill->first + begin + first,
-                             mics_min_u64(part, count - first), fill->seed, made);
+    mics_model_init_range_parallel(fill->pool, engine->model, fill->unit,
+                                   fill->first + begin + first, mics_min_u64(part, count - first),
+                                   fill->seed, made);
     return sharing
                ? sharing->ops->all_gather_now(sharing, made, fill->host, part * sizeof *made, err)
                : MICS_OK;
@@ -72,9 +73,9 @@ static enum mics_status fill_range(struct mics_engine *engine, const struct fill
             src = fill->host + fill->room;
         }
         mics_launch_copy(compute(engine),
-                         &(struct mics_op_copy){.dst = mics_element(fill->dst, done, fill->dtype),
-                                                .src = src,
-                                                .bytes = count * mics_dtype_bytes(fill->dtype)});
+                         &(struct mics_args_copy){.dst = mics_element(fill->dst, done, fill->dtype),
+                                                  .src = src,
+                                                  .bytes = count * mics_dtype_bytes(fill->dtype)});
         status = engine->device->ops->stream_sync(compute(engine), err);
     }
     return status;
@@ -88,11 +89,11 @@ static void round_master(struct mics_engine *engine, struct mics_stream *stream,
 
     for (uint32_t t = 0; memory->master && t < memory->layout->segments; t++)
         mics_launch_cast(stream,
-                         &(struct mics_op_cast){.dst = mics_engine_updated_piece(engine, unit, t),
-                                                .src = memory->master + t * piece,
-                                                .count = piece,
-                                                .dst_dtype = engine->choice.dtype,
-                                                .src_dtype = MICS_F32});
+                         &(struct mics_args_cast){.dst = mics_engine_updated_piece(engine, unit, t),
+                                                  .src = memory->master + t * piece,
+                                                  .count = piece,
+                                                  .dst_dtype = engine->choice.dtype,
+                                                  .src_dtype = MICS_F32});
 }
 
 /* The parameter shard and the master. Values are generated only once if both hold the same
@@ -219,9 +220,9 @@ static enum mics_status move(struct mics_engine *engine, const struct move *what
 
         run = mics_min_u64(what->count - done, piece - at % piece);
         mics_launch_copy(compute(engine),
-                         &(struct mics_op_copy){.dst = what->dst ? what->dst + done : device,
-                                                .src = what->dst ? device : what->src + done,
-                                                .bytes = run * sizeof *device});
+                         &(struct mics_args_copy){.dst = what->dst ? what->dst + done : device,
+                                                  .src = what->dst ? device : what->src + done,
+                                                  .bytes = run * sizeof *device});
     }
     return engine->device->ops->stream_sync(compute(engine), err);
 }

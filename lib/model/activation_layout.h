@@ -2,7 +2,7 @@
 /*
  * activation_layout.h - where the activations of a stage lie in an area of memory.
  *
- * One function lays a stage's areas out. With a base of NULL it measures them, with a real one it
+ * One function lays a stage's acts out. With a base of NULL it measures them, with a real one it
  * returns pointers, so that what is planned is what is used.
  */
 #ifndef MICS_MODEL_ACTIVATION_LAYOUT_H

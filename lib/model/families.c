@@ -90,9 +90,9 @@ static const char *const wrappers[] = {"module",
     .norm = MICS_NORM_RMS, .positions = MICS_POSITIONS_ROTARY, .mlp = MICS_MLP_SWIGLU,             \
     .prefix = "model.", .layer = "layers", .buffers = llama_buffers,                               \
     .embed_head = {                                                                                \
-        [MICS_EMBED_HEAD_EMBEDDING] = "embed_tokens.weight",                                       \
-        [MICS_EMBED_HEAD_HEAD] = "lm_head.weight",                                                 \
-        [MICS_EMBED_HEAD_NORM] = "norm.weight",                                                    \
+        [MICS_HEAD_EMBEDDING] = "embed_tokens.weight",                                             \
+        [MICS_HEAD_WEIGHT] = "lm_head.weight",                                                     \
+        [MICS_HEAD_NORM] = "norm.weight",                                                          \
     }
 
 #define LLAMA_BLOCK                                                                                \
@@ -124,10 +124,10 @@ static const struct mics_family families[] = {
         .layer = "h",
         .embed_head =
             {
-                [MICS_EMBED_HEAD_EMBEDDING] = "wte.weight",
-                [MICS_EMBED_HEAD_POSITIONS] = "wpe.weight",
-                [MICS_EMBED_HEAD_HEAD] = "lm_head.weight",
-                [MICS_EMBED_HEAD_NORM] = "ln_f.weight",
+                [MICS_HEAD_EMBEDDING] = "wte.weight",
+                [MICS_HEAD_POSITIONS] = "wpe.weight",
+                [MICS_HEAD_WEIGHT] = "lm_head.weight",
+                [MICS_HEAD_NORM] = "ln_f.weight",
                 [MICS_EMBED_HEAD_NORM_BIAS] = "ln_f.bias",
             },
         .block =
@@ -257,7 +257,7 @@ void mics_family_model_name(const struct mics_family *family, const char *file_n
 void mics_family_file_name(const struct mics_family *family, const char *model_name, char *buf,
                            size_t size)
 {
-    const char *const head = family->embed_head[MICS_EMBED_HEAD_HEAD];
+    const char *const head = family->embed_head[MICS_HEAD_WEIGHT];
 
     snprintf(buf, size, "%s%s", strcmp(model_name, head) == 0 ? "" : family->prefix, model_name);
 }

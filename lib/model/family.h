@@ -57,13 +57,13 @@ enum mics_block_tensor {
 
 /* The tensors outside of blocks. A tied model has no HEAD and stores all in one unit; in an untied
  * one HEAD and NORM are a unit of their own. */
-enum mics_end_tensor {
-    MICS_EMBED_HEAD_EMBEDDING,
-    MICS_EMBED_HEAD_POSITIONS,
-    MICS_EMBED_HEAD_HEAD,
-    MICS_EMBED_HEAD_NORM,
+enum mics_embed_head_tensor {
+    MICS_HEAD_EMBEDDING,
+    MICS_HEAD_POSITIONS,
+    MICS_HEAD_WEIGHT,
+    MICS_HEAD_NORM,
     MICS_EMBED_HEAD_NORM_BIAS,
-    MICS_EMBED_HEAD_TENSORS
+    MICS_HEAD_TENSORS
 };
 
 /* A size in config.json. */
@@ -122,7 +122,7 @@ struct mics_family {
 
     const char *prefix; /* of all names but the head's in a file of a causal language model */
     const char *layer;  /* of the names in a block: "layers" for "layers.7.mlp.up_proj.weight" */
-    const char *embed_head[MICS_EMBED_HEAD_TENSORS];
+    const char *embed_head[MICS_HEAD_TENSORS];
     const char *block[MICS_BLOCK_TENSORS];
     const char *const *buffers; /* names in files that are no parameters; '#' is a number */
     struct mics_hf_keys hf;

@@ -5,7 +5,7 @@
 #include "base/num.h"
 #include "base/philox.h"
 #include "model/config.h"
-#include "model/decoder/decoder.h"
+#include "model/transformer/transformer.h"
 
 #include "host/pool.h"
 #include "work.h"
@@ -73,7 +73,7 @@ enum mics_status mics_model_new(const struct mics_model_config *config, struct m
     if (!family)
         return mics_err_set(err, MICS_ERR_UNSUPPORTED, "family: '%s' is not one of %s",
                             config->family, mics_family_names(names, sizeof names));
-    return mics_model_new_custom(&mics_decoder_ops, family, config, out, err);
+    return mics_model_new_custom(&mics_transformer_ops, family, config, out, err);
 }
 
 void mics_model_free(struct mics_model *model)
@@ -175,8 +175,9 @@ static void init_part(void *context, uint64_t begin, uint64_t end)
                           range->out + begin);
 }
 
-void mics_model_init_range_by(struct mics_pool *pool, const struct mics_model *model, uint32_t unit,
-                              uint64_t first, uint64_t count, uint64_t seed, float *out)
+void mics_model_init_range_parallel(struct mics_pool *pool, const struct mics_model *model,
+                                    uint32_t unit, uint64_t first, uint64_t count, uint64_t seed,
+                                    float *out)
 {
     struct range range = {model, unit, first, seed, out};
 

@@ -199,8 +199,9 @@ void mics_model_init_range(const struct mics_model *model, uint32_t unit, uint64
                            uint64_t count, uint64_t seed, float *out);
 /* The same numbers, made by all threads of the pool. */
 struct mics_pool;
-void mics_model_init_range_by(struct mics_pool *pool, const struct mics_model *model, uint32_t unit,
-                              uint64_t first, uint64_t count, uint64_t seed, float *out);
+void mics_model_init_range_parallel(struct mics_pool *pool, const struct mics_model *model,
+                                    uint32_t unit, uint64_t first, uint64_t count, uint64_t seed,
+                                    float *out);
 
 /* Model FLOPs of a step per token: 6 N + 6 L C T (causal attention counted once; in layers with a
  * window only the pairs that it leaves). C are the channels of all heads; N leaves out an untied

@@ -6,7 +6,7 @@
  * printed. Of many candidates only some are shown, and the rest is counted. Scripts get all of them
  * with all numbers.
  */
-#include "plan/print.h"
+#include "plan/plan_print.h"
 
 #include "base/units.h"
 #include "doc/table.h"

@@ -7,7 +7,7 @@
  * slower, or as fast in larger groups. The second is about time: the exchange that costs most, and
  * how much of it runs behind computation.
  */
-#include "plan/print.h"
+#include "plan/plan_print.h"
 
 #include "base/units.h"
 #include "plan/memory.h"
@@ -50,7 +50,7 @@ static bool is_cut_less(const struct mics_shape *a, const struct mics_shape *b)
 
 /* Candidates that are cut less than the plan; where the plan shards parameters, only those that
  * shard parameters less. */
-struct smaller {
+struct fewer_shards {
     const struct mics_alternative *fastest; /* of those that fit; NULL: none fits */
     const struct mics_alternative *nearest; /* the miss that lacks least; NULL: all fit */
 };
@@ -61,10 +61,10 @@ static bool holds_whole_state(const struct mics_shape *shape)
     return shape->p_optim == shape->p_param;
 }
 
-static struct smaller find_among(const struct mics_plan *plan, bool whole_state_only)
+static struct fewer_shards find_among(const struct mics_plan *plan, bool whole_state_only)
 {
     const struct mics_shape *shape = &plan->choice.shape;
-    struct smaller found = {NULL, NULL};
+    struct fewer_shards found = {NULL, NULL};
 
     for (uint32_t i = 0; i < plan->alternative_count; i++) {
         const struct mics_alternative *each = &plan->alternatives[i];
@@ -84,9 +84,9 @@ static struct smaller find_among(const struct mics_plan *plan, bool whole_state_
 }
 
 /* Groups that hold the whole state are compared with such groups, if there are any. */
-static struct smaller find_smaller(const struct mics_plan *plan)
+static struct fewer_shards find_fewer_shards(const struct mics_plan *plan)
 {
-    struct smaller found = {NULL, NULL};
+    struct fewer_shards found = {NULL, NULL};
 
     if (holds_whole_state(&plan->choice.shape))
         found = find_among(plan, true);
@@ -123,41 +123,41 @@ static void append_ranks(struct text *text, uint32_t ranks)
 static void append_slower_group(struct text *text, const struct mics_plan *plan,
                                 const struct mics_alternative *other)
 {
-    const struct mics_shape *shape = &plan->choice.shape, *smaller = &other->choice.shape;
+    const struct mics_shape *shape = &plan->choice.shape, *fewer = &other->choice.shape;
 
     append(text, "One copy of the %s also fits on ",
-           holds_whole_state(shape) && holds_whole_state(smaller) ? "state" : "parameters");
-    append_ranks(text, smaller->p_param);
+           holds_whole_state(shape) && holds_whole_state(fewer) ? "state" : "parameters");
+    append_ranks(text, fewer->p_param);
     append(text, " instead of %u", shape->p_param);
-    if (!holds_whole_state(smaller))
-        append(text, ", with the optimizer state on %u", smaller->p_optim);
+    if (!holds_whole_state(fewer))
+        append(text, ", with the optimizer state on %u", fewer->p_optim);
     append(text, ", but a step would ");
     append_slower(text, plan, other);
-    append(text, smaller->p_optim > shape->p_optim ? " and use larger groups." : ".");
+    append(text, fewer->p_optim > shape->p_optim ? " and use larger groups." : ".");
 }
 
 /* Parameters are sharded. */
 static void append_group_reason(struct text *text, const struct mics_plan *plan,
-                                const struct smaller *smaller)
+                                const struct fewer_shards *fewer)
 {
     const uint32_t p = plan->choice.shape.p_param;
     char more[NUMBER];
 
-    if (smaller->fastest) {
-        append_slower_group(text, plan, smaller->fastest);
-    } else if (smaller->nearest) {
-        mics_format_bytes(smaller->nearest->total_bytes - plan->memory_limit, more, sizeof more);
+    if (fewer->fastest) {
+        append_slower_group(text, plan, fewer->fastest);
+    } else if (fewer->nearest) {
+        mics_format_bytes(fewer->nearest->total_bytes - plan->memory_limit, more, sizeof more);
         append(text, "%u ranks are the fewest that hold one copy of the %s: ", p,
                holds_whole_state(&plan->choice.shape) ? "state" : "parameters");
-        append_ranks(text, smaller->nearest->choice.shape.p_param);
+        append_ranks(text, fewer->nearest->choice.shape.p_param);
         append(text, " would need %s more%s.", more,
-               smaller->nearest->choice.shape.p_param == 1 ? "" : " each");
+               fewer->nearest->choice.shape.p_param == 1 ? "" : " each");
     }
 }
 
 /* Every rank has all parameters. */
 static void append_whole_reason(struct text *text, const struct mics_plan *plan,
-                                const struct smaller *smaller)
+                                const struct fewer_shards *fewer)
 {
     const struct mics_shape *shape = &plan->choice.shape;
     const char *cut =
@@ -165,12 +165,12 @@ static void append_whole_reason(struct text *text, const struct mics_plan *plan,
     char more[NUMBER];
 
     append(text, "Every rank holds all parameters, and %s sharded over %u: ", cut, shape->p_optim);
-    if (smaller->fastest) {
+    if (fewer->fastest) {
         append(text, "with fewer shards a step would ");
-        append_slower(text, plan, smaller->fastest);
+        append_slower(text, plan, fewer->fastest);
         append(text, ".");
     } else {
-        mics_format_bytes(smaller->nearest->total_bytes - plan->memory_limit, more, sizeof more);
+        mics_format_bytes(fewer->nearest->total_bytes - plan->memory_limit, more, sizeof more);
         append(text, "with fewer shards, %s would be missing.", more);
     }
 }
@@ -178,14 +178,14 @@ static void append_whole_reason(struct text *text, const struct mics_plan *plan,
 static void append_shards(struct text *text, const struct mics_plan *plan)
 {
     const struct mics_shape *shape = &plan->choice.shape;
-    const struct smaller smaller = find_smaller(plan);
+    const struct fewer_shards fewer = find_fewer_shards(plan);
     char total[NUMBER], limit[NUMBER];
 
-    if (shape->p_optim > 1 && (smaller.fastest || smaller.nearest)) {
+    if (shape->p_optim > 1 && (fewer.fastest || fewer.nearest)) {
         if (shape->p_param > 1)
-            append_group_reason(text, plan, &smaller);
+            append_group_reason(text, plan, &fewer);
         else
-            append_whole_reason(text, plan, &smaller);
+            append_whole_reason(text, plan, &fewer);
         return;
     }
     mics_format_bytes(mics_memory_total(&plan->memory, plan->topology), total, sizeof total);

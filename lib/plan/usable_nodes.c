@@ -3,7 +3,7 @@
 #include "plan/usable_nodes.h"
 
 #include "plan/memory.h"
-#include "plan/search/internal.h"
+#include "plan/search/search_internal.h"
 #include "topology/hostfile.h"
 #include "topology/node_sets.h"
 

@@ -2,9 +2,9 @@
 /* probe.c - the measurements in order, and the document with their results. */
 #include "probe/probe.h"
 
-#include "bench/calibrate.h"
-#include "bench/kernel_rates.h"
 #include "comm/agree.h"
+#include "measure/calibrate.h"
+#include "measure/measure_kernels.h"
 #include "probe/slow_nodes.h"
 #include "probe/unequal_nodes.h"
 #include "topology/gpu_info.h"

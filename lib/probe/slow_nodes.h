@@ -8,8 +8,8 @@
 #ifndef MICS_PROBE_SLOW_NODES_H
 #define MICS_PROBE_SLOW_NODES_H
 
-#include "bench/links.h"
-#include "bench/statistics.h"
+#include "measure/links.h"
+#include "measure/statistics.h"
 
 #include <jansson.h>
 

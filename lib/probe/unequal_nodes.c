@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "probe/unequal_nodes.h"
 
-#include "bench/statistics.h"
 #include "comm/agree.h"
+#include "measure/statistics.h"
 
 #include <stdlib.h>
 #include <string.h>

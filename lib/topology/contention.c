@@ -7,8 +7,8 @@
  * last point, a, b >= 0. */
 static double delay_s(const struct mics_collective_cost *cost, double bytes)
 {
-    const struct mics_beside_point *first = &cost->beside[0];
-    const struct mics_beside_point *last = &cost->beside[cost->beside_count - 1];
+    const struct mics_overlap_point *first = &cost->beside[0];
+    const struct mics_overlap_point *last = &cost->beside[cost->beside_count - 1];
     const double before = fmax(0, first->beside_s - first->alone_s);
     const double after = fmax(0, last->beside_s - last->alone_s);
 

@@ -26,33 +26,33 @@ static struct mics_kernel_shape pass(double elements, enum mics_dtype dtype)
     return (struct mics_kernel_shape){.dtype = dtype, .m = elements, .n = 1, .k = 1};
 }
 
-static struct mics_kernel_shape zero_shape(const struct mics_op_zero *op)
+static struct mics_kernel_shape zero_shape(const struct mics_args_zero *op)
 {
     return pass((double)op->bytes, MICS_F32);
 }
 
-static struct mics_kernel_shape copy_shape(const struct mics_op_copy *op)
+static struct mics_kernel_shape copy_shape(const struct mics_args_copy *op)
 {
     return pass(op->src == op->dst ? 0 : (double)op->bytes, MICS_F32);
 }
 
-static struct mics_kernel_shape call_shape(const struct mics_op_call *op)
+static struct mics_kernel_shape call_shape(const struct mics_args_call *op)
 {
     (void)op;
     return (struct mics_kernel_shape){0};
 }
 
-static struct mics_kernel_shape cast_shape(const struct mics_op_cast *op)
+static struct mics_kernel_shape cast_shape(const struct mics_args_cast *op)
 {
     return pass((double)op->count, wider(op->dst_dtype, op->src_dtype));
 }
 
-static struct mics_kernel_shape accumulate_shape(const struct mics_op_accumulate *op)
+static struct mics_kernel_shape accumulate_shape(const struct mics_args_accumulate *op)
 {
     return pass((double)op->count, op->dtype);
 }
 
-static struct mics_kernel_shape matmul_shape(const struct mics_op_matmul *op)
+static struct mics_kernel_shape matmul_shape(const struct mics_args_matmul *op)
 {
     return (struct mics_kernel_shape){.form = (op->trans_a ? 2u : 0u) + (op->trans_b ? 1u : 0u),
                                       .dtype = op->dtype,
@@ -63,7 +63,7 @@ static struct mics_kernel_shape matmul_shape(const struct mics_op_matmul *op)
 
 /* Of an operation on rows of `width` elements: all of them. */
 #define ROWS_SHAPE(name, width)                                                                    \
-    static struct mics_kernel_shape name##_shape(const struct mics_op_##name *op)                  \
+    static struct mics_kernel_shape name##_shape(const struct mics_args_##name *op)                \
     {                                                                                              \
         return pass((double)op->rows * (width), op->dtype);                                        \
     }
@@ -79,22 +79,22 @@ ROWS_SHAPE(qk_norm_grad, (double)(op->H + 2 * op->H_kv) * op->D)
 ROWS_SHAPE(cross_entropy, op->V)
 #undef ROWS_SHAPE
 
-static struct mics_kernel_shape add_shape(const struct mics_op_add *op)
+static struct mics_kernel_shape add_shape(const struct mics_args_add *op)
 {
     return pass((double)op->count, op->dtype);
 }
 
-static struct mics_kernel_shape gelu_shape(const struct mics_op_gelu *op)
+static struct mics_kernel_shape gelu_shape(const struct mics_args_gelu *op)
 {
     return pass((double)op->count, op->dtype);
 }
 
-static struct mics_kernel_shape gelu_grad_shape(const struct mics_op_gelu_grad *op)
+static struct mics_kernel_shape gelu_grad_shape(const struct mics_args_gelu_grad *op)
 {
     return pass((double)op->count, op->dtype);
 }
 
-static struct mics_kernel_shape rope_shape(const struct mics_op_rope *op)
+static struct mics_kernel_shape rope_shape(const struct mics_args_rope *op)
 {
     return pass((double)op->B * op->T * op->heads * op->D, op->dtype);
 }
@@ -119,34 +119,34 @@ static struct mics_kernel_shape attention_of(double heads, double T, double D,
     return (struct mics_kernel_shape){.dtype = dtype, .m = heads, .n = T, .k = D};
 }
 
-static struct mics_kernel_shape attention_shape(const struct mics_op_attention *op)
+static struct mics_kernel_shape attention_shape(const struct mics_args_attention *op)
 {
     return attention_of((double)op->B * op->H * causal_heads(op->causal, op->T, op->window), op->T,
                         op->D, op->dtype);
 }
 
-static struct mics_kernel_shape attention_grad_shape(const struct mics_op_attention_grad *op)
+static struct mics_kernel_shape attention_grad_shape(const struct mics_args_attention_grad *op)
 {
     return attention_of((double)op->B * op->H * causal_heads(op->causal, op->T, op->window), op->T,
                         op->D, op->dtype);
 }
 
-static struct mics_kernel_shape embedding_shape(const struct mics_op_embedding *op)
+static struct mics_kernel_shape embedding_shape(const struct mics_args_embedding *op)
 {
     return pass((double)op->B * op->T * op->C, op->dtype);
 }
 
-static struct mics_kernel_shape embedding_grad_shape(const struct mics_op_embedding_grad *op)
+static struct mics_kernel_shape embedding_grad_shape(const struct mics_args_embedding_grad *op)
 {
     return pass((double)op->B * op->T * op->C, op->dtype);
 }
 
-static struct mics_kernel_shape squared_norm_shape(const struct mics_op_squared_norm *op)
+static struct mics_kernel_shape squared_norm_shape(const struct mics_args_squared_norm *op)
 {
     return pass((double)op->count, MICS_F32);
 }
 
-static struct mics_kernel_shape update_shape(const struct mics_op_update *op)
+static struct mics_kernel_shape update_shape(const struct mics_args_update *op)
 {
     struct mics_kernel_shape shape = pass((double)op->count, op->copy ? MICS_BF16 : MICS_F32);
 
@@ -429,7 +429,7 @@ static double seconds_of(const struct mics_kernel_rates *list, uint32_t count,
 double mics_kernel_launch_seconds(const struct mics_kernel_rates *list, uint32_t count,
                                   enum mics_kernel kernel, const void *args)
 {
-    const struct mics_op_matmul *product = args;
+    const struct mics_args_matmul *product = args;
     struct mics_kernel_shape shape;
 
     if (!mics_kernel_shape_of(kernel, args, &shape))

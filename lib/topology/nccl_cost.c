@@ -15,7 +15,7 @@
  *   - NVLink SHARP: a GPU sends S to the switch, which adds it up, and S / k of the result.
  *   - A tree forwards whole chunks: the first one reaches the last rank after as many chunk times
  *     as there are hops. Sizes of chunks and channels are those of calcCollChunking() in
- *     src/enqueue.cc and of src/init.cc. NCCL has a table of factors for medium sizes instead.
+ *     src/enqueue.cc and of src/init.cc. NCCL has a table of factors for resource sizes instead.
  *   - Constants marked "calibrated" come from published output of nccl-tests. bench/nccl_curves.c
  *     has these points and their sources in a table of their own; they are not the points by which
  *     the predictions are judged.
@@ -30,7 +30,7 @@
 enum generation { VOLTA, AMPERE, HOPPER, BLACKWELL, GENERATIONS };
 enum algorithm { TREE, RING, ALGORITHMS };
 enum protocol { LL, LL128, SIMPLE, PROTOCOLS };
-enum medium { NVLINK, PCI, NET, MEDIA };
+enum resource { NVLINK, PCI, NET, MEDIA };
 enum { MAX_CHANNELS = 64 };
 enum scale { NODES_1, NODES_2, NODES_MORE, SCALES };
 
@@ -122,7 +122,7 @@ struct group {
     enum mics_collective collective;
     enum generation generation;
     enum scale scale;
-    enum medium inside;
+    enum resource inside;
     double link, net; /* GB/s: of a GPU inside the node; of a node, the group's part */
     double card_us;   /* that the network adds to a hop */
     double channels, nvls_channels;  /* nvls_channels 0: no NVLink SHARP */

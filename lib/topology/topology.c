@@ -252,10 +252,10 @@ static enum mics_status read_number(const struct mics_cursor *point, size_t inde
 }
 
 static enum mics_status read_beside_point(const struct mics_cursor *points, size_t index,
-                                          struct mics_beside_point *list, struct mics_err *err)
+                                          struct mics_overlap_point *list, struct mics_err *err)
 {
     const struct mics_cursor at = mics_cursor_item_any(points, index);
-    struct mics_beside_point *point = &list[index];
+    struct mics_overlap_point *point = &list[index];
     enum mics_status status;
 
     if (json_array_size(at.value) != 4)
@@ -649,7 +649,7 @@ static json_t *beside_to_doc(const struct mics_collective_cost *cost)
     json_t *points = json_array();
 
     for (uint32_t i = 0; i < cost->beside_count; i++) {
-        const struct mics_beside_point *point = &cost->beside[i];
+        const struct mics_overlap_point *point = &cost->beside[i];
 
         if (json_array_append_new(points,
                                   json_pack("[I, f, f, f]", (json_int_t)point->bytes,

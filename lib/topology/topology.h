@@ -86,7 +86,7 @@ const char *mics_collective_name(enum mics_collective collective); /* "all_gathe
 
 /* A collective of one size, measured while nothing else runs and while all ranks compute, and the
  * part of computation's speed that is lost meanwhile, 0 to 1. */
-struct mics_beside_point {
+struct mics_overlap_point {
     double bytes, alone_s, beside_s, lost;
 };
 
@@ -115,7 +115,7 @@ struct mics_collective_cost {
     uint32_t point_count;                                        /* may be 0 */
     struct mics_collective_point points[MICS_COLLECTIVE_POINTS]; /* by increasing bytes */
     uint32_t beside_count;                                       /* 0: not measured */
-    struct mics_beside_point beside[MICS_BESIDE_POINTS];         /* by increasing bytes */
+    struct mics_overlap_point beside[MICS_BESIDE_POINTS];        /* by increasing bytes */
 };
 
 enum { MICS_ALGORITHM_POINTS = 48 };

@@ -8,7 +8,7 @@
 #ifndef MICS_TRAIN_JOB_H
 #define MICS_TRAIN_JOB_H
 
-#include "ckpt/memory/keeper.h"
+#include "ckpt/memory/memory_saver.h"
 #include "ckpt/memory/recover.h"
 #include "comm/job_device.h"
 #include "data/disk_tokenizer.h"
@@ -55,14 +55,14 @@ struct mics_job_options {
 
 /* State in the memory of nodes: job_memory.h. */
 struct mics_job_memory {
-    struct mics_kept_record record;
+    struct mics_memory_ckpt_record record;
     bool has_record;
     bool retained; /* nothing is kept, but the state that the job continued from is still there */
-    struct mics_memory_state state; /* with a document: the job continues from it */
-    char folder[MICS_PATH_MAX];     /* of this node */
-    int lock;                       /* of this rank in it; -1: none */
-    struct mics_keeper *keeper;     /* NULL: none is kept */
-    uint64_t every;                 /* steps; 0: none is kept */
+    struct mics_memory_state state;         /* with a document: the job continues from it */
+    char folder[MICS_PATH_MAX];             /* of this node */
+    int lock;                               /* of this rank in it; -1: none */
+    struct mics_memory_saver *memory_saver; /* NULL: none is kept */
+    uint64_t every;                         /* steps; 0: none is kept */
     uint32_t copies;
     char disk[MICS_PATH_MAX]; /* the newest checkpoint, if the job continues from memory */
     char note[2][MICS_PATH_MAX +

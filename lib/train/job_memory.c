@@ -10,7 +10,7 @@
 
 #include "ckpt/tokenizer_files.h"
 #include "comm/agree.h"
-#include "plan/kept.h"
+#include "plan/memory_ckpt_cost.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -35,9 +35,9 @@ static struct mics_memory_node node_of(const struct mics_job *job)
 /* Nodes that are declared share a machine, so their folders have numbers. */
 static enum mics_status name_node_folder(struct mics_job *job, struct mics_err *err)
 {
-    return mics_kept_folder(MICS_KEPT_ROOT, job->memory.record.id,
-                            job->world->declared ? (int)job->world->node : -1, job->memory.folder,
-                            err);
+    return mics_memory_ckpt_folder(MICS_MEMORY_CKPT_ROOT, job->memory.record.id,
+                                   job->world->declared ? (int)job->world->node : -1,
+                                   job->memory.folder, err);
 }
 
 /* Rank 0's record, on all ranks. A damaged one counts as none. */
@@ -45,14 +45,14 @@ static enum mics_status read_record(struct mics_job *job, struct mics_err *err)
 {
     struct mics_job_memory *memory = &job->memory;
     struct {
-        struct mics_kept_record record;
+        struct mics_memory_ckpt_record record;
         bool found;
     } shared = {.found = false};
     struct mics_err why = {""};
     enum mics_status status;
 
     if (job->world->rank == 0 &&
-        mics_kept_record_read(job->out, &shared.record, &shared.found, &why) != MICS_OK)
+        mics_memory_ckpt_record_read(job->out, &shared.record, &shared.found, &why) != MICS_OK)
         snprintf(memory->note[0], sizeof memory->note[0], "%.400s", why.text);
     else if (job->world->rank == 0 && !shared.found && shared.record.id != 0)
         snprintf(memory->note[0], sizeof memory->note[0],
@@ -144,7 +144,7 @@ enum mics_status mics_job_find_memory(struct mics_job *job, struct mics_err *err
     if (status != MICS_OK || !memory->state.doc)
         return status;
     job->checkpoint_doc = json_incref(memory->state.doc);
-    return mics_path_format(job->checkpoint, err, "%s/" MICS_KEPT_RECORD, job->out);
+    return mics_path_format(job->checkpoint, err, "%s/" MICS_MEMORY_CKPT_RECORD, job->out);
 }
 
 enum mics_status mics_job_resume_memory(struct mics_job *job, struct mics_run *run,
@@ -176,15 +176,15 @@ static void choose_settings(struct mics_job *job)
 static enum mics_status take_stamp(struct mics_job *job, struct mics_err *err)
 {
     struct mics_job_memory *memory = &job->memory;
-    struct mics_kept_record *record = &memory->record;
+    struct mics_memory_ckpt_record *record = &memory->record;
 
     if (job->world->rank == 0) {
         if (!memory->has_record)
-            record->id = mics_kept_random();
+            record->id = mics_memory_ckpt_random();
         record->from_stamp = memory->state.doc ? memory->state.stamp : 0;
         record->from_step = memory->state.doc ? memory->state.step : 0;
         record->step = record->from_step;
-        record->stamp = mics_kept_random();
+        record->stamp = mics_memory_ckpt_random();
     }
     return job->control->ops->broadcast_now(job->control, record, sizeof *record, 0, err);
 }
@@ -194,9 +194,9 @@ static void remove_all(struct mics_job *job)
 {
     job->memory.retained = false;
     if (is_lead(job) && job->memory.folder[0])
-        mics_kept_folder_remove(job->memory.folder);
+        mics_memory_ckpt_folder_remove(job->memory.folder);
     if (job->world->rank == 0)
-        mics_kept_record_remove(job->out);
+        mics_memory_ckpt_record_remove(job->out);
     job->memory.has_record = false;
 }
 
@@ -207,30 +207,31 @@ static enum mics_status open_folder(struct mics_job *job, struct mics_err *err)
     enum mics_status status = name_node_folder(job, err);
 
     if (status == MICS_OK)
-        status = mics_kept_folder_open(memory->folder, job->world->local_rank, &memory->lock, err);
+        status = mics_memory_ckpt_folder_open(memory->folder, job->world->local_rank, &memory->lock,
+                                              err);
     status = mics_agree(job->control, status, err);
     if (status == MICS_OK && is_lead(job))
-        status = mics_kept_prune(memory->folder, memory->record.from_stamp,
-                                 memory->record.from_step, true, err);
+        status = mics_memory_ckpt_prune(memory->folder, memory->record.from_stamp,
+                                        memory->record.from_step, true, err);
     return mics_agree(job->control, status, err);
 }
 
-static enum mics_status open_keeper(struct mics_job *job, struct mics_run *run,
-                                    struct mics_err *err)
+static enum mics_status open_memory_saver(struct mics_job *job, struct mics_run *run,
+                                          struct mics_err *err)
 {
     struct mics_job_memory *memory = &job->memory;
     const struct mics_checkpoint checkpoint = {.comm = job->control,
                                                .host_ranks = mics_world_host_ranks(job->world),
                                                .form = &run->form,
                                                .source = mics_run_source(run)};
-    const struct mics_keeper_options options = {
+    const struct mics_memory_saver_options options = {
         .folder = memory->folder,
         .lead = is_lead(job),
         .copies = memory->copies,
         .stamp = memory->record.stamp,
         .generation = memory->state.doc ? 1 - memory->state.generation : 0};
 
-    return mics_keeper_new(&checkpoint, &options, &memory->keeper, err);
+    return mics_memory_saver_new(&checkpoint, &options, &memory->memory_saver, err);
 }
 
 /* The job continues from a state in memory, and none is kept from now on: until it has saved a
@@ -242,7 +243,7 @@ static void retain_state(struct mics_job *job)
 
     memory->retained = true;
     if (is_lead(job) && memory->folder[0])
-        mics_kept_prune(memory->folder, memory->state.stamp, memory->state.step, true, NULL);
+        mics_memory_ckpt_prune(memory->folder, memory->state.stamp, memory->state.step, true, NULL);
 }
 
 /* The record, and the files of the tokenizer, which a start that continues from memory reads. */
@@ -252,9 +253,9 @@ static enum mics_status write_record(struct mics_job *job, struct mics_err *err)
     enum mics_status status = MICS_OK;
 
     if (job->world->rank == 0) {
-        status = mics_kept_record_write(job->out, &job->memory.record, err);
+        status = mics_memory_ckpt_record_write(job->out, &job->memory.record, err);
         if (status == MICS_OK)
-            status = mics_path_format(folder, err, "%s/" MICS_KEPT_RECORD, job->out);
+            status = mics_path_format(folder, err, "%s/" MICS_MEMORY_CKPT_RECORD, job->out);
         if (status == MICS_OK)
             status = mics_tokenizer_files_write(&job->tokenizer.files, folder, err);
     }
@@ -265,7 +266,7 @@ static enum mics_status write_record(struct mics_job *job, struct mics_err *err)
  * was asked for. */
 static void note_removal(struct mics_job *job)
 {
-    const struct mics_kept_record *record = &job->memory.record;
+    const struct mics_memory_ckpt_record *record = &job->memory.record;
 
     if (job->world->rank == 0 && record->step > 0 && !job->checkpoint_doc &&
         !job->options->overwrite && !job->memory.note[0][0])
@@ -300,11 +301,11 @@ enum mics_status mics_job_open_memory(struct mics_job *job, struct mics_run *run
         return status;
     status = open_folder(job, &why);
     if (status == MICS_OK)
-        status = open_keeper(job, run, &why);
+        status = open_memory_saver(job, run, &why);
     if (status == MICS_OK)
         status = write_record(job, &why);
     if (status == MICS_OK) {
-        run->keeper = memory->keeper;
+        run->memory_saver = memory->memory_saver;
         run->memory_every = memory->every;
         run->kept_step = run->step;
         run->keep_steps = MICS_KEEP_STEPS_MIN;
@@ -312,8 +313,8 @@ enum mics_status mics_job_open_memory(struct mics_job *job, struct mics_run *run
         run->record = &memory->record;
         return MICS_OK;
     }
-    mics_keeper_free(memory->keeper);
-    memory->keeper = NULL;
+    mics_memory_saver_free(memory->memory_saver);
+    memory->memory_saver = NULL;
     snprintf(memory->note[1], sizeof memory->note[1], "no state is kept in memory: %.400s",
              why.text);
     if (!memory->state.doc) {
@@ -331,18 +332,18 @@ enum mics_status mics_job_open_memory(struct mics_job *job, struct mics_run *run
 
 void mics_job_remove_memory(struct mics_job *job)
 {
-    if (!job->memory.keeper && !job->memory.retained)
+    if (!job->memory.memory_saver && !job->memory.retained)
         return;
-    mics_keeper_free(job->memory.keeper);
-    job->memory.keeper = NULL;
+    mics_memory_saver_free(job->memory.memory_saver);
+    job->memory.memory_saver = NULL;
     if (job->control->ops->barrier_now(job->control, NULL) == MICS_OK)
         remove_all(job);
 }
 
 void mics_job_close_memory(struct mics_job *job)
 {
-    mics_keeper_free(job->memory.keeper);
-    job->memory.keeper = NULL;
+    mics_memory_saver_free(job->memory.memory_saver);
+    job->memory.memory_saver = NULL;
     mics_memory_state_fini(&job->memory.state);
     if (job->memory.lock >= 0)
         close(job->memory.lock);

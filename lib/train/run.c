@@ -356,10 +356,11 @@ static enum mics_status exchange_flags(struct mics_run *run, enum mics_status ra
                                        uint32_t *flags, struct mics_err *err)
 {
     struct mics_comm *control = run->options.control;
-    const uint32_t own = mics_signals_requests() | (rank0_status != MICS_OK ? FLAG_FAILED : 0) |
-                         (mics_saver_busy(run->saver) ? FLAG_SAVING : 0) |
-                         (run->keeper && mics_keeper_busy(run->keeper) ? FLAG_KEEPING : 0) |
-                         (run->options.world->rank == 0 && save_is_due_again(run) ? FLAG_RETRY : 0);
+    const uint32_t own =
+        mics_signals_requests() | (rank0_status != MICS_OK ? FLAG_FAILED : 0) |
+        (mics_saver_busy(run->saver) ? FLAG_SAVING : 0) |
+        (run->memory_saver && mics_memory_saver_busy(run->memory_saver) ? FLAG_KEEPING : 0) |
+        (run->options.world->rank == 0 && save_is_due_again(run) ? FLAG_RETRY : 0);
     enum mics_status status =
         control->ops->all_gather_now(control, &own, run->rank_flags, sizeof own, err);
 
@@ -393,7 +394,8 @@ static enum mics_status save(struct mics_run *run, bool wait, enum mics_status *
  * that it is complete memory_every steps after the one before. */
 static bool must_keep(const struct mics_run *run, uint64_t step)
 {
-    return run->keeper && step < run->options.settings->steps && !mics_keeper_active(run->keeper) &&
+    return run->memory_saver && step < run->options.settings->steps &&
+           !mics_memory_saver_active(run->memory_saver) &&
            (run->keep_now || step + run->keep_steps >= run->kept_step + run->memory_every);
 }
 
@@ -448,7 +450,7 @@ static enum mics_status run_iteration(struct mics_run *run, uint64_t step, bool 
     if (status == MICS_OK && mics_saver_active(run->saver) && !(flags & FLAG_SAVING))
         status = mics_run_survive_save(run, mics_run_advance_save(run, rank0_status, err),
                                        rank0_status, err);
-    if (status == MICS_OK && run->keeper && mics_keeper_active(run->keeper) &&
+    if (status == MICS_OK && run->memory_saver && mics_memory_saver_active(run->memory_saver) &&
         !(flags & FLAG_KEEPING))
         status = mics_run_end_keep(run, step, rank0_status, err);
     flags &= ~(uint32_t)(FLAG_SAVING | FLAG_KEEPING);

@@ -10,14 +10,14 @@
 #ifndef MICS_TRAIN_RUN_H
 #define MICS_TRAIN_RUN_H
 
-#include "ckpt/memory/keeper.h"
+#include "ckpt/memory/memory_saver.h"
 #include "ckpt/memory/recover.h"
 #include "ckpt/saver.h"
 #include "data/data.h"
 #include "engine/engine.h"
-#include "train/reader.h"
+#include "train/batch_reader.h"
 #include "train/report/metrics.h"
-#include "train/report/trace.h"
+#include "train/report/run_trace.h"
 #include "train/settings.h"
 
 #include <stdatomic.h>
@@ -32,7 +32,8 @@ struct mics_run_observer {
     enum mics_status (*saved)(void *context, uint64_t step, const struct mics_saved *saved,
                               double seconds, struct mics_err *err);
     /* A state is complete in the memory of nodes, on all nodes `sent_bytes` were sent. */
-    enum mics_status (*kept)(void *context, const struct mics_kept *kept, struct mics_err *err);
+    enum mics_status (*kept)(void *context, const struct mics_memory_ckpt *kept,
+                             struct mics_err *err);
     /* A fault that the run survives: an event for the metrics, which belongs to the callee; NULL:
      * out of memory. */
     enum mics_status (*fault)(void *context, json_t *event, struct mics_err *err);
@@ -73,7 +74,7 @@ enum { MICS_RUN_RECENT_STEPS = 50 };
 
 struct mics_run {
     struct mics_run_options options;
-    struct mics_ckpt_form form;
+    struct mics_ckpt_layout form;
     struct mics_lr lr;
     uint64_t step, samples;           /* done, since the beginning of training */
     uint64_t base_step, base_samples; /* done before this run */
@@ -88,20 +89,20 @@ struct mics_run {
     uint64_t net_bytes;          /* sent between nodes by all ranks; set once all steps are done */
     double recent_loss[MICS_RUN_RECENT_STEPS]; /* ring buffer */
     struct mics_saver *saver;
-    struct mics_keeper *keeper;          /* of the job; NULL: no state is kept in memory */
-    uint64_t memory_every;               /* steps that the loss of a node may cost */
-    uint64_t kept_step;                  /* of the state that was begun last */
-    uint64_t keep_steps;                 /* that a state takes until it is complete */
-    double step_s;                       /* the last step, or as predicted */
-    struct mics_kept_record *record;     /* of what is kept; written by rank 0 */
-    double keep_pause_s;                 /* for the state under way */
-    bool keep_now;                       /* the loaded state has lost copies: keep one at once */
-    char last_checkpoint[MICS_PATH_MAX]; /* empty: none */
-    char note[512];                      /* for the user, about the files of --init; or empty */
-    bool from_memory;                    /* the run continued from the memory of nodes */
-    uint64_t received_bytes;             /* of that, over the network, by all ranks */
-    uint64_t saved_step;                 /* of the checkpoint that was begun last */
-    uint64_t save_failures;              /* since the last checkpoint */
+    struct mics_memory_saver *memory_saver; /* of the job; NULL: no state is kept in memory */
+    uint64_t memory_every;                  /* steps that the loss of a node may cost */
+    uint64_t kept_step;                     /* of the state that was begun last */
+    uint64_t keep_steps;                    /* that a state takes until it is complete */
+    double step_s;                          /* the last step, or as predicted */
+    struct mics_memory_ckpt_record *record; /* of what is kept; written by rank 0 */
+    double keep_pause_s;                    /* for the state under way */
+    bool keep_now;                          /* the loaded state has lost copies: keep one at once */
+    char last_checkpoint[MICS_PATH_MAX];    /* empty: none */
+    char note[512];                         /* for the user, about the files of --init; or empty */
+    bool from_memory;                       /* the run continued from the memory of nodes */
+    uint64_t received_bytes;                /* of that, over the network, by all ranks */
+    uint64_t saved_step;                    /* of the checkpoint that was begun last */
+    uint64_t save_failures;                 /* since the last checkpoint */
     double retry_s;                      /* when a failed save is due again; 0: none has failed */
     uint64_t nonfinite, nonfinite_row;   /* steps of this run that were skipped; in a row */
     atomic_bool saving;                  /* the ranks wait for a checkpoint; read by the watchdog */

@@ -8,7 +8,7 @@
 #include "base/num.h"
 #include "comm/agree.h"
 #include "doc/cursor.h"
-#include "plan/kept.h"
+#include "plan/memory_ckpt_cost.h"
 #include "train/run_internal.h"
 
 #include <inttypes.h>
@@ -151,12 +151,12 @@ static enum mics_status make_manifest(struct mics_run *run, struct mics_manifest
 enum mics_status mics_run_begin_keep(struct mics_run *run, struct mics_err *err)
 {
     const double begin_s = mics_now_s();
-    const double copy_steps = run->keep_now ? 0 : mics_kept_copy_steps(run->memory_every);
+    const double copy_steps = run->keep_now ? 0 : mics_memory_ckpt_copy_steps(run->memory_every);
     struct mics_manifest manifest;
     const enum mics_status status = make_manifest(run, &manifest, err);
 
     if (status == MICS_OK)
-        mics_keeper_begin(run->keeper, &manifest, copy_steps * run->step_s);
+        mics_memory_saver_begin(run->memory_saver, &manifest, copy_steps * run->step_s);
     run->kept_step = run->step;
     run->keep_now = false;
     mics_manifest_free(&manifest);
@@ -168,8 +168,8 @@ enum mics_status mics_run_end_keep(struct mics_run *run, uint64_t step,
                                    enum mics_status *rank0_status, struct mics_err *err)
 {
     const struct mics_run_observer *observer = &run->options.observer;
-    struct mics_kept kept;
-    enum mics_status status = mics_keeper_advance(run->keeper, &kept, err);
+    struct mics_memory_ckpt kept;
+    enum mics_status status = mics_memory_saver_advance(run->memory_saver, &kept, err);
 
     run->keep_steps =
         mics_max_u64(step - run->kept_step, mics_max_u64(run->keep_steps - 1, MICS_KEEP_STEPS_MIN));
@@ -182,7 +182,7 @@ enum mics_status mics_run_end_keep(struct mics_run *run, uint64_t step,
     run->record->step = kept.step;
     if (*rank0_status == MICS_OK)
         *rank0_status = mics_run_survive_keep(
-            run, kept.step, mics_kept_record_write(run->options.out, run->record, err),
+            run, kept.step, mics_memory_ckpt_record_write(run->options.out, run->record, err),
             rank0_status, err);
     if (*rank0_status == MICS_OK && observer->kept)
         *rank0_status = observer->kept(observer->context, &kept, err);

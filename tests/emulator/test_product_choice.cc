@@ -41,9 +41,9 @@ static void close_bench(struct bench *x)
 }
 
 /* out[N, n] (+)= a[N, k] b[n, k]', in memory of the bench. */
-static struct mics_op_matmul product(const struct bench *x, uint32_t n, uint32_t k, bool add)
+static struct mics_args_matmul product(const struct bench *x, uint32_t n, uint32_t k, bool add)
 {
-    struct mics_op_matmul args = {};
+    struct mics_args_matmul args = {};
 
     args.out = x->memory;
     args.a = x->memory + (256 << 10);
@@ -59,7 +59,7 @@ static struct mics_op_matmul product(const struct bench *x, uint32_t n, uint32_t
 /* Two shapes, which have four proposals of one form each, and a third of two forms: GELU in bf16.
  */
 struct shapes {
-    struct mics_op_matmul args[3];
+    struct mics_args_matmul args[3];
     struct mics_matmul_choice choices[3];
 };
 
@@ -240,7 +240,7 @@ static void products_run_as_they_were_chosen_and_first_proposals_else(void)
     for (float &number : one)
         number = 1;
     for (int other = 0; other < 2; other++) {
-        struct mics_op_matmul args = shapes.args[0];
+        struct mics_args_matmul args = shapes.args[0];
 
         args.m = other ? N / 2 : N; /* a shape that was not prepared */
         CHECK_INT(cudaMemcpy((void *)(uintptr_t)args.a, a, sizeof(a), cudaMemcpyHostToDevice),

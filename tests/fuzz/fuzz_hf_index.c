@@ -4,8 +4,8 @@
  *
  * What is accepted must name files inside the folder only.
  *
- * sources: lib/base lib/doc lib/ckpt/hf/folder.c lib/ckpt/hf/match.c lib/ckpt/format
- * sources: lib/ckpt/store.c lib/model/families.c lib/ckpt/table.c lib/plan/layout.c
+ * sources: lib/base lib/doc lib/ckpt/hf/hf_folder.c lib/ckpt/hf/match.c lib/ckpt/format
+ * sources: lib/ckpt/store.c lib/model/families.c lib/ckpt/ckpt_table.c lib/plan/layout.c
  * sources: lib/plan/group.c kernels/host/numbers.c
  */
 #include "ckpt/hf/hf.h"

@@ -6,9 +6,9 @@
  * The input is a document. Of a table that is accepted every element must have a place inside a
  * file that exists, and a run that ends where the next place begins.
  *
- * sources: lib/base lib/doc lib/ckpt/table.c lib/plan/layout.c lib/plan/group.c
+ * sources: lib/base lib/doc lib/ckpt/ckpt_table.c lib/plan/layout.c lib/plan/group.c
  */
-#include "ckpt/table.h"
+#include "ckpt/ckpt_table.h"
 #include "doc/doc.h"
 
 #include <stdlib.h>

@@ -325,17 +325,17 @@ static cudaError_t run_case(struct attention_case *c, unsigned shift = 0)
         note(&error, cudaMalloc((void **)&targets, bytes));
         note(&error, cudaMemcpy(targets, c->targets.data(), bytes, cudaMemcpyHostToDevice));
     }
-    const struct mics_op_attention forward = {out.at,  (float *)lse.at, qkv.at, s.B,      s.T,
-                                              s.H,     s.H_kv,          s.D,    s.causal, c->dtype,
-                                              targets, c->window};
-    const struct mics_op_attention_grad backward = {grad.at,     (float *)delta.at,
-                                                    grad_out.at, out.at,
-                                                    qkv.at,      (float *)lse.at,
-                                                    s.B,         s.T,
-                                                    s.H,         s.H_kv,
-                                                    s.D,         s.causal,
-                                                    c->dtype,    targets,
-                                                    c->window};
+    const struct mics_args_attention forward = {
+        out.at, (float *)lse.at, qkv.at,   s.B,     s.T,      s.H, s.H_kv,
+        s.D,    s.causal,        c->dtype, targets, c->window};
+    const struct mics_args_attention_grad backward = {grad.at,     (float *)delta.at,
+                                                      grad_out.at, out.at,
+                                                      qkv.at,      (float *)lse.at,
+                                                      s.B,         s.T,
+                                                      s.H,         s.H_kv,
+                                                      s.D,         s.causal,
+                                                      c->dtype,    targets,
+                                                      c->window};
 
     if (error == cudaSuccess) {
         error = mics_cuda_attention(&at, &forward);
@@ -665,8 +665,8 @@ static void by_default_mma_has_aligned_bf16_heads_and_plain_the_rest(void)
 
 static void a_named_kernel_is_not_replaced(void)
 {
-    const struct mics_op_attention fp32 = {nullptr, nullptr, nullptr, 1,        1,       1,
-                                           1,       64,      true,    MICS_F32, nullptr, 0};
+    const struct mics_args_attention fp32 = {nullptr, nullptr, nullptr, 1,        1,       1,
+                                             1,       64,      true,    MICS_F32, nullptr, 0};
     struct attention_case c = make_case({1, 5, 1, 1, 64, true}, MICS_F32, 1);
     struct mics_err err = {};
 

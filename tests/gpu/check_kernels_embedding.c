@@ -47,13 +47,13 @@ static void embeddings_agree_with_and_without_positions(void)
             struct array wte = array_random(dtype, (size_t)V * C, 1, 1, shift);
             struct array wpe = array_random(dtype, (size_t)T * C, 1, 2, shift);
             struct array out = array_output(dtype, (size_t)B * T * C, shift);
-            const struct mics_op_embedding args = {
+            const struct mics_args_embedding args = {
                 out.device, device, wte.device, d % 2 ? wpe.device : NULL, B, T, C, dtype};
 
             RUN(embedding, &args, &out);
-            mics_host_embedding(pool, &(struct mics_op_embedding){out.values, tokens, wte.values,
-                                                                  d % 2 ? wpe.values : NULL, B, T,
-                                                                  C, MICS_F32});
+            mics_host_embedding(pool, &(struct mics_args_embedding){out.values, tokens, wte.values,
+                                                                    d % 2 ? wpe.values : NULL, B, T,
+                                                                    C, MICS_F32});
             CHECK_ARRAY(&out, out.values, 0);
             must(cudaFree(device), "cudaFree");
             free(tokens);
@@ -73,12 +73,12 @@ static void gradients_agree_however_tokens_repeat(void)
             struct array from = array_random(dtype, (size_t)B * T * C, 1, 1, shapes[s].shift);
             struct array wte = array_random(grad_dtype, (size_t)V * C, 1, 2, shapes[s].shift);
             struct array wpe = array_random(grad_dtype, (size_t)T * C, 1, 3, 0);
-            const struct mics_op_embedding_grad args = {
+            const struct mics_args_embedding_grad args = {
                 wte.device, positions ? wpe.device : NULL, device, from.device, B, T, C, V, dtype,
                 grad_dtype};
 
             RUN(embedding_grad, &args, &wte, &wpe);
-            mics_host_embedding_grad(pool, &(struct mics_op_embedding_grad){
+            mics_host_embedding_grad(pool, &(struct mics_args_embedding_grad){
                                                wte.values, positions ? wpe.values : NULL, tokens,
                                                from.values, B, T, C, V, MICS_F32, MICS_F32});
             CHECK_ARRAY(&wte, wte.values, 2e-5);
@@ -104,7 +104,7 @@ static void a_long_batch_is_added_up_in_parts(void)
     }
     from = array_of(MICS_F32, numbers, ROWS, 0);
     device = send_tokens(tokens, ROWS);
-    const struct mics_op_embedding_grad args = {
+    const struct mics_args_embedding_grad args = {
         wte.device, NULL, device, from.device, 1, ROWS, 1, VOCABULARY, MICS_F32, MICS_F32};
     CHECK_INT(mics_cuda_embedding_grad(&at, &args), cudaSuccess);
     must(cudaStreamSynchronize(at.stream), "embedding_grad");

@@ -71,21 +71,21 @@ static void logits_of_far_rows(void)
     const int32_t targets[FAR_ROWS] = {3, 44, 17};
     double loss = 0, want = 0;
     struct array rows = array_random(MICS_BF16, (size_t)FAR_ROWS * V, 4, 1, 0);
-    const struct mics_op_cross_entropy args = {far_memory,
-                                               sent(targets, sizeof(targets)),
-                                               sent(&loss, sizeof(loss)),
-                                               FAR_ROWS,
-                                               V,
-                                               FAR_STRIDE,
-                                               true,
-                                               MICS_BF16};
+    const struct mics_args_cross_entropy args = {far_memory,
+                                                 sent(targets, sizeof(targets)),
+                                                 sent(&loss, sizeof(loss)),
+                                                 FAR_ROWS,
+                                                 V,
+                                                 FAR_STRIDE,
+                                                 true,
+                                                 MICS_BF16};
 
     far_put(&rows, V, FAR_STRIDE);
     CHECK_INT(mics_cuda_cross_entropy(&at, &args), cudaSuccess);
     far_get(&rows, V, FAR_STRIDE);
     must(cudaMemcpy(&loss, args.loss_sum, sizeof(loss), cudaMemcpyDeviceToHost), "copy");
-    mics_host_cross_entropy(pool, &(struct mics_op_cross_entropy){rows.values, targets, &want,
-                                                                  FAR_ROWS, V, 0, true, MICS_F32});
+    mics_host_cross_entropy(pool, &(struct mics_args_cross_entropy){
+                                      rows.values, targets, &want, FAR_ROWS, V, 0, true, MICS_F32});
     CHECK_NEAR(loss / want, 1, 1e-6);
     CHECK_ARRAY(&rows, rows.values, 2e-6);
     must(cudaFree((void *)args.targets), "cudaFree");
@@ -97,14 +97,14 @@ static void positions_of_far_rows(void)
 {
     enum { D = 64 };
     struct array rows = array_random(MICS_BF16, (size_t)FAR_ROWS * D, 2, 1, 0);
-    struct mics_op_rope args = {.data = far_memory,
-                                .B = 1,
-                                .T = FAR_ROWS,
-                                .heads = 1,
-                                .D = D,
-                                .stride = FAR_STRIDE,
-                                .base = 10000,
-                                .dtype = MICS_BF16};
+    struct mics_args_rope args = {.data = far_memory,
+                                  .B = 1,
+                                  .T = FAR_ROWS,
+                                  .heads = 1,
+                                  .D = D,
+                                  .stride = FAR_STRIDE,
+                                  .base = 10000,
+                                  .dtype = MICS_BF16};
 
     far_put(&rows, D, FAR_STRIDE);
     CHECK_INT(mics_cuda_rope(&at, &args), cudaSuccess);
@@ -129,16 +129,16 @@ static void far_tokens(void)
 
     far_put(&table, C, stride);
     CHECK_INT(mics_cuda_embedding_grad(
-                  &at, &(struct mics_op_embedding_grad){far_memory, NULL, device, out.device, 1, 3,
-                                                        C, TOKEN + 1, MICS_BF16, MICS_BF16}),
+                  &at, &(struct mics_args_embedding_grad){far_memory, NULL, device, out.device, 1,
+                                                          3, C, TOKEN + 1, MICS_BF16, MICS_BF16}),
               cudaSuccess);
     far_get(&table, C, stride);
-    mics_host_embedding_grad(pool,
-                             &(struct mics_op_embedding_grad){table.values, NULL, near, out.values,
-                                                              1, 3, C, 2, MICS_F32, MICS_F32});
+    mics_host_embedding_grad(pool, &(struct mics_args_embedding_grad){table.values, NULL, near,
+                                                                      out.values, 1, 3, C, 2,
+                                                                      MICS_F32, MICS_F32});
     CHECK_ARRAY(&table, table.values, 4e-6);
-    CHECK_INT(mics_cuda_embedding(&at, &(struct mics_op_embedding){out.device, device, far_memory,
-                                                                   NULL, 1, 3, C, MICS_BF16}),
+    CHECK_INT(mics_cuda_embedding(&at, &(struct mics_args_embedding){out.device, device, far_memory,
+                                                                     NULL, 1, 3, C, MICS_BF16}),
               cudaSuccess);
     must(cudaStreamSynchronize(at.stream), "a kernel");
     must(cudaMemcpy(out.got, out.device, array_bytes(&out), cudaMemcpyDeviceToHost), "copy");

@@ -14,11 +14,11 @@ static void casts_and_sums_have_the_bits_of_the_host(void)
                 struct array to = array_output(dtypes[!d], count, shift);
                 struct array same = array_output(dtypes[d], count, shift);
                 struct array sum = array_random(MICS_F32, count, 9, 2, shift);
-                const struct mics_op_cast cast = {to.device, from.device, count, dtypes[!d],
-                                                  dtypes[d]};
-                const struct mics_op_cast copy = {same.device, from.device, count, dtypes[d],
-                                                  dtypes[d]};
-                const struct mics_op_accumulate add = {sum.device, from.device, count, dtypes[d]};
+                const struct mics_args_cast cast = {to.device, from.device, count, dtypes[!d],
+                                                    dtypes[d]};
+                const struct mics_args_cast copy = {same.device, from.device, count, dtypes[d],
+                                                    dtypes[d]};
+                const struct mics_args_accumulate add = {sum.device, from.device, count, dtypes[d]};
 
                 RUN(cast, &cast, &to);
                 RUN(cast, &copy, &same);
@@ -26,7 +26,7 @@ static void casts_and_sums_have_the_bits_of_the_host(void)
                 CHECK(memcmp(same.got, from.begin, array_bytes(&from)) == 0);
                 CHECK_NEAR(array_error(&to, from.values), 0, d == 0 ? 0.00391 : 0);
                 mics_host_accumulate(
-                    pool, &(struct mics_op_accumulate){sum.values, from.values, count, MICS_F32});
+                    pool, &(struct mics_args_accumulate){sum.values, from.values, count, MICS_F32});
                 CHECK(memcmp(sum.got, sum.values, array_bytes(&sum)) == 0);
                 ARRAYS_FREE(&from, &to, &same, &sum);
             }
@@ -46,7 +46,7 @@ static void casts_round_ties_to_even_and_keep_nan(void)
     from = array_of(MICS_F32, numbers, LENGTH(numbers), 0);
     to = array_output(MICS_BF16, LENGTH(numbers), 0);
     RUN(cast,
-        (&(struct mics_op_cast){to.device, from.device, LENGTH(numbers), MICS_BF16, MICS_F32}),
+        (&(struct mics_args_cast){to.device, from.device, LENGTH(numbers), MICS_BF16, MICS_F32}),
         &to);
     mics_numbers_from_f32(MICS_STORAGE_BF16, numbers, want, LENGTH(numbers));
     CHECK(memcmp(to.got, want, sizeof(bits) / 2) == 0);
@@ -56,7 +56,7 @@ static void casts_round_ties_to_even_and_keep_nan(void)
 
 static void a_cast_between_other_types_is_refused(void)
 {
-    struct mics_op_cast cast = {NULL, NULL, 1, MICS_F64, MICS_F32};
+    struct mics_args_cast cast = {NULL, NULL, 1, MICS_F64, MICS_F32};
 
     CHECK_INT(mics_cuda_cast(&at, &cast), cudaErrorInvalidValue);
 }
@@ -70,11 +70,11 @@ static void sums_of_two_arrays_agree_also_in_place(void)
                          b = array_random(dtypes[d], count, 3, 4, 0);
             struct array out = array_output(dtypes[d], count, 0);
 
-            RUN(add, (&(struct mics_op_add){out.device, a.device, b.device, count, dtypes[d]}),
+            RUN(add, (&(struct mics_args_add){out.device, a.device, b.device, count, dtypes[d]}),
                 &out);
-            RUN(add, (&(struct mics_op_add){b.device, a.device, b.device, count, dtypes[d]}), &b);
+            RUN(add, (&(struct mics_args_add){b.device, a.device, b.device, count, dtypes[d]}), &b);
             mics_host_add(pool,
-                          &(struct mics_op_add){a.values, a.values, b.values, count, MICS_F32});
+                          &(struct mics_args_add){a.values, a.values, b.values, count, MICS_F32});
             CHECK_ARRAY(&out, a.values, 0);
             CHECK(memcmp(out.got, b.got, array_bytes(&out)) == 0);
             ARRAYS_FREE(&a, &b, &out);
@@ -90,17 +90,17 @@ static void gelu_and_its_gradient_agree(void)
                 struct array in = array_random(dtypes[d], count, 8, 5, shift);
                 struct array grad = array_random(dtypes[d], count, 1, 6, shift);
                 struct array out = array_output(dtypes[d], count, shift);
-                struct mics_op_gelu gelu = {out.device, in.device, count, dtypes[d]};
-                struct mics_op_gelu_grad slope = {grad.device, in.device, grad.device, count,
-                                                  dtypes[d]};
+                struct mics_args_gelu gelu = {out.device, in.device, count, dtypes[d]};
+                struct mics_args_gelu_grad slope = {grad.device, in.device, grad.device, count,
+                                                    dtypes[d]};
 
                 RUN(gelu, &gelu, &out);
                 RUN(gelu_grad, &slope, &grad);
                 mics_host_gelu(pool,
-                               &(struct mics_op_gelu){out.values, in.values, count, MICS_F32});
+                               &(struct mics_args_gelu){out.values, in.values, count, MICS_F32});
                 mics_host_gelu_grad(pool,
-                                    &(struct mics_op_gelu_grad){grad.values, in.values, grad.values,
-                                                                count, MICS_F32});
+                                    &(struct mics_args_gelu_grad){grad.values, in.values,
+                                                                  grad.values, count, MICS_F32});
                 CHECK_ARRAY(&out, out.values, 2e-6);
                 CHECK_ARRAY(&grad, grad.values, 4e-6);
                 ARRAYS_FREE(&in, &grad, &out);
@@ -117,9 +117,9 @@ static void gelu_of_a_large_number_is_the_number_or_zero(void)
                      grad = array_of(dtypes[d], ones, 5, 0);
         struct array out = array_output(dtypes[d], 5, 0);
 
-        RUN(gelu, (&(struct mics_op_gelu){out.device, in.device, 5, dtypes[d]}), &out);
+        RUN(gelu, (&(struct mics_args_gelu){out.device, in.device, 5, dtypes[d]}), &out);
         RUN(gelu_grad,
-            (&(struct mics_op_gelu_grad){grad.device, in.device, grad.device, 5, dtypes[d]}),
+            (&(struct mics_args_gelu_grad){grad.device, in.device, grad.device, 5, dtypes[d]}),
             &grad);
         CHECK_ARRAY(&out, want, 0);
         CHECK_ARRAY(&grad, slopes, 0);
@@ -145,7 +145,7 @@ static void squares_are_summed_in_double_onto_what_is_there(void)
     for (size_t s = 0; s < LENGTH(counts); s++)
         for (unsigned shift = 0; shift < SHIFTS; shift++) {
             struct array in = array_random(MICS_F32, counts[s], 100, 7, shift);
-            const struct mics_op_squared_norm args = {sum, in.device, counts[s]};
+            const struct mics_args_squared_norm args = {sum, in.device, counts[s]};
             double got[2], want = 0.5;
 
             for (int run = 0; run < 2; run++) {
@@ -156,7 +156,7 @@ static void squares_are_summed_in_double_onto_what_is_there(void)
             }
             emu_order(0);
             mics_host_squared_norm(pool,
-                                   &(struct mics_op_squared_norm){&want, in.values, counts[s]});
+                                   &(struct mics_args_squared_norm){&want, in.values, counts[s]});
             CHECK(got[0] == got[1]);
             CHECK_NEAR(got[0] / want, 1, 1e-13);
             array_free(&in);

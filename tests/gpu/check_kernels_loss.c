@@ -26,8 +26,8 @@ static int32_t *make_targets(uint32_t rows, uint32_t V)
 static double device_loss(struct array *logits, const int32_t *targets, uint32_t rows, uint32_t V,
                           uint32_t ld, bool grad)
 {
-    struct mics_op_cross_entropy args = {logits->device, NULL,         NULL, rows, V, ld,
-                                         grad,           logits->dtype};
+    struct mics_args_cross_entropy args = {logits->device, NULL,         NULL, rows, V, ld,
+                                           grad,           logits->dtype};
     double loss[2] = {2, 2}, got[2];
 
     must(cudaMalloc((void **)&args.targets, rows * sizeof(*targets)), "cudaMalloc");
@@ -61,8 +61,8 @@ static void losses_and_gradients_agree(void)
                    want = 2;
 
             mics_host_cross_entropy(pool,
-                                    &(struct mics_op_cross_entropy){logits.values, targets, &want,
-                                                                    rows, V, ld, true, MICS_F32});
+                                    &(struct mics_args_cross_entropy){logits.values, targets, &want,
+                                                                      rows, V, ld, true, MICS_F32});
             CHECK_NEAR(got / want, 1, 1e-6);
             CHECK_ARRAY(&logits, logits.values, 2e-6);
             array_free(&logits);
@@ -77,8 +77,9 @@ static void without_gradient_the_logits_stay(void)
         int32_t *targets = make_targets(6, 5001);
         double got = device_loss(&logits, targets, 6, 5001, 0, false), want = 2;
 
-        mics_host_cross_entropy(pool, &(struct mics_op_cross_entropy){logits.values, targets, &want,
-                                                                      6, 5001, 0, false, MICS_F32});
+        mics_host_cross_entropy(pool,
+                                &(struct mics_args_cross_entropy){logits.values, targets, &want, 6,
+                                                                  5001, 0, false, MICS_F32});
         CHECK_NEAR(got / want, 1, 1e-6);
         CHECK(memcmp(logits.got, logits.begin, array_bytes(&logits)) == 0);
         array_free(&logits);

@@ -32,7 +32,7 @@ static const int extras[] = {0,
 
 struct product {
     struct array a, b, bias, add, aux, out;
-    struct mics_op_matmul args;
+    struct mics_args_matmul args;
     int with;
 };
 
@@ -61,23 +61,23 @@ static struct product product_new(struct shape s, int trans, enum mics_dtype dty
         .with = with,
     };
 
-    p.args = (struct mics_op_matmul){.m = s.m,
-                                     .n = s.n,
-                                     .k = s.k,
-                                     .lda = a_columns + s.extra,
-                                     .ldb = b_columns + s.extra,
-                                     .ldout = ldout,
-                                     .trans_a = trans_a,
-                                     .trans_b = trans_b,
-                                     .dtype = dtype,
-                                     .out_dtype = out_dtype};
+    p.args = (struct mics_args_matmul){.m = s.m,
+                                       .n = s.n,
+                                       .k = s.k,
+                                       .lda = a_columns + s.extra,
+                                       .ldb = b_columns + s.extra,
+                                       .ldout = ldout,
+                                       .trans_a = trans_a,
+                                       .trans_b = trans_b,
+                                       .dtype = dtype,
+                                       .out_dtype = out_dtype};
     return p;
 }
 
 /* The operation on the device, or on the values of the arrays. */
-static struct mics_op_matmul on(const struct product *p, bool device)
+static struct mics_args_matmul on(const struct product *p, bool device)
 {
-    struct mics_op_matmul args = p->args;
+    struct mics_args_matmul args = p->args;
 
 #define PLACE(array) (device ? (array).device : (void *)(array).values)
     args.a = PLACE(p->a);
@@ -123,7 +123,7 @@ static double tolerance_of(const struct product *p, struct shape s)
 
 static void check_product(struct product *p, struct shape s)
 {
-    const struct mics_op_matmul device = on(p, true), host = on(p, false);
+    const struct mics_args_matmul device = on(p, true), host = on(p, false);
     const double tolerance = tolerance_of(p, s);
 
     RUN(matmul, &device, &p->out, &p->aux);
@@ -219,7 +219,7 @@ static void check_prepared(enum mics_dtype dtype, enum mics_dtype out_dtype)
     for (size_t s = 0; s < LENGTH(shapes); s++)
         for (size_t e = 0; e < LENGTH(extras); e++) {
             struct product p = product_new(shapes[s], 0, dtype, out_dtype, extras[e]);
-            const struct mics_op_matmul args = on(&p, true);
+            const struct mics_args_matmul args = on(&p, true);
             struct mics_matmul_choice choice;
 
             CHECK_INT(mics_cuda_products_prepare(&at, &args, 1, false, &choice), cudaSuccess);

@@ -47,8 +47,8 @@ static const float *normalised(struct norm *n, bool with_add)
 {
     if (!with_add)
         return n->in.values;
-    mics_host_add(pool, &(struct mics_op_add){n->sum.values, n->in.values, n->add.values,
-                                              n->sum.count, MICS_F32});
+    mics_host_add(pool, &(struct mics_args_add){n->sum.values, n->in.values, n->add.values,
+                                                n->sum.count, MICS_F32});
     CHECK_ARRAY(&n->sum, n->sum.values, 0);
     free(n->sum.values);
     return n->sum.values = array_widen(&n->sum, n->sum.got);
@@ -61,15 +61,15 @@ static void layernorm_agrees_with_and_without_a_residual(void)
             const bool add = d % 2;
             const enum mics_dtype dtype = dtypes[d / 2];
             struct norm n = norm_new(s, dtype);
-            struct mics_op_layernorm args = {n.out.device,    add ? n.sum.device : NULL,
-                                             n.mean.device,   n.rstd.device,
-                                             n.in.device,     add ? n.add.device : NULL,
-                                             n.weight.device, n.bias.device,
-                                             shapes[s].rows,  shapes[s].C,
-                                             1e-5f,           dtype};
+            struct mics_args_layernorm args = {n.out.device,    add ? n.sum.device : NULL,
+                                               n.mean.device,   n.rstd.device,
+                                               n.in.device,     add ? n.add.device : NULL,
+                                               n.weight.device, n.bias.device,
+                                               shapes[s].rows,  shapes[s].C,
+                                               1e-5f,           dtype};
 
             RUN(layernorm, &args, &n.out, &n.sum, &n.mean, &n.rstd);
-            args = (struct mics_op_layernorm){
+            args = (struct mics_args_layernorm){
                 n.out.values,        NULL,        n.mean.values,   n.rstd.values,
                 normalised(&n, add), NULL,        n.weight.values, n.bias.values,
                 shapes[s].rows,      shapes[s].C, 1e-5f,           MICS_F32};
@@ -88,24 +88,24 @@ static void rmsnorm_agrees_with_and_without_a_residual(void)
             const bool add = d % 2;
             const enum mics_dtype dtype = dtypes[d / 2];
             struct norm n = norm_new(s, dtype);
-            struct mics_op_rmsnorm args = {n.out.device,
-                                           add ? n.in.device : NULL,
-                                           n.rstd.device,
-                                           n.in.device,
-                                           add ? n.add.device : NULL,
-                                           n.weight.device,
-                                           shapes[s].rows,
-                                           shapes[s].C,
-                                           1e-5f,
-                                           dtype};
+            struct mics_args_rmsnorm args = {n.out.device,
+                                             add ? n.in.device : NULL,
+                                             n.rstd.device,
+                                             n.in.device,
+                                             add ? n.add.device : NULL,
+                                             n.weight.device,
+                                             shapes[s].rows,
+                                             shapes[s].C,
+                                             1e-5f,
+                                             dtype};
 
             RUN(rmsnorm, &args, &n.out, &n.rstd, &n.in); /* the sum may take the input's place */
             memcpy(n.sum.got, n.in.got, array_bytes(&n.in));
-            args = (struct mics_op_rmsnorm){n.out.values,   NULL,
-                                            n.rstd.values,  normalised(&n, add),
-                                            NULL,           n.weight.values,
-                                            shapes[s].rows, shapes[s].C,
-                                            1e-5f,          MICS_F32};
+            args = (struct mics_args_rmsnorm){n.out.values,   NULL,
+                                              n.rstd.values,  normalised(&n, add),
+                                              NULL,           n.weight.values,
+                                              shapes[s].rows, shapes[s].C,
+                                              1e-5f,          MICS_F32};
             mics_host_rmsnorm(pool, &args);
             CHECK_ARRAY(&n.out, n.out.values, 4e-6);
             CHECK_ARRAY(&n.rstd, n.rstd.values, 4e-6);
@@ -151,26 +151,26 @@ static void layernorms_gradients_agree(void)
             const uint32_t rows = shapes[s].rows, C = shapes[s].C;
             const enum mics_dtype dtype = dtypes[d / 2], grad_dtype = dtypes[d % 2];
             struct norm_grad n = norm_grad_new(s, dtype, grad_dtype);
-            const struct mics_op_layernorm_grad args = {n.grad_in.device,
-                                                        n.grad_weight.device,
-                                                        n.grad_bias.device,
-                                                        n.grad_out.device,
-                                                        n.in.device,
-                                                        n.weight.device,
-                                                        n.mean.device,
-                                                        n.rstd.device,
-                                                        rows,
-                                                        C,
-                                                        dtype,
-                                                        grad_dtype};
+            const struct mics_args_layernorm_grad args = {n.grad_in.device,
+                                                          n.grad_weight.device,
+                                                          n.grad_bias.device,
+                                                          n.grad_out.device,
+                                                          n.in.device,
+                                                          n.weight.device,
+                                                          n.mean.device,
+                                                          n.rstd.device,
+                                                          rows,
+                                                          C,
+                                                          dtype,
+                                                          grad_dtype};
 
             few_multiprocessors(s % 2);
             RUN(layernorm_grad, &args, &n.grad_in, &n.grad_weight, &n.grad_bias);
-            mics_host_layernorm_grad(
-                pool, &(struct mics_op_layernorm_grad){n.grad_in.values, n.grad_weight.values,
-                                                       n.grad_bias.values, n.grad_out.values,
-                                                       n.in.values, n.weight.values, n.mean.values,
-                                                       n.rstd.values, rows, C, MICS_F32, MICS_F32});
+            mics_host_layernorm_grad(pool, &(struct mics_args_layernorm_grad){
+                                               n.grad_in.values, n.grad_weight.values,
+                                               n.grad_bias.values, n.grad_out.values, n.in.values,
+                                               n.weight.values, n.mean.values, n.rstd.values, rows,
+                                               C, MICS_F32, MICS_F32});
             CHECK_ARRAY(&n.grad_in, n.grad_in.values, 4e-6);
             CHECK_ARRAY(&n.grad_weight, n.grad_weight.values, 2e-5);
             CHECK_ARRAY(&n.grad_bias, n.grad_bias.values, 2e-5);
@@ -185,20 +185,20 @@ static void rmsnorms_gradients_agree(void)
             const uint32_t rows = shapes[s].rows, C = shapes[s].C;
             const enum mics_dtype dtype = dtypes[d / 2], grad_dtype = dtypes[d % 2];
             struct norm_grad n = norm_grad_new(s, dtype, grad_dtype);
-            const struct mics_op_rmsnorm_grad args = {n.grad_in.device,
-                                                      n.grad_weight.device,
-                                                      n.grad_out.device,
-                                                      n.in.device,
-                                                      n.weight.device,
-                                                      n.rstd.device,
-                                                      rows,
-                                                      C,
-                                                      dtype,
-                                                      grad_dtype};
+            const struct mics_args_rmsnorm_grad args = {n.grad_in.device,
+                                                        n.grad_weight.device,
+                                                        n.grad_out.device,
+                                                        n.in.device,
+                                                        n.weight.device,
+                                                        n.rstd.device,
+                                                        rows,
+                                                        C,
+                                                        dtype,
+                                                        grad_dtype};
 
             few_multiprocessors(s % 2);
             RUN(rmsnorm_grad, &args, &n.grad_in, &n.grad_weight);
-            mics_host_rmsnorm_grad(pool, &(struct mics_op_rmsnorm_grad){
+            mics_host_rmsnorm_grad(pool, &(struct mics_args_rmsnorm_grad){
                                              n.grad_in.values, n.grad_weight.values,
                                              n.grad_out.values, n.in.values, n.weight.values,
                                              n.rstd.values, rows, C, MICS_F32, MICS_F32});
@@ -211,9 +211,9 @@ static void rmsnorms_gradients_agree(void)
 /* One row of sums would fill the workspace. */
 static void rows_that_are_too_long_for_sums_are_refused(void)
 {
-    const struct mics_op_layernorm_grad args = {
+    const struct mics_args_layernorm_grad args = {
         .rows = 1, .C = MICS_CUDA_WORKSPACE_BYTES / 8 + 8, .grad_bias = &at, .dtype = MICS_BF16};
-    const struct mics_op_rmsnorm_grad grad = {
+    const struct mics_args_rmsnorm_grad grad = {
         .rows = 1, .C = MICS_CUDA_WORKSPACE_BYTES / 4 + 1, .dtype = MICS_F32};
 
     CHECK_INT(mics_cuda_layernorm_grad(&at, &args), cudaErrorInvalidValue);
@@ -231,10 +231,11 @@ static void sums_of_columns_agree(void)
 
             few_multiprocessors(s % 2);
             RUN(bias_grad,
-                (&(struct mics_op_bias_grad){sum.device, from.device, rows, n, dtype, grad_dtype}),
+                (&(struct mics_args_bias_grad){sum.device, from.device, rows, n, dtype,
+                                               grad_dtype}),
                 &sum);
-            mics_host_bias_grad(pool, &(struct mics_op_bias_grad){sum.values, from.values, rows, n,
-                                                                  MICS_F32, MICS_F32});
+            mics_host_bias_grad(pool, &(struct mics_args_bias_grad){sum.values, from.values, rows,
+                                                                    n, MICS_F32, MICS_F32});
             CHECK_ARRAY(&sum, sum.values, 2e-5);
             ARRAYS_FREE(&from, &sum);
         }
@@ -250,17 +251,17 @@ static void gated_units_agree(void)
             struct array grad = array_random(dtypes[d], count, 1, 2, shapes[s].shift);
             struct array out = array_output(dtypes[d], count, shapes[s].shift);
             struct array grad_in = array_output(dtypes[d], 2 * count, shapes[s].shift);
-            struct mics_op_swiglu args = {out.device, in.device, rows, F, dtypes[d]};
-            struct mics_op_swiglu_grad slope = {grad_in.device, in.device, grad.device,
-                                                rows,           F,         dtypes[d]};
+            struct mics_args_swiglu args = {out.device, in.device, rows, F, dtypes[d]};
+            struct mics_args_swiglu_grad slope = {grad_in.device, in.device, grad.device,
+                                                  rows,           F,         dtypes[d]};
 
             RUN(swiglu, &args, &out);
             RUN(swiglu_grad, &slope, &grad_in);
             mics_host_swiglu(pool,
-                             &(struct mics_op_swiglu){out.values, in.values, rows, F, MICS_F32});
+                             &(struct mics_args_swiglu){out.values, in.values, rows, F, MICS_F32});
             mics_host_swiglu_grad(pool,
-                                  &(struct mics_op_swiglu_grad){grad_in.values, in.values,
-                                                                grad.values, rows, F, MICS_F32});
+                                  &(struct mics_args_swiglu_grad){grad_in.values, in.values,
+                                                                  grad.values, rows, F, MICS_F32});
             CHECK_ARRAY(&out, out.values, 2e-6);
             CHECK_ARRAY(&grad_in, grad_in.values, 4e-6);
             slope.grad_in = in.device;
@@ -290,21 +291,21 @@ static void norms_of_heads_and_their_gradients_agree(void)
             struct array grad_k = array_random(grad_dtype, D, 1, 6, 0);
             struct array out = array_output(dtype, count, 0);
             struct array rstd = array_output(MICS_F32, (size_t)rows * (H + H_kv), 0);
-            struct mics_op_qk_norm args = {out.device, rstd.device, in.device, q.device,
-                                           k.device,   rows,        H,         H_kv,
-                                           D,          1e-5f,       dtype};
-            struct mics_op_qk_norm_grad slope = {
+            struct mics_args_qk_norm args = {out.device, rstd.device, in.device, q.device,
+                                             k.device,   rows,        H,         H_kv,
+                                             D,          1e-5f,       dtype};
+            struct mics_args_qk_norm_grad slope = {
                 grad.device, grad_q.device, grad_k.device, in.device, q.device,
                 k.device,    rstd.device,   rows,          H,         H_kv,
                 D,           dtype,         grad_dtype};
 
             RUN(qk_norm, &args, &out, &rstd);
             RUN(qk_norm_grad, &slope, &grad, &grad_q, &grad_k);
-            args = (struct mics_op_qk_norm){out.values, rstd.values, in.values, q.values,
-                                            k.values,   rows,        H,         H_kv,
-                                            D,          1e-5f,       MICS_F32};
+            args = (struct mics_args_qk_norm){out.values, rstd.values, in.values, q.values,
+                                              k.values,   rows,        H,         H_kv,
+                                              D,          1e-5f,       MICS_F32};
             mics_host_qk_norm(pool, &args);
-            slope = (struct mics_op_qk_norm_grad){
+            slope = (struct mics_args_qk_norm_grad){
                 grad.values, grad_q.values, grad_k.values, in.values, q.values,
                 k.values,    rstd.values,   rows,          H,         H_kv,
                 D,           MICS_F32,      MICS_F32};
@@ -339,9 +340,9 @@ static void rotary_positions_agree_and_turn_back(void)
             const enum mics_dtype dtype = dtypes[d / 2];
             const size_t count = (size_t)cases[c].B * cases[c].T * cases[c].stride;
             struct array data = array_random(dtype, count, 2, c + 1, 0);
-            struct mics_op_rope args = {data.device, cases[c].B,      cases[c].T, cases[c].heads,
-                                        cases[c].D,  cases[c].stride, 10000,      d % 2,
-                                        dtype,       scalings[c % 3]};
+            struct mics_args_rope args = {data.device, cases[c].B,      cases[c].T, cases[c].heads,
+                                          cases[c].D,  cases[c].stride, 10000,      d % 2,
+                                          dtype,       scalings[c % 3]};
 
             RUN(rope, &args, &data);
             args.data = data.values;
@@ -354,15 +355,15 @@ static void rotary_positions_agree_and_turn_back(void)
 
 static void odd_and_too_wide_heads_are_refused(void)
 {
-    struct mics_op_rope args = {.B = 1, .T = 1, .heads = 1, .D = 3, .stride = 3, .base = 10000};
+    struct mics_args_rope args = {.B = 1, .T = 1, .heads = 1, .D = 3, .stride = 3, .base = 10000};
 
     CHECK_INT(mics_cuda_rope(&at, &args), cudaErrorInvalidValue);
     args.D = args.stride = 258;
     CHECK_INT(mics_cuda_rope(&at, &args), cudaErrorInvalidValue);
-    CHECK_INT(mics_cuda_qk_norm(&at, &(struct mics_op_qk_norm){.rows = 1, .H = 1, .D = 257}),
+    CHECK_INT(mics_cuda_qk_norm(&at, &(struct mics_args_qk_norm){.rows = 1, .H = 1, .D = 257}),
               cudaErrorInvalidValue);
     CHECK_INT(
-        mics_cuda_qk_norm_grad(&at, &(struct mics_op_qk_norm_grad){.rows = 1, .H = 1, .D = 257}),
+        mics_cuda_qk_norm_grad(&at, &(struct mics_args_qk_norm_grad){.rows = 1, .H = 1, .D = 257}),
         cudaErrorInvalidValue);
 }
 

@@ -14,10 +14,10 @@ static const struct {
 /* What an optimizer works on, on the device and in the arrays' values on the host. */
 struct slice {
     struct array param, first, second, grad, copy;
-    struct mics_op_scalars scalars, *device_scalars;
+    struct mics_args_scalars scalars, *device_scalars;
 };
 
-static struct slice slice_new(size_t at_case, struct mics_op_scalars scalars)
+static struct slice slice_new(size_t at_case, struct mics_args_scalars scalars)
 {
     const uint32_t count = cases[at_case].count;
     const unsigned shift = cases[at_case].shift;
@@ -58,32 +58,32 @@ static void check_copy(struct slice *s, bool copy)
     free(want);
 }
 
-static struct mics_op_update update_of(enum mics_optimizer optimizer, size_t c,
-                                       const struct slice *s, float clip)
+static struct mics_args_update update_of(enum mics_optimizer optimizer, size_t c,
+                                         const struct slice *s, float clip)
 {
     const bool two = mics_optimizer_states(optimizer) > 1;
 
-    return (struct mics_op_update){.optimizer = optimizer,
-                                   .step = 7,
-                                   .param = s->param.device,
-                                   .state = {s->first.device, two ? s->second.device : NULL},
-                                   .copy = cases[c].copy ? s->copy.device : NULL,
-                                   .grad = s->grad.device,
-                                   .scalars = s->device_scalars,
-                                   .count = cases[c].count,
-                                   .decay_count = cases[c].decay_count,
-                                   .lr = optimizer == MICS_OPT_SGD ? 1e-2f : 1e-3f,
-                                   .settings = {.beta1 = 0.9f,
-                                                .beta2 = 0.95f,
-                                                .eps = 1e-8f,
-                                                .momentum = 0.9f,
-                                                .weight_decay = 0.1f,
-                                                .clip = clip}};
+    return (struct mics_args_update){.optimizer = optimizer,
+                                     .step = 7,
+                                     .param = s->param.device,
+                                     .state = {s->first.device, two ? s->second.device : NULL},
+                                     .copy = cases[c].copy ? s->copy.device : NULL,
+                                     .grad = s->grad.device,
+                                     .scalars = s->device_scalars,
+                                     .count = cases[c].count,
+                                     .decay_count = cases[c].decay_count,
+                                     .lr = optimizer == MICS_OPT_SGD ? 1e-2f : 1e-3f,
+                                     .settings = {.beta1 = 0.9f,
+                                                  .beta2 = 0.95f,
+                                                  .eps = 1e-8f,
+                                                  .momentum = 0.9f,
+                                                  .weight_decay = 0.1f,
+                                                  .clip = clip}};
 }
 
 static void run_update(enum mics_optimizer optimizer, size_t c, struct slice *s, float clip)
 {
-    struct mics_op_update args = update_of(optimizer, c, s, clip);
+    struct mics_args_update args = update_of(optimizer, c, s, clip);
 
     RUN(update, &args, &s->param, &s->first, &s->second, &s->copy);
     args.param = s->param.values;
@@ -102,7 +102,7 @@ static void check_optimizer(enum mics_optimizer optimizer)
     for (size_t c = 0; c < LENGTH(cases); c++)
         for (int clip = 0; clip < 3; clip++) {
             struct slice s =
-                slice_new(c, (struct mics_op_scalars){8, 0, clip == 1 ? 1e6 : 1e-3, 0});
+                slice_new(c, (struct mics_args_scalars){8, 0, clip == 1 ? 1e6 : 1e-3, 0});
 
             run_update(optimizer, c, &s, clip ? 1.0f : 0.0f);
             CHECK_ARRAY(&s.param, s.param.values, 3e-7);
@@ -129,9 +129,9 @@ static void lion_agrees_with_and_without_clipping(void)
 
 static void nothing_changes_without_targets_or_with_a_norm_or_loss_that_is_not_finite(void)
 {
-    static const struct mics_op_scalars bad[] = {{0, 0, 1, 0},        {0, 0, NAN, 0},
-                                                 {4, 0, NAN, 0},      {4, 0, INFINITY, 0},
-                                                 {4, INFINITY, 1, 0}, {4, NAN, 1, 0}};
+    static const struct mics_args_scalars bad[] = {{0, 0, 1, 0},        {0, 0, NAN, 0},
+                                                   {4, 0, NAN, 0},      {4, 0, INFINITY, 0},
+                                                   {4, INFINITY, 1, 0}, {4, NAN, 1, 0}};
 
     for (size_t c = 0; c < LENGTH(cases); c++)
         for (size_t i = 0; i < LENGTH(bad); i++) {
@@ -147,7 +147,7 @@ static void nothing_changes_without_targets_or_with_a_norm_or_loss_that_is_not_f
 static void without_clipping_a_norm_that_is_not_finite_is_ignored(void)
 {
     for (int optimizer = 0; optimizer < MICS_OPT_COUNT; optimizer++) {
-        struct slice s = slice_new(5, (struct mics_op_scalars){4, 0, NAN, 0});
+        struct slice s = slice_new(5, (struct mics_args_scalars){4, 0, NAN, 0});
 
         run_update((enum mics_optimizer)optimizer, 5, &s, 0);
         CHECK(memcmp(s.param.got, s.param.begin, array_bytes(&s.param)) != 0);
@@ -162,8 +162,8 @@ static void an_elements_update_does_not_depend_on_its_place(void)
     enum { CASE = 8, CUT = 1237 };
 
     for (int optimizer = 0; optimizer < MICS_OPT_COUNT; optimizer++) {
-        struct slice s = slice_new(CASE, (struct mics_op_scalars){8, 0, 1e6, 0});
-        struct mics_op_update args = update_of((enum mics_optimizer)optimizer, CASE, &s, 1);
+        struct slice s = slice_new(CASE, (struct mics_args_scalars){8, 0, 1e6, 0});
+        struct mics_args_update args = update_of((enum mics_optimizer)optimizer, CASE, &s, 1);
         float *again = need(array_bytes(&s.param));
 
         RUN(update, &args, &s.param, &s.first, &s.second, &s.copy);

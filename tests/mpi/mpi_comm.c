@@ -328,10 +328,10 @@ static int check_yielding(struct checker *c)
     }
 
     const double begin_s = mics_now_s();
-    EXPECT(ops->exchange_now(exchanges, send, count * sizeof *send, (rank + 1) % size, recv,
+    EXPECT(ops->sendrecv_now(exchanges, send, count * sizeof *send, (rank + 1) % size, recv,
                              count * sizeof *recv, (rank + size - 1) % size, within_s,
                              NULL) == MICS_OK,
-           "exchange_now failed");
+           "sendrecv_now failed");
     EXPECT(rank == size - 1 || mics_now_s() - begin_s > 0.75 * within_s, "it gave way for %g s",
            mics_now_s() - begin_s);
     if (rank == size - 1)

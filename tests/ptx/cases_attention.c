@@ -44,15 +44,15 @@ static const struct shape plain_shapes[] = {
     {1, 3, 1, 1, 129, true, 0, 0}, {1, 33, 1, 1, 9, true, 10, 0}, {1, 34, 1, 1, 9, true, 0, 1},
     {1, 66, 1, 1, 3, true, 0, 20}};
 
-static struct mics_op_attention forward_of(struct shape s)
+static struct mics_args_attention forward_of(struct shape s)
 {
-    return (struct mics_op_attention){.B = s.B,
-                                      .T = s.T,
-                                      .H = s.H,
-                                      .H_kv = s.H_kv,
-                                      .D = s.D,
-                                      .causal = s.causal,
-                                      .window = s.window};
+    return (struct mics_args_attention){.B = s.B,
+                                        .T = s.T,
+                                        .H = s.H,
+                                        .H_kv = s.H_kv,
+                                        .D = s.D,
+                                        .causal = s.causal,
+                                        .window = s.window};
 }
 
 /* By the kernel of that name in attention.cc's table, as MICS_CUDA_ATTENTION=NAME. */
@@ -99,7 +99,7 @@ static void expect(struct recorder *r, const struct tensor *tensor)
 static void forward_case(struct recorder *r, const char *kernel, enum mics_dtype dtype,
                          struct shape s)
 {
-    struct mics_op_attention args = forward_of(s);
+    struct mics_args_attention args = forward_of(s);
     const size_t rows = (size_t)s.B * s.T;
     int32_t *targets = make_targets(s);
     struct tensor qkv, out, lse;
@@ -129,14 +129,14 @@ static void forward_case(struct recorder *r, const char *kernel, enum mics_dtype
 static void backward_case(struct recorder *r, const char *kernel, enum mics_dtype dtype,
                           struct shape s)
 {
-    struct mics_op_attention forward = forward_of(s);
-    struct mics_op_attention_grad args = {.B = s.B,
-                                          .T = s.T,
-                                          .H = s.H,
-                                          .H_kv = s.H_kv,
-                                          .D = s.D,
-                                          .causal = s.causal,
-                                          .window = s.window};
+    struct mics_args_attention forward = forward_of(s);
+    struct mics_args_attention_grad args = {.B = s.B,
+                                            .T = s.T,
+                                            .H = s.H,
+                                            .H_kv = s.H_kv,
+                                            .D = s.D,
+                                            .causal = s.causal,
+                                            .window = s.window};
     const size_t rows = (size_t)s.B * s.T;
     int32_t *targets = make_targets(s);
     struct tensor qkv, out, lse, grad_out, grad, delta;

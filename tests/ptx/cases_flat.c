@@ -16,10 +16,10 @@ static void add_case(struct recorder *r, enum mics_dtype dtype, struct size size
     a = record_random(r, "a", dtype, size.count, 3, 3, size.shift);
     b = record_random(r, "b", dtype, size.count, 3, 4, size.shift);
     out = record_output(r, "out", dtype, size.count, size.shift);
-    record_ran(r, mics_cuda_add(&r->at, &(struct mics_op_add){out.device, a.device, b.device,
-                                                              size.count, dtype}));
+    record_ran(r, mics_cuda_add(&r->at, &(struct mics_args_add){out.device, a.device, b.device,
+                                                                size.count, dtype}));
     mics_host_add(r->pool,
-                  &(struct mics_op_add){out.values, a.values, b.values, size.count, MICS_F32});
+                  &(struct mics_args_add){out.values, a.values, b.values, size.count, MICS_F32});
     record_expect(r, &out, 0);
     record_end(r);
 }
@@ -33,10 +33,10 @@ static void cast_case(struct recorder *r, enum mics_dtype to_dtype, enum mics_dt
                  size.count);
     from = record_random(r, "src", dtype, size.count, 9, 1, size.shift);
     to = record_output(r, "dst", to_dtype, size.count, size.shift);
-    record_ran(r, mics_cuda_cast(&r->at, &(struct mics_op_cast){to.device, from.device, size.count,
-                                                                to_dtype, dtype}));
-    mics_host_cast(r->pool,
-                   &(struct mics_op_cast){to.values, from.values, size.count, MICS_F32, MICS_F32});
+    record_ran(r, mics_cuda_cast(&r->at, &(struct mics_args_cast){to.device, from.device,
+                                                                  size.count, to_dtype, dtype}));
+    mics_host_cast(
+        r->pool, &(struct mics_args_cast){to.values, from.values, size.count, MICS_F32, MICS_F32});
     record_round(&to);
     record_expect(r, &to, 0);
     record_end(r);
@@ -49,10 +49,10 @@ static void accumulate_case(struct recorder *r, enum mics_dtype dtype, struct si
     record_begin(r, 0, "accumulate_%s_%u", record_dtype_name(dtype), size.count);
     in = record_random(r, "in", dtype, size.count, 9, 1, size.shift);
     sum = record_random(r, "sum", MICS_F32, size.count, 9, 2, size.shift);
-    record_ran(r, mics_cuda_accumulate(&r->at, &(struct mics_op_accumulate){sum.device, in.device,
-                                                                            size.count, dtype}));
-    mics_host_accumulate(r->pool,
-                         &(struct mics_op_accumulate){sum.values, in.values, size.count, MICS_F32});
+    record_ran(r, mics_cuda_accumulate(&r->at, &(struct mics_args_accumulate){sum.device, in.device,
+                                                                              size.count, dtype}));
+    mics_host_accumulate(
+        r->pool, &(struct mics_args_accumulate){sum.values, in.values, size.count, MICS_F32});
     record_expect(r, &sum, 0);
     record_end(r);
 }
@@ -70,9 +70,9 @@ static void gelu_case(struct recorder *r, enum mics_dtype dtype, struct size siz
     record_begin(r, 0, "gelu_%s_%u", record_dtype_name(dtype), size.count);
     in = record_random(r, "in", dtype, size.count, 8, 5, size.shift);
     out = record_output(r, "out", dtype, size.count, size.shift);
-    record_ran(r, mics_cuda_gelu(&r->at,
-                                 &(struct mics_op_gelu){out.device, in.device, size.count, dtype}));
-    mics_host_gelu(r->pool, &(struct mics_op_gelu){out.values, in.values, size.count, MICS_F32});
+    record_ran(r, mics_cuda_gelu(
+                      &r->at, &(struct mics_args_gelu){out.device, in.device, size.count, dtype}));
+    mics_host_gelu(r->pool, &(struct mics_args_gelu){out.values, in.values, size.count, MICS_F32});
     record_expect(r, &out, activation_tolerance(dtype));
     record_end(r);
 }
@@ -85,11 +85,11 @@ static void gelu_grad_case(struct recorder *r, enum mics_dtype dtype, struct siz
     record_begin(r, 0, "gelu_grad_%s_%u", record_dtype_name(dtype), size.count);
     in = record_random(r, "in", dtype, size.count, 8, 5, size.shift);
     grad = record_random(r, "grad", dtype, size.count, 1, 6, size.shift);
-    record_ran(r, mics_cuda_gelu_grad(&r->at,
-                                      &(struct mics_op_gelu_grad){grad.device, in.device,
-                                                                  grad.device, size.count, dtype}));
-    mics_host_gelu_grad(r->pool, &(struct mics_op_gelu_grad){grad.values, in.values, grad.values,
-                                                             size.count, MICS_F32});
+    record_ran(r, mics_cuda_gelu_grad(&r->at, &(struct mics_args_gelu_grad){grad.device, in.device,
+                                                                            grad.device, size.count,
+                                                                            dtype}));
+    mics_host_gelu_grad(r->pool, &(struct mics_args_gelu_grad){grad.values, in.values, grad.values,
+                                                               size.count, MICS_F32});
     record_expect(r, &grad, activation_tolerance(dtype));
     record_end(r);
 }

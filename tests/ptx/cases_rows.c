@@ -31,31 +31,31 @@ static void norm_case(struct recorder *r, bool layer, enum mics_dtype dtype, str
         sum = layer ? record_output(r, "sum", dtype, count, s.shift) : in; /* or in its place */
     }
     record_ran(r, layer ? mics_cuda_layernorm(&r->at,
-                                              &(struct mics_op_layernorm){
+                                              &(struct mics_args_layernorm){
                                                   out.device, sum.device, mean.device, rstd.device,
                                                   in.device, add.device, weight.device, bias.device,
                                                   s.rows, s.C, 1e-5f, dtype})
-                        : mics_cuda_rmsnorm(&r->at, &(struct mics_op_rmsnorm){
+                        : mics_cuda_rmsnorm(&r->at, &(struct mics_args_rmsnorm){
                                                         out.device, sum.device, rstd.device,
                                                         in.device, add.device, weight.device,
                                                         s.rows, s.C, 1e-5f, dtype}));
     if (s.add) { /* the host normalises the sum as it was stored */
         mics_host_add(r->pool,
-                      &(struct mics_op_add){sum.values, in.values, add.values, count, MICS_F32});
+                      &(struct mics_args_add){sum.values, in.values, add.values, count, MICS_F32});
         record_round(&sum);
         record_expect(r, &sum, 0);
     }
     if (layer) {
-        mics_host_layernorm(r->pool, &(struct mics_op_layernorm){
+        mics_host_layernorm(r->pool, &(struct mics_args_layernorm){
                                          out.values, NULL, mean.values, rstd.values,
                                          s.add ? sum.values : in.values, NULL, weight.values,
                                          bias.values, s.rows, s.C, 1e-5f, MICS_F32});
         record_expect(r, &mean, 1e-6);
     } else {
         mics_host_rmsnorm(r->pool,
-                          &(struct mics_op_rmsnorm){out.values, NULL, rstd.values,
-                                                    s.add ? sum.values : in.values, NULL,
-                                                    weight.values, s.rows, s.C, 1e-5f, MICS_F32});
+                          &(struct mics_args_rmsnorm){out.values, NULL, rstd.values,
+                                                      s.add ? sum.values : in.values, NULL,
+                                                      weight.values, s.rows, s.C, 1e-5f, MICS_F32});
     }
     record_expect(r, &out, 4e-6);
     record_expect(r, &rstd, 4e-6);
@@ -80,26 +80,26 @@ static void norm_grad_case(struct recorder *r, bool layer, enum mics_dtype dtype
         mean = record_random(r, "mean", MICS_F32, s.rows, 0.1f, 7, 0);
         grad_bias = record_random(r, "grad_bias", grad_dtype, s.C, 1, 8, 0);
         record_ran(r, mics_cuda_layernorm_grad(
-                          &r->at, &(struct mics_op_layernorm_grad){
+                          &r->at, &(struct mics_args_layernorm_grad){
                                       grad_in.device, grad_weight.device, grad_bias.device,
                                       grad_out.device, in.device, weight.device, mean.device,
                                       rstd.device, s.rows, s.C, dtype, grad_dtype}));
-        mics_host_layernorm_grad(
-            r->pool,
-            &(struct mics_op_layernorm_grad){grad_in.values, grad_weight.values, grad_bias.values,
-                                             grad_out.values, in.values, weight.values, mean.values,
-                                             rstd.values, s.rows, s.C, MICS_F32, MICS_F32});
+        mics_host_layernorm_grad(r->pool,
+                                 &(struct mics_args_layernorm_grad){
+                                     grad_in.values, grad_weight.values, grad_bias.values,
+                                     grad_out.values, in.values, weight.values, mean.values,
+                                     rstd.values, s.rows, s.C, MICS_F32, MICS_F32});
         record_expect(r, &grad_bias, 2e-5);
     } else {
-        record_ran(r, mics_cuda_rmsnorm_grad(
-                          &r->at, &(struct mics_op_rmsnorm_grad){grad_in.device, grad_weight.device,
-                                                                 grad_out.device, in.device,
-                                                                 weight.device, rstd.device, s.rows,
-                                                                 s.C, dtype, grad_dtype}));
-        mics_host_rmsnorm_grad(
-            r->pool, &(struct mics_op_rmsnorm_grad){grad_in.values, grad_weight.values,
-                                                    grad_out.values, in.values, weight.values,
-                                                    rstd.values, s.rows, s.C, MICS_F32, MICS_F32});
+        record_ran(r,
+                   mics_cuda_rmsnorm_grad(
+                       &r->at, &(struct mics_args_rmsnorm_grad){
+                                   grad_in.device, grad_weight.device, grad_out.device, in.device,
+                                   weight.device, rstd.device, s.rows, s.C, dtype, grad_dtype}));
+        mics_host_rmsnorm_grad(r->pool,
+                               &(struct mics_args_rmsnorm_grad){
+                                   grad_in.values, grad_weight.values, grad_out.values, in.values,
+                                   weight.values, rstd.values, s.rows, s.C, MICS_F32, MICS_F32});
     }
     record_expect(r, &grad_in, 4e-6);
     record_expect(r, &grad_weight, 2e-5);
@@ -115,11 +115,11 @@ static void bias_grad_case(struct recorder *r, enum mics_dtype dtype, enum mics_
                  record_dtype_name(grad_dtype), s.rows, s.C);
     from = record_random(r, "grad_out", dtype, (size_t)s.rows * s.C, 1, 1, s.shift);
     sum = record_random(r, "grad_bias", grad_dtype, s.C, 1, 2, 0);
-    record_ran(
-        r, mics_cuda_bias_grad(&r->at, &(struct mics_op_bias_grad){sum.device, from.device, s.rows,
-                                                                   s.C, dtype, grad_dtype}));
-    mics_host_bias_grad(r->pool, &(struct mics_op_bias_grad){sum.values, from.values, s.rows, s.C,
-                                                             MICS_F32, MICS_F32});
+    record_ran(r, mics_cuda_bias_grad(&r->at,
+                                      &(struct mics_args_bias_grad){sum.device, from.device, s.rows,
+                                                                    s.C, dtype, grad_dtype}));
+    mics_host_bias_grad(r->pool, &(struct mics_args_bias_grad){sum.values, from.values, s.rows, s.C,
+                                                               MICS_F32, MICS_F32});
     record_expect(r, &sum, 2e-5);
     record_end(r);
 }
@@ -132,10 +132,10 @@ static void swiglu_case(struct recorder *r, enum mics_dtype dtype, struct shape 
     record_begin(r, 0, "swiglu_%s_%ux%u", record_dtype_name(dtype), s.rows, s.C);
     in = record_random(r, "in", dtype, 2 * count, 6, 1, s.shift);
     out = record_output(r, "out", dtype, count, s.shift);
-    record_ran(r, mics_cuda_swiglu(
-                      &r->at, &(struct mics_op_swiglu){out.device, in.device, s.rows, s.C, dtype}));
+    record_ran(r, mics_cuda_swiglu(&r->at, &(struct mics_args_swiglu){out.device, in.device, s.rows,
+                                                                      s.C, dtype}));
     mics_host_swiglu(r->pool,
-                     &(struct mics_op_swiglu){out.values, in.values, s.rows, s.C, MICS_F32});
+                     &(struct mics_args_swiglu){out.values, in.values, s.rows, s.C, MICS_F32});
     record_expect(r, &out, dtype == MICS_BF16 ? 2e-5 : 2e-6);
     record_end(r);
 }
@@ -149,11 +149,11 @@ static void swiglu_grad_case(struct recorder *r, enum mics_dtype dtype, struct s
     record_begin(r, 0, "swiglu_grad_%s_%ux%u", record_dtype_name(dtype), s.rows, s.C);
     in = record_random(r, "in", dtype, 2 * count, 6, 1, s.shift);
     grad = record_random(r, "grad_out", dtype, count, 1, 2, s.shift);
-    record_ran(r, mics_cuda_swiglu_grad(&r->at, &(struct mics_op_swiglu_grad){in.device, in.device,
-                                                                              grad.device, s.rows,
-                                                                              s.C, dtype}));
-    mics_host_swiglu_grad(r->pool, &(struct mics_op_swiglu_grad){in.values, in.values, grad.values,
-                                                                 s.rows, s.C, MICS_F32});
+    record_ran(r, mics_cuda_swiglu_grad(
+                      &r->at, &(struct mics_args_swiglu_grad){in.device, in.device, grad.device,
+                                                              s.rows, s.C, dtype}));
+    mics_host_swiglu_grad(r->pool, &(struct mics_args_swiglu_grad){
+                                       in.values, in.values, grad.values, s.rows, s.C, MICS_F32});
     record_expect(r, &in, dtype == MICS_BF16 ? 2e-5 : 4e-6);
     record_end(r);
 }
@@ -175,20 +175,20 @@ static void qk_norm_case(struct recorder *r, enum mics_dtype dtype, enum mics_dt
     grad = record_random(r, "grad", dtype, count, 1, 4, 0);
     grad_q = record_random(r, "grad_q_weight", grad_dtype, D, 1, 5, 0);
     grad_k = record_random(r, "grad_k_weight", grad_dtype, D, 1, 6, 0);
-    record_ran(r, mics_cuda_qk_norm(&r->at, &(struct mics_op_qk_norm){
+    record_ran(r, mics_cuda_qk_norm(&r->at, &(struct mics_args_qk_norm){
                                                 out.device, rstd.device, in.device, q.device,
                                                 k.device, rows, 3, 1, D, 1e-5f, dtype}));
-    record_ran(r, mics_cuda_qk_norm_grad(&r->at, &(struct mics_op_qk_norm_grad){
+    record_ran(r, mics_cuda_qk_norm_grad(&r->at, &(struct mics_args_qk_norm_grad){
                                                      grad.device, grad_q.device, grad_k.device,
                                                      in.device, q.device, k.device, rstd.device,
                                                      rows, 3, 1, D, dtype, grad_dtype}));
     mics_host_qk_norm(r->pool,
-                      &(struct mics_op_qk_norm){out.values, rstd.values, in.values, q.values,
-                                                k.values, rows, 3, 1, D, 1e-5f, MICS_F32});
+                      &(struct mics_args_qk_norm){out.values, rstd.values, in.values, q.values,
+                                                  k.values, rows, 3, 1, D, 1e-5f, MICS_F32});
     mics_host_qk_norm_grad(
-        r->pool, &(struct mics_op_qk_norm_grad){grad.values, grad_q.values, grad_k.values,
-                                                in.values, q.values, k.values, rstd.values, rows, 3,
-                                                1, D, MICS_F32, MICS_F32});
+        r->pool, &(struct mics_args_qk_norm_grad){grad.values, grad_q.values, grad_k.values,
+                                                  in.values, q.values, k.values, rstd.values, rows,
+                                                  3, 1, D, MICS_F32, MICS_F32});
     record_expect(r, &out, 4e-6);
     record_expect(r, &rstd, 4e-6);
     record_expect(r, &grad, 1e-5);
@@ -198,7 +198,7 @@ static void qk_norm_case(struct recorder *r, enum mics_dtype dtype, enum mics_dt
 }
 
 /* Heads in pieces of 16 bytes, and odd ones; with rows that have more than the heads. */
-static const struct mics_op_rope ropes[] = {
+static const struct mics_args_rope ropes[] = {
     {.B = 2, .T = 9, .heads = 3, .D = 64, .stride = 256, .base = 10000},
     {.B = 1,
      .T = 5,
@@ -214,7 +214,7 @@ static const struct mics_op_rope ropes[] = {
                  .high_freq_factor = 4}},
 };
 
-static void rope_case(struct recorder *r, enum mics_dtype dtype, struct mics_op_rope args)
+static void rope_case(struct recorder *r, enum mics_dtype dtype, struct mics_args_rope args)
 {
     struct tensor data;
 

@@ -39,11 +39,12 @@ static void embedding_case(struct recorder *r, enum mics_dtype dtype, struct sha
     if (s.positions)
         wpe = record_random(r, "wpe", dtype, (size_t)s.T * s.C, 1, 2, s.shift);
     out = record_output(r, "out", dtype, rows * s.C, s.shift);
-    record_ran(r, mics_cuda_embedding(&r->at, &(struct mics_op_embedding){out.device, device,
-                                                                          wte.device, wpe.device,
-                                                                          s.B, s.T, s.C, dtype}));
-    mics_host_embedding(r->pool, &(struct mics_op_embedding){out.values, tokens, wte.values,
-                                                             wpe.values, s.B, s.T, s.C, MICS_F32});
+    record_ran(r, mics_cuda_embedding(&r->at, &(struct mics_args_embedding){out.device, device,
+                                                                            wte.device, wpe.device,
+                                                                            s.B, s.T, s.C, dtype}));
+    mics_host_embedding(r->pool,
+                        &(struct mics_args_embedding){out.values, tokens, wte.values, wpe.values,
+                                                      s.B, s.T, s.C, MICS_F32});
     record_expect(r, &out, 0);
     record_end(r);
     free(tokens);
@@ -64,12 +65,12 @@ static void embedding_grad_case(struct recorder *r, enum mics_dtype dtype,
     wte = record_random(r, "grad_wte", grad_dtype, (size_t)s.V * s.C, 1, 2, s.shift);
     if (s.positions)
         wpe = record_random(r, "grad_wpe", grad_dtype, (size_t)s.T * s.C, 1, 3, 0);
-    record_ran(r, mics_cuda_embedding_grad(&r->at, &(struct mics_op_embedding_grad){
+    record_ran(r, mics_cuda_embedding_grad(&r->at, &(struct mics_args_embedding_grad){
                                                        wte.device, wpe.device, device, from.device,
                                                        s.B, s.T, s.C, s.V, dtype, grad_dtype}));
     mics_host_embedding_grad(
-        r->pool, &(struct mics_op_embedding_grad){wte.values, wpe.values, tokens, from.values, s.B,
-                                                  s.T, s.C, s.V, MICS_F32, MICS_F32});
+        r->pool, &(struct mics_args_embedding_grad){wte.values, wpe.values, tokens, from.values,
+                                                    s.B, s.T, s.C, s.V, MICS_F32, MICS_F32});
     record_expect(r, &wte, 2e-5);
     if (s.positions)
         record_expect(r, &wpe, 4e-6);
@@ -94,11 +95,12 @@ static void cross_entropy_case(struct recorder *r, enum mics_dtype dtype, uint32
     logits = record_random(r, "logits", dtype, count, 12, V, shift);
     device = record_bytes(r, "targets", targets, rows * sizeof(*targets));
     device_loss = record_bytes(r, "loss_sum", &loss, sizeof(loss));
-    record_ran(r, mics_cuda_cross_entropy(
-                      &r->at, &(struct mics_op_cross_entropy){logits.device, device, device_loss,
-                                                              rows, V, gap ? ld : 0, grad, dtype}));
-    mics_host_cross_entropy(r->pool, &(struct mics_op_cross_entropy){logits.values, targets, &loss,
-                                                                     rows, V, ld, grad, MICS_F32});
+    record_ran(r, mics_cuda_cross_entropy(&r->at, &(struct mics_args_cross_entropy){
+                                                      logits.device, device, device_loss, rows, V,
+                                                      gap ? ld : 0, grad, dtype}));
+    mics_host_cross_entropy(r->pool,
+                            &(struct mics_args_cross_entropy){logits.values, targets, &loss, rows,
+                                                              V, ld, grad, MICS_F32});
     record_expect_double(r, device_loss, loss, 1e-6);
     if (grad)
         record_expect(r, &logits, 2e-6);

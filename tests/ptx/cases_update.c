@@ -22,7 +22,7 @@ static const struct update {
 
 struct slice {
     struct tensor param, first, second, grad, copy;
-    struct mics_op_scalars scalars, *device;
+    struct mics_args_scalars scalars, *device;
 };
 
 static struct slice slice_new(struct recorder *r, const struct update *u)
@@ -51,17 +51,17 @@ static void slice_expect(struct recorder *r, struct slice *s)
 
 static void update_case(struct recorder *r, enum mics_optimizer optimizer, const struct update *u)
 {
-    struct mics_op_update args = {.optimizer = optimizer,
-                                  .step = 7,
-                                  .count = u->count,
-                                  .decay_count = u->decay_count,
-                                  .lr = optimizer == MICS_OPT_SGD ? 1e-2f : 1e-3f,
-                                  .settings = {.beta1 = 0.9f,
-                                               .beta2 = 0.95f,
-                                               .eps = 1e-8f,
-                                               .momentum = 0.9f,
-                                               .weight_decay = 0.1f,
-                                               .clip = u->clip}};
+    struct mics_args_update args = {.optimizer = optimizer,
+                                    .step = 7,
+                                    .count = u->count,
+                                    .decay_count = u->decay_count,
+                                    .lr = optimizer == MICS_OPT_SGD ? 1e-2f : 1e-3f,
+                                    .settings = {.beta1 = 0.9f,
+                                                 .beta2 = 0.95f,
+                                                 .eps = 1e-8f,
+                                                 .momentum = 0.9f,
+                                                 .weight_decay = 0.1f,
+                                                 .clip = u->clip}};
     const bool two = mics_optimizer_states(optimizer) > 1;
     struct slice s;
 
@@ -104,8 +104,8 @@ static void squared_norm_case(struct recorder *r, uint32_t count, unsigned shift
     in = record_random(r, "in", MICS_F32, count, 100, 7, shift);
     sum = record_bytes(r, "sum", &want, sizeof(want));
     record_ran(
-        r, mics_cuda_squared_norm(&r->at, &(struct mics_op_squared_norm){sum, in.device, count}));
-    mics_host_squared_norm(r->pool, &(struct mics_op_squared_norm){&want, in.values, count});
+        r, mics_cuda_squared_norm(&r->at, &(struct mics_args_squared_norm){sum, in.device, count}));
+    mics_host_squared_norm(r->pool, &(struct mics_args_squared_norm){&want, in.values, count});
     record_expect_double(r, sum, want, 1e-13);
     record_end(r);
 }
@@ -136,7 +136,7 @@ static void epilogue_case(struct recorder *r, enum mics_dtype dtype, enum mics_d
                                  .ldproduct = e.n,
                                  .dtype = dtype,
                                  .out_dtype = out_dtype};
-    struct mics_op_matmul host = {.m = e.m, .n = e.n, .ldout = e.ldout, .lda = 1, .ldb = e.n};
+    struct mics_args_matmul host = {.m = e.m, .n = e.n, .ldout = e.ldout, .lda = 1, .ldb = e.n};
     struct tensor product = {0}, add = {0}, bias = {0}, aux = {0}, out;
 
     record_begin(r, 0, "epilogue_%s_%s_%ux%u", record_dtype_name(dtype),
@@ -176,9 +176,9 @@ static void epilogue_case(struct recorder *r, enum mics_dtype dtype, enum mics_d
     if (e.with & PRE_GELU) { /* GELU is of the stored value */
         record_round(&aux);
         for (size_t row = 0; row < e.m; row++)
-            mics_host_gelu(r->pool, &(struct mics_op_gelu){.out = out.values + row * e.ldout,
-                                                           .in = aux.values + row * e.ldout,
-                                                           .count = e.n});
+            mics_host_gelu(r->pool, &(struct mics_args_gelu){.out = out.values + row * e.ldout,
+                                                             .in = aux.values + row * e.ldout,
+                                                             .count = e.n});
     }
     record_expect(r, &out, dtype == MICS_BF16 ? 2e-5 : 4e-6);
     if (e.with & PRE_GELU)

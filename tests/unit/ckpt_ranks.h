@@ -31,7 +31,7 @@ struct rank {
     struct mics_comm *comm;
     struct mics_plan_choice choice;
     struct mics_layout layouts[MAX_UNITS];
-    struct mics_ckpt_form form;
+    struct mics_ckpt_layout form;
     uint32_t states, parts, host_ranks;
     uint64_t step;
     bool load, fail_take, spoil;
@@ -150,11 +150,11 @@ static inline void make_rank(struct rank *rank, struct mics_shape shape, uint32_
     rank->choice = (struct mics_plan_choice){.shape = shape};
     for (uint32_t u = 0; u < model->unit_count; u++)
         rank->layouts[u] = mics_layout_make(&shape, model->units[u].count, segments);
-    rank->form = (struct mics_ckpt_form){.model = model,
-                                         .choice = &rank->choice,
-                                         .layouts = rank->layouts,
-                                         .states = rank->states ? rank->states : 3,
-                                         .parts = rank->parts ? rank->parts : 1};
+    rank->form = (struct mics_ckpt_layout){.model = model,
+                                           .choice = &rank->choice,
+                                           .layouts = rank->layouts,
+                                           .states = rank->states ? rank->states : 3,
+                                           .parts = rank->parts ? rank->parts : 1};
 }
 
 /* Run all ranks of the shape; ranks[] holds what differs from a plain save of step 1. */

@@ -97,7 +97,7 @@ static inline void checker_nap(void *context)
 /* Up to 2 ms, in the stream. */
 static inline void delay(struct checker *c, struct mics_stream *stream)
 {
-    struct mics_op_call op = {.fn = checker_nap};
+    struct mics_args_call op = {.fn = checker_nap};
 
     if (!c->delays)
         return;

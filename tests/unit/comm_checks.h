@@ -112,10 +112,10 @@ static inline void check_exchange(struct checker *c, struct mics_comm *comm, uin
     for (uint64_t i = 0; i < sent; i++)
         send[i] = (unsigned char)(i * 7 + (unsigned)comm->rank);
     recv[expected] = 200;
-    EXPECT(comm->ops->exchange_now(comm, send, sent, comm->rank == size - 1 ? -1 : to, recv,
+    EXPECT(comm->ops->sendrecv_now(comm, send, sent, comm->rank == size - 1 ? -1 : to, recv,
                                    expected, from == size - 1 ? -1 : from, distance % 2 * 0.01,
                                    NULL) == MICS_OK,
-           "exchange_now failed");
+           "sendrecv_now failed");
     for (uint64_t i = 0; i < expected; i++)
         EXPECT(recv[i] == (unsigned char)(i * 7 + (unsigned)from),
                "exchange of %llu over %d in %d ranks: byte %llu", (unsigned long long)bytes,

@@ -35,7 +35,7 @@ static struct mics_event *open_event(void)
 
 static void call(struct mics_stream *stream, void (*fn)(void *), void *context)
 {
-    mics_launch_call(stream, &(struct mics_op_call){.fn = fn, .context = context});
+    mics_launch_call(stream, &(struct mics_args_call){.fn = fn, .context = context});
 }
 
 static void nap(void *context)
@@ -88,7 +88,7 @@ static void a_call_without_context_gets_its_own_payload(void)
     int out = 0;
 
     for (int i = 1; i <= 3; i++) {
-        struct mics_op_call op = {.fn = store};
+        struct mics_args_call op = {.fn = store};
 
         memcpy(op.payload, &(struct payload){&out, i}, sizeof(struct payload));
         mics_launch_call(stream, &op);
@@ -119,13 +119,13 @@ static void zero_and_copy_move_bytes(void)
     fill(from, BYTES, 3);
     memcpy(want, from, BYTES);
     memset(want + 5, 0, 1000);
-    mics_launch_copy(stream, &(struct mics_op_copy){memory[0], from, BYTES});
-    mics_launch_copy(stream, &(struct mics_op_copy){memory[1], memory[0], BYTES});
-    mics_launch_zero(stream, &(struct mics_op_zero){memory[0], BYTES});
-    mics_launch_zero(stream, &(struct mics_op_zero){(char *)memory[1] + 5, 1000});
-    mics_launch_zero(stream, &(struct mics_op_zero){memory[1], 0});
-    mics_launch_copy(stream, &(struct mics_op_copy){memory[1], memory[1], BYTES});
-    mics_launch_copy(stream, &(struct mics_op_copy){to, memory[1], BYTES});
+    mics_launch_copy(stream, &(struct mics_args_copy){memory[0], from, BYTES});
+    mics_launch_copy(stream, &(struct mics_args_copy){memory[1], memory[0], BYTES});
+    mics_launch_zero(stream, &(struct mics_args_zero){memory[0], BYTES});
+    mics_launch_zero(stream, &(struct mics_args_zero){(char *)memory[1] + 5, 1000});
+    mics_launch_zero(stream, &(struct mics_args_zero){memory[1], 0});
+    mics_launch_copy(stream, &(struct mics_args_copy){memory[1], memory[1], BYTES});
+    mics_launch_copy(stream, &(struct mics_args_copy){to, memory[1], BYTES});
     CHECK_INT(ops->stream_sync(stream, NULL), MICS_OK);
     CHECK_INT(memcmp(to, want, BYTES), 0);
     for (int i = 0; i < 2; i++)

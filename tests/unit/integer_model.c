@@ -9,7 +9,7 @@
 #include "device/launch.h"
 #include "host/vector.h"
 #include "model/activation_layout.h"
-#include "model/build.h"
+#include "model/unit_build.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,17 +71,17 @@ static struct integer_areas integer_areas_of(const struct mics_model *model,
     const uint64_t count = (uint64_t)batch->B * batch->T * model->config.n_embd;
     const enum mics_stage_kind kind = model->stages[stage].kind;
     struct mics_activation_cursor keep = {.base = saved}, work = {.base = scratch};
-    struct integer_areas areas = {0};
+    struct integer_areas acts = {0};
 
     if (kind != MICS_STAGE_EMBED)
-        areas.in = mics_activation_take_typed(&keep, count, batch->dtype);
+        acts.in = mics_activation_take_typed(&keep, count, batch->dtype);
     if (kind == MICS_STAGE_BLOCK)
-        areas.middle = mics_activation_take_typed(
+        acts.middle = mics_activation_take_typed(
             batch->recompute == MICS_RECOMPUTE_FULL ? &work : &keep, count,
             batch->dtype); /* there are no norms or activation functions */
     if (bytes)
         *bytes = (struct mics_stage_bytes){.saved = keep.used, .scratch = work.used};
-    return areas;
+    return acts;
 }
 
 static void stage_bytes(const struct mics_model *model, const struct mics_batch *batch,
@@ -205,42 +205,42 @@ static void embed_backward(const struct mics_pass *pass, uint32_t stage)
 }
 
 static void make_middle(const struct mics_pass *pass, uint32_t stage,
-                        const struct integer_areas *areas)
+                        const struct integer_areas *acts)
 {
     const uint64_t count = (uint64_t)pass->batch.B * pass->batch.T * pass->model->config.n_embd;
     const uint64_t params = digest_params(pass, stage);
 
     for (uint64_t i = 0; i < count; i++)
-        put_state(pass, areas->middle, i, mix(params, bits_at(pass, areas->in, i)));
+        put_state(pass, acts->middle, i, mix(params, bits_at(pass, acts->in, i)));
 }
 
 static void block_forward(const struct mics_pass *pass, uint32_t stage,
-                          const struct integer_areas *areas)
+                          const struct integer_areas *acts)
 {
     const uint64_t per_sample = (uint64_t)pass->batch.T * pass->model->config.n_embd;
 
-    make_middle(pass, stage, areas);
+    make_middle(pass, stage, acts);
     for (uint64_t i = 0; i < pass->batch.B * per_sample; i++)
-        put_state(pass, pass->out, i, mix(bits_at(pass, areas->middle, i), i % per_sample));
+        put_state(pass, pass->out, i, mix(bits_at(pass, acts->middle, i), i % per_sample));
 }
 
 static void block_backward(const struct mics_pass *pass, uint32_t stage,
-                           const struct integer_areas *areas)
+                           const struct integer_areas *acts)
 {
     const uint64_t per_sample = (uint64_t)pass->batch.T * pass->model->config.n_embd;
 
     if (pass->batch.recompute == MICS_RECOMPUTE_FULL)
-        make_middle(pass, stage, areas);
+        make_middle(pass, stage, acts);
     for (uint32_t b = 0; b < pass->batch.B; b++) {
         const uint64_t first = b * per_sample;
-        uint64_t sample = digest_states(pass, stage, areas->in, first, per_sample);
+        uint64_t sample = digest_states(pass, stage, acts->in, first, per_sample);
 
-        sample = digest_states(pass, sample, areas->middle, first, per_sample);
+        sample = digest_states(pass, sample, acts->middle, first, per_sample);
         sample = digest_states(pass, sample, pass->residual_grad, first, per_sample);
         add_gradient(pass, stage, sample);
         for (uint64_t i = first; i < first + per_sample; i++)
             put_state(pass, pass->residual_grad, i,
-                      mix(bits_at(pass, pass->residual_grad, i), bits_at(pass, areas->middle, i)));
+                      mix(bits_at(pass, pass->residual_grad, i), bits_at(pass, acts->middle, i)));
     }
 }
 
@@ -276,26 +276,26 @@ static void head(const struct mics_pass *pass, uint32_t stage, const void *in)
 static void run_forward(const struct mics_pass *pass, uint32_t stage)
 {
     const enum mics_stage_kind kind = pass->model->stages[stage].kind;
-    const struct integer_areas areas =
+    const struct integer_areas acts =
         integer_areas_of(pass->model, &pass->batch, stage, pass->saved, pass->scratch, NULL);
 
     if (kind == MICS_STAGE_EMBED)
         embed_forward(pass, stage);
     else if (kind == MICS_STAGE_BLOCK)
-        block_forward(pass, stage, &areas);
+        block_forward(pass, stage, &acts);
     else
-        head(pass, stage, areas.in);
+        head(pass, stage, acts.in);
 }
 
 static void run_backward(const struct mics_pass *pass, uint32_t stage)
 {
-    const struct integer_areas areas =
+    const struct integer_areas acts =
         integer_areas_of(pass->model, &pass->batch, stage, pass->saved, pass->scratch, NULL);
 
     if (pass->model->stages[stage].kind == MICS_STAGE_EMBED)
         embed_backward(pass, stage);
     else
-        block_backward(pass, stage, &areas);
+        block_backward(pass, stage, &acts);
 }
 
 static void run_logits(const struct mics_pass *pass, uint32_t row, void *logits)
@@ -325,7 +325,7 @@ static void run_job(void *context)
 
 static void enqueue(const struct job *job)
 {
-    struct mics_op_call call = {.fn = run_job};
+    struct mics_args_call call = {.fn = run_job};
 
     _Static_assert(sizeof *job <= sizeof call.payload, "a job must fit into a call's payload");
     memcpy(call.payload, job, sizeof *job);

@@ -37,11 +37,11 @@ static void fake_launch(const struct mics_pass *pass, uint32_t stage, uint32_t t
 {
     const struct mics_model *model = pass->model;
 
-    mics_launch_matmul(
-        pass->stream,
-        &(struct mics_op_matmul){.m = pass->batch.B * pass->batch.T,
-                                 .n = (uint32_t)model->units[model->stages[stage].unit].param_count,
-                                 .k = times});
+    mics_launch_matmul(pass->stream,
+                       &(struct mics_args_matmul){
+                           .m = pass->batch.B * pass->batch.T,
+                           .n = (uint32_t)model->units[model->stages[stage].unit].param_count,
+                           .k = times});
 }
 
 static void fake_forward(const struct mics_pass *pass, uint32_t stage)

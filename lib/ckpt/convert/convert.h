@@ -15,7 +15,7 @@
 
 #include "base/diagnostics.h"
 #include "base/progress.h"
-#include "ckpt/reader.h"
+#include "ckpt/ckpt_reader.h"
 
 #include <jansson.h>
 #include <stdio.h>

@@ -25,11 +25,11 @@ enum mics_status mics_shard_plan_open(json_t *doc, uint32_t states, struct mics_
         return mics_err_nomem(err);
     for (uint32_t i = 0; i < model->unit_count; i++)
         out->layouts[i] = mics_choice_layout(model, &out->plan->choice, i);
-    out->form = (struct mics_ckpt_form){.model = model,
-                                        .choice = &out->plan->choice,
-                                        .layouts = out->layouts,
-                                        .states = states,
-                                        .parts = 1};
+    out->form = (struct mics_ckpt_layout){.model = model,
+                                          .choice = &out->plan->choice,
+                                          .layouts = out->layouts,
+                                          .states = states,
+                                          .parts = 1};
     return MICS_OK;
 }
 
@@ -99,7 +99,7 @@ void mics_shard_source_close(struct mics_shard_source *source)
 }
 
 /* All shards have the same sections; the index of a file selects its piece of each space. */
-static struct mics_section *make_sections(const struct mics_ckpt_form *form, size_t *count)
+static struct mics_section *make_sections(const struct mics_ckpt_layout *form, size_t *count)
 {
     size_t total = 0, at = 0;
 
@@ -137,7 +137,7 @@ static void fill_files(struct mics_shard_target *out, size_t section_count, size
     }
 }
 
-enum mics_status mics_shard_target_new(const struct mics_ckpt_form *form,
+enum mics_status mics_shard_target_new(const struct mics_ckpt_layout *form,
                                        struct mics_shard_target *out, struct mics_err *err)
 {
     struct mics_shard_spec spec = {0};
@@ -172,7 +172,7 @@ void mics_shard_target_free(struct mics_shard_target *target)
 }
 
 enum mics_status mics_shard_target_write_manifest(const struct mics_shard_target *target,
-                                                  const struct mics_ckpt_form *form,
+                                                  const struct mics_ckpt_layout *form,
                                                   struct mics_manifest *manifest,
                                                   struct mics_output_folder *folder,
                                                   struct mics_err *err)

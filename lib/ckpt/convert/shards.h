@@ -5,8 +5,8 @@
 #ifndef MICS_CKPT_CONVERT_SHARDS_H
 #define MICS_CKPT_CONVERT_SHARDS_H
 
+#include "ckpt/ckpt_reader.h"
 #include "ckpt/convert/target.h"
-#include "ckpt/reader.h"
 #include "plan/plan.h"
 
 /* How a plan cuts a model's state. */
@@ -14,7 +14,7 @@ struct mics_shard_plan {
     struct mics_plan *plan;
     json_t *doc; /* the plan's */
     struct mics_layout *layouts;
-    struct mics_ckpt_form form;
+    struct mics_ckpt_layout form;
 };
 
 /* `doc` is a document mics.plan; `states` is 1 to MICS_CKPT_STATES. The caller closes the plan also
@@ -44,14 +44,14 @@ struct mics_shard_target {
     char *header;
 };
 
-enum mics_status mics_shard_target_new(const struct mics_ckpt_form *form,
+enum mics_status mics_shard_target_new(const struct mics_ckpt_layout *form,
                                        struct mics_shard_target *out, struct mics_err *err);
 void mics_shard_target_free(struct mics_shard_target *target); /* all zeros is fine */
 
 /* Write the manifest of the files that mics_target_write() wrote. `manifest` has everything but the
  * files. */
 enum mics_status mics_shard_target_write_manifest(const struct mics_shard_target *target,
-                                                  const struct mics_ckpt_form *form,
+                                                  const struct mics_ckpt_layout *form,
                                                   struct mics_manifest *manifest,
                                                   struct mics_output_folder *folder,
                                                   struct mics_err *err);

@@ -148,7 +148,7 @@ static void match_unit(struct mics_hf *hf, const struct mics_model *model, uint3
     for (uint32_t i = 0; i < unit->tensor_count; i++) {
         const struct mics_tensor *want = &unit->tensors[i];
         const struct mics_hf_tensor *tensor = find(hf, names, want->name);
-        const bool head = strcmp(want->name, model->family->embed_head[MICS_EMBED_HEAD_HEAD]) == 0;
+        const bool head = strcmp(want->name, model->family->embed_head[MICS_HEAD_WEIGHT]) == 0;
 
         if (!tensor)
             mics_diagnostics_add(diagnostics, "tensor '%s' of the model is missing%s", want->name,
@@ -167,8 +167,8 @@ static enum mics_status resolve_tied(struct mics_hf *hf, const struct mics_famil
                                      json_t *names, struct mics_diagnostics *diagnostics,
                                      struct mics_err *err)
 {
-    const char *const head_name = family->embed_head[MICS_EMBED_HEAD_HEAD];
-    const char *const embedding_name = family->embed_head[MICS_EMBED_HEAD_EMBEDDING];
+    const char *const head_name = family->embed_head[MICS_HEAD_WEIGHT];
+    const char *const embedding_name = family->embed_head[MICS_HEAD_EMBEDDING];
     const struct mics_hf_tensor *head = find(hf, names, head_name);
     const struct mics_hf_tensor *embedding = find(hf, names, embedding_name);
     enum mics_status status = MICS_OK;

@@ -16,7 +16,8 @@ void mics_memory_state_fini(struct mics_memory_state *state)
     *state = (struct mics_memory_state){.doc = NULL};
 }
 
-static bool is_valid(const struct mics_kept_record *record, const struct mics_kept_entry *entry)
+static bool is_valid(const struct mics_memory_ckpt_record *record,
+                     const struct mics_memory_ckpt_entry *entry)
 {
     return entry->stamp == record->stamp ||
            (entry->stamp == record->from_stamp && entry->step == record->from_step);
@@ -24,38 +25,38 @@ static bool is_valid(const struct mics_kept_record *record, const struct mics_ke
 
 /* This rank's share of what its node has, with the checksums compared. */
 static enum mics_status list_own(const struct mics_memory_node *node,
-                                 const struct mics_kept_record *record,
-                                 struct mics_kept_entry **entries, uint32_t *count,
+                                 const struct mics_memory_ckpt_record *record,
+                                 struct mics_memory_ckpt_entry **entries, uint32_t *count,
                                  struct mics_err *err)
 {
     uint32_t all = 0;
-    enum mics_status status = mics_kept_list(node->folder, entries, &all, err);
+    enum mics_status status = mics_memory_ckpt_list(node->folder, entries, &all, err);
 
     *count = 0;
     for (uint32_t i = 0; status == MICS_OK && i < all; i++) {
-        struct mics_kept_entry entry = (*entries)[i];
+        struct mics_memory_ckpt_entry entry = (*entries)[i];
         const uint32_t owner =
-            entry.shard == MICS_KEPT_MANIFEST ? 0 : (2 * entry.shard + entry.generation);
+            entry.shard == MICS_MEMORY_CKPT_MANIFEST ? 0 : (2 * entry.shard + entry.generation);
 
         if (owner % node->local_size != node->local_rank ||
             (!entry.damaged && !is_valid(record, &entry)))
             continue;
         entry.node = node->node;
         if (!entry.damaged)
-            entry.damaged = mics_kept_verify(node->folder, &entry, NULL) != MICS_OK;
+            entry.damaged = mics_memory_ckpt_verify(node->folder, &entry, NULL) != MICS_OK;
         (*entries)[(*count)++] = entry;
     }
     return status;
 }
 
 /* The entries of all ranks together. */
-static enum mics_status share(struct mics_comm *comm, const struct mics_kept_entry *own,
+static enum mics_status share(struct mics_comm *comm, const struct mics_memory_ckpt_entry *own,
                               uint32_t own_count, struct mics_memory_state *state,
                               struct mics_err *err)
 {
     const size_t size = (size_t)comm->size;
     uint32_t *counts = calloc(size, sizeof *counts), most = 1;
-    struct mics_kept_entry *padded = NULL, *all = NULL;
+    struct mics_memory_ckpt_entry *padded = NULL, *all = NULL;
     enum mics_status status = mics_agree(comm, counts ? MICS_OK : mics_err_nomem(err), err);
 
     if (status == MICS_OK)
@@ -88,7 +89,7 @@ static enum mics_status share(struct mics_comm *comm, const struct mics_kept_ent
 /* Newest first; then by stamp, then manifests last. */
 static int by_age(const void *a, const void *b)
 {
-    const struct mics_kept_entry *x = a, *y = b;
+    const struct mics_memory_ckpt_entry *x = a, *y = b;
 
     if (x->step != y->step)
         return x->step > y->step ? -1 : 1;
@@ -101,13 +102,13 @@ static int by_age(const void *a, const void *b)
 
 /* A generation: entries [first, end), of one stamp and step. */
 struct generation {
-    const struct mics_kept_entry *entries;
+    const struct mics_memory_ckpt_entry *entries;
     uint32_t count;
 };
 
 static struct generation generation_at(const struct mics_memory_state *state, uint32_t first)
 {
-    const struct mics_kept_entry *begin = &state->entries[first];
+    const struct mics_memory_ckpt_entry *begin = &state->entries[first];
     struct generation found = {.entries = begin};
 
     while (first + found.count < state->entry_count && begin[found.count].step == begin->step &&
@@ -121,19 +122,19 @@ static int64_t manifest_node(const struct generation *generation, bool *damaged)
 {
     *damaged = false;
     for (uint32_t i = 0; i < generation->count; i++) {
-        const struct mics_kept_entry *entry = &generation->entries[i];
+        const struct mics_memory_ckpt_entry *entry = &generation->entries[i];
 
-        if (entry->shard == MICS_KEPT_MANIFEST && !entry->damaged)
+        if (entry->shard == MICS_MEMORY_CKPT_MANIFEST && !entry->damaged)
             return entry->node;
-        *damaged |= entry->shard == MICS_KEPT_MANIFEST;
+        *damaged |= entry->shard == MICS_MEMORY_CKPT_MANIFEST;
     }
     return -1;
 }
 
 /* The manifest, from the first rank of `node`, on all ranks. NULL: it is damaged. */
 static enum mics_status read_manifest(struct mics_comm *comm, const struct mics_memory_node *own,
-                                      const struct mics_kept_entry *of, int64_t node, json_t **doc,
-                                      struct mics_err *err)
+                                      const struct mics_memory_ckpt_entry *of, int64_t node,
+                                      json_t **doc, struct mics_err *err)
 {
     int root = -1, candidate = own->node == (uint32_t)node && own->local_rank == 0;
     int *leads = calloc((size_t)comm->size, sizeof *leads);
@@ -148,7 +149,7 @@ static enum mics_status read_manifest(struct mics_comm *comm, const struct mics_
         root = leads[i] ? i : root;
     free(leads);
     if (status == MICS_OK && candidate &&
-        mics_kept_manifest_path(own->folder, of->stamp, of->step, path, NULL) == MICS_OK) {
+        mics_memory_ckpt_manifest_path(own->folder, of->stamp, of->step, path, NULL) == MICS_OK) {
         size_t read = 0;
 
         if (mics_file_read(path, MICS_DOC_MAX_BYTES, &data, &read, NULL) == MICS_OK)
@@ -178,7 +179,7 @@ static bool has_shard(const struct generation *generation, const struct mics_man
 {
     *damaged = false;
     for (uint32_t i = 0; i < generation->count; i++) {
-        const struct mics_kept_entry *entry = &generation->entries[i];
+        const struct mics_memory_ckpt_entry *entry = &generation->entries[i];
 
         if (entry->shard != shard || entry->shards != manifest->file_count)
             continue;
@@ -216,7 +217,7 @@ static void choose(struct mics_memory_state *state, const struct generation *gen
     state->step = generation->entries->step;
     state->stamp = generation->entries->stamp;
     for (uint32_t i = 0; i < generation->count; i++) {
-        const struct mics_kept_entry entry = generation->entries[i];
+        const struct mics_memory_ckpt_entry entry = generation->entries[i];
 
         if (entry.shard < manifest->file_count && entry.shards == manifest->file_count &&
             !entry.damaged && entry.xxh64 == manifest->files[entry.shard].xxh64) {
@@ -266,10 +267,10 @@ static enum mics_status try_generation(struct mics_comm *comm, const struct mics
 }
 
 enum mics_status mics_memory_find(struct mics_comm *comm, const struct mics_memory_node *node,
-                                  const struct mics_kept_record *record,
+                                  const struct mics_memory_ckpt_record *record,
                                   struct mics_memory_state *state, struct mics_err *err)
 {
-    struct mics_kept_entry *own = NULL;
+    struct mics_memory_ckpt_entry *own = NULL;
     uint32_t count = 0;
     enum mics_status status = list_own(node, record, &own, &count, err);
 

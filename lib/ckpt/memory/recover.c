@@ -105,7 +105,7 @@ static enum mics_status walk_range(void *context, uint32_t unit, uint32_t state,
 static enum mics_status walk_ranges(const struct load *load, uint32_t receiver, uint32_t server,
                                     char *data, uint64_t *bytes, struct mics_err *err)
 {
-    const struct mics_ckpt_form *form = load->checkpoint->form;
+    const struct mics_ckpt_layout *form = load->checkpoint->form;
     const struct mics_ckpt_source nowhere = {.put = drop};
     struct walk walk = {.load = load, .receiver = receiver, .server = server, .data = data};
     const enum mics_status status =
@@ -164,7 +164,7 @@ static enum mics_status fetch_round(struct load *load, uint32_t distance, struct
         status = make_message(load, rank, from, false, in, err);
     status = mics_agree(comm, status, err);
     if (status == MICS_OK)
-        status = comm->ops->exchange_now(comm, out.data, out.bytes, out.bytes ? (int)to : -1,
+        status = comm->ops->sendrecv_now(comm, out.data, out.bytes, out.bytes ? (int)to : -1,
                                          in->data, in->bytes, in->bytes ? (int)from : -1, 0, err);
     if (status == MICS_OK)
         status = check_message(in, from, err);
@@ -221,13 +221,13 @@ static enum mics_status index_places(struct load *load, struct mics_err *err)
 }
 
 /* Open a shard of this node. Its tensors follow one another without a header. */
-static enum mics_status open_shard(struct load *load, const struct mics_kept_entry *entry,
+static enum mics_status open_shard(struct load *load, const struct mics_memory_ckpt_entry *entry,
                                    struct mics_err *err)
 {
     struct mics_store_file *file = &load->store.files[entry->shard];
     char path[MICS_PATH_MAX];
-    enum mics_status status = mics_kept_shard_path(load->node->folder, entry->shard, entry->shards,
-                                                   entry->generation, path, err);
+    enum mics_status status = mics_memory_ckpt_shard_path(
+        load->node->folder, entry->shard, entry->shards, entry->generation, path, err);
 
     if (status != MICS_OK || file->fd >= 0)
         return status;
@@ -241,7 +241,7 @@ static enum mics_status set_offsets(const struct load *load, struct mics_store_f
 {
     const struct mics_ckpt_table *table = &load->table;
     const size_t count = (size_t)table->unit_count * table->states;
-    uint64_t offset = MICS_KEPT_DATA;
+    uint64_t offset = MICS_MEMORY_CKPT_DATA;
 
     file->tensor_offsets = malloc(count * sizeof *file->tensor_offsets);
     if (!file->tensor_offsets)
@@ -289,7 +289,7 @@ static enum mics_status check_cut(const struct load *load, struct mics_err *err)
 
 static enum mics_status open_load(struct load *load, struct mics_err *err)
 {
-    const struct mics_ckpt_form *form = load->checkpoint->form;
+    const struct mics_ckpt_layout *form = load->checkpoint->form;
     enum mics_status status = mics_ckpt_table_read(load->state->doc, &load->table, err);
 
     if (status == MICS_OK)
@@ -323,7 +323,7 @@ enum mics_status mics_memory_load(const struct mics_checkpoint *checkpoint,
 {
     struct load load = {.checkpoint = checkpoint, .node = node, .state = state};
     struct mics_comm *comm = checkpoint->comm;
-    const struct mics_ckpt_form *form = checkpoint->form;
+    const struct mics_ckpt_layout *form = checkpoint->form;
     enum mics_status status = mics_agree(comm, open_load(&load, err), err);
 
     for (uint32_t i = 1; status == MICS_OK && i < (uint32_t)comm->size; i++)

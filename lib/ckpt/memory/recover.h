@@ -13,11 +13,11 @@
 #define MICS_CKPT_MEMORY_RECOVER_H
 
 #include "ckpt/checkpoint.h"
-#include "ckpt/memory/kept.h"
+#include "ckpt/memory/memory_ckpt.h"
 
 /* Where this rank is. */
 struct mics_memory_node {
-    const char *folder; /* kept.h; may be missing */
+    const char *folder; /* memory_ckpt.h; may be missing */
     uint32_t node, node_count;
     uint32_t local_rank, local_size;
 };
@@ -26,9 +26,9 @@ struct mics_memory_node {
 struct mics_memory_state {
     json_t *doc; /* its manifest; NULL: nothing was found */
     uint64_t step, stamp;
-    uint32_t generation; /* kept.h */
+    uint32_t generation; /* memory_ckpt.h */
     char why[256];       /* nothing, or a newer generation that is not usable, and why; or empty */
-    struct mics_kept_entry *entries; /* of all nodes, of this generation, undamaged */
+    struct mics_memory_ckpt_entry *entries; /* of all nodes, of this generation, undamaged */
     uint32_t entry_count;
     uint32_t damaged;        /* files in memory whose checksum is wrong, of any generation */
     uint32_t *nodes;         /* [world size] of each rank */
@@ -40,7 +40,7 @@ void mics_memory_state_fini(struct mics_memory_state *state); /* all zeros is fi
 /* Find the newest valid state (record). Collective over `comm`, the ranks in node order; the same
  * result on all ranks. */
 enum mics_status mics_memory_find(struct mics_comm *comm, const struct mics_memory_node *node,
-                                  const struct mics_kept_record *record,
+                                  const struct mics_memory_ckpt_record *record,
                                   struct mics_memory_state *state, struct mics_err *err);
 
 /* Check that the state is of the present model and optimizer, and read this rank's part into the

@@ -185,7 +185,7 @@ enum mics_status mics_nccl_check(struct mics_comm *base, struct mics_err *err)
     pthread_mutex_unlock(&context->lock);
     if (is_healthy(result))
         return MICS_OK;
-    return result == ncclRemoteError ? MICS_ERR_IO : MICS_ERR_COMM;
+    return result == ncclRemoteError ? MICS_ERR_PEER : MICS_ERR_COMM;
 }
 
 /* Abort -------------------------------------------------------------------------------------- */

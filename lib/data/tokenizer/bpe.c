@@ -3,7 +3,7 @@
  * bpe.c - merges of pairs, and the ids of a piece: of all pairs of neighbours the one of the lowest
  * rank, of equal ones the leftmost, becomes one symbol, until no pair is a merge.
  */
-#include "data/tokenizer/internal.h"
+#include "data/tokenizer/tokenizer_internal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -12,7 +12,7 @@
 #ifndef MICS_DATA_TOKENIZER_COMPANIONS_H
 #define MICS_DATA_TOKENIZER_COMPANIONS_H
 
-#include "data/tokenizer/internal.h"
+#include "data/tokenizer/tokenizer_internal.h"
 
 #include <jansson.h>
 

@@ -6,7 +6,7 @@
  * Longer ones, up to LONG_MAX bytes, are found by a hash and compared; beyond that nothing is kept.
  * A set has two entries; a new one replaces the older of them.
  */
-#include "data/tokenizer/internal.h"
+#include "data/tokenizer/tokenizer_internal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -12,7 +12,7 @@
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 
-#include "data/tokenizer/internal.h"
+#include "data/tokenizer/tokenizer_internal.h"
 
 #include <pcre2.h>
 #include <stdint.h>

@@ -6,7 +6,7 @@
  * characters: letter \p{L}, number \p{N}, white space \s, other. The last two alternatives,
  * \s+(?!\S)|\s+, leave the last white space before a word to the word.
  */
-#include "data/tokenizer/internal.h"
+#include "data/tokenizer/tokenizer_internal.h"
 
 #include <stdlib.h>
 #include <string.h>

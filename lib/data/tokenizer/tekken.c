@@ -12,7 +12,7 @@
  * Of `vocab` only what default_vocab_size leaves is used. Special tokens that have no name are
  * <SPECIAL_20>; files up to version 7 need not name any.
  */
-#include "data/tokenizer/internal.h"
+#include "data/tokenizer/tokenizer_internal.h"
 #include "doc/cursor.h"
 #include "doc/foreign.h"
 

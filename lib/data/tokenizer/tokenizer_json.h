@@ -6,7 +6,7 @@
 #ifndef MICS_DATA_TOKENIZER_TOKENIZER_JSON_H
 #define MICS_DATA_TOKENIZER_TOKENIZER_JSON_H
 
-#include "data/tokenizer/internal.h"
+#include "data/tokenizer/tokenizer_internal.h"
 #include "doc/cursor.h"
 
 /* What SentencePiece writes for a space, U+2581. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/num.h"
 #include "base/threads.h"
-#include "data/tokenizer/internal.h"
+#include "data/tokenizer/tokenizer_internal.h"
 #include "data/tokenizer/train_internal.h"
 
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/tokenizer/internal.h"
+#include "data/tokenizer/tokenizer_internal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -11,7 +11,7 @@ enum { RING = 256 };
 struct cuda_calls {
     struct cuda_device *device;
     pthread_t thread;
-    struct mics_op_call ring[RING];
+    struct mics_args_call ring[RING];
 
     pthread_mutex_t lock;    /* guards all below */
     pthread_cond_t arrived;  /* the thread waits: the stream has reached a call, or stop */
@@ -23,7 +23,7 @@ struct cuda_calls {
 };
 
 /* One call. After a failure of the device, calls are skipped; the stream still advances. */
-static void run_call(struct cuda_calls *calls, struct mics_op_call *op)
+static void run_call(struct cuda_calls *calls, struct mics_args_call *op)
 {
     if (!atomic_load(&calls->device->failed))
         op->fn(op->context ? op->context : op->payload);
@@ -39,7 +39,7 @@ static void *calls_main(void *arg)
             pthread_cond_wait(&calls->arrived, &calls->lock);
         if (calls->reached == calls->finished)
             break;
-        struct mics_op_call *op = &calls->ring[calls->finished % RING];
+        struct mics_args_call *op = &calls->ring[calls->finished % RING];
         pthread_mutex_unlock(&calls->lock);
         run_call(calls, op);
         pthread_mutex_lock(&calls->lock);
@@ -109,7 +109,7 @@ static cudaError_t wait_a_while(struct cuda_calls *calls, cudaStream_t stream)
 
 /* *number: calls enqueued so far, with this one. */
 static cudaError_t enqueue(struct cuda_calls *calls, cudaStream_t stream,
-                           const struct mics_op_call *op, uint64_t *number)
+                           const struct mics_args_call *op, uint64_t *number)
 {
     cudaError_t error = cudaSuccess;
 
@@ -124,7 +124,7 @@ static cudaError_t enqueue(struct cuda_calls *calls, cudaStream_t stream,
     return error;
 }
 
-cudaError_t mics_cuda_call(struct cuda_stream *stream, const struct mics_op_call *op)
+cudaError_t mics_cuda_call(struct cuda_stream *stream, const struct mics_args_call *op)
 {
     struct cuda_device *device = cuda_device_of(&stream->base);
     cudaError_t error = cudaSuccess;

@@ -122,14 +122,14 @@ enum mics_status mics_cuda_stream_open(struct mics_device *device, const char *n
 void mics_cuda_stream_close(struct mics_stream *stream);
 enum mics_status mics_cuda_stream_sync(struct mics_stream *stream, struct mics_err *err);
 enum mics_status mics_cuda_stream_prepare(struct mics_stream *stream,
-                                          const struct mics_op_matmul *products, size_t count,
+                                          const struct mics_args_matmul *products, size_t count,
                                           bool given, struct mics_matmul_choice *choices,
                                           struct mics_err *err);
 void mics_cuda_stream_launch(struct mics_stream *stream, enum mics_kernel kernel, const void *args,
                              size_t size);
 
 /* calls.c: enqueue a call of a function on the host, and end the thread that runs them. */
-cudaError_t mics_cuda_call(struct cuda_stream *stream, const struct mics_op_call *op);
+cudaError_t mics_cuda_call(struct cuda_stream *stream, const struct mics_args_call *op);
 void mics_cuda_calls_close(struct cuda_calls *calls); /* NULL is fine */
 
 /* event.c */

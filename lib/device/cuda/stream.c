@@ -43,7 +43,7 @@ MICS_OPERATIONS(RUN_ROW)
 #define ENTRY_WORKSPACE(op) .name = #op, .run = run_##op, .needs_workspace = true
 #define ENTRY_CHECKED(op)   .name = #op, .run = run_##op, .check = check_##op
 #define ENTRY_ROW(KEY, op, gpu)                                                                    \
-    [MICS_K_##KEY] = {ENTRY_##gpu(op), .args_size = sizeof(struct mics_op_##op)},
+    [MICS_K_##KEY] = {ENTRY_##gpu(op), .args_size = sizeof(struct mics_args_##op)},
 
 static const struct cuda_operation operations[MICS_KERNEL_COUNT] = {MICS_OPERATIONS(ENTRY_ROW)};
 
@@ -124,7 +124,7 @@ enum mics_status mics_cuda_stream_sync(struct mics_stream *base, struct mics_err
 }
 
 enum mics_status mics_cuda_stream_prepare(struct mics_stream *base,
-                                          const struct mics_op_matmul *products, size_t count,
+                                          const struct mics_args_matmul *products, size_t count,
                                           bool given, struct mics_matmul_choice *choices,
                                           struct mics_err *err)
 {
@@ -146,14 +146,14 @@ enum mics_status mics_cuda_stream_prepare(struct mics_stream *base,
     return mics_cuda_error(err, error, "algorithms of matrix products");
 }
 
-static cudaError_t copy(struct cuda_stream *stream, const struct mics_op_copy *op)
+static cudaError_t copy(struct cuda_stream *stream, const struct mics_args_copy *op)
 {
     if (op->bytes == 0 || op->dst == op->src)
         return cudaSuccess;
     return cudaMemcpyAsync(op->dst, op->src, op->bytes, cudaMemcpyDefault, stream->stream);
 }
 
-static cudaError_t zero(struct cuda_stream *stream, const struct mics_op_zero *op)
+static cudaError_t zero(struct cuda_stream *stream, const struct mics_args_zero *op)
 {
     return op->bytes ? cudaMemsetAsync(op->dst, 0, op->bytes, stream->stream) : cudaSuccess;
 }
@@ -208,7 +208,7 @@ void mics_cuda_stream_launch(struct mics_stream *base, enum mics_kernel kernel, 
 {
     struct cuda_device *device = cuda_device_of(base);
 
-    assert(kernel >= 0 && kernel < MICS_KERNEL_COUNT && size <= MICS_OP_ARGS_MAX);
+    assert(kernel >= 0 && kernel < MICS_KERNEL_COUNT && size <= MICS_ARGS_MAX);
     assert(size == operations[kernel].args_size);
     (void)size;
     if (atomic_load(&device->failed))

@@ -44,17 +44,18 @@ void mics_zero_launches(const struct mics_plan_choice *choice, const struct mics
     const enum mics_dtype dtype = mics_choice_written_grads(choice);
     const uint64_t count = layout->padded - unit->written_count;
 
-    mics_launch_zero(&to->stream, &(struct mics_op_zero){.dst = address(GRADS),
-                                                         .bytes = count * mics_dtype_bytes(dtype)});
+    mics_launch_zero(
+        &to->stream,
+        &(struct mics_args_zero){.dst = address(GRADS), .bytes = count * mics_dtype_bytes(dtype)});
 }
 
 static void cast(struct mics_recorder *to, enum mics_dtype dst, enum mics_dtype src, uint64_t count)
 {
-    mics_launch_cast(&to->stream, &(struct mics_op_cast){.dst = address(OUT),
-                                                         .src = address(GRADS),
-                                                         .count = count,
-                                                         .dst_dtype = dst,
-                                                         .src_dtype = src});
+    mics_launch_cast(&to->stream, &(struct mics_args_cast){.dst = address(OUT),
+                                                           .src = address(GRADS),
+                                                           .count = count,
+                                                           .dst_dtype = dst,
+                                                           .src_dtype = src});
 }
 
 /* As in the engine, the first micro-step overwrites. */
@@ -66,31 +67,31 @@ static void accumulate(const struct mics_op *op, const struct mics_layout *layou
             cast(to, MICS_F32, op->dtype, layout->grad_piece);
         else
             mics_launch_accumulate(&to->stream,
-                                   &(struct mics_op_accumulate){.sum = address(GRADS),
-                                                                .in = address(OUT),
-                                                                .count = layout->grad_piece,
-                                                                .dtype = op->dtype});
+                                   &(struct mics_args_accumulate){.sum = address(GRADS),
+                                                                  .in = address(OUT),
+                                                                  .count = layout->grad_piece,
+                                                                  .dtype = op->dtype});
 }
 
 static void norm(const struct mics_layout *layout, struct mics_recorder *to)
 {
     for (uint32_t segment = 0; segment < layout->segments; segment++)
         mics_launch_squared_norm(&to->stream,
-                                 &(struct mics_op_squared_norm){.sum = address(SCALARS),
-                                                                .in = address(GRADS),
-                                                                .count = layout->optim_piece});
+                                 &(struct mics_args_squared_norm){.sum = address(SCALARS),
+                                                                  .in = address(GRADS),
+                                                                  .count = layout->optim_piece});
 }
 
 static void update(const struct mics_plan_choice *choice, const struct mics_layout *layout,
                    struct mics_recorder *to)
 {
-    struct mics_op_update args = {.optimizer = choice->optimizer,
-                                  .step = 1,
-                                  .param = address(PARAMS),
-                                  .copy = choice->dtype == MICS_F32 ? NULL : address(OUT),
-                                  .grad = address(GRADS),
-                                  .scalars = address(SCALARS),
-                                  .count = layout->optim_piece};
+    struct mics_args_update args = {.optimizer = choice->optimizer,
+                                    .step = 1,
+                                    .param = address(PARAMS),
+                                    .copy = choice->dtype == MICS_F32 ? NULL : address(OUT),
+                                    .grad = address(GRADS),
+                                    .scalars = address(SCALARS),
+                                    .count = layout->optim_piece};
 
     for (uint32_t i = 0; i < mics_optimizer_states(choice->optimizer); i++)
         args.state[i] = address(OTHER + (int)i);
@@ -142,9 +143,9 @@ void mics_op_launches(const struct mics_model *model, const struct mics_plan_cho
         break;
     case MICS_OP_READ:
         mics_launch_copy(&to->stream,
-                         &(struct mics_op_copy){.dst = address(OUT),
-                                                .src = address(SCALARS),
-                                                .bytes = sizeof(struct mics_op_scalars)});
+                         &(struct mics_args_copy){.dst = address(OUT),
+                                                  .src = address(SCALARS),
+                                                  .bytes = sizeof(struct mics_args_scalars)});
         break;
     case MICS_OP_TARGET_COUNT: /* communication only */
     case MICS_OP_GATHER:

@@ -10,12 +10,18 @@
 const char *mics_op_kind_name(enum mics_op_kind kind)
 {
     static const char *const names[MICS_OP_KIND_COUNT] = {
-        [MICS_OP_TARGET_COUNT] = "count", [MICS_OP_GATHER] = "gather",
-        [MICS_OP_FORWARD] = "forward",    [MICS_OP_BACKWARD] = "backward",
-        [MICS_OP_REDUCE] = "reduce",      [MICS_OP_ACCUMULATE] = "accumulate",
-        [MICS_OP_SCATTER] = "scatter",    [MICS_OP_SYNC] = "sync",
-        [MICS_OP_NORM] = "norm",          [MICS_OP_LOSS_NORM_REDUCE] = "total",
-        [MICS_OP_UPDATE] = "update",      [MICS_OP_PUBLISH] = "publish",
+        [MICS_OP_TARGET_COUNT] = "target_count",
+        [MICS_OP_GATHER] = "gather",
+        [MICS_OP_FORWARD] = "forward",
+        [MICS_OP_BACKWARD] = "backward",
+        [MICS_OP_REDUCE] = "reduce",
+        [MICS_OP_ACCUMULATE] = "accumulate",
+        [MICS_OP_SCATTER] = "scatter",
+        [MICS_OP_SYNC] = "sync",
+        [MICS_OP_NORM] = "norm",
+        [MICS_OP_LOSS_NORM_REDUCE] = "loss_norm_reduce",
+        [MICS_OP_UPDATE] = "update",
+        [MICS_OP_PUBLISH] = "publish",
         [MICS_OP_READ] = "read",
     };
 
@@ -173,7 +179,7 @@ static void print_op(const struct mics_schedule *schedule, const struct mics_mod
         mics_format_bytes(op->bytes, amount, sizeof amount);
     else
         mics_format_count(op->flops, amount, sizeof amount);
-    fprintf(out, "%5u  %-11s %-11s %-11s %-8s %4u %3u", index, mics_op_kind_name(op->kind),
+    fprintf(out, "%5u  %-16s %-11s %-11s %-8s %4u %3u", index, mics_op_kind_name(op->kind),
             mics_stream_kind_name(op->stream), is_comm ? mics_comm_kind_name(op->comm) : "-", unit,
             op->micro_step, op->segment);
     print_slot('p', op->param_slot, out);
@@ -186,7 +192,7 @@ enum mics_status mics_schedule_print(const struct mics_schedule *schedule,
                                      const struct mics_model *model, FILE *out,
                                      struct mics_err *err)
 {
-    fprintf(out, "%5s  %-11s %-11s %-11s %-8s %4s %3s %-8s %10s   %s\n", "op", "does", "stream",
+    fprintf(out, "%5s  %-16s %-11s %-11s %-8s %4s %3s %-8s %10s   %s\n", "op", "does", "stream",
             "comm", "unit", "step", "seg", " slots", "size/flop*",
             "waits for (-: step before); +: together with the next");
     for (uint32_t i = 0; i < schedule->op_count; i++)

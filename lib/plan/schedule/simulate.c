@@ -30,13 +30,13 @@ enum { MAX_STEPS = 16, MAX_CYCLE = 4, MEAN_STEPS = 8 };
 #define STEADY 1e-6
 
 /* What the operations that use it divide among themselves. */
-enum medium { MEDIUM_NONE, MEDIUM_COMPUTE, MEDIUM_NODE, MEDIUM_NET, MEDIUM_COUNT };
+enum resource { RESOURCE_NONE, RESOURCE_COMPUTE, RESOURCE_NODE, RESOURCE_NET, RESOURCE_COUNT };
 
 struct op_cost {
     double latency_s, transfer_s; /* of computation: all in transfer_s */
     double slowdown;              /* of computation, while this runs alone on its links */
     double stretch;               /* times that this takes longer while computation runs */
-    enum medium medium;
+    enum resource resource;
 };
 
 /* Of an operation, one after another. */
@@ -48,7 +48,7 @@ enum part {
 };
 
 /* A stream: its operations in order, the next of them, and the step that it is in. */
-struct lane {
+struct stream_state {
     uint32_t *ops;
     uint32_t count, next, step;
     bool running;
@@ -59,10 +59,10 @@ struct lane {
 
 struct sim {
     const struct mics_schedule *schedule;
-    struct lane lanes[MICS_STREAM_COUNT]; /* those that have operations */
+    struct stream_state stream_states[MICS_STREAM_COUNT]; /* those that have operations */
     int lane_count;
     uint32_t steps_done;   /* complete on every stream */
-    uint32_t *ops;         /* backs the lanes */
+    uint32_t *ops;         /* backs the stream_states */
     uint32_t *done;        /* [op_count] steps in which it has completed */
     struct op_cost *costs; /* [op_count] */
     double *start, *end;   /* [2][op_count], by the parity of the step */
@@ -109,7 +109,7 @@ static struct op_cost comm_cost(struct comm_costs *known, enum mics_collective c
         .transfer_s = time.transfer_s,
         .slowdown = mics_op_costs_slowdown(known->costs, known->choice, collective, comm, bytes),
         .stretch = mics_op_costs_stretch(known->costs, known->choice, collective, comm, bytes),
-        .medium = position.nodes > 1 ? MEDIUM_NET : MEDIUM_NODE};
+        .resource = position.nodes > 1 ? RESOURCE_NET : RESOURCE_NODE};
     known->list[known->next] = (struct comm_cost){collective, comm, bytes, cost};
     known->next = (known->next + 1) % COMM_COSTS;
     known->count += known->count < COMM_COSTS;
@@ -128,7 +128,8 @@ static void set_costs(struct sim *sim, const struct mics_plan_choice *choice,
 
         if (!mics_op_is_comm(op->kind)) {
             sim->costs[i].transfer_s = mics_op_costs_compute(costs, choice, op);
-            sim->costs[i].medium = op->stream == MICS_STREAM_COMPUTE ? MEDIUM_COMPUTE : MEDIUM_NONE;
+            sim->costs[i].resource =
+                op->stream == MICS_STREAM_COMPUTE ? RESOURCE_COMPUTE : RESOURCE_NONE;
             continue;
         }
         coalesced += op->bytes;
@@ -164,14 +165,14 @@ static enum mics_status sim_open(struct sim *sim, const struct mics_schedule *sc
     if (!sim->ops || !sim->done || !sim->costs || !sim->start || !sim->end)
         return mics_err_nomem(err);
     for (int s = 0; s < MICS_STREAM_COUNT; s++) {
-        struct lane *lane = &sim->lanes[sim->lane_count];
+        struct stream_state *stream_state = &sim->stream_states[sim->lane_count];
 
-        lane->ops = sim->ops + next;
+        stream_state->ops = sim->ops + next;
         for (uint32_t i = 0; i < n; i++)
             if (schedule->ops[i].stream == (enum mics_stream_kind)s)
                 sim->ops[next++] = i;
-        lane->count = (uint32_t)(sim->ops + next - lane->ops);
-        sim->lane_count += lane->count > 0;
+        stream_state->count = (uint32_t)(sim->ops + next - stream_state->ops);
+        sim->lane_count += stream_state->count > 0;
     }
     return MICS_OK;
 }
@@ -186,40 +187,41 @@ static void sim_close(struct sim *sim)
 }
 
 /* At most two steps are in progress, as in the engine. */
-static bool may_start(const struct sim *sim, const struct lane *lane)
+static bool may_start(const struct sim *sim, const struct stream_state *stream_state)
 {
-    uint32_t index = lane->ops[lane->next];
+    uint32_t index = stream_state->ops[stream_state->next];
     const struct mics_op *op = &sim->schedule->ops[index];
 
-    if (lane->step >= sim->steps_done + 2)
+    if (stream_state->step >= sim->steps_done + 2)
         return false;
     for (uint32_t i = op->dep_begin; i < op->dep_begin + op->dep_count; i++) {
         uint32_t dep = sim->schedule->deps[i];
 
-        if (sim->done[dep] < lane->step + (dep < index))
+        if (sim->done[dep] < stream_state->step + (dep < index))
             return false;
     }
     return true;
 }
 
-static double *time_of(const struct sim *sim, double *times, const struct lane *lane, uint32_t op)
+static double *time_of(const struct sim *sim, double *times,
+                       const struct stream_state *stream_state, uint32_t op)
 {
-    return &times[(lane->step % 2) * sim->schedule->op_count + op];
+    return &times[(stream_state->step % 2) * sim->schedule->op_count + op];
 }
 
 /* An operation that comes later in a step is that of the step before: there was none before the
  * first, and its time is lost once it has completed in the step after this one. */
-static bool has_end_of_dep(const struct sim *sim, const struct lane *lane, uint32_t index,
-                           uint32_t dep)
+static bool has_end_of_dep(const struct sim *sim, const struct stream_state *stream_state,
+                           uint32_t index, uint32_t dep)
 {
-    return dep < index || (lane->step > 0 && sim->done[dep] < lane->step + 2);
+    return dep < index || (stream_state->step > 0 && sim->done[dep] < stream_state->step + 2);
 }
 
-/* When operation `dep`, which `lane` at operation `index` waits for, ended. */
-static double end_of_dep(const struct sim *sim, const struct lane *lane, uint32_t index,
-                         uint32_t dep)
+/* When operation `dep`, which `stream_state` at operation `index` waits for, ended. */
+static double end_of_dep(const struct sim *sim, const struct stream_state *stream_state,
+                         uint32_t index, uint32_t dep)
 {
-    const uint32_t step = dep < index ? lane->step : lane->step - 1;
+    const uint32_t step = dep < index ? stream_state->step : stream_state->step - 1;
 
     return sim->end[(step % 2) * sim->schedule->op_count + dep];
 }
@@ -232,11 +234,11 @@ static void meet(struct sim *sim, enum mics_comm_kind kind, double when)
             sim->met[k] = fmax(sim->met[k], when);
 }
 
-/* Of the operation that `lane` is about to start: computation notes the exchanges that it waited
+/* Of the operation that `stream_state` is about to start: computation notes the exchanges that it waited
  * for; an exchange gets the seconds until the last rank has computed what it waits for. */
-static double straggler_delay(struct sim *sim, const struct lane *lane)
+static double straggler_delay(struct sim *sim, const struct stream_state *stream_state)
 {
-    const uint32_t index = lane->ops[lane->next];
+    const uint32_t index = stream_state->ops[stream_state->next];
     const struct mics_op *op = &sim->schedule->ops[index];
     double ready = 0;
 
@@ -244,9 +246,9 @@ static double straggler_delay(struct sim *sim, const struct lane *lane)
         const uint32_t dep = sim->schedule->deps[i];
         const struct mics_op *before = &sim->schedule->ops[dep];
 
-        if (!has_end_of_dep(sim, lane, index, dep))
+        if (!has_end_of_dep(sim, stream_state, index, dep))
             continue;
-        const double end = end_of_dep(sim, lane, index, dep);
+        const double end = end_of_dep(sim, stream_state, index, dep);
         if (!mics_op_is_comm(op->kind) && mics_op_is_comm(before->kind))
             meet(sim, before->comm, end);
         else if (mics_op_is_comm(op->kind) && !mics_op_is_comm(before->kind) &&
@@ -260,48 +262,49 @@ static double straggler_delay(struct sim *sim, const struct lane *lane)
 static void start_ready(struct sim *sim)
 {
     for (int s = 0; s < sim->lane_count; s++) {
-        struct lane *lane = &sim->lanes[s];
+        struct stream_state *stream_state = &sim->stream_states[s];
 
-        if (lane->running || !may_start(sim, lane))
+        if (stream_state->running || !may_start(sim, stream_state))
             continue;
-        lane->running = true;
-        lane->cost = &sim->costs[lane->ops[lane->next]];
-        lane->left[PART_STRAGGLER] = sim->has_stragglers ? straggler_delay(sim, lane) : 0;
-        lane->left[PART_LATENCY] = lane->cost->latency_s;
-        lane->left[PART_TRANSFER] = lane->cost->transfer_s;
-        *time_of(sim, sim->start, lane, lane->ops[lane->next]) = sim->now;
+        stream_state->running = true;
+        stream_state->cost = &sim->costs[stream_state->ops[stream_state->next]];
+        stream_state->left[PART_STRAGGLER] =
+            sim->has_stragglers ? straggler_delay(sim, stream_state) : 0;
+        stream_state->left[PART_LATENCY] = stream_state->cost->latency_s;
+        stream_state->left[PART_TRANSFER] = stream_state->cost->transfer_s;
+        *time_of(sim, sim->start, stream_state, stream_state->ops[stream_state->next]) = sim->now;
     }
 }
 
 /* Coalesced operations complete with the last of them, which has the cost of all. */
-static void complete(struct sim *sim, struct lane *lane)
+static void complete(struct sim *sim, struct stream_state *stream_state)
 {
     const struct mics_op *ops = sim->schedule->ops;
-    const uint32_t last = lane->ops[lane->next];
+    const uint32_t last = stream_state->ops[stream_state->next];
 
     for (uint32_t i = last; !ops[last].coalesce_next; i--) {
-        *time_of(sim, sim->end, lane, i) = sim->now;
-        sim->done[i] = lane->step + 1;
+        *time_of(sim, sim->end, stream_state, i) = sim->now;
+        sim->done[i] = stream_state->step + 1;
         if (i == 0 || !ops[i - 1].coalesce_next)
             break;
     }
-    lane->running = false;
-    if (++lane->next < lane->count)
+    stream_state->running = false;
+    if (++stream_state->next < stream_state->count)
         return;
-    lane->next = 0;
-    lane->step++;
-    sim->steps_done = lane->step;
+    stream_state->next = 0;
+    stream_state->step++;
+    sim->steps_done = stream_state->step;
     for (int s = 0; s < sim->lane_count; s++)
-        if (sim->lanes[s].step < sim->steps_done)
-            sim->steps_done = sim->lanes[s].step;
+        if (sim->stream_states[s].step < sim->steps_done)
+            sim->steps_done = sim->stream_states[s].step;
 }
 
 /* The part that a running operation is in; when none is left, the last. */
-static enum part part_of(const struct lane *lane)
+static enum part part_of(const struct stream_state *stream_state)
 {
-    if (lane->left[PART_STRAGGLER] > 0)
+    if (stream_state->left[PART_STRAGGLER] > 0)
         return PART_STRAGGLER;
-    return lane->left[PART_LATENCY] > 0 ? PART_LATENCY : PART_TRANSFER;
+    return stream_state->left[PART_LATENCY] > 0 ? PART_LATENCY : PART_TRANSFER;
 }
 
 /* The last rank has all cores as soon as the others wait for it, and is then no later than all
@@ -309,38 +312,40 @@ static enum part part_of(const struct lane *lane)
 static void let_last_catch_up(struct sim *sim)
 {
     for (int s = 0; s < sim->lane_count; s++)
-        if (sim->lanes[s].running && sim->lanes[s].cost->medium == MEDIUM_COMPUTE)
+        if (sim->stream_states[s].running &&
+            sim->stream_states[s].cost->resource == RESOURCE_COMPUTE)
             return;
     for (int s = 0; s < sim->lane_count; s++)
-        sim->lanes[s].left[PART_STRAGGLER] = 0;
+        sim->stream_states[s].left[PART_STRAGGLER] = 0;
 }
 
-/* The speed of each running operation until the next event: its part of its medium. */
+/* The speed of each running operation until the next event: its part of its resource. */
 static void set_speeds(struct sim *sim)
 {
     static const double parts[MICS_STREAM_COUNT + 1] = {0, 1, 1. / 2, 1. / 3, 1. / 4, 1. / 5};
-    struct lane *compute = NULL;
-    uint32_t users[MEDIUM_COUNT] = {0};
+    struct stream_state *compute = NULL;
+    uint32_t users[RESOURCE_COUNT] = {0};
     double lost = 0;
 
     for (int s = 0; s < sim->lane_count; s++)
-        if (sim->lanes[s].running && part_of(&sim->lanes[s]) == PART_TRANSFER)
-            users[sim->lanes[s].cost->medium]++;
+        if (sim->stream_states[s].running && part_of(&sim->stream_states[s]) == PART_TRANSFER)
+            users[sim->stream_states[s].cost->resource]++;
     for (int s = 0; s < sim->lane_count; s++) {
-        struct lane *lane = &sim->lanes[s];
+        struct stream_state *stream_state = &sim->stream_states[s];
 
-        if (!lane->running)
+        if (!stream_state->running)
             continue;
-        lane->speed = part_of(lane) != PART_TRANSFER || lane->cost->medium == MEDIUM_NONE
-                          ? 1
-                          : parts[users[lane->cost->medium]];
-        if (part_of(lane) == PART_STRAGGLER)
+        stream_state->speed =
+            part_of(stream_state) != PART_TRANSFER || stream_state->cost->resource == RESOURCE_NONE
+                ? 1
+                : parts[users[stream_state->cost->resource]];
+        if (part_of(stream_state) == PART_STRAGGLER)
             continue;
-        lost += lane->speed * lane->cost->slowdown;
-        if (users[MEDIUM_COMPUTE] > 0 && lane->cost->stretch > 1)
-            lane->speed /= lane->cost->stretch;
-        if (lane->cost->medium == MEDIUM_COMPUTE)
-            compute = lane;
+        lost += stream_state->speed * stream_state->cost->slowdown;
+        if (users[RESOURCE_COMPUTE] > 0 && stream_state->cost->stretch > 1)
+            stream_state->speed /= stream_state->cost->stretch;
+        if (stream_state->cost->resource == RESOURCE_COMPUTE)
+            compute = stream_state;
     }
     if (compute)
         compute->speed = fmax(1 - lost, MICS_LEAST_COMPUTE_SPEED);
@@ -356,23 +361,25 @@ static bool advance(struct sim *sim)
     let_last_catch_up(sim);
     set_speeds(sim);
     for (int s = 0; s < sim->lane_count; s++) {
-        const struct lane *lane = &sim->lanes[s];
-        const double left = lane->left[part_of(lane)];
+        const struct stream_state *stream_state = &sim->stream_states[s];
+        const double left = stream_state->left[part_of(stream_state)];
 
-        if (lane->running && left < least * lane->speed)
-            least = left / lane->speed;
+        if (stream_state->running && left < least * stream_state->speed)
+            least = left / stream_state->speed;
     }
     assert(least < DBL_MAX);
     sim->now += least;
     for (int s = 0; s < sim->lane_count; s++) {
-        struct lane *lane = &sim->lanes[s];
-        double *left = &lane->left[part_of(lane)];
+        struct stream_state *stream_state = &sim->stream_states[s];
+        double *left = &stream_state->left[part_of(stream_state)];
 
-        if (!lane->running)
+        if (!stream_state->running)
             continue;
-        *left = *left <= least * lane->speed * (1 + 1e-12) ? 0 : *left - least * lane->speed;
-        if (lane->left[part_of(lane)] == 0) {
-            complete(sim, lane);
+        *left = *left <= least * stream_state->speed * (1 + 1e-12)
+                    ? 0
+                    : *left - least * stream_state->speed;
+        if (stream_state->left[part_of(stream_state)] == 0) {
+            complete(sim, stream_state);
             completed = true;
         }
     }

@@ -34,7 +34,7 @@ void mics_timeline_fini(struct mics_timeline *timeline)
 }
 
 /* Intervals of one stream, one after another. */
-struct lane {
+struct stream_state {
     enum mics_stream_kind stream;
     uint32_t next; /* op */
 };
@@ -47,8 +47,9 @@ struct walk {
     const struct mics_timeline *timeline;
     uint32_t classes; /* those that are counted; 0: computation and communication */
     double period_s, begin_s, end_s;
-    int steps;                               /* 1: no operation runs beyond the period */
-    struct lane lanes[2][MICS_STREAM_COUNT]; /* of the step, and of the step before */
+    int steps; /* 1: no operation runs beyond the period */
+    struct stream_state stream_states[2]
+                                     [MICS_STREAM_COUNT]; /* of the step, and of the step before */
 };
 
 /* An operation and the part of its time in the period. */
@@ -75,14 +76,15 @@ static bool is_in_period(const struct walk *walk, uint32_t op, int step)
     return step == 0 || walk->timeline->end[op] + shift_of(walk, step) > walk->begin_s;
 }
 
-static void skip_to_counted(const struct walk *walk, struct lane *lane, int step)
+static void skip_to_counted(const struct walk *walk, struct stream_state *stream_state, int step)
 {
     const struct mics_schedule *schedule = walk->schedule;
 
-    while (lane->next < schedule->op_count &&
-           (schedule->ops[lane->next].stream != lane->stream ||
-            !is_counted(walk, &schedule->ops[lane->next]) || !is_in_period(walk, lane->next, step)))
-        lane->next++;
+    while (stream_state->next < schedule->op_count &&
+           (schedule->ops[stream_state->next].stream != stream_state->stream ||
+            !is_counted(walk, &schedule->ops[stream_state->next]) ||
+            !is_in_period(walk, stream_state->next, step)))
+        stream_state->next++;
 }
 
 /* Sets the period that is walked. Computation of two steps never overlaps: measured periods that
@@ -119,10 +121,10 @@ static struct walk walk_begin(const struct mics_schedule *schedule,
     set_period(&walk);
     for (int step = 0; step < walk.steps; step++)
         for (int s = 0; s < MICS_STREAM_COUNT; s++) {
-            struct lane *lane = &walk.lanes[step][s];
+            struct stream_state *stream_state = &walk.stream_states[step][s];
 
-            lane->stream = (enum mics_stream_kind)s;
-            skip_to_counted(&walk, lane, step);
+            stream_state->stream = (enum mics_stream_kind)s;
+            skip_to_counted(&walk, stream_state, step);
         }
     return walk;
 }
@@ -130,21 +132,21 @@ static struct walk walk_begin(const struct mics_schedule *schedule,
 /* The operation with the earliest start of those that are left. false: none is left. */
 static bool take_earliest(struct walk *walk, struct span *out)
 {
-    struct lane *best = NULL;
+    struct stream_state *best = NULL;
     double earliest = 0;
     int best_step = 0;
 
     for (int step = 0; step < walk->steps; step++)
         for (int s = 0; s < MICS_STREAM_COUNT; s++) {
-            struct lane *lane = &walk->lanes[step][s];
+            struct stream_state *stream_state = &walk->stream_states[step][s];
 
-            if (lane->next == walk->schedule->op_count)
+            if (stream_state->next == walk->schedule->op_count)
                 continue;
-            const double from = walk->timeline->start[lane->next] + shift_of(walk, step);
+            const double from = walk->timeline->start[stream_state->next] + shift_of(walk, step);
 
             if (best && from >= earliest)
                 continue;
-            best = lane;
+            best = stream_state;
             best_step = step;
             earliest = from;
         }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* predict.c - from a simulated schedule to the figures of a plan. */
 #include "plan/schedule/timeline.h"
-#include "plan/search/internal.h"
+#include "plan/search/search_internal.h"
 
 #include <math.h>
 

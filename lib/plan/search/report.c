@@ -6,7 +6,7 @@
 #include "base/num.h"
 #include "base/units.h"
 #include "plan/memory.h"
-#include "plan/search/internal.h"
+#include "plan/search/search_internal.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -11,7 +11,7 @@
 #include "plan/search/search.h"
 
 #include "plan/memory.h"
-#include "plan/search/internal.h"
+#include "plan/search/search_internal.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -9,7 +9,7 @@
  */
 #include "base/num.h"
 #include "plan/memory.h"
-#include "plan/search/internal.h"
+#include "plan/search/search_internal.h"
 #include "topology/cost.h"
 
 #include <math.h>

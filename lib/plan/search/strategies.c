@@ -7,7 +7,7 @@
  * is called "custom".
  */
 #include "base/units.h"
-#include "plan/search/internal.h"
+#include "plan/search/search_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>

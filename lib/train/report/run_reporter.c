@@ -277,7 +277,8 @@ static enum mics_status on_saved(void *context, uint64_t step, const struct mics
     return flush(reporter, err);
 }
 
-static enum mics_status on_kept(void *context, const struct mics_kept *kept, struct mics_err *err)
+static enum mics_status on_kept(void *context, const struct mics_memory_ckpt *kept,
+                                struct mics_err *err)
 {
     struct mics_run_reporter *reporter = context;
 

@@ -225,7 +225,7 @@ static bool check_processes(const struct mics_watchdog *watchdog)
     return true;
 }
 
-/* Has a communicator failed? A rank whose communicator only lost its peer (MICS_ERR_IO) leaves the
+/* Has a communicator failed? A rank whose communicator only lost its peer (MICS_ERR_PEER) leaves the
  * report, for a while, to the peer itself or to the ranks of its node, which know more. */
 static bool check_comms(struct mics_watchdog *watchdog)
 {
@@ -240,7 +240,7 @@ static bool check_comms(struct mics_watchdog *watchdog)
         return false;
     if (watchdog->comm_failed_s == 0)
         watchdog->comm_failed_s = now_s;
-    if (status == MICS_ERR_IO)
+    if (status == MICS_ERR_PEER)
         delay_s = world->rank == 0 ? last_rank_delay_s : other_ranks_delay_s;
     if (now_s - watchdog->comm_failed_s < delay_s)
         return false;

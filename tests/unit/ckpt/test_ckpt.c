@@ -3,7 +3,7 @@
 #include "ckpt_ranks.h"
 
 #include "base/threads.h"
-#include "ckpt/reader.h"
+#include "ckpt/ckpt_reader.h"
 
 #include <dlfcn.h>
 #include <sys/stat.h>

@@ -38,7 +38,7 @@ static bool can_trace;
 static struct mics_model *model;
 static struct mics_plan_choice choice = {.shape = {1, 1, 1, 1, 1}};
 static struct mics_layout layouts[MAX_UNITS];
-static struct mics_ckpt_form form;
+static struct mics_ckpt_layout form;
 
 /* The numbers of a step, and the count of those that were loaded wrong. */
 struct state {
@@ -389,7 +389,7 @@ int main(void)
     }
     for (uint32_t u = 0; u < model->unit_count; u++)
         layouts[u] = mics_layout_make(&choice.shape, model->units[u].count, 1);
-    form = (struct mics_ckpt_form){
+    form = (struct mics_ckpt_layout){
         .model = model, .choice = &choice, .layouts = layouts, .states = STATES, .parts = 1};
     can_trace = traceable();
     TAP_RUN(killed_at_any_call_a_whole_checkpoint_stays);

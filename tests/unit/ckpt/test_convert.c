@@ -38,7 +38,7 @@ struct setup {
     struct mics_model model;
     struct mics_plan_choice choice;
     struct mics_layout layouts[UNITS];
-    struct mics_ckpt_form form;
+    struct mics_ckpt_layout form;
 };
 
 static void set_up(struct setup *s, uint64_t seed, uint32_t p, uint32_t segments)
@@ -52,11 +52,11 @@ static void set_up(struct setup *s, uint64_t seed, uint32_t p, uint32_t segments
     }
     s->model.units = s->units;
     s->model.unit_count = UNITS;
-    s->form = (struct mics_ckpt_form){.model = &s->model,
-                                      .choice = &s->choice,
-                                      .layouts = s->layouts,
-                                      .states = STATES,
-                                      .parts = 1};
+    s->form = (struct mics_ckpt_layout){.model = &s->model,
+                                        .choice = &s->choice,
+                                        .layouts = s->layouts,
+                                        .states = STATES,
+                                        .parts = 1};
 }
 
 /* One file with all spaces end to end, as bytes and as a store. */

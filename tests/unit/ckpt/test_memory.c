@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tests of state in the memory of nodes: ranks that are threads, nodes that are folders. */
-#include "ckpt/memory/keeper.h"
+#include "ckpt/memory/memory_saver.h"
 #include "ckpt/memory/recover.h"
 #include "ckpt_ranks.h"
 #include "plan/copies.h"
@@ -17,7 +17,7 @@ struct start {
     struct mics_shape shape;
     uint32_t segments, copies;
     uint32_t nodes[NODES]; /* [shape.nodes] */
-    struct mics_kept_record *record;
+    struct mics_memory_ckpt_record *record;
     uint64_t steps;    /* kept: record->step + 1 ... */
     uint32_t abort_us; /* one rank ends the job after this time; 0: none does */
     uint64_t seed;     /* of delays */
@@ -44,7 +44,7 @@ static void node_folder(const struct start *start, uint32_t node, char *buf)
 
     snprintf(root, sizeof root, "%s/node%u", folder, start->nodes[node]);
     mkdir(root, 0700);
-    mics_kept_folder(root, start->record->id, -1, buf, NULL);
+    mics_memory_ckpt_folder(root, start->record->id, -1, buf, NULL);
 }
 
 static void pause_at(const struct starter *own, uint64_t index)
@@ -65,28 +65,28 @@ static struct mics_manifest make_manifest(const struct rank *rank)
 }
 
 static enum mics_status keep_steps(struct starter *own, const struct mics_checkpoint *checkpoint,
-                                   const struct mics_keeper_options *options, uint64_t from)
+                                   const struct mics_memory_saver_options *options, uint64_t from)
 {
     struct start *start = own->start;
     struct rank *rank = &own->rank;
-    struct mics_keeper *keeper = NULL;
-    struct mics_kept kept;
-    enum mics_status status = mics_keeper_new(checkpoint, options, &keeper, &rank->err);
+    struct mics_memory_saver *saver = NULL;
+    struct mics_memory_ckpt kept;
+    enum mics_status status = mics_memory_saver_new(checkpoint, options, &saver, &rank->err);
 
     for (uint64_t i = 1; status == MICS_OK && i <= start->steps; i++) {
         rank->step = from + i;
         struct mics_manifest manifest = make_manifest(rank);
 
         pause_at(own, 2 * i);
-        mics_keeper_begin(keeper, &manifest, 0.01);
+        mics_memory_saver_begin(saver, &manifest, 0.01);
         pause_at(own, 2 * i + 1);
-        status = mics_keeper_advance(keeper, &kept, &rank->err);
+        status = mics_memory_saver_advance(saver, &kept, &rank->err);
         if (status == MICS_OK)
             __atomic_fetch_add(&start->sent_bytes, kept.sent_bytes, __ATOMIC_RELAXED);
         if (status == MICS_OK && rank->comm->rank == 0)
             start->completed = kept.step;
     }
-    mics_keeper_free(keeper);
+    mics_memory_saver_free(saver);
     return status;
 }
 
@@ -108,7 +108,7 @@ static enum mics_status run_start(struct starter *own)
     struct start *start = own->start;
     struct rank *rank = &own->rank;
     const uint32_t k = start->shape.per_node, at = (uint32_t)rank->comm->rank;
-    const struct mics_kept_record record = *start->record;
+    const struct mics_memory_ckpt_record record = *start->record;
     char path[MICS_PATH_MAX];
     struct mics_memory_node node = {.folder = path,
                                     .node = at / k,
@@ -136,19 +136,19 @@ static enum mics_status run_start(struct starter *own)
         start->record->stamp = record.stamp + 1;
     }
     if (status == MICS_OK)
-        status = mics_agree(rank->comm, mics_kept_folder_open(path, at % k, &lock, &rank->err),
-                            &rank->err);
+        status = mics_agree(
+            rank->comm, mics_memory_ckpt_folder_open(path, at % k, &lock, &rank->err), &rank->err);
     if (status == MICS_OK && at % k == 0)
-        status = mics_kept_prune(path, state.stamp, state.step, true, &rank->err);
+        status = mics_memory_ckpt_prune(path, state.stamp, state.step, true, &rank->err);
     if (status == MICS_OK)
         status = rank->comm->ops->barrier_now(rank->comm, &rank->err);
     if (status == MICS_OK) {
-        const struct mics_keeper_options options = {.folder = path,
-                                                    .lead = at % k == 0,
-                                                    .copies = start->copies,
-                                                    .stamp = record.stamp + 1,
-                                                    .generation =
-                                                        state.doc ? 1 - state.generation : 0};
+        const struct mics_memory_saver_options options = {.folder = path,
+                                                          .lead = at % k == 0,
+                                                          .copies = start->copies,
+                                                          .stamp = record.stamp + 1,
+                                                          .generation =
+                                                              state.doc ? 1 - state.generation : 0};
 
         status = keep_steps(own, &checkpoint, &options, state.doc ? state.step : 0);
     }
@@ -213,9 +213,9 @@ static void lose_all(void)
         lose(i);
 }
 
-static struct mics_kept_record new_record(void)
+static struct mics_memory_ckpt_record new_record(void)
 {
-    return (struct mics_kept_record){.id = mics_kept_random(), .stamp = 1};
+    return (struct mics_memory_ckpt_record){.id = mics_memory_ckpt_random(), .stamp = 1};
 }
 
 static const struct mics_shape zero3 = {4, 2, 8, 8, 8}, half = {4, 2, 4, 4, 4},
@@ -228,7 +228,7 @@ static void every_node_can_be_lost_and_a_spare_takes_its_place(void)
 
     for (size_t s = 0; s < 3; s++)
         for (uint32_t lost = 0; lost < 4; lost++) {
-            struct mics_kept_record record = new_record();
+            struct mics_memory_ckpt_record record = new_record();
             struct start start = {.shape = shapes[s],
                                   .segments = 2,
                                   .copies = 2,
@@ -259,7 +259,7 @@ static void any_shape_can_continue(void)
 
     for (size_t from = 0; from < 3; from++)
         for (size_t to = 0; to < 5; to++) {
-            struct mics_kept_record record = new_record();
+            struct mics_memory_ckpt_record record = new_record();
             struct start start = {.shape = shapes[from],
                                   .segments = 1,
                                   .copies = 2,
@@ -289,7 +289,7 @@ static void any_shape_can_continue(void)
 
 static void more_lost_nodes_than_copies_are_told(void)
 {
-    struct mics_kept_record record = new_record();
+    struct mics_memory_ckpt_record record = new_record();
     struct start start = {.shape = zero3,
                           .segments = 1,
                           .copies = 2,
@@ -340,10 +340,11 @@ static bool flip(const struct start *start, uint32_t node, const char *begin, ui
             continue;
         }
         /* Beyond the header its page is not used. */
-        const uint64_t used = is_shard ? sizeof(struct mics_kept_header) : (uint64_t)info.st_size;
-        const uint64_t data = is_shard ? (uint64_t)info.st_size - MICS_KEPT_DATA : 0;
+        const uint64_t used =
+            is_shard ? sizeof(struct mics_memory_ckpt_header) : (uint64_t)info.st_size;
+        const uint64_t data = is_shard ? (uint64_t)info.st_size - MICS_MEMORY_CKPT_DATA : 0;
         const uint64_t at = bit / 8 % (used + data);
-        const off_t offset = (off_t)(at < used ? at : at - used + MICS_KEPT_DATA);
+        const off_t offset = (off_t)(at < used ? at : at - used + MICS_MEMORY_CKPT_DATA);
 
         flipped = pread(fd, &byte, 1, offset) == 1;
         byte ^= (unsigned char)(1 << bit % 8);
@@ -361,7 +362,7 @@ static void a_flipped_bit_is_noticed_and_the_other_copy_taken(void)
     uint32_t noticed = 0;
 
     for (uint64_t i = 0; i < flips; i++) {
-        struct mics_kept_record record = new_record();
+        struct mics_memory_ckpt_record record = new_record();
         struct start start = {.shape = zero3,
                               .segments = 1,
                               .copies = 2,
@@ -387,7 +388,7 @@ static void a_flipped_bit_is_noticed_and_the_other_copy_taken(void)
 
 static void damage_of_all_copies_is_told(void)
 {
-    struct mics_kept_record record = new_record();
+    struct mics_memory_ckpt_record record = new_record();
     struct start start = {
         .shape = single, .segments = 1, .copies = 2, .nodes = {0}, .record = &record, .steps = 2};
 
@@ -404,7 +405,7 @@ static void damage_of_all_copies_is_told(void)
 
 static void damage_of_all_manifests_is_told(void)
 {
-    struct mics_kept_record record = new_record();
+    struct mics_memory_ckpt_record record = new_record();
     struct start start = {
         .shape = half, .segments = 1, .copies = 2, .nodes = {0, 1, 2, 3}, .record = &record};
 
@@ -422,7 +423,7 @@ static void damage_of_all_manifests_is_told(void)
 
 static void state_of_another_run_or_an_older_start_is_not_taken(void)
 {
-    struct mics_kept_record record = new_record(), theirs;
+    struct mics_memory_ckpt_record record = new_record(), theirs;
     struct start start = {.shape = half,
                           .segments = 1,
                           .copies = 2,
@@ -451,7 +452,7 @@ static void state_of_another_run_or_an_older_start_is_not_taken(void)
 
 static void a_record_belongs_to_its_folder(void)
 {
-    struct mics_kept_record record = new_record(), read;
+    struct mics_memory_ckpt_record record = new_record(), read;
     char a[MICS_PATH_MAX], b[MICS_PATH_MAX], command[3 * MICS_PATH_MAX];
     bool found = false;
 
@@ -459,21 +460,21 @@ static void a_record_belongs_to_its_folder(void)
     in_folder(b, "b");
     CHECK(mkdir(a, 0777) == 0);
     record.step = 30;
-    CHECK_INT(mics_kept_record_write(a, &record, NULL), MICS_OK);
-    CHECK_INT(mics_kept_record_read(a, &read, &found, NULL), MICS_OK);
+    CHECK_INT(mics_memory_ckpt_record_write(a, &record, NULL), MICS_OK);
+    CHECK_INT(mics_memory_ckpt_record_read(a, &read, &found, NULL), MICS_OK);
     CHECK(found && memcmp(&read, &record, sizeof read) == 0);
     snprintf(command, sizeof command, "cp -r %s %s", a, b);
     CHECK(system(command) == 0);
-    CHECK_INT(mics_kept_record_read(b, &read, &found, NULL), MICS_OK);
+    CHECK_INT(mics_memory_ckpt_record_read(b, &read, &found, NULL), MICS_OK);
     CHECK(!found);
-    mics_kept_record_remove(a);
-    CHECK_INT(mics_kept_record_read(a, &read, &found, NULL), MICS_OK);
+    mics_memory_ckpt_record_remove(a);
+    CHECK_INT(mics_memory_ckpt_record_read(a, &read, &found, NULL), MICS_OK);
     CHECK(!found);
 }
 
 static void files_that_others_can_write_are_not_taken(void)
 {
-    struct mics_kept_record record = new_record();
+    struct mics_memory_ckpt_record record = new_record();
     struct start start = {
         .shape = single, .segments = 1, .copies = 1, .nodes = {0}, .record = &record, .steps = 1};
     char path[MICS_PATH_MAX];
@@ -498,7 +499,7 @@ static void any_order_of_events(void)
     uint32_t found = 0, starts = 0, aborted = 0;
 
     for (uint64_t seed = 1; seed <= (TAP_TSAN ? 15 : 60); seed++) {
-        struct mics_kept_record record = new_record();
+        struct mics_memory_ckpt_record record = new_record();
         const struct mics_shape shapes[] = {zero3, half, pair, other};
         uint64_t newest = 0;
 

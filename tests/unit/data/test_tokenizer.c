@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Byte-level BPE, from small files in memory; other readers have tests of their own. */
-#include "data/tokenizer/internal.h"
+#include "data/tokenizer/tokenizer_internal.h"
 #include "tap.h"
 
 #include <stdlib.h>

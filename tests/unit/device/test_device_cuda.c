@@ -67,12 +67,12 @@ static void calls_and_copies_are_in_the_order_of_the_stream(void)
     CHECK_INT(ops->host_alloc(device, 3 * sizeof(int), &host, NULL), MICS_OK);
     int *at = host;
     at[0] = 5;
-    mics_launch_copy(stream, &(struct mics_op_copy){memory, &at[0], sizeof(int)});
-    mics_launch_copy(stream, &(struct mics_op_copy){&at[1], memory, sizeof(int)});
+    mics_launch_copy(stream, &(struct mics_args_copy){memory, &at[0], sizeof(int)});
+    mics_launch_copy(stream, &(struct mics_args_copy){&at[1], memory, sizeof(int)});
     sleep_in(stream, &short_nap);
     call(stream, triple, &at[1]);
-    mics_launch_copy(stream, &(struct mics_op_copy){memory, &at[1], sizeof(int)});
-    mics_launch_copy(stream, &(struct mics_op_copy){&at[2], memory, sizeof(int)});
+    mics_launch_copy(stream, &(struct mics_args_copy){memory, &at[1], sizeof(int)});
+    mics_launch_copy(stream, &(struct mics_args_copy){&at[2], memory, sizeof(int)});
     CHECK_INT(ops->stream_sync(stream, NULL), MICS_OK);
     CHECK_INT(at[2], 15);
     ops->stream_close(stream);
@@ -130,11 +130,11 @@ static void a_long_wait_for_a_free_entry_fails_nothing(void)
     sleep_in(stream, &longer_than_patience);
     for (int i = 0; i < CALLS; i++)
         call(stream, increment, &count);
-    mics_launch_cast(stream, &(struct mics_op_cast){.dst = memory,
-                                                    .src = (float *)memory + 1,
-                                                    .count = 1,
-                                                    .dst_dtype = MICS_F32,
-                                                    .src_dtype = MICS_BF16});
+    mics_launch_cast(stream, &(struct mics_args_cast){.dst = memory,
+                                                      .src = (float *)memory + 1,
+                                                      .count = 1,
+                                                      .dst_dtype = MICS_F32,
+                                                      .src_dtype = MICS_BF16});
     CHECK_INT(ops->stream_sync(stream, &err), MICS_OK);
     CHECK_STR(err.text, "");
     CHECK_INT(count, CALLS);
@@ -160,7 +160,7 @@ static void a_bad_operation_is_named(void)
     struct mics_err err = {""};
 
     mics_launch_cast(
-        stream, &(struct mics_op_cast){.count = 1, .dst_dtype = MICS_F32, .src_dtype = MICS_F64});
+        stream, &(struct mics_args_cast){.count = 1, .dst_dtype = MICS_F32, .src_dtype = MICS_F64});
     CHECK_INT(ops->stream_sync(stream, &err), MICS_ERR_DEVICE);
     CHECK(strstr(err.text, "cast on stream bad: invalid argument"));
     ops->stream_close(stream);

@@ -116,8 +116,8 @@ static void gather_twice(struct rank *r)
 
     fill(r, 7, false);
     run_exchange(r, r->gather, false);
-    mics_launch_copy(r->stream,
-                     &(struct mics_op_copy){r->shard, r->whole + place(r, last, 0), sizeof(float)});
+    mics_launch_copy(
+        r->stream, &(struct mics_args_copy){r->shard, r->whole + place(r, last, 0), sizeof(float)});
     run_exchange(r, r->gather, false);
     r->status |= r->device->ops->stream_sync(r->stream, NULL);
     for (uint32_t index = 0; index <= last; index++)

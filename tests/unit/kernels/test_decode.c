@@ -32,18 +32,18 @@ static void check_product(struct mics_pool *pool, uint32_t m, uint32_t n, uint32
     float *a = numbers((size_t)m * k, 1), *b = numbers((size_t)n * k, 2), *bias = numbers(n, 3);
     float *add = numbers((size_t)m * n, 4), *got = numbers((size_t)m * n, 5);
     float *want = numbers((size_t)m * n, 6);
-    struct mics_op_matmul args = {.out = got,
-                                  .a = a,
-                                  .b = b,
-                                  .bias = bias,
-                                  .add = add,
-                                  .m = m,
-                                  .n = n,
-                                  .k = k,
-                                  .lda = k,
-                                  .ldb = k,
-                                  .ldout = n,
-                                  .trans_b = true};
+    struct mics_args_matmul args = {.out = got,
+                                    .a = a,
+                                    .b = b,
+                                    .bias = bias,
+                                    .add = add,
+                                    .m = m,
+                                    .n = n,
+                                    .k = k,
+                                    .lda = k,
+                                    .ldb = k,
+                                    .ldout = n,
+                                    .trans_b = true};
 
     mics_host_few_rows(pool, &args);
     args.out = want;
@@ -85,25 +85,25 @@ static void check_attention(struct mics_pool *pool, uint32_t T, uint32_t H, uint
     float *qkv = numbers((size_t)T * W, 7), *keys = numbers((size_t)T * width, 8);
     float *values = numbers((size_t)T * width, 9), *lse = numbers((size_t)T * H, 10);
     float *got = numbers((size_t)T * H * D, 11), *want = numbers((size_t)T * H * D, 12);
-    struct mics_kept_rows *kept = calloc(T, sizeof *kept);
+    struct mics_kv_cache_rows *kept = calloc(T, sizeof *kept);
 
     for (uint32_t t = 0; t < T; t++) {
         memcpy(keys + t * width, qkv + (size_t)t * W + H * D, width * sizeof *keys);
         memcpy(values + t * width, qkv + (size_t)t * W + H * D + width, width * sizeof *keys);
-        kept[t] = (struct mics_kept_rows){keys, values, t + 1};
+        kept[t] = (struct mics_kv_cache_rows){keys, values, t + 1};
     }
-    mics_host_kept_attention(
-        pool, &(struct mics_kept_attention){
+    mics_host_kv_cache_attention(
+        pool, &(struct mics_kv_cache_attention){
                   .out = got, .qkv = qkv, .kept = kept, .rows = T, .H = H, .H_kv = H_kv, .D = D});
-    mics_host_attention(pool, &(struct mics_op_attention){.out = want,
-                                                          .lse = lse,
-                                                          .qkv = qkv,
-                                                          .B = 1,
-                                                          .T = T,
-                                                          .H = H,
-                                                          .H_kv = H_kv,
-                                                          .D = D,
-                                                          .causal = true});
+    mics_host_attention(pool, &(struct mics_args_attention){.out = want,
+                                                            .lse = lse,
+                                                            .qkv = qkv,
+                                                            .B = 1,
+                                                            .T = T,
+                                                            .H = H,
+                                                            .H_kv = H_kv,
+                                                            .D = D,
+                                                            .causal = true});
     check_close(got, want, (size_t)T * H * D, 2e-6);
     free(qkv);
     free(keys);
@@ -132,13 +132,13 @@ static void rotations_are_those_of_the_operation(void)
     float *got = numbers((size_t)T * STRIDE, 13), *want = numbers((size_t)T * STRIDE, 13);
     float *table = malloc(sizeof(float) * T * D);
     uint32_t positions[T];
-    struct mics_op_rope args = {
+    struct mics_args_rope args = {
         .data = got, .B = 1, .T = T, .heads = HEADS, .D = D, .stride = STRIDE, .base = 10000.0f};
 
     for (uint32_t t = 0; t < T; t++)
         positions[t] = t;
     mics_host_rope_table(&args, positions, T, table);
-    mics_host_rope_by(pool, &args, T, table);
+    mics_host_rope_with_table(pool, &args, T, table);
     args.data = want;
     mics_host_rope(pool, &args);
     check_close(got, want, (size_t)T * STRIDE, 1e-6);

@@ -154,31 +154,31 @@ static void reference_query(struct problem *t, size_t b, size_t h, size_t i)
 static void run_kernels(struct problem *t, struct mics_pool *pool)
 {
     struct shape s = t->s;
-    struct mics_op_attention forward = {.out = t->got_out,
-                                        .lse = t->got_lse,
-                                        .qkv = t->qkv,
-                                        .B = s.B,
-                                        .T = s.T,
-                                        .H = s.H,
-                                        .H_kv = s.H_kv,
-                                        .D = s.D,
-                                        .causal = s.causal,
-                                        .targets = t->targets,
-                                        .window = s.window};
-    struct mics_op_attention_grad backward = {.grad_qkv = t->got_grad,
-                                              .delta = t->delta,
-                                              .grad_out = t->grad_out,
-                                              .out = t->got_out,
-                                              .qkv = t->qkv,
-                                              .lse = t->got_lse,
-                                              .B = s.B,
-                                              .T = s.T,
-                                              .H = s.H,
-                                              .H_kv = s.H_kv,
-                                              .D = s.D,
-                                              .causal = s.causal,
-                                              .targets = t->targets,
-                                              .window = s.window};
+    struct mics_args_attention forward = {.out = t->got_out,
+                                          .lse = t->got_lse,
+                                          .qkv = t->qkv,
+                                          .B = s.B,
+                                          .T = s.T,
+                                          .H = s.H,
+                                          .H_kv = s.H_kv,
+                                          .D = s.D,
+                                          .causal = s.causal,
+                                          .targets = t->targets,
+                                          .window = s.window};
+    struct mics_args_attention_grad backward = {.grad_qkv = t->got_grad,
+                                                .delta = t->delta,
+                                                .grad_out = t->grad_out,
+                                                .out = t->got_out,
+                                                .qkv = t->qkv,
+                                                .lse = t->got_lse,
+                                                .B = s.B,
+                                                .T = s.T,
+                                                .H = s.H,
+                                                .H_kv = s.H_kv,
+                                                .D = s.D,
+                                                .causal = s.causal,
+                                                .targets = t->targets,
+                                                .window = s.window};
 
     mics_host_attention(pool, &forward);
     mics_host_attention_grad(pool, &backward);
@@ -380,27 +380,27 @@ static void zero_sequences_are_allowed(void)
 {
     float none = 5;
 
-    mics_host_attention(pools[0], &(struct mics_op_attention){.out = &none,
-                                                              .lse = &none,
-                                                              .qkv = &none,
-                                                              .B = 0,
-                                                              .T = 4,
-                                                              .H = 1,
-                                                              .H_kv = 1,
-                                                              .D = 1,
-                                                              .causal = true});
-    mics_host_attention_grad(pools[0], &(struct mics_op_attention_grad){.grad_qkv = &none,
-                                                                        .delta = &none,
-                                                                        .grad_out = &none,
-                                                                        .out = &none,
-                                                                        .qkv = &none,
-                                                                        .lse = &none,
-                                                                        .B = 1,
-                                                                        .T = 0,
-                                                                        .H = 1,
-                                                                        .H_kv = 1,
-                                                                        .D = 1,
-                                                                        .causal = true});
+    mics_host_attention(pools[0], &(struct mics_args_attention){.out = &none,
+                                                                .lse = &none,
+                                                                .qkv = &none,
+                                                                .B = 0,
+                                                                .T = 4,
+                                                                .H = 1,
+                                                                .H_kv = 1,
+                                                                .D = 1,
+                                                                .causal = true});
+    mics_host_attention_grad(pools[0], &(struct mics_args_attention_grad){.grad_qkv = &none,
+                                                                          .delta = &none,
+                                                                          .grad_out = &none,
+                                                                          .out = &none,
+                                                                          .qkv = &none,
+                                                                          .lse = &none,
+                                                                          .B = 1,
+                                                                          .T = 0,
+                                                                          .H = 1,
+                                                                          .H_kv = 1,
+                                                                          .D = 1,
+                                                                          .causal = true});
     CHECK(none == 5);
 }
 

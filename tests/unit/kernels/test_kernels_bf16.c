@@ -81,18 +81,18 @@ static void sums_and_gelu_are_rounded_once(void)
         struct mics_pool *pool = pools[i % POOLS];
         struct both t[] = {make(counts[i], 1, MICS_BF16), make(counts[i], 2, MICS_BF16),
                            make(counts[i], 3, MICS_BF16), make(counts[i], 4, MICS_BF16)};
-        struct mics_op_add add = {
+        struct mics_args_add add = {
             .out = t[2].wide, .a = t[0].wide, .b = t[1].wide, .count = counts[i]};
-        struct mics_op_gelu gelu = {.out = t[2].wide, .in = t[0].wide, .count = counts[i]};
-        struct mics_op_gelu_grad grad = {
+        struct mics_args_gelu gelu = {.out = t[2].wide, .in = t[0].wide, .count = counts[i]};
+        struct mics_args_gelu_grad grad = {
             .grad_in = t[3].wide, .in = t[0].wide, .grad_out = t[3].wide, .count = counts[i]};
 
         mics_host_add(pool, &add);
-        add = (struct mics_op_add){.out = t[2].typed,
-                                   .a = t[0].typed,
-                                   .b = t[1].typed,
-                                   .count = counts[i],
-                                   .dtype = MICS_BF16};
+        add = (struct mics_args_add){.out = t[2].typed,
+                                     .a = t[0].typed,
+                                     .b = t[1].typed,
+                                     .count = counts[i],
+                                     .dtype = MICS_BF16};
         mics_host_add(pool, &add);
         CHECK_ROUNDED(t[2]);
         mics_host_gelu(pool, &gelu);
@@ -119,7 +119,7 @@ static void expect_gelu(const struct both *pre, struct both *out, uint32_t m, ui
 {
     const size_t each = mics_dtype_bytes(pre->type);
     struct both gelu = make(pre->count, 1, pre->type), stored = make(pre->count, 2, MICS_F32);
-    struct mics_op_gelu op = {
+    struct mics_args_gelu op = {
         .out = gelu.typed, .in = pre->typed, .count = pre->count, .dtype = pre->type};
 
     mics_host_gelu(pools[0], &op);
@@ -129,7 +129,7 @@ static void expect_gelu(const struct both *pre, struct both *out, uint32_t m, ui
     memcpy(stored.wide, pre->typed, pre->count * each);
     if (pre->type == MICS_BF16)
         mics_numbers_to_f32(MICS_STORAGE_BF16, pre->typed, stored.wide, pre->count);
-    op = (struct mics_op_gelu){.out = gelu.wide, .in = stored.wide, .count = pre->count};
+    op = (struct mics_args_gelu){.out = gelu.wide, .in = stored.wide, .count = pre->count};
     mics_host_gelu(pools[0], &op);
     for (size_t i = 0; i < m; i++)
         memcpy(out->wide + i * ld, gelu.wide + i * ld, n * sizeof(float));
@@ -149,14 +149,14 @@ static void check_product(uint32_t m, uint32_t n, uint32_t k, unsigned flags, un
                        make((size_t)m * ld, 4, out_type),
                        make((size_t)m * ld, 5, type),
                        make((size_t)m * ld, 6, type)};
-    struct mics_op_matmul args = {.m = m,
-                                  .n = n,
-                                  .k = k,
-                                  .lda = lda + (lda == 0),
-                                  .ldb = ldb + (ldb == 0),
-                                  .ldout = ld,
-                                  .trans_a = flags & 1,
-                                  .trans_b = flags & 2};
+    struct mics_args_matmul args = {.m = m,
+                                    .n = n,
+                                    .k = k,
+                                    .lda = lda + (lda == 0),
+                                    .ldb = ldb + (ldb == 0),
+                                    .ldout = ld,
+                                    .trans_a = flags & 1,
+                                    .trans_b = flags & 2};
 
     for (unsigned typed = 0; typed < 2; typed++) {
         args.a = PICK(0);
@@ -193,7 +193,7 @@ static void products_of_all_types_agree(void)
 static void check_bias(uint32_t rows, uint32_t n, unsigned types)
 {
     struct both t[] = {make(n, 1, type_of(types, 1)), make((size_t)rows * n, 2, type_of(types, 0))};
-    struct mics_op_bias_grad args = {
+    struct mics_args_bias_grad args = {
         .grad_bias = t[0].wide, .grad_out = t[1].wide, .rows = rows, .n = n};
 
     mics_host_bias_grad(pools[0], &args);
@@ -208,28 +208,28 @@ static void check_bias(uint32_t rows, uint32_t n, unsigned types)
 
 static void run_norm(struct both *t, uint32_t rows, uint32_t C, bool typed)
 {
-    struct mics_op_layernorm args = {.out = PICK(0),
-                                     .mean = PICK(7),
-                                     .rstd = PICK(8),
-                                     .in = PICK(1),
-                                     .weight = PICK(3),
-                                     .bias = PICK(3),
-                                     .rows = rows,
-                                     .C = C,
-                                     .eps = 1e-5f,
-                                     .dtype = typed ? t[0].type : MICS_F32};
-    struct mics_op_layernorm_grad grad = {.grad_in = PICK(4),
-                                          .grad_weight = PICK(5),
-                                          .grad_bias = PICK(6),
-                                          .grad_out = PICK(1),
-                                          .in = PICK(2),
-                                          .weight = PICK(3),
-                                          .mean = PICK(7),
-                                          .rstd = PICK(8),
-                                          .rows = rows,
-                                          .C = C,
-                                          .dtype = typed ? t[0].type : MICS_F32,
-                                          .grad_dtype = typed ? t[5].type : MICS_F32};
+    struct mics_args_layernorm args = {.out = PICK(0),
+                                       .mean = PICK(7),
+                                       .rstd = PICK(8),
+                                       .in = PICK(1),
+                                       .weight = PICK(3),
+                                       .bias = PICK(3),
+                                       .rows = rows,
+                                       .C = C,
+                                       .eps = 1e-5f,
+                                       .dtype = typed ? t[0].type : MICS_F32};
+    struct mics_args_layernorm_grad grad = {.grad_in = PICK(4),
+                                            .grad_weight = PICK(5),
+                                            .grad_bias = PICK(6),
+                                            .grad_out = PICK(1),
+                                            .in = PICK(2),
+                                            .weight = PICK(3),
+                                            .mean = PICK(7),
+                                            .rstd = PICK(8),
+                                            .rows = rows,
+                                            .C = C,
+                                            .dtype = typed ? t[0].type : MICS_F32,
+                                            .grad_dtype = typed ? t[5].type : MICS_F32};
     struct mics_pool *pool = pools[typed ? C % POOLS : 0];
 
     mics_host_layernorm(pool, &args);
@@ -275,33 +275,33 @@ static void a_residual_in_bf16_is_normalised_as_it_is_stored(void)
         struct both t[] = {make(count, 1, MICS_BF16), make(count, 2, MICS_BF16),
                            make(count, 3, MICS_BF16), make(C, 4, MICS_BF16),
                            make(rows, 5, MICS_F32),   make(rows, 6, MICS_F32)};
-        struct mics_op_layernorm args = {.out = t[0].typed,
-                                         .sum = t[2].typed,
-                                         .mean = t[4].typed,
-                                         .rstd = t[5].typed,
-                                         .in = t[1].typed,
-                                         .add = t[2].typed,
-                                         .weight = t[3].typed,
-                                         .bias = t[3].typed,
-                                         .rows = rows,
-                                         .C = C,
-                                         .eps = 1e-5f,
-                                         .dtype = MICS_BF16};
+        struct mics_args_layernorm args = {.out = t[0].typed,
+                                           .sum = t[2].typed,
+                                           .mean = t[4].typed,
+                                           .rstd = t[5].typed,
+                                           .in = t[1].typed,
+                                           .add = t[2].typed,
+                                           .weight = t[3].typed,
+                                           .bias = t[3].typed,
+                                           .rows = rows,
+                                           .C = C,
+                                           .eps = 1e-5f,
+                                           .dtype = MICS_BF16};
 
         mics_host_layernorm(pools[i % POOLS], &args);
         for (size_t j = 0; j < count; j++)
             t[2].wide[j] += t[1].wide[j];
         CHECK_ROUNDED(t[2]);
         mics_numbers_to_f32(MICS_STORAGE_BF16, t[2].typed, t[2].wide, count);
-        args = (struct mics_op_layernorm){.out = t[0].wide,
-                                          .mean = t[4].wide,
-                                          .rstd = t[5].wide,
-                                          .in = t[2].wide,
-                                          .weight = t[3].wide,
-                                          .bias = t[3].wide,
-                                          .rows = rows,
-                                          .C = C,
-                                          .eps = 1e-5f};
+        args = (struct mics_args_layernorm){.out = t[0].wide,
+                                            .mean = t[4].wide,
+                                            .rstd = t[5].wide,
+                                            .in = t[2].wide,
+                                            .weight = t[3].wide,
+                                            .bias = t[3].wide,
+                                            .rows = rows,
+                                            .C = C,
+                                            .eps = 1e-5f};
         mics_host_layernorm(pools[0], &args);
         CHECK_ROUNDED(t[0]);
         CHECK_ROUNDED(t[4]);
@@ -325,14 +325,14 @@ static void check_embedding(uint32_t B, uint32_t T, uint32_t C, unsigned types, 
     for (unsigned typed = 0; typed < 2; typed++) {
         struct mics_pool *pool = pools[typed ? C % POOLS : 0];
 
-        mics_host_embedding(pool, &(struct mics_op_embedding){.out = PICK(0),
-                                                              .tokens = tokens,
-                                                              .wte = PICK(1),
-                                                              .wpe = positions ? PICK(2) : NULL,
-                                                              .B = B,
-                                                              .T = T,
-                                                              .C = C,
-                                                              .dtype = typed ? type : MICS_F32});
+        mics_host_embedding(pool, &(struct mics_args_embedding){.out = PICK(0),
+                                                                .tokens = tokens,
+                                                                .wte = PICK(1),
+                                                                .wpe = positions ? PICK(2) : NULL,
+                                                                .B = B,
+                                                                .T = T,
+                                                                .C = C,
+                                                                .dtype = typed ? type : MICS_F32});
     }
     CHECK_ROUNDED(t[0]);
     if (type == MICS_BF16) /* the gradients go on from the same numbers */
@@ -340,16 +340,16 @@ static void check_embedding(uint32_t B, uint32_t T, uint32_t C, unsigned types, 
     for (unsigned typed = 0; typed < 2; typed++)
         mics_host_embedding_grad(
             pools[typed ? C % POOLS : 0],
-            &(struct mics_op_embedding_grad){.grad_wte = PICK(3),
-                                             .grad_wpe = positions ? PICK(4) : NULL,
-                                             .tokens = tokens,
-                                             .grad_out = PICK(0),
-                                             .B = B,
-                                             .T = T,
-                                             .C = C,
-                                             .V = V,
-                                             .dtype = typed ? type : MICS_F32,
-                                             .grad_dtype = typed ? grad_type : MICS_F32});
+            &(struct mics_args_embedding_grad){.grad_wte = PICK(3),
+                                               .grad_wpe = positions ? PICK(4) : NULL,
+                                               .tokens = tokens,
+                                               .grad_out = PICK(0),
+                                               .B = B,
+                                               .T = T,
+                                               .C = C,
+                                               .V = V,
+                                               .dtype = typed ? type : MICS_F32,
+                                               .grad_dtype = typed ? grad_type : MICS_F32});
     CHECK_NEARLY(t[3], slack);
     CHECK_NEARLY(t[4], slack);
     free(tokens);
@@ -378,13 +378,13 @@ static void check_loss(uint32_t rows, uint32_t V, bool grad)
     for (unsigned typed = 0; typed < 2; typed++)
         mics_host_cross_entropy(
             pools[rows % POOLS],
-            &(struct mics_op_cross_entropy){.logits = typed ? logits.typed : logits.wide,
-                                            .targets = targets,
-                                            .loss_sum = &loss[typed],
-                                            .rows = rows,
-                                            .V = V,
-                                            .grad = grad,
-                                            .dtype = typed ? MICS_BF16 : MICS_F32});
+            &(struct mics_args_cross_entropy){.logits = typed ? logits.typed : logits.wide,
+                                              .targets = targets,
+                                              .loss_sum = &loss[typed],
+                                              .rows = rows,
+                                              .V = V,
+                                              .grad = grad,
+                                              .dtype = typed ? MICS_BF16 : MICS_F32});
     CHECK_NEAR(loss[1], loss[0], 1e-5 * (rows + 1));
     CHECK_ROUNDED(logits);
     free(targets);
@@ -413,22 +413,22 @@ static void check_attention(uint32_t T, uint32_t D, uint32_t H, uint32_t H_kv, b
 
     for (unsigned typed = 0; typed < 2; typed++)
         mics_host_attention(pools[T % POOLS],
-                            &(struct mics_op_attention){.out = PICK(0),
-                                                        .lse = PICK(1),
-                                                        .qkv = PICK(2),
-                                                        .B = B,
-                                                        .T = T,
-                                                        .H = H,
-                                                        .H_kv = H_kv,
-                                                        .D = D,
-                                                        .causal = causal,
-                                                        .dtype = typed ? MICS_BF16 : MICS_F32,
-                                                        .targets = targets});
+                            &(struct mics_args_attention){.out = PICK(0),
+                                                          .lse = PICK(1),
+                                                          .qkv = PICK(2),
+                                                          .B = B,
+                                                          .T = T,
+                                                          .H = H,
+                                                          .H_kv = H_kv,
+                                                          .D = D,
+                                                          .causal = causal,
+                                                          .dtype = typed ? MICS_BF16 : MICS_F32,
+                                                          .targets = targets});
     CHECK_ROUNDED(t[0]);
     CHECK_ROUNDED(t[1]);
     mics_numbers_to_f32(MICS_STORAGE_BF16, t[0].typed, t[0].wide, t[0].count);
     for (unsigned typed = 0; typed < 2; typed++)
-        mics_host_attention_grad(pools[T % POOLS], &(struct mics_op_attention_grad){
+        mics_host_attention_grad(pools[T % POOLS], &(struct mics_args_attention_grad){
                                                        .grad_qkv = PICK(3),
                                                        .delta = PICK(4),
                                                        .grad_out = PICK(5),

@@ -31,7 +31,7 @@ static void casts_round_to_nearest_and_keep_nan(void)
             out[counts[c]] = want[counts[c]] = 0x1234;
             mics_numbers_from_f32(MICS_STORAGE_BF16, in, want, counts[c]);
             mics_host_cast(pools[p],
-                           &(struct mics_op_cast){
+                           &(struct mics_args_cast){
                                .dst = out, .src = in, .count = counts[c], .dst_dtype = MICS_BF16});
             CHECK_SAME_BITS(out, want, counts[c] + 1);
             free(in);
@@ -48,9 +48,9 @@ static void a_cast_there_and_back_is_exact(void)
 
     for (unsigned i = 0; i < ALL; i++)
         in[i] = (uint16_t)i;
-    mics_host_cast(pools[1], &(struct mics_op_cast){
+    mics_host_cast(pools[1], &(struct mics_args_cast){
                                  .dst = wide, .src = in, .count = ALL, .src_dtype = MICS_BF16});
-    mics_host_cast(pools[2], &(struct mics_op_cast){
+    mics_host_cast(pools[2], &(struct mics_args_cast){
                                  .dst = out, .src = wide, .count = ALL, .dst_dtype = MICS_BF16});
     for (unsigned i = 0; i < ALL; i++) /* a signalling NaN comes back quiet */
         CHECK((isnan(wide[i]) ? in[i] | 0x40 : in[i]) == out[i]);
@@ -63,11 +63,11 @@ static void a_cast_to_the_same_type_copies(void)
 {
     float *in = awkward_floats(4097), *out = random_floats(4097, 2);
 
-    mics_host_cast(pools[0], &(struct mics_op_cast){.dst = out, .src = in, .count = 4097});
+    mics_host_cast(pools[0], &(struct mics_args_cast){.dst = out, .src = in, .count = 4097});
     CHECK_SAME_BITS(out, in, 4097);
     mics_host_cast(
         pools[0],
-        &(struct mics_op_cast){
+        &(struct mics_args_cast){
             .dst = out, .src = out, .count = 8194, .dst_dtype = MICS_BF16, .src_dtype = MICS_BF16});
     CHECK_SAME_BITS(out, in, 4097);
     free(in);
@@ -89,7 +89,7 @@ static void either_type_is_accumulated_in_fp32(void)
             }
             for (size_t i = 0; i < count; i++)
                 want[i] += in[i];
-            mics_host_accumulate(pools[c % POOLS], &(struct mics_op_accumulate){
+            mics_host_accumulate(pools[c % POOLS], &(struct mics_args_accumulate){
                                                        .sum = sum,
                                                        .in = bf16 ? (void *)narrow : in,
                                                        .count = count,

@@ -20,11 +20,11 @@ static void sums_are_those_of_single_precision(void)
         float *out = random_floats(count, 3);
 
         mics_host_add(pools[at % POOLS],
-                      &(struct mics_op_add){.out = out, .a = a, .b = b, .count = count});
+                      &(struct mics_args_add){.out = out, .a = a, .b = b, .count = count});
         for (size_t i = 0; i < count; i++)
             CHECK(out[i] == a[i] + b[i]);
         mics_host_add(pools[at % POOLS],
-                      &(struct mics_op_add){.out = a, .a = a, .b = b, .count = count});
+                      &(struct mics_args_add){.out = a, .a = a, .b = b, .count = count});
         CHECK_SAME_BITS(a, out, count);
         free(a);
         free(b);
@@ -44,7 +44,7 @@ static void gelu_agrees_with_its_definition(void)
             want[i] = gelu(in[i]);
         }
         mics_host_gelu(pools[at % POOLS],
-                       &(struct mics_op_gelu){.out = out, .in = in, .count = count});
+                       &(struct mics_args_gelu){.out = out, .in = in, .count = count});
         CHECK_CLOSE(out, want, count, 1e-6);
         free(in);
         free(out);
@@ -64,7 +64,7 @@ static void gelus_gradient_is_its_slope(void)
             want[i] = grad[i] * (gelu(in[i] + step) - gelu(in[i] - step)) / (2 * step);
         }
         mics_host_gelu_grad(pools[at % POOLS],
-                            &(struct mics_op_gelu_grad){
+                            &(struct mics_args_gelu_grad){
                                 .grad_in = grad, .in = in, .grad_out = grad, .count = count});
         CHECK_CLOSE(grad, want, count, 4e-6);
         free(in);
@@ -77,9 +77,9 @@ static void gelu_of_a_large_number_is_the_number_or_zero(void)
 {
     float in[4] = {1e18f, -1e18f, 3e38f, -300.0f}, out[4], ones[4] = {1, 1, 1, 1};
 
-    mics_host_gelu(pools[0], &(struct mics_op_gelu){.out = out, .in = in, .count = 4});
+    mics_host_gelu(pools[0], &(struct mics_args_gelu){.out = out, .in = in, .count = 4});
     CHECK(out[0] == 1e18f && out[1] == 0 && out[2] == 3e38f && out[3] == 0);
-    mics_host_gelu_grad(pools[0], &(struct mics_op_gelu_grad){
+    mics_host_gelu_grad(pools[0], &(struct mics_args_gelu_grad){
                                       .grad_in = out, .in = in, .grad_out = ones, .count = 4});
     CHECK(out[0] == 1 && out[1] == 0 && out[2] == 1 && out[3] == 0);
 }
@@ -89,9 +89,9 @@ static void nan_passes_through_gelu_and_its_gradient(void)
     float in[40] = {0}, ones[40] = {0}, out[40];
 
     in[3] = in[38] = NAN;
-    mics_host_gelu(pools[0], &(struct mics_op_gelu){.out = out, .in = in, .count = 40});
+    mics_host_gelu(pools[0], &(struct mics_args_gelu){.out = out, .in = in, .count = 40});
     CHECK(isnan(out[3]) && isnan(out[38]) && out[4] == 0);
-    mics_host_gelu_grad(pools[0], &(struct mics_op_gelu_grad){
+    mics_host_gelu_grad(pools[0], &(struct mics_args_gelu_grad){
                                       .grad_in = out, .in = in, .grad_out = ones, .count = 40});
     CHECK(isnan(out[3]) && isnan(out[38]) && out[4] == 0);
 }
@@ -101,9 +101,9 @@ static void an_elements_gelu_does_not_depend_on_its_position(void)
     enum { COUNT = 77 };
     float *in = random_floats(COUNT, 8), whole[COUNT], one;
 
-    mics_host_gelu(pools[0], &(struct mics_op_gelu){.out = whole, .in = in, .count = COUNT});
+    mics_host_gelu(pools[0], &(struct mics_args_gelu){.out = whole, .in = in, .count = COUNT});
     for (unsigned i = 0; i < COUNT; i++) {
-        mics_host_gelu(pools[0], &(struct mics_op_gelu){.out = &one, .in = in + i, .count = 1});
+        mics_host_gelu(pools[0], &(struct mics_args_gelu){.out = &one, .in = in + i, .count = 1});
         CHECK_SAME_BITS(&one, whole + i, 1);
     }
     free(in);
@@ -120,8 +120,8 @@ static void squares_are_summed_in_double(void)
             want += (double)in[i] * in[i];
         for (unsigned i = 0; i < POOLS; i++) {
             got[i] = 0.5;
-            mics_host_squared_norm(
-                pools[i], &(struct mics_op_squared_norm){.sum = &got[i], .in = in, .count = count});
+            mics_host_squared_norm(pools[i], &(struct mics_args_squared_norm){
+                                                 .sum = &got[i], .in = in, .count = count});
             CHECK(got[i] == got[0]);
         }
         CHECK_NEAR(got[0] / want, 1, 1e-13);
@@ -141,7 +141,7 @@ static void a_long_array_is_summed_group_by_group(void)
     }
     for (unsigned i = 0; i < POOLS; i++)
         mics_host_squared_norm(
-            pools[i], &(struct mics_op_squared_norm){.sum = &got[i], .in = in, .count = count});
+            pools[i], &(struct mics_args_squared_norm){.sum = &got[i], .in = in, .count = count});
     CHECK(got[0] == want && got[1] == want && got[2] == want);
     free(in);
 }
@@ -152,15 +152,15 @@ static void a_norm_neither_overflows_nor_hides_nan(void)
     double sum = 0;
 
     mics_host_squared_norm(pools[0],
-                           &(struct mics_op_squared_norm){.sum = &sum, .in = in, .count = 3});
+                           &(struct mics_args_squared_norm){.sum = &sum, .in = in, .count = 3});
     CHECK_NEAR(sum / 9e76, 1, 1e-6);
     in[1] = INFINITY;
     mics_host_squared_norm(pools[0],
-                           &(struct mics_op_squared_norm){.sum = &sum, .in = in, .count = 3});
+                           &(struct mics_args_squared_norm){.sum = &sum, .in = in, .count = 3});
     CHECK(isinf(sum));
     in[2] = NAN;
     mics_host_squared_norm(pools[0],
-                           &(struct mics_op_squared_norm){.sum = &sum, .in = in, .count = 3});
+                           &(struct mics_args_squared_norm){.sum = &sum, .in = in, .count = 3});
     CHECK(isnan(sum));
 }
 

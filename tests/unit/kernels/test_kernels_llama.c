@@ -119,25 +119,25 @@ static void free_norm(struct norm *t)
 
 static void run_norm(struct norm *t, uint32_t rows, uint32_t C, struct mics_pool *pool)
 {
-    mics_host_rmsnorm(pool, &(struct mics_op_rmsnorm){.out = t->out.data,
-                                                      .rstd = t->rstd,
-                                                      .in = t->in.data,
-                                                      .weight = t->weight.data,
-                                                      .rows = rows,
-                                                      .C = C,
-                                                      .eps = (float)EPS,
-                                                      .dtype = t->in.dtype});
+    mics_host_rmsnorm(pool, &(struct mics_args_rmsnorm){.out = t->out.data,
+                                                        .rstd = t->rstd,
+                                                        .in = t->in.data,
+                                                        .weight = t->weight.data,
+                                                        .rows = rows,
+                                                        .C = C,
+                                                        .eps = (float)EPS,
+                                                        .dtype = t->in.dtype});
     mics_host_rmsnorm_grad(pool,
-                           &(struct mics_op_rmsnorm_grad){.grad_in = t->grad_in.data,
-                                                          .grad_weight = t->grad_weight.data,
-                                                          .grad_out = t->grad.data,
-                                                          .in = t->in.data,
-                                                          .weight = t->weight.data,
-                                                          .rstd = t->rstd,
-                                                          .rows = rows,
-                                                          .C = C,
-                                                          .dtype = t->in.dtype,
-                                                          .grad_dtype = t->grad_weight.dtype});
+                           &(struct mics_args_rmsnorm_grad){.grad_in = t->grad_in.data,
+                                                            .grad_weight = t->grad_weight.data,
+                                                            .grad_out = t->grad.data,
+                                                            .in = t->in.data,
+                                                            .weight = t->weight.data,
+                                                            .rstd = t->rstd,
+                                                            .rows = rows,
+                                                            .C = C,
+                                                            .dtype = t->in.dtype,
+                                                            .grad_dtype = t->grad_weight.dtype});
 }
 
 static void check_norm(uint32_t rows, uint32_t C, enum mics_dtype dtype, enum mics_dtype grad_dtype)
@@ -208,16 +208,16 @@ static void check_fused(uint32_t rows, uint32_t C, enum mics_dtype dtype, bool i
     struct norm t = make_norm(rows, C, dtype, dtype);
     struct array add = make_array(count, 8, dtype), sum = make_array(count, 9, dtype);
 
-    mics_host_rmsnorm(pools[1], &(struct mics_op_rmsnorm){.out = t.out.data,
-                                                          .sum = in_place ? add.data : sum.data,
-                                                          .rstd = t.rstd,
-                                                          .in = t.in.data,
-                                                          .add = add.data,
-                                                          .weight = t.weight.data,
-                                                          .rows = rows,
-                                                          .C = C,
-                                                          .eps = (float)EPS,
-                                                          .dtype = dtype});
+    mics_host_rmsnorm(pools[1], &(struct mics_args_rmsnorm){.out = t.out.data,
+                                                            .sum = in_place ? add.data : sum.data,
+                                                            .rstd = t.rstd,
+                                                            .in = t.in.data,
+                                                            .add = add.data,
+                                                            .weight = t.weight.data,
+                                                            .rows = rows,
+                                                            .C = C,
+                                                            .eps = (float)EPS,
+                                                            .dtype = dtype});
     if (in_place)
         memcpy(sum.data, add.data, count * mics_dtype_bytes(dtype));
     for (size_t i = 0; i < count; i++)
@@ -273,8 +273,8 @@ static void check_swiglu(uint32_t rows, uint32_t F, enum mics_dtype dtype, bool 
     struct array *to = in_place ? &in : &grad_in;
 
     mics_host_swiglu(pools[rows % POOLS],
-                     &(struct mics_op_swiglu){out.data, in.data, rows, F, dtype});
-    mics_host_swiglu_grad(pools[rows % POOLS], &(struct mics_op_swiglu_grad){
+                     &(struct mics_args_swiglu){out.data, in.data, rows, F, dtype});
+    mics_host_swiglu_grad(pools[rows % POOLS], &(struct mics_args_swiglu_grad){
                                                    to->data, in.data, grad.data, rows, F, dtype});
     CHECK_ARRAY(&out, want, 2e-6);
     CHECK_ARRAY(to, want_grad, 4e-6);
@@ -299,9 +299,9 @@ static void swiglu_of_large_gates_is_their_product_or_zero(void)
 {
     float in[4] = {200, -200, 3, 3}, out[2], grad[2] = {1, 1};
 
-    mics_host_swiglu(pools[0], &(struct mics_op_swiglu){out, in, 1, 2, MICS_F32});
+    mics_host_swiglu(pools[0], &(struct mics_args_swiglu){out, in, 1, 2, MICS_F32});
     CHECK(out[0] == 600 && out[1] == 0);
-    mics_host_swiglu_grad(pools[0], &(struct mics_op_swiglu_grad){in, in, grad, 1, 2, MICS_F32});
+    mics_host_swiglu_grad(pools[0], &(struct mics_args_swiglu_grad){in, in, grad, 1, 2, MICS_F32});
     CHECK(in[0] == 3 && in[1] == 0 && in[2] == 200 && in[3] == 0);
 }
 
@@ -318,17 +318,17 @@ static const struct rope_case ropes[] = {
 
 #define ROPES (sizeof(ropes) / sizeof(ropes[0]))
 
-static struct mics_op_rope rope_of(const struct rope_case *c, struct array *data, bool inverse)
+static struct mics_args_rope rope_of(const struct rope_case *c, struct array *data, bool inverse)
 {
-    return (struct mics_op_rope){.data = data->data,
-                                 .B = c->B,
-                                 .T = c->T,
-                                 .heads = c->heads,
-                                 .D = c->D,
-                                 .stride = c->stride,
-                                 .base = c->base,
-                                 .inverse = inverse,
-                                 .dtype = data->dtype};
+    return (struct mics_args_rope){.data = data->data,
+                                   .B = c->B,
+                                   .T = c->T,
+                                   .heads = c->heads,
+                                   .D = c->D,
+                                   .stride = c->stride,
+                                   .base = c->base,
+                                   .inverse = inverse,
+                                   .dtype = data->dtype};
 }
 
 /* By the rotation of complex numbers; the fp32 frequency is part of the definition. */
@@ -359,7 +359,7 @@ static void rope_rotates_pairs_of_the_first_heads_by_their_position(void)
         const size_t count = (size_t)c->B * c->T * c->stride;
         struct array data = make_array(count, 21, i % 2 ? MICS_BF16 : MICS_F32);
         double *want = turned(c, data.wide);
-        const struct mics_op_rope rope = rope_of(c, &data, false);
+        const struct mics_args_rope rope = rope_of(c, &data, false);
 
         mics_host_rope(pools[i % POOLS], &rope);
         CHECK_ARRAY(&data, want, 1e-6);
@@ -375,8 +375,8 @@ static void rope_backwards_undoes_rope(void)
         const size_t count = (size_t)c->B * c->T * c->stride;
         struct array data = make_array(count, 22, MICS_F32),
                      rotated = make_array(count, 22, MICS_F32);
-        const struct mics_op_rope there = rope_of(c, &rotated, false),
-                                  back = rope_of(c, &rotated, true);
+        const struct mics_args_rope there = rope_of(c, &rotated, false),
+                                    back = rope_of(c, &rotated, true);
 
         mics_host_rope(pools[0], &there);
         if (c->T > 1)
@@ -401,7 +401,7 @@ static void products_of_rotated_vectors_depend_on_their_distance_only(void)
         memcpy((float *)data.data + 2 * t * D, q.data, D * sizeof(float));
         memcpy((float *)data.data + (2 * t + 1) * D, k.data, D * sizeof(float));
     }
-    const struct mics_op_rope rope =
+    const struct mics_args_rope rope =
         rope_of(&(struct rope_case){1, T, 2, D, 2 * D, 1e4f}, &data, false);
 
     mics_host_rope(pools[1], &rope);
@@ -455,7 +455,7 @@ static void frequencies_are_scaled_as_llama_3_has_them(void)
     };
 
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
-        const struct mics_op_rope rope = {
+        const struct mics_args_rope rope = {
             .D = want[i].D, .base = want[i].base, .scaling = *want[i].scaling};
 
         CHECK_NEAR(mics_rope_frequency(&rope, want[i].i), want[i].frequency,
@@ -486,7 +486,7 @@ static void frequencies_are_scaled_as_yarn_has_them(void)
     };
 
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
-        struct mics_op_rope rope = {.D = 16, .base = 1e4f, .scaling = want[i].scaling};
+        struct mics_args_rope rope = {.D = 16, .base = 1e4f, .scaling = want[i].scaling};
 
         rope.scaling.kind = MICS_ROPE_YARN;
         for (uint32_t pair = 0; pair < 8; pair++)
@@ -500,7 +500,7 @@ static void positions_are_rotated_by_the_scaled_frequencies(void)
 {
     enum { D = 128 };
     float data[2 * D] = {0};
-    struct mics_op_rope rope = {.data = data, .B = 1, .T = 2, .heads = 1, .D = D, .stride = D};
+    struct mics_args_rope rope = {.data = data, .B = 1, .T = 2, .heads = 1, .D = D, .stride = D};
 
     rope.base = 5e5f;
     rope.scaling = (struct mics_rope_scaling){.kind = MICS_ROPE_LLAMA3,
@@ -523,11 +523,11 @@ static void zero_rows_are_allowed(void)
 {
     float none = 5;
 
-    mics_host_rmsnorm(pools[0], &(struct mics_op_rmsnorm){.out = &none, .C = 4});
-    mics_host_rmsnorm_grad(pools[0], &(struct mics_op_rmsnorm_grad){.grad_in = &none});
-    mics_host_swiglu(pools[0], &(struct mics_op_swiglu){.out = &none, .F = 3});
-    mics_host_swiglu_grad(pools[0], &(struct mics_op_swiglu_grad){.grad_in = &none, .F = 3});
-    mics_host_rope(pools[0], &(struct mics_op_rope){.data = &none, .T = 3, .heads = 2, .D = 2});
+    mics_host_rmsnorm(pools[0], &(struct mics_args_rmsnorm){.out = &none, .C = 4});
+    mics_host_rmsnorm_grad(pools[0], &(struct mics_args_rmsnorm_grad){.grad_in = &none});
+    mics_host_swiglu(pools[0], &(struct mics_args_swiglu){.out = &none, .F = 3});
+    mics_host_swiglu_grad(pools[0], &(struct mics_args_swiglu_grad){.grad_in = &none, .F = 3});
+    mics_host_rope(pools[0], &(struct mics_args_rope){.data = &none, .T = 3, .heads = 2, .D = 2});
     CHECK(none == 5);
 }
 

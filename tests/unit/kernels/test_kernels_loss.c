@@ -57,12 +57,13 @@ static void losses_and_gradients_agree_with_plain_loops(void)
             float *got = copy_floats(logits, count);
 
             loss[i] = 2; /* it is added to */
-            mics_host_cross_entropy(pools[i], &(struct mics_op_cross_entropy){.logits = got,
-                                                                              .targets = targets,
-                                                                              .loss_sum = &loss[i],
-                                                                              .rows = s.rows,
-                                                                              .V = s.V,
-                                                                              .grad = true});
+            mics_host_cross_entropy(pools[i],
+                                    &(struct mics_args_cross_entropy){.logits = got,
+                                                                      .targets = targets,
+                                                                      .loss_sum = &loss[i],
+                                                                      .rows = s.rows,
+                                                                      .V = s.V,
+                                                                      .grad = true});
             CHECK_CLOSE(got, grad, count, 1e-6);
             CHECK(loss[i] == loss[0]);
             if (i == 0)
@@ -88,19 +89,19 @@ static void gaps_between_rows_are_left_alone(void)
 
     for (size_t i = 0; i < ROWS; i++)
         memcpy(close + i * V, wide + i * LD, V * sizeof(float));
-    mics_host_cross_entropy(pools[1], &(struct mics_op_cross_entropy){.logits = wide,
-                                                                      .targets = targets,
-                                                                      .loss_sum = &with_gaps,
-                                                                      .rows = ROWS,
-                                                                      .V = V,
-                                                                      .ld = LD,
-                                                                      .grad = true});
-    mics_host_cross_entropy(pools[1], &(struct mics_op_cross_entropy){.logits = close,
-                                                                      .targets = targets,
-                                                                      .loss_sum = &without,
-                                                                      .rows = ROWS,
-                                                                      .V = V,
-                                                                      .grad = true});
+    mics_host_cross_entropy(pools[1], &(struct mics_args_cross_entropy){.logits = wide,
+                                                                        .targets = targets,
+                                                                        .loss_sum = &with_gaps,
+                                                                        .rows = ROWS,
+                                                                        .V = V,
+                                                                        .ld = LD,
+                                                                        .grad = true});
+    mics_host_cross_entropy(pools[1], &(struct mics_args_cross_entropy){.logits = close,
+                                                                        .targets = targets,
+                                                                        .loss_sum = &without,
+                                                                        .rows = ROWS,
+                                                                        .V = V,
+                                                                        .grad = true});
     CHECK(with_gaps == without && without > 0);
     for (size_t i = 0; i < ROWS; i++) {
         CHECK_SAME_BITS(wide + i * LD, close + i * V, V);
@@ -117,19 +118,19 @@ static void without_gradient_the_logits_stay(void)
     int32_t *targets = make_targets(s);
     double loss = 0, with = 0;
 
-    mics_host_cross_entropy(pools[1], &(struct mics_op_cross_entropy){.logits = logits,
-                                                                      .targets = targets,
-                                                                      .loss_sum = &loss,
-                                                                      .rows = s.rows,
-                                                                      .V = s.V,
-                                                                      .grad = false});
+    mics_host_cross_entropy(pools[1], &(struct mics_args_cross_entropy){.logits = logits,
+                                                                        .targets = targets,
+                                                                        .loss_sum = &loss,
+                                                                        .rows = s.rows,
+                                                                        .V = s.V,
+                                                                        .grad = false});
     CHECK_SAME_BITS(logits, kept, 700);
-    mics_host_cross_entropy(pools[1], &(struct mics_op_cross_entropy){.logits = logits,
-                                                                      .targets = targets,
-                                                                      .loss_sum = &with,
-                                                                      .rows = s.rows,
-                                                                      .V = s.V,
-                                                                      .grad = true});
+    mics_host_cross_entropy(pools[1], &(struct mics_args_cross_entropy){.logits = logits,
+                                                                        .targets = targets,
+                                                                        .loss_sum = &with,
+                                                                        .rows = s.rows,
+                                                                        .V = s.V,
+                                                                        .grad = true});
     CHECK(loss == with && loss > 0);
     free(logits);
     free(kept);
@@ -142,12 +143,12 @@ static void masked_rows_count_nothing_even_with_nan(void)
     int32_t targets[3] = {-1, 1, 3};
     double loss = 0;
 
-    mics_host_cross_entropy(pools[0], &(struct mics_op_cross_entropy){.logits = logits,
-                                                                      .targets = targets,
-                                                                      .loss_sum = &loss,
-                                                                      .rows = 3,
-                                                                      .V = 3,
-                                                                      .grad = true});
+    mics_host_cross_entropy(pools[0], &(struct mics_args_cross_entropy){.logits = logits,
+                                                                        .targets = targets,
+                                                                        .loss_sum = &loss,
+                                                                        .rows = 3,
+                                                                        .V = 3,
+                                                                        .grad = true});
     CHECK_NEAR(loss, log(3), 1e-7);
     for (int i = 0; i < 9; i++)
         CHECK_NEAR(logits[i], i / 3 != 1 ? 0 : i == 4 ? -2.0 / 3 : 1.0 / 3, 1e-7);
@@ -164,12 +165,12 @@ static void nan_and_infinity_give_a_loss_that_is_not_a_number(void)
             double loss = 0;
 
             logits[place] = bad[at];
-            mics_host_cross_entropy(pools[0], &(struct mics_op_cross_entropy){.logits = logits,
-                                                                              .targets = &target,
-                                                                              .loss_sum = &loss,
-                                                                              .rows = 1,
-                                                                              .V = 40,
-                                                                              .grad = true});
+            mics_host_cross_entropy(pools[0], &(struct mics_args_cross_entropy){.logits = logits,
+                                                                                .targets = &target,
+                                                                                .loss_sum = &loss,
+                                                                                .rows = 1,
+                                                                                .V = 40,
+                                                                                .grad = true});
             CHECK(isnan(loss));
             CHECK(isnan(logits[place]));
         }
@@ -181,12 +182,12 @@ static void large_logits_do_not_overflow(void)
     int32_t target = 0;
     double loss = 0;
 
-    mics_host_cross_entropy(pools[0], &(struct mics_op_cross_entropy){.logits = logits,
-                                                                      .targets = &target,
-                                                                      .loss_sum = &loss,
-                                                                      .rows = 1,
-                                                                      .V = 2,
-                                                                      .grad = true});
+    mics_host_cross_entropy(pools[0], &(struct mics_args_cross_entropy){.logits = logits,
+                                                                        .targets = &target,
+                                                                        .loss_sum = &loss,
+                                                                        .rows = 1,
+                                                                        .V = 2,
+                                                                        .grad = true});
     CHECK_NEAR(loss, log(1 + exp(-1)), 1e-6);
 }
 

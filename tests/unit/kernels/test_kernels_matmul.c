@@ -17,7 +17,7 @@ static const struct shape shapes[] = {
 #define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
 
 /* The product of `args` in double, as [m][n]. */
-static double *reference(const struct mics_op_matmul *args, const float *out)
+static double *reference(const struct mics_args_matmul *args, const float *out)
 {
     double *want = zero_doubles((size_t)args->m * args->n);
     const float *a = args->a, *b = args->b, *bias = args->bias;
@@ -38,33 +38,33 @@ static double *reference(const struct mics_op_matmul *args, const float *out)
     return want;
 }
 
-typedef void multiplier(const struct mics_op_matmul *args);
+typedef void multiplier(const struct mics_args_matmul *args);
 
-static void by_one_thread(const struct mics_op_matmul *args)
+static void by_one_thread(const struct mics_args_matmul *args)
 {
     mics_host_matmul(pools[0], args);
 }
 
-static void by_three_threads(const struct mics_op_matmul *args)
+static void by_three_threads(const struct mics_args_matmul *args)
 {
     mics_host_matmul(pools[2], args);
 }
 
-static void by_our_own(const struct mics_op_matmul *args)
+static void by_our_own(const struct mics_args_matmul *args)
 {
-    mics_host_matmul_by(pools[1], args, MICS_PRODUCT_OWN);
+    mics_host_matmul_with_method(pools[1], args, MICS_PRODUCT_OWN);
 }
 
-static void by_openblas(const struct mics_op_matmul *args)
+static void by_openblas(const struct mics_args_matmul *args)
 {
-    mics_host_matmul_by(pools[2], args, MICS_PRODUCT_OPENBLAS);
+    mics_host_matmul_with_method(pools[2], args, MICS_PRODUCT_OPENBLAS);
 }
 
 /* One case: `flags` bit 0 trans_a, 1 trans_b, 2 add, 3 bias, 4 add from another matrix. Rows of all
  * have `gap` more elements than needed, which must stay as they are. */
 static void try_product(struct shape s, unsigned flags, uint32_t gap, multiplier *multiply)
 {
-    struct mics_op_matmul args = {
+    struct mics_args_matmul args = {
         .m = s.m, .n = s.n, .k = s.k, .trans_a = flags & 1, .trans_b = flags & 2};
     float *a = random_floats((size_t)(s.m + gap) * (s.k + gap + 1) + s.m + s.k, 1);
     float *b = random_floats((size_t)(s.n + gap) * (s.k + gap + 1) + s.n + s.k, 2);
@@ -139,7 +139,7 @@ static void our_own_product_does_not_depend_on_how_it_is_cut(void)
 {
     enum { M = 70, N = 100, K = 900 };
     float *a = random_floats(M * K, 1), *b = random_floats(K * N, 2), whole[M * N], part[M * N];
-    struct mics_op_matmul args = {
+    struct mics_args_matmul args = {
         .out = whole, .a = a, .b = b, .m = M, .n = N, .k = K, .lda = K, .ldb = N, .ldout = N};
 
     by_our_own(&args);
@@ -166,27 +166,27 @@ static void check_fused_epilogue(enum mics_product_method method)
           *add = random_floats(M * LD, 3);
     float *x = random_floats(M * LD, 4), *out = random_floats(M * LD, 4), *want;
     float *pre = random_floats(M * LD, 6), *of = random_floats(M * LD, 7);
-    struct mics_op_matmul args = {
+    struct mics_args_matmul args = {
         .out = x, .a = a, .b = b, .m = M, .n = N, .k = K, .lda = K, .ldb = N, .ldout = LD};
 
     for (size_t i = 0; i < (size_t)M * LD; i++)
         x[i] = add[i];
     args.add = x;
-    mics_host_matmul_by(pools[1], &args, method);
+    mics_host_matmul_with_method(pools[1], &args, method);
     args.out = out;
     args.add = add;
     args.pre_gelu = pre;
-    mics_host_matmul_by(pools[2], &args, method);
+    mics_host_matmul_with_method(pools[2], &args, method);
     want = copy_floats(x, M * LD);
-    mics_host_gelu(pools[0], &(struct mics_op_gelu){.out = want, .in = x, .count = M * LD});
+    mics_host_gelu(pools[0], &(struct mics_args_gelu){.out = want, .in = x, .count = M * LD});
     for (size_t i = 0; i < M; i++) {
         CHECK_SAME_BITS(out + i * LD, want + i * LD, N);
         CHECK_SAME_BITS(pre + i * LD, x + i * LD, N);
     }
     args.pre_gelu = NULL;
     args.gelu_of = of;
-    mics_host_matmul_by(pools[0], &args, method);
-    mics_host_gelu_grad(pools[0], &(struct mics_op_gelu_grad){
+    mics_host_matmul_with_method(pools[0], &args, method);
+    mics_host_gelu_grad(pools[0], &(struct mics_args_gelu_grad){
                                       .grad_in = want, .in = of, .grad_out = x, .count = M * LD});
     for (size_t i = 0; i < M; i++)
         CHECK_SAME_BITS(out + i * LD, want + i * LD, N);
@@ -204,7 +204,7 @@ static void a_fused_epilogue_equals_separate_passes(void)
 static void an_empty_product_changes_nothing(void)
 {
     float one = 7;
-    struct mics_op_matmul args = {
+    struct mics_args_matmul args = {
         .out = &one, .a = &one, .b = &one, .k = 1, .n = 1, .lda = 1, .ldb = 1, .ldout = 1};
 
     mics_host_matmul(pools[1], &args);
@@ -221,19 +221,19 @@ static void check_threads(enum mics_product_method method, bool trans_a, bool tr
 
     for (unsigned i = 0; i < POOLS; i++) {
         float *out = random_floats(M * N, 3);
-        struct mics_op_matmul args = {.out = out,
-                                      .a = a,
-                                      .b = b,
-                                      .m = M,
-                                      .n = N,
-                                      .k = K,
-                                      .lda = trans_a ? M : K,
-                                      .ldb = trans_b ? K : N,
-                                      .ldout = N,
-                                      .trans_a = trans_a,
-                                      .trans_b = trans_b};
+        struct mics_args_matmul args = {.out = out,
+                                        .a = a,
+                                        .b = b,
+                                        .m = M,
+                                        .n = N,
+                                        .k = K,
+                                        .lda = trans_a ? M : K,
+                                        .ldb = trans_b ? K : N,
+                                        .ldout = N,
+                                        .trans_a = trans_a,
+                                        .trans_b = trans_b};
 
-        mics_host_matmul_by(pools[i], &args, method);
+        mics_host_matmul_with_method(pools[i], &args, method);
         if (first)
             CHECK_SAME_BITS(out, first, M * N);
         else
@@ -256,7 +256,7 @@ static void threads_do_not_change_a_product(void)
 static void nan_passes_through_a_product(void)
 {
     float a[2] = {0, NAN}, b[2] = {1, 0}, out = 0;
-    struct mics_op_matmul args = {
+    struct mics_args_matmul args = {
         .out = &out, .a = a, .b = b, .m = 1, .n = 1, .k = 2, .lda = 2, .ldb = 1, .ldout = 1};
 
     mics_host_matmul(pools[0], &args);
@@ -281,7 +281,7 @@ static void columns_are_added_to_a_bias_gradient(void)
         for (unsigned i = 0; i < POOLS; i++) {
             bias[i] = copy_floats(start, n);
             mics_host_bias_grad(pools[i],
-                                &(struct mics_op_bias_grad){
+                                &(struct mics_args_bias_grad){
                                     .grad_bias = bias[i], .grad_out = grad, .rows = rows, .n = n});
             CHECK_SAME_BITS(bias[i], bias[0], n);
         }
@@ -298,7 +298,7 @@ static void a_bias_gradient_of_no_rows_stays(void)
 {
     float bias[3] = {1, 2, 3}, none = 0;
 
-    mics_host_bias_grad(pools[0], &(struct mics_op_bias_grad){
+    mics_host_bias_grad(pools[0], &(struct mics_args_bias_grad){
                                       .grad_bias = bias, .grad_out = &none, .rows = 0, .n = 3});
     CHECK(bias[0] == 1 && bias[1] == 2 && bias[2] == 3);
 }

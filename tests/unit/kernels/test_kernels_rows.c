@@ -91,26 +91,26 @@ static void check_norm(uint32_t rows, uint32_t C)
         memcpy(got + count, t.start, count * sizeof(float));
         memcpy(grad_weight, t.start, C * sizeof(float));
         memcpy(grad_bias, t.start, C * sizeof(float));
-        mics_host_layernorm(pools[i], &(struct mics_op_layernorm){.out = got,
-                                                                  .mean = mean,
-                                                                  .rstd = rstd,
-                                                                  .in = t.in,
-                                                                  .weight = t.weight,
-                                                                  .bias = t.bias,
-                                                                  .rows = rows,
-                                                                  .C = C,
-                                                                  .eps = (float)EPS});
+        mics_host_layernorm(pools[i], &(struct mics_args_layernorm){.out = got,
+                                                                    .mean = mean,
+                                                                    .rstd = rstd,
+                                                                    .in = t.in,
+                                                                    .weight = t.weight,
+                                                                    .bias = t.bias,
+                                                                    .rows = rows,
+                                                                    .C = C,
+                                                                    .eps = (float)EPS});
         mics_host_layernorm_grad(pools[i],
-                                 &(struct mics_op_layernorm_grad){.grad_in = got + count,
-                                                                  .grad_weight = grad_weight,
-                                                                  .grad_bias = grad_bias,
-                                                                  .grad_out = t.grad,
-                                                                  .in = t.in,
-                                                                  .weight = t.weight,
-                                                                  .mean = mean,
-                                                                  .rstd = rstd,
-                                                                  .rows = rows,
-                                                                  .C = C});
+                                 &(struct mics_args_layernorm_grad){.grad_in = got + count,
+                                                                    .grad_weight = grad_weight,
+                                                                    .grad_bias = grad_bias,
+                                                                    .grad_out = t.grad,
+                                                                    .in = t.in,
+                                                                    .weight = t.weight,
+                                                                    .mean = mean,
+                                                                    .rstd = rstd,
+                                                                    .rows = rows,
+                                                                    .C = C});
         CHECK_CLOSE(got, t.out, count, 1e-5);
         CHECK_CLOSE(got + count, t.grad_in, count, 2e-5);
         CHECK_CLOSE(grad_weight, t.grad_weight, C, 2e-5);
@@ -168,15 +168,15 @@ static void a_residual_is_added_before_the_norm(void)
         float *in = random_floats(count, 1), *add = random_floats(count, 2);
         float *sum = copy_floats(in, count), *one = random_floats(C, 3);
         float *out = random_floats(2 * count, 4), mean[2][5], rstd[2][5];
-        struct mics_op_layernorm args = {.out = out,
-                                         .mean = mean[0],
-                                         .rstd = rstd[0],
-                                         .in = sum,
-                                         .weight = one,
-                                         .bias = one,
-                                         .rows = rows,
-                                         .C = C,
-                                         .eps = (float)EPS};
+        struct mics_args_layernorm args = {.out = out,
+                                           .mean = mean[0],
+                                           .rstd = rstd[0],
+                                           .in = sum,
+                                           .weight = one,
+                                           .bias = one,
+                                           .rows = rows,
+                                           .C = C,
+                                           .eps = (float)EPS};
 
         for (size_t j = 0; j < count; j++)
             sum[j] += add[j];
@@ -208,15 +208,15 @@ static void a_large_mean_does_not_spoil_the_variance(void)
         in[i] = 10000.0f + (float)(i % 2);
         one[i] = 1;
     }
-    mics_host_layernorm(pools[0], &(struct mics_op_layernorm){.out = out,
-                                                              .mean = &mean,
-                                                              .rstd = &rstd,
-                                                              .in = in,
-                                                              .weight = one,
-                                                              .bias = zero,
-                                                              .rows = 1,
-                                                              .C = 64,
-                                                              .eps = (float)EPS});
+    mics_host_layernorm(pools[0], &(struct mics_args_layernorm){.out = out,
+                                                                .mean = &mean,
+                                                                .rstd = &rstd,
+                                                                .in = in,
+                                                                .weight = one,
+                                                                .bias = zero,
+                                                                .rows = 1,
+                                                                .C = 64,
+                                                                .eps = (float)EPS});
     CHECK_NEAR(mean, 10000.5, 0);
     CHECK_NEAR(rstd, 2, 1e-4);
     CHECK_NEAR(out[1], 1, 1e-4);
@@ -229,15 +229,15 @@ static void nan_in_a_row_stays_in_that_row(void)
     for (int c = 0; c < 40; c++)
         one[c] = 1;
     in[39] = NAN;
-    mics_host_layernorm(pools[0], &(struct mics_op_layernorm){.out = out,
-                                                              .mean = mean,
-                                                              .rstd = rstd,
-                                                              .in = in,
-                                                              .weight = one,
-                                                              .bias = one,
-                                                              .rows = 2,
-                                                              .C = 40,
-                                                              .eps = (float)EPS});
+    mics_host_layernorm(pools[0], &(struct mics_args_layernorm){.out = out,
+                                                                .mean = mean,
+                                                                .rstd = rstd,
+                                                                .in = in,
+                                                                .weight = one,
+                                                                .bias = one,
+                                                                .rows = 2,
+                                                                .C = 40,
+                                                                .eps = (float)EPS});
     CHECK(isnan(out[0]) && isnan(out[39]) && out[40] == 1 && out[79] == 1);
 }
 
@@ -255,13 +255,13 @@ static void embeddings_are_looked_up_and_added(void)
             tokens[i] = i * i % V;
         mics_host_embedding(
             pools[s % POOLS],
-            &(struct mics_op_embedding){
+            &(struct mics_args_embedding){
                 .out = out, .tokens = tokens, .wte = wte, .wpe = wpe, .B = B, .T = T, .C = C});
         for (uint32_t i = 0; i < B * T * C; i++)
             CHECK(out[i] ==
                   wte[tokens[i / C] * (int)C + (int)(i % C)] + wpe[i / C % T * C + i % C]);
         mics_host_embedding(pools[s % POOLS],
-                            &(struct mics_op_embedding){
+                            &(struct mics_args_embedding){
                                 .out = out, .tokens = tokens, .wte = wte, .B = B, .T = T, .C = C});
         for (uint32_t i = 0; i < B * T * C; i++)
             CHECK(out[i] == wte[tokens[i / C] * (int)C + (int)(i % C)]);
@@ -294,24 +294,24 @@ static void gradients_of_equal_tokens_add_up_in_one_order(void)
             float *got = copy_floats(start, (V + T) * C);
 
             mics_host_embedding_grad(pools[i],
-                                     &(struct mics_op_embedding_grad){.grad_wte = got,
-                                                                      .grad_wpe = got + V * C,
-                                                                      .tokens = tokens,
-                                                                      .grad_out = grad,
-                                                                      .B = B,
-                                                                      .T = T,
-                                                                      .C = C,
-                                                                      .V = V});
+                                     &(struct mics_args_embedding_grad){.grad_wte = got,
+                                                                        .grad_wpe = got + V * C,
+                                                                        .tokens = tokens,
+                                                                        .grad_out = grad,
+                                                                        .B = B,
+                                                                        .T = T,
+                                                                        .C = C,
+                                                                        .V = V});
             CHECK_CLOSE(got, want, (V + T) * C, 1e-5);
             float *separate = copy_floats(start, (V + T) * C);
             mics_host_embedding_grad(pools[i],
-                                     &(struct mics_op_embedding_grad){.grad_wte = separate,
-                                                                      .tokens = tokens,
-                                                                      .grad_out = grad,
-                                                                      .B = B,
-                                                                      .T = T,
-                                                                      .C = C,
-                                                                      .V = V});
+                                     &(struct mics_args_embedding_grad){.grad_wte = separate,
+                                                                        .tokens = tokens,
+                                                                        .grad_out = grad,
+                                                                        .B = B,
+                                                                        .T = T,
+                                                                        .C = C,
+                                                                        .V = V});
             CHECK_SAME_BITS(separate, got, V * C);
             CHECK_SAME_BITS(separate + V * C, start + V * C, T * C);
             free(separate);

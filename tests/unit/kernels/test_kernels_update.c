@@ -6,7 +6,8 @@
 
 enum { COUNT = 9001 };
 
-static const struct mics_op_scalars ordinary = {.targets = 50, .squared_norm = 90000}; /* norm 6 */
+static const struct mics_args_scalars ordinary = {.targets = 50,
+                                                  .squared_norm = 90000}; /* norm 6 */
 
 /* Parameters and state of one optimizer; grad is large enough to matter. */
 struct state {
@@ -41,29 +42,29 @@ static bool same_state(const struct state *a, const struct state *b)
 }
 
 /* An update of all elements, of which the first 4111 decay. */
-static struct mics_op_update update_of(enum mics_optimizer optimizer, const struct state *s,
-                                       const struct mics_op_scalars *scalars)
+static struct mics_args_update update_of(enum mics_optimizer optimizer, const struct state *s,
+                                         const struct mics_args_scalars *scalars)
 {
     const bool second = mics_optimizer_states(optimizer) > 1;
 
-    return (struct mics_op_update){.optimizer = optimizer,
-                                   .step = 3,
-                                   .param = s->param,
-                                   .state = {s->m, second ? s->v : NULL},
-                                   .grad = s->grad,
-                                   .scalars = scalars,
-                                   .count = COUNT,
-                                   .decay_count = 4111,
-                                   .lr = 0.01f,
-                                   .settings = {.beta1 = 0.9f,
-                                                .beta2 = 0.95f,
-                                                .eps = 1e-8f,
-                                                .momentum = 0.9f,
-                                                .weight_decay = 0.1f,
-                                                .clip = 1.0f}};
+    return (struct mics_args_update){.optimizer = optimizer,
+                                     .step = 3,
+                                     .param = s->param,
+                                     .state = {s->m, second ? s->v : NULL},
+                                     .grad = s->grad,
+                                     .scalars = scalars,
+                                     .count = COUNT,
+                                     .decay_count = 4111,
+                                     .lr = 0.01f,
+                                     .settings = {.beta1 = 0.9f,
+                                                  .beta2 = 0.95f,
+                                                  .eps = 1e-8f,
+                                                  .momentum = 0.9f,
+                                                  .weight_decay = 0.1f,
+                                                  .clip = 1.0f}};
 }
 
-static double scale_of(const struct mics_op_scalars *scalars, double clip)
+static double scale_of(const struct mics_args_scalars *scalars, double clip)
 {
     double norm = sqrt(scalars->squared_norm) / scalars->targets;
 
@@ -71,7 +72,7 @@ static double scale_of(const struct mics_op_scalars *scalars, double clip)
 }
 
 /* One element by its definition in ops.h; g is the scaled gradient, decay 0.1 or 0. */
-static void update_one(const struct mics_op_update *args, double g, double decay, double *param,
+static void update_one(const struct mics_args_update *args, double g, double decay, double *param,
                        double *m, double *v)
 {
     const double lr = 0.01, u = 0.9 * *m + 0.1 * g;
@@ -101,7 +102,7 @@ static void check_update(enum mics_optimizer optimizer, uint64_t count, uint64_t
                          float clip, uint32_t step)
 {
     struct state s = make_state();
-    struct mics_op_update args = update_of(optimizer, &s, &ordinary);
+    struct mics_args_update args = update_of(optimizer, &s, &ordinary);
     double *param = zero_doubles(COUNT), *m = zero_doubles(COUNT), *v = zero_doubles(COUNT);
 
     args.count = count;
@@ -157,7 +158,7 @@ static void lion_agrees_with_its_definition(void)
 static void lion_has_a_direction_of_0(void)
 {
     struct state s = make_state(), before = make_state();
-    struct mics_op_update args = update_of(MICS_OPT_LION, &s, &ordinary);
+    struct mics_args_update args = update_of(MICS_OPT_LION, &s, &ordinary);
 
     memset(s.m, 0, COUNT * sizeof(float));
     memset(s.grad, 0, COUNT * sizeof(float));
@@ -175,13 +176,13 @@ static void lion_has_a_direction_of_0(void)
 }
 
 /* Whether every optimizer leaves its state as it was (`same`), or none does. */
-static bool all_leave(const struct mics_op_scalars *scalars, float clip, bool same)
+static bool all_leave(const struct mics_args_scalars *scalars, float clip, bool same)
 {
     bool all = true;
 
     for (int i = 0; i < MICS_OPT_COUNT; i++) {
         struct state s = make_state(), kept = make_state();
-        struct mics_op_update args = update_of((enum mics_optimizer)i, &s, scalars);
+        struct mics_args_update args = update_of((enum mics_optimizer)i, &s, scalars);
 
         args.settings.clip = clip;
         mics_host_update(pools[1], &args);
@@ -194,28 +195,29 @@ static bool all_leave(const struct mics_op_scalars *scalars, float clip, bool sa
 
 static void a_norm_or_loss_that_is_not_finite_skips_the_update_when_clipping(void)
 {
-    CHECK(all_leave(&(struct mics_op_scalars){.targets = 1, .squared_norm = NAN}, 1, true));
-    CHECK(all_leave(&(struct mics_op_scalars){.targets = 1, .squared_norm = INFINITY}, 1, true));
-    CHECK(all_leave(&(struct mics_op_scalars){.targets = 1, .squared_norm = NAN}, 0, false));
+    CHECK(all_leave(&(struct mics_args_scalars){.targets = 1, .squared_norm = NAN}, 1, true));
+    CHECK(all_leave(&(struct mics_args_scalars){.targets = 1, .squared_norm = INFINITY}, 1, true));
+    CHECK(all_leave(&(struct mics_args_scalars){.targets = 1, .squared_norm = NAN}, 0, false));
     CHECK(all_leave(
-        &(struct mics_op_scalars){.targets = 1, .squared_norm = 1, .loss_sum = INFINITY}, 1, true));
-    CHECK(all_leave(&(struct mics_op_scalars){.targets = 1, .squared_norm = 1, .loss_sum = NAN}, 1,
-                    true));
+        &(struct mics_args_scalars){.targets = 1, .squared_norm = 1, .loss_sum = INFINITY}, 1,
+        true));
+    CHECK(all_leave(&(struct mics_args_scalars){.targets = 1, .squared_norm = 1, .loss_sum = NAN},
+                    1, true));
     CHECK(all_leave(&ordinary, 1, false));
 }
 
 static void without_targets_nothing_is_updated(void)
 {
-    CHECK(all_leave(&(struct mics_op_scalars){.targets = 0, .squared_norm = 1}, 1, true));
-    CHECK(all_leave(&(struct mics_op_scalars){.targets = 0, .squared_norm = 1}, 0, true));
+    CHECK(all_leave(&(struct mics_args_scalars){.targets = 0, .squared_norm = 1}, 1, true));
+    CHECK(all_leave(&(struct mics_args_scalars){.targets = 0, .squared_norm = 1}, 0, true));
 }
 
 /* The copy is the rounded parameters, whether they were updated or not. */
-static void check_copy(enum mics_optimizer optimizer, const struct mics_op_scalars *scalars,
+static void check_copy(enum mics_optimizer optimizer, const struct mics_args_scalars *scalars,
                        uint64_t count)
 {
     struct state s = make_state();
-    struct mics_op_update args = update_of(optimizer, &s, scalars);
+    struct mics_args_update args = update_of(optimizer, &s, scalars);
     uint16_t *copy = malloc((COUNT + 1) * 2), *want = malloc((COUNT + 1) * 2);
 
     memset(copy, 0xab, (COUNT + 1) * 2);
@@ -237,7 +239,8 @@ static void an_update_leaves_a_copy_in_bf16(void)
     for (int o = 0; o < MICS_OPT_COUNT; o++)
         for (unsigned i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
             check_copy((enum mics_optimizer)o, &ordinary, counts[i]);
-            check_copy((enum mics_optimizer)o, &(struct mics_op_scalars){.targets = 0}, counts[i]);
+            check_copy((enum mics_optimizer)o, &(struct mics_args_scalars){.targets = 0},
+                       counts[i]);
         }
 }
 
@@ -249,8 +252,8 @@ static void where_a_vector_is_cut_changes_no_bit(void)
             struct state whole = make_state(), parts = make_state();
             const struct state second = {parts.param + cut, parts.m + cut, parts.v + cut,
                                          parts.grad + cut};
-            struct mics_op_update args = update_of((enum mics_optimizer)o, &whole, &ordinary);
-            struct mics_op_update part = update_of((enum mics_optimizer)o, &parts, &ordinary);
+            struct mics_args_update args = update_of((enum mics_optimizer)o, &whole, &ordinary);
+            struct mics_args_update part = update_of((enum mics_optimizer)o, &parts, &ordinary);
 
             mics_host_update(pools[2], &args);
             part.count = cut;
@@ -270,7 +273,7 @@ static void without_clipping_nan_reaches_the_parameter(void)
 {
     for (int o = 0; o < MICS_OPT_COUNT; o++) {
         struct state s = make_state();
-        struct mics_op_update args = update_of((enum mics_optimizer)o, &s, &ordinary);
+        struct mics_args_update args = update_of((enum mics_optimizer)o, &s, &ordinary);
 
         s.grad[5] = s.grad[COUNT - 1] = NAN;
         args.settings.clip = 0;

@@ -55,19 +55,19 @@ static float *widened(const struct matrix *x)
 
 enum { A, B, OUT, FROM, BIASES, PRE, OF, MATRICES };
 
-static struct mics_op_matmul open_product(const struct product *p, struct matrix x[MATRICES])
+static struct mics_args_matmul open_product(const struct product *p, struct matrix x[MATRICES])
 {
     const size_t area = (size_t)p->m * (p->n + p->gap);
-    struct mics_op_matmul args = {.m = p->m,
-                                  .n = p->n,
-                                  .k = p->k,
-                                  .lda = (p->flags & TRANS_A ? p->m : p->k) + p->gap,
-                                  .ldb = (p->flags & TRANS_B ? p->k : p->n) + p->gap,
-                                  .ldout = p->n + p->gap,
-                                  .trans_a = p->flags & TRANS_A,
-                                  .trans_b = p->flags & TRANS_B,
-                                  .dtype = p->dtype,
-                                  .out_dtype = p->out_dtype};
+    struct mics_args_matmul args = {.m = p->m,
+                                    .n = p->n,
+                                    .k = p->k,
+                                    .lda = (p->flags & TRANS_A ? p->m : p->k) + p->gap,
+                                    .ldb = (p->flags & TRANS_B ? p->k : p->n) + p->gap,
+                                    .ldout = p->n + p->gap,
+                                    .trans_a = p->flags & TRANS_A,
+                                    .trans_b = p->flags & TRANS_B,
+                                    .dtype = p->dtype,
+                                    .out_dtype = p->out_dtype};
 
     x[A] = new_matrix((size_t)(p->flags & TRANS_A ? p->k : p->m) * args.lda, 1, p->dtype);
     x[B] = new_matrix((size_t)(p->flags & TRANS_B ? p->n : p->k) * args.ldb, 2, p->dtype);
@@ -95,7 +95,7 @@ static void close_product(struct matrix x[MATRICES])
 }
 
 /* Element [i][j] before the activation, from the numbers as they were at first. */
-static double sum_of(const struct mics_op_matmul *args, const struct matrix x[MATRICES],
+static double sum_of(const struct mics_args_matmul *args, const struct matrix x[MATRICES],
                      unsigned flags, uint32_t i, uint32_t j)
 {
     const size_t at = (size_t)i * args->ldout + j;
@@ -131,7 +131,7 @@ static double excess(double got, double want, enum mics_dtype dtype)
 }
 
 /* Every element, and that what lies between the rows has not changed. */
-static void check_result(const struct product *p, const struct mics_op_matmul *args,
+static void check_result(const struct product *p, const struct mics_args_matmul *args,
                          const struct matrix x[MATRICES])
 {
     float *out = widened(&x[OUT]), *pre = widened(&x[PRE]);
@@ -170,9 +170,9 @@ static void check_no_failure(struct mics_pool *pool)
 static void check_product(const struct product *p, unsigned pool, enum mics_product_method method)
 {
     struct matrix x[MATRICES];
-    const struct mics_op_matmul args = open_product(p, x);
+    const struct mics_args_matmul args = open_product(p, x);
 
-    mics_host_matmul_by(pools[pool], &args, method);
+    mics_host_matmul_with_method(pools[pool], &args, method);
     check_no_failure(pools[pool]);
     check_result(p, &args, x);
     close_product(x);
@@ -299,11 +299,11 @@ static void check_threads(enum mics_product_method method, enum mics_dtype dtype
 
         for (unsigned i = 0; i < POOLS; i++) {
             struct matrix x[MATRICES];
-            const struct mics_op_matmul args = open_product(&p, x);
+            const struct mics_args_matmul args = open_product(&p, x);
 
             if (i == 1)
                 CHECK_INT(mics_host_matmul_prepare(pools[i], &args, NULL), MICS_OK);
-            mics_host_matmul_by(pools[i], &args, method);
+            mics_host_matmul_with_method(pools[i], &args, method);
             check_no_failure(pools[i]);
             float *out = widened(&x[OUT]);
             if (first)
@@ -352,7 +352,7 @@ static void a_product_that_fails_names_the_switch(void)
     NEEDS_ONEDNN;
     struct mics_pool *pool = mics_pool_new(2);
     float data[64] = {0};
-    const struct mics_op_matmul args = {
+    const struct mics_args_matmul args = {
         .out = data, .a = data, .b = data, .m = 4, .n = 4, .k = 4, .lda = 4, .ldb = 4, .ldout = 1};
     struct mics_err err = {""}, again = {""};
 
@@ -369,7 +369,7 @@ static void a_product_that_fails_names_the_switch(void)
 static enum mics_product_method method_with(const char *value, enum mics_dtype dtype,
                                             enum mics_dtype out_dtype)
 {
-    const struct mics_op_matmul args = {
+    const struct mics_args_matmul args = {
         .m = 1, .n = 1, .k = 1, .dtype = dtype, .out_dtype = out_dtype};
 
     setenv("MICS_ONEDNN", value, 1);
@@ -406,7 +406,7 @@ static void insisting_on_bf16_fails_without_the_hardware(void)
     unsetenv("MICS_ONEDNN");
     const struct product p = {4, 4, 4, 0, 0, MICS_BF16, MICS_BF16};
     struct matrix x[MATRICES];
-    const struct mics_op_matmul args = open_product(&p, x);
+    const struct mics_args_matmul args = open_product(&p, x);
     struct mics_err err = {""};
 
     CHECK_INT(mics_host_matmul_prepare(pool, &args, &err), MICS_ERR_UNSUPPORTED);

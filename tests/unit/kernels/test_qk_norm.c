@@ -129,11 +129,11 @@ static void run(struct heads *t, enum mics_dtype dtype, struct mics_pool *pool)
     void *k = narrow(t->k, is.D, dtype), *grad_q = narrow(t->grad_q, is.D, dtype);
     void *grad_k = narrow(t->grad_k, is.D, dtype);
 
-    mics_host_qk_norm(pool, &(struct mics_op_qk_norm){out, t->rstd, in, q, k, is.rows, is.H,
-                                                      is.H_kv, is.D, (float)EPS, dtype});
-    mics_host_qk_norm_grad(pool, &(struct mics_op_qk_norm_grad){grad, grad_q, grad_k, in, q, k,
-                                                                t->rstd, is.rows, is.H, is.H_kv,
-                                                                is.D, dtype, dtype});
+    mics_host_qk_norm(pool, &(struct mics_args_qk_norm){out, t->rstd, in, q, k, is.rows, is.H,
+                                                        is.H_kv, is.D, (float)EPS, dtype});
+    mics_host_qk_norm_grad(pool, &(struct mics_args_qk_norm_grad){grad, grad_q, grad_k, in, q, k,
+                                                                  t->rstd, is.rows, is.H, is.H_kv,
+                                                                  is.D, dtype, dtype});
     widen(out, t->out, t->count, dtype);
     widen(grad, t->grad, t->count, dtype);
     widen(grad_q, t->grad_q, is.D, dtype);

@@ -14,15 +14,15 @@ static struct mics_kernel_work work_of(enum mics_kernel kernel, const void *args
 static void a_product_reads_its_operands_and_its_epilogue(void)
 {
     float out, pre;
-    struct mics_op_matmul op = {.out = &out,
-                                .m = 100,
-                                .n = 200,
-                                .k = 300,
-                                .lda = 300,
-                                .ldb = 200,
-                                .ldout = 200,
-                                .dtype = MICS_BF16,
-                                .out_dtype = MICS_BF16};
+    struct mics_args_matmul op = {.out = &out,
+                                  .m = 100,
+                                  .n = 200,
+                                  .k = 300,
+                                  .lda = 300,
+                                  .ldb = 200,
+                                  .ldout = 200,
+                                  .dtype = MICS_BF16,
+                                  .out_dtype = MICS_BF16};
     const double operands = 2.0 * (100 * 300 + 300 * 200), result = 2.0 * 100 * 200;
     struct mics_kernel_work work = work_of(MICS_K_MATMUL, &op);
 
@@ -51,9 +51,9 @@ static void a_product_reads_its_operands_and_its_epilogue(void)
  * backward. */
 static void attention_counts_as_flashattention_does(void)
 {
-    struct mics_op_attention op = {
+    struct mics_args_attention op = {
         .B = 3, .T = 128, .H = 8, .H_kv = 2, .D = 64, .dtype = MICS_BF16};
-    struct mics_op_attention_grad grad = {
+    struct mics_args_attention_grad grad = {
         .B = 3, .T = 128, .H = 8, .H_kv = 2, .D = 64, .causal = true, .dtype = MICS_BF16};
     const double flops = 4.0 * 3 * 8 * 128 * 128 * 64, rows = 3 * 128;
 
@@ -68,9 +68,9 @@ static void attention_counts_as_flashattention_does(void)
 /* A window hides (T - window)^2 / 2 of the T T / 2 pairs. */
 static void a_window_counts_the_pairs_that_are_seen(void)
 {
-    struct mics_op_attention op = {
+    struct mics_args_attention op = {
         .B = 1, .T = 128, .H = 1, .H_kv = 1, .D = 1, .causal = true, .window = 128};
-    struct mics_op_attention_grad grad = {
+    struct mics_args_attention_grad grad = {
         .B = 1, .T = 128, .H = 1, .H_kv = 1, .D = 1, .causal = true, .window = 32};
 
     CHECK_NEAR(work_of(MICS_K_ATTENTION, &op).flops, 4 * 128 * 64, 0);
@@ -82,7 +82,7 @@ static void a_window_counts_the_pairs_that_are_seen(void)
 static void an_update_moves_28_bytes_of_a_parameter_and_2_of_its_copy(void)
 {
     uint16_t copy;
-    struct mics_op_update op = {.optimizer = MICS_OPT_ADAMW, .count = 1000};
+    struct mics_args_update op = {.optimizer = MICS_OPT_ADAMW, .count = 1000};
 
     struct mics_kernel_work work = work_of(MICS_K_UPDATE, &op);
     CHECK_NEAR(work.read + work.written, 28e3, 0);
@@ -96,12 +96,13 @@ static void an_update_moves_28_bytes_of_a_parameter_and_2_of_its_copy(void)
 
 static void passes_count_what_they_read_and_write(void)
 {
-    const struct mics_op_layernorm norm = {.rows = 10, .C = 64, .dtype = MICS_F32};
-    const struct mics_op_swiglu_grad swiglu = {.rows = 10, .F = 64, .dtype = MICS_BF16};
-    const struct mics_op_cross_entropy loss = {
+    const struct mics_args_layernorm norm = {.rows = 10, .C = 64, .dtype = MICS_F32};
+    const struct mics_args_swiglu_grad swiglu = {.rows = 10, .F = 64, .dtype = MICS_BF16};
+    const struct mics_args_cross_entropy loss = {
         .rows = 10, .V = 1000, .ld = 1024, .grad = true, .dtype = MICS_BF16};
-    const struct mics_op_cast cast = {.count = 100, .src_dtype = MICS_BF16, .dst_dtype = MICS_F32};
-    const struct mics_op_zero zero = {.bytes = 77};
+    const struct mics_args_cast cast = {
+        .count = 100, .src_dtype = MICS_BF16, .dst_dtype = MICS_F32};
+    const struct mics_args_zero zero = {.bytes = 77};
     struct mics_kernel_work work = work_of(MICS_K_LAYERNORM, &norm);
 
     CHECK_NEAR(work.read, 10 * 64 * 4, 0);

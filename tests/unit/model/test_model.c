@@ -141,7 +141,7 @@ static void any_cut_of_a_unit_is_initialised_alike(void)
         }
         CHECK(memcmp(whole, cut, count * sizeof *whole) == 0);
         memset(cut, 0xff, count * sizeof *cut);
-        mics_model_init_range_by(pool, model, u, 0, count, 7, cut);
+        mics_model_init_range_parallel(pool, model, u, 0, count, 7, cut);
         CHECK(memcmp(whole, cut, count * sizeof *whole) == 0);
         for (uint64_t i = model->units[u].count; i < count; i++)
             CHECK(whole[i] == 0);

@@ -9,7 +9,7 @@
 #include "tap.h"
 
 #include "base/file.h"
-#include "model/decoder/decoder.h"
+#include "model/transformer/transformer.h"
 
 #define TOLERANCE 1e-5
 
@@ -113,7 +113,7 @@ static struct mics_model *open_model(const struct reference *reference)
         return model;
     parallel = *model->family;
     parallel.parallel_residual = true;
-    CHECK_INT(mics_model_new_custom(&mics_decoder_ops, &parallel, &model->config, &other, &err),
+    CHECK_INT(mics_model_new_custom(&mics_transformer_ops, &parallel, &model->config, &other, &err),
               MICS_OK);
     mics_model_free(model);
     return other;

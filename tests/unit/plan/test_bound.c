@@ -5,7 +5,7 @@
  */
 #include "model/model.h"
 #include "plan/schedule/timeline.h"
-#include "plan/search/internal.h"
+#include "plan/search/search_internal.h"
 #include "tap.h"
 
 #include <stdlib.h>

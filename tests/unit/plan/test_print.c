@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_print.c - what a plan says of itself: reasons, candidates, costs; of plans made by hand. */
-#include "plan/print.h"
+#include "plan/plan_print.h"
 #include "plan/search/search.h"
 #include "tap.h"
 

@@ -4,7 +4,7 @@
  * clusters and models small enough for that. Also: settings are discarded for their memory only if
  * they do not fit.
  */
-#include "plan/search/internal.h"
+#include "plan/search/search_internal.h"
 #include "tap.h"
 
 #include <stdlib.h>

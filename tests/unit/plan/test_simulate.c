@@ -79,7 +79,7 @@ static double seconds_of_stage[MAX_OPS];
 static void zero_memory(const struct mics_pass *pass, uint32_t stage)
 {
     mics_launch_zero(pass->stream,
-                     &(struct mics_op_zero){
+                     &(struct mics_args_zero){
                          .bytes = (uint64_t)(seconds_of_stage[stage] * slow.memory_bandwidth)});
 }
 

@@ -30,7 +30,7 @@ static double seconds(const struct mics_compute *compute, enum mics_kernel kerne
 static double product(const struct mics_compute *compute, uint32_t m, uint32_t n, uint32_t k,
                       enum mics_dtype dtype)
 {
-    const struct mics_op_matmul op = {
+    const struct mics_args_matmul op = {
         .m = m, .n = n, .k = k, .lda = k, .ldb = n, .ldout = n, .dtype = dtype, .out_dtype = dtype};
 
     return seconds(compute, MICS_K_MATMUL, &op);
@@ -115,9 +115,9 @@ static void attention_takes_as_long_as_flashattention_2(void)
     for (size_t i = 0; i < sizeof measured / sizeof *measured; i++) {
         const struct mics_compute compute = open_compute(measured[i].machine, MICS_PROFILE_MICS);
         const uint32_t T = measured[i].T, D = measured[i].D, B = 16384 / T, H = 2048 / D;
-        const struct mics_op_attention forward = {
+        const struct mics_args_attention forward = {
             .B = B, .T = T, .H = H, .H_kv = H, .D = D, .causal = true, .dtype = MICS_BF16};
-        const struct mics_op_attention_grad grad = {
+        const struct mics_args_attention_grad grad = {
             .B = B, .T = T, .H = H, .H_kv = H, .D = D, .causal = true, .dtype = MICS_BF16};
         const double total = seconds(&compute, MICS_K_ATTENTION, &forward) +
                              seconds(&compute, MICS_K_ATTENTION_GRAD, &grad);
@@ -131,7 +131,7 @@ static void attention_takes_as_long_as_flashattention_2(void)
 static void a_window_saves_time(void)
 {
     const struct mics_compute compute = open_compute("p5", MICS_PROFILE_MICS);
-    struct mics_op_attention op = {
+    struct mics_args_attention op = {
         .B = 1, .T = 16384, .H = 32, .H_kv = 8, .D = 128, .causal = true, .dtype = MICS_BF16};
     const double all = seconds(&compute, MICS_K_ATTENTION, &op);
     double before = all;
@@ -150,8 +150,8 @@ static void a_window_saves_time(void)
 static void tiny_kernels_wait_for_the_host(void)
 {
     const struct mics_compute h100 = open_compute("p5", MICS_PROFILE_MICS);
-    const struct mics_op_add tiny = {.count = 8, .dtype = MICS_BF16};
-    const struct mics_op_add large = {.count = 1u << 30, .dtype = MICS_BF16};
+    const struct mics_args_add tiny = {.count = 8, .dtype = MICS_BF16};
+    const struct mics_args_add large = {.count = 1u << 30, .dtype = MICS_BF16};
 
     CHECK_NEAR(seconds(&h100, MICS_K_ADD, &tiny), 4.3e-6, 1e-9);
     CHECK_NEAR(seconds(&h100, MICS_K_ADD, &large), 6.0 * (1u << 30) / 2.948e12, 10e-6);
@@ -163,7 +163,7 @@ static void the_profile_of_pytorch_is_slower(void)
     const struct mics_compute eager = open_compute("p5", MICS_PROFILE_PYTORCH);
     const struct mics_compute a100 = open_compute("p4d", MICS_PROFILE_MICS);
     const struct mics_compute old = open_compute("p4d", MICS_PROFILE_PYTORCH);
-    const struct mics_op_add pass = {.count = 1u << 30, .dtype = MICS_BF16};
+    const struct mics_args_add pass = {.count = 1u << 30, .dtype = MICS_BF16};
 
     CHECK_NEAR(product(&eager, 8192, 8192, 8192, MICS_BF16),
                product(&h100, 8192, 8192, 8192, MICS_BF16) / 0.72, 1e-9);
@@ -204,7 +204,7 @@ static void a_host_has_a_roofline(void)
 {
     const struct mics_topology host = {
         .device = "host", .flops = 1e11, .flops_dtype = "f32", .memory_bandwidth = 1e10};
-    const struct mics_op_add pass = {.count = 1000000, .dtype = MICS_F32};
+    const struct mics_args_add pass = {.count = 1000000, .dtype = MICS_F32};
     struct mics_compute compute;
 
     mics_compute_init(&compute, &host);

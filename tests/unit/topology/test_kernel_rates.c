@@ -33,12 +33,12 @@ static struct mics_kernel_rates product_rates(void)
 static void products_of_other_shapes_follow_from_two_sizes_of_each_dimension(void)
 {
     const struct mics_kernel_rates rates = product_rates();
-    struct mics_op_matmul product = {.m = 1024, .n = 384, .k = 1536};
+    struct mics_args_matmul product = {.m = 1024, .n = 384, .k = 1536};
 
     CHECK_NEAR(mics_kernel_launch_seconds(&rates, 1, MICS_K_MATMUL, &product) /
                    product_s(1024, 384, 1536),
                1, 1e-9);
-    product = (struct mics_op_matmul){.m = 8, .n = 300, .k = 20};
+    product = (struct mics_args_matmul){.m = 8, .n = 300, .k = 20};
     CHECK_NEAR(mics_kernel_launch_seconds(&rates, 1, MICS_K_MATMUL, &product) /
                    product_s(8, 300, 20),
                1, 1e-9);
@@ -48,7 +48,7 @@ static double seconds_of_product(const struct mics_kernel_rates *rates, uint32_t
                                  uint32_t k)
 {
     return mics_kernel_launch_seconds(rates, 1, MICS_K_MATMUL,
-                                      &(struct mics_op_matmul){.m = m, .n = n, .k = k});
+                                      &(struct mics_args_matmul){.m = m, .n = n, .k = k});
 }
 
 /* Whatever the formula says: those of 256 columns take half as long again. */
@@ -82,12 +82,12 @@ static void measured_sizes_have_their_measured_times(void)
 static void forms_and_types_that_were_not_measured_have_no_time(void)
 {
     const struct mics_kernel_rates rates = product_rates();
-    struct mics_op_matmul product = {.m = 8, .n = 8, .k = 8, .trans_a = true};
+    struct mics_args_matmul product = {.m = 8, .n = 8, .k = 8, .trans_a = true};
 
     CHECK(mics_kernel_launch_seconds(&rates, 1, MICS_K_MATMUL, &product) < 0);
-    product = (struct mics_op_matmul){.m = 8, .n = 8, .k = 8, .dtype = MICS_BF16};
+    product = (struct mics_args_matmul){.m = 8, .n = 8, .k = 8, .dtype = MICS_BF16};
     CHECK(mics_kernel_launch_seconds(&rates, 1, MICS_K_MATMUL, &product) < 0);
-    CHECK(mics_kernel_launch_seconds(&rates, 1, MICS_K_CALL, &(struct mics_op_call){0}) < 0);
+    CHECK(mics_kernel_launch_seconds(&rates, 1, MICS_K_CALL, &(struct mics_args_call){0}) < 0);
     CHECK(mics_kernel_launch_seconds(NULL, 0, MICS_K_MATMUL, &product) < 0);
 }
 
@@ -96,11 +96,11 @@ static void an_epilogue_costs_as_much_as_a_gelu(void)
     struct mics_kernel_rates rates[2] = {
         product_rates(),
         {.kernel = MICS_K_GELU, .count = 2, .points = {{1000, 1, 1, 2e-6}, {100000, 1, 1, 1e-4}}}};
-    const struct mics_op_matmul product = {.m = 100, .n = 100, .k = 50, .pre_gelu = &rates};
+    const struct mics_args_matmul product = {.m = 100, .n = 100, .k = 50, .pre_gelu = &rates};
 
     mics_kernel_rates_fit(&rates[1]);
     const double gelu_s =
-        mics_kernel_launch_seconds(rates, 2, MICS_K_GELU, &(struct mics_op_gelu){.count = 10000});
+        mics_kernel_launch_seconds(rates, 2, MICS_K_GELU, &(struct mics_args_gelu){.count = 10000});
     CHECK_NEAR(gelu_s, 2e-6 + 9000 * (1e-4 - 2e-6) / 99000, 1e-12);
     CHECK_NEAR(mics_kernel_launch_seconds(rates, 2, MICS_K_MATMUL, &product),
                product_s(100, 100, 50) + gelu_s, 1e-12);
@@ -114,18 +114,18 @@ static void a_fit_is_never_negative(void)
 
     mics_kernel_rates_fit(&rates);
     for (double count = 1; count < 1e12; count *= 7) {
-        const struct mics_op_add add = {.count = (uint64_t)count};
+        const struct mics_args_add add = {.count = (uint64_t)count};
 
         CHECK(mics_kernel_launch_seconds(&rates, 1, MICS_K_ADD, &add) > 0);
     }
-    CHECK_NEAR(mics_kernel_launch_seconds(&rates, 1, MICS_K_ADD, &(struct mics_op_add){0}), 0, 0);
+    CHECK_NEAR(mics_kernel_launch_seconds(&rates, 1, MICS_K_ADD, &(struct mics_args_add){0}), 0, 0);
 }
 
 static void attention_grows_with_the_square_of_the_length(void)
 {
     struct mics_kernel_rates rates = {
         .kernel = MICS_K_ATTENTION, .count = 1, .points = {{4, 512, 64, 1e-3}}};
-    struct mics_op_attention attention = {.B = 2, .H = 2, .T = 1024, .D = 64, .causal = true};
+    struct mics_args_attention attention = {.B = 2, .H = 2, .T = 1024, .D = 64, .causal = true};
 
     mics_kernel_rates_fit(&rates);
     CHECK_NEAR(mics_kernel_launch_seconds(&rates, 1, MICS_K_ATTENTION, &attention), 4e-3, 1e-12);
@@ -166,7 +166,7 @@ static void rates_are_read_and_written(void)
                                 NULL),
            *rates = NULL;
     struct mics_topology *topology = NULL;
-    const struct mics_op_matmul product = {.m = 192, .n = 96, .k = 96, .trans_a = true};
+    const struct mics_args_matmul product = {.m = 192, .n = 96, .k = 96, .trans_a = true};
 
     CHECK_INT(mics_topology_from_doc(doc, &topology, &err), MICS_OK);
     CHECK_INT(topology->kernel_rate_count, 2);

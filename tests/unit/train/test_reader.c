@@ -2,7 +2,7 @@
 /* test_reader.c - sequences read ahead, and sums of what was read. */
 #include "tap.h"
 
-#include "train/reader.h"
+#include "train/batch_reader.h"
 
 #include <stdlib.h>
 #include <unistd.h>

@@ -143,7 +143,7 @@ static enum mics_status faulty_check(struct mics_comm *comm, struct mics_err *er
 {
     if (comm->rank == 1)
         return mics_err_set(err, MICS_ERR_COMM, "the cable is out");
-    return mics_err_set(err, MICS_ERR_IO, "a peer has exited");
+    return mics_err_set(err, MICS_ERR_PEER, "a peer has exited");
 }
 
 static const struct mics_comm_health_ops faulty_health = {.check = faulty_check};

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ckpt_table.h - how the training state is cut into the files of a checkpoint.
+ *
+ * Each unit's flat vector is cut into p_optim shards (plan/layout.h). The ranks that hold the same
+ * shard write it together: a shard of c elements is cut into `parts` parts, of which part j has
+ * elements floor(c j / parts) up to floor(c (j + 1) / parts). File shard * parts + part contains
+ * that part of every unit and state.
+ */
+#ifndef MICS_CKPT_CKPT_TABLE_H
+#define MICS_CKPT_CKPT_TABLE_H
+
+#include "plan/layout.h"
+
+#include <jansson.h>
+
+/* The states of an element, in the order of the tensors of a file: the fp32 parameter, then the
+ * optimizer's (both moments of AdamW; the momentum of SGD and Lion). Tensors in a file are called
+ * "UNIT.STATE". */
+#define MICS_CKPT_STATES (1 + MICS_OPTIMIZER_STATES_MAX)
+const char *mics_ckpt_state_name(uint32_t state); /* "param", "m", "v" */
+
+/* First element of part `part` (0 to parts) of a shard of `count` elements. */
+uint64_t mics_ckpt_part_begin(uint64_t count, uint32_t parts, uint32_t part);
+
+/* Where an element is: in file `file`, `offset` elements after the beginning of its tensor there.
+ * The next `run` elements, itself included, are contiguous in that file. */
+struct mics_ckpt_place {
+    uint32_t file;
+    uint64_t offset, run;
+};
+/* `element` is below layout->padded. */
+struct mics_ckpt_place mics_ckpt_locate(const struct mics_layout *layout, uint32_t parts,
+                                        uint64_t element);
+
+struct mics_ckpt_tensor {
+    char name[64];
+    uint32_t rank; /* 1 or 2 */
+    uint64_t shape[2];
+    uint64_t offset; /* elements, in the unit's flat vector */
+};
+
+struct mics_ckpt_unit {
+    char name[32];
+    struct mics_layout layout;
+    struct mics_ckpt_tensor *tensors;
+    uint32_t tensor_count;
+};
+
+struct mics_ckpt_table {
+    struct mics_shape shape;
+    uint32_t states; /* 1 to MICS_CKPT_STATES */
+    uint32_t parts;  /* files of each shard */
+    uint32_t unit_count;
+    struct mics_ckpt_unit *units;
+};
+
+/* Read the members shape, states, parts and units of a manifest, and check that all values are in
+ * range and consistent. MICS_ERR_FORMAT begins with the path of the wrong member. */
+enum mics_status mics_ckpt_table_read(const json_t *doc, struct mics_ckpt_table *out,
+                                      struct mics_err *err);
+void mics_ckpt_table_free(struct mics_ckpt_table *table); /* all zeros is fine */
+
+/* The index of a unit, or -1. */
+int64_t mics_ckpt_table_find(const struct mics_ckpt_table *table, const char *unit);
+
+#endif

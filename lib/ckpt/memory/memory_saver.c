@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ckpt/memory/memory_saver.h"
+
+#include "base/clock.h"
+#include "base/threads.h"
+#include "comm/agree.h"
+#include "doc/doc.h"
+#include "plan/copies.h"
+#include "plan/memory_ckpt_cost.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+/* A shard that this rank keeps: its own, or, of a round of copies, another's. */
+struct place {
+    uint32_t shard;
+    struct mics_memory_ckpt_shard generations[2];
+};
+
+struct mics_memory_saver {
+    struct mics_checkpoint checkpoint;
+    struct mics_ckpt_layout form; /* that of the checkpoint, with one part */
+    struct mics_memory_saver_options options;
+    struct mics_copies copies;
+    struct mics_comm *comm; /* for copies; NULL: none are sent */
+    struct place *places;   /* [1 + rounds]; of a place without memory nothing is kept */
+    int reserve;            /* file of the memory for manifests; -1: of another rank */
+    uint32_t generation;    /* the next one to write */
+    bool has_kept;          /* a generation is complete */
+    uint64_t steps[2];      /* of the generations; 0: none of this start */
+    /* Of what is under way. */
+    bool active;
+    struct mics_background_task task;
+    struct mics_manifest manifest;
+    struct mics_memory_ckpt kept;
+    struct mics_memory_ckpt_header
+        header; /* of this rank's shard; all zeros: it could not be taken */
+    enum mics_status taken;
+    struct mics_err taken_err;
+    double begin_s;
+    double within_s; /* how long copies may give way */
+};
+
+struct mics_ckpt_layout mics_memory_saver_layout(const struct mics_ckpt_layout *form)
+{
+    struct mics_ckpt_layout whole = *form;
+
+    whole.parts = 1;
+    return whole;
+}
+
+uint64_t mics_memory_saver_shard_bytes(const struct mics_ckpt_layout *form)
+{
+    const struct mics_ckpt_layout whole = mics_memory_saver_layout(form);
+
+    return mics_shard_part_count(&whole, 0) * sizeof(float);
+}
+
+static uint32_t own_rank(const struct mics_memory_saver *saver)
+{
+    return (uint32_t)saver->checkpoint.comm->rank;
+}
+
+static uint32_t shard_of(const struct mics_memory_saver *saver, uint32_t rank)
+{
+    return mics_shape_index(&saver->form.choice->shape, rank).optim;
+}
+
+static enum mics_status open_place(struct mics_memory_saver *saver, struct place *place,
+                                   int64_t rank, struct mics_err *err)
+{
+    const uint32_t shards = saver->form.choice->shape.p_optim;
+    const uint64_t bytes = mics_memory_saver_shard_bytes(&saver->form);
+    enum mics_status status = MICS_OK;
+
+    if (rank < 0)
+        return MICS_OK;
+    place->shard = shard_of(saver, (uint32_t)rank);
+    for (uint32_t i = 0; status == MICS_OK && i < 2; i++)
+        status = mics_memory_ckpt_shard_open(saver->options.folder, place->shard, shards, i, bytes,
+                                             &place->generations[i], err);
+    return status;
+}
+
+static enum mics_status open_places(struct mics_memory_saver *saver, struct mics_err *err)
+{
+    const struct mics_copies *copies = &saver->copies;
+    const uint32_t rank = own_rank(saver);
+    enum mics_status status;
+
+    saver->places = calloc(1 + copies->rounds, sizeof *saver->places);
+    if (!saver->places)
+        return mics_err_nomem(err);
+    status = open_place(saver, &saver->places[0],
+                        mics_copies_keeps_own(copies, rank) ? (int64_t)rank : -1, err);
+    for (uint32_t i = 0; status == MICS_OK && i < copies->rounds; i++)
+        status = open_place(saver, &saver->places[1 + i], mics_copies_source(copies, rank, i), err);
+    return status;
+}
+
+static enum mics_status open_reserve(struct mics_memory_saver *saver, struct mics_err *err)
+{
+    char path[MICS_PATH_MAX];
+    enum mics_status status = mics_path_format(path, err, "%s/reserve", saver->options.folder);
+
+    if (status != MICS_OK)
+        return status;
+    saver->reserve = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (saver->reserve < 0)
+        return mics_err_set_errno(err, "%s", path);
+    errno = posix_fallocate(saver->reserve, 0, (off_t)MICS_MEMORY_CKPT_RESERVE_BYTES);
+    return errno == 0 ? MICS_OK : mics_err_set_errno(err, "%s", path);
+}
+
+/* The memory of a manifest comes from the reserve. What other processes took meanwhile is not
+ * there any more; a smaller reserve will do for the next one. */
+static void renew_reserve(const struct mics_memory_saver *saver)
+{
+    off_t bytes = (off_t)MICS_MEMORY_CKPT_RESERVE_BYTES;
+
+    while (bytes >= MICS_MEMORY_CKPT_DATA && posix_fallocate(saver->reserve, 0, bytes) != 0)
+        bytes /= 2;
+}
+
+enum mics_status mics_memory_saver_new(const struct mics_checkpoint *checkpoint,
+                                       const struct mics_memory_saver_options *options,
+                                       struct mics_memory_saver **out, struct mics_err *err)
+{
+    struct mics_comm *comm = checkpoint->comm;
+    struct mics_memory_saver *saver = calloc(1, sizeof *saver);
+    enum mics_status status = saver ? MICS_OK : mics_err_nomem(err);
+
+    status = mics_agree(comm, status, err);
+    if (status != MICS_OK) {
+        free(saver);
+        return status;
+    }
+    saver->checkpoint = *checkpoint;
+    saver->reserve = -1;
+    saver->form = mics_memory_saver_layout(checkpoint->form);
+    saver->options = *options;
+    saver->generation = options->generation;
+    saver->copies = mics_copies_make(&checkpoint->form->choice->shape, options->copies);
+    status = open_places(saver, err);
+    if (status == MICS_OK && options->lead)
+        status = open_reserve(saver, err);
+    status = mics_agree(comm, status, err);
+    if (status == MICS_OK && saver->copies.rounds > 0)
+        status = comm->ops->split(comm, 0, comm->rank, comm->rank, &saver->comm, err);
+    if (status == MICS_OK)
+        *out = saver;
+    else
+        mics_memory_saver_free(saver);
+    return status;
+}
+
+void mics_memory_saver_free(struct mics_memory_saver *saver)
+{
+    if (!saver)
+        return;
+    mics_background_task_wait(&saver->task, NULL);
+    mics_manifest_free(&saver->manifest);
+    for (uint32_t i = 0; saver->places && i < 1 + saver->copies.rounds; i++)
+        for (int j = 0; j < 2; j++)
+            mics_memory_ckpt_shard_close(&saver->places[i].generations[j]);
+    if (saver->comm)
+        saver->comm->ops->free(saver->comm);
+    if (saver->reserve >= 0)
+        close(saver->reserve);
+    free(saver->places);
+    free(saver);
+}
+
+bool mics_memory_saver_active(const struct mics_memory_saver *saver)
+{
+    return saver->active;
+}
+
+bool mics_memory_saver_busy(const struct mics_memory_saver *saver)
+{
+    return mics_background_task_busy(&saver->task);
+}
+
+static struct mics_memory_ckpt_shard *place_now(struct mics_memory_saver *saver, uint32_t place)
+{
+    return &saver->places[place].generations[saver->generation];
+}
+
+/* Send this rank's shard and receive another's, whose sum its header has. */
+static enum mics_status copy_round(struct mics_memory_saver *saver, uint32_t round,
+                                   struct mics_err *err)
+{
+    struct mics_comm *comm = saver->comm;
+    struct mics_memory_ckpt_shard *own = place_now(saver, 0), *copy = place_now(saver, 1 + round);
+    const int to = (int)mics_copies_target(&saver->copies, own_rank(saver), round);
+    const int from = (int)mics_copies_source(&saver->copies, own_rank(saver), round);
+    const uint64_t bytes = mics_memory_saver_shard_bytes(&saver->form);
+    struct mics_memory_ckpt_header header = {.version = 0};
+    enum mics_status status = comm->ops->sendrecv_now(comm, &saver->header, sizeof header, to,
+                                                      &header, sizeof header, from, 0, err);
+
+    if (status == MICS_OK)
+        status = comm->ops->sendrecv_now(comm, own->data, bytes, to, copy->data, bytes, from,
+                                         saver->within_s / saver->copies.rounds, err);
+    if (status != MICS_OK)
+        return status;
+    if (to >= 0)
+        saver->kept.sent_bytes += bytes + sizeof header;
+    if (from < 0 || header.version == 0)
+        return MICS_OK; /* the other rank tells what it could not take */
+    if (!mics_memory_ckpt_header_valid(&header) || header.step != saver->kept.step ||
+        header.shard != saver->places[1 + round].shard || header.bytes != bytes ||
+        XXH64(copy->data, bytes, 0) != header.xxh64)
+        return mics_err_set(err, MICS_ERR_IO, "the copy of shard %u was damaged on its way",
+                            saver->places[1 + round].shard);
+    mics_memory_ckpt_shard_complete(copy, &header);
+    return MICS_OK;
+}
+
+static enum mics_status keep(void *context, struct mics_err *err)
+{
+    struct mics_memory_saver *saver = context;
+    struct mics_memory_ckpt_shard *own = place_now(saver, 0);
+    enum mics_status status = MICS_OK;
+
+    if (saver->taken == MICS_OK && own->header) {
+        saver->header = mics_memory_ckpt_header(
+            saver->places[0].shard, saver->form.choice->shape.p_optim, saver->options.stamp,
+            saver->kept.step, own->bytes, XXH64(own->data, own->bytes, 0));
+        mics_memory_ckpt_shard_complete(own, &saver->header);
+    }
+    for (uint32_t i = 0; status == MICS_OK && i < saver->copies.rounds; i++)
+        status = copy_round(saver, i, err);
+    if (saver->taken != MICS_OK)
+        return mics_err_set(err, saver->taken, "%s", saver->taken_err.text);
+    return status;
+}
+
+/* The generation to overwrite becomes incomplete: first its manifest is removed. */
+static void clear_generation(struct mics_memory_saver *saver)
+{
+    const uint64_t step = saver->steps[saver->generation];
+    char path[MICS_PATH_MAX];
+
+    if (saver->options.lead && step > 0 &&
+        mics_memory_ckpt_manifest_path(saver->options.folder, saver->options.stamp, step, path,
+                                       NULL) == MICS_OK)
+        unlink(path);
+    for (uint32_t i = 0; i < 1 + saver->copies.rounds; i++)
+        if (place_now(saver, i)->header)
+            mics_memory_ckpt_shard_clear(place_now(saver, i));
+    saver->steps[saver->generation] = 0;
+}
+
+void mics_memory_saver_begin(struct mics_memory_saver *saver, struct mics_manifest *manifest,
+                             double within_s)
+{
+    const struct mics_ckpt_source *source = &saver->checkpoint.source;
+    struct mics_memory_ckpt_shard *own = place_now(saver, 0);
+
+    saver->begin_s = mics_now_s();
+    saver->within_s = within_s;
+    saver->manifest = *manifest;
+    *manifest = (struct mics_manifest){0};
+    saver->kept = (struct mics_memory_ckpt){.step = saver->manifest.step};
+    saver->header = (struct mics_memory_ckpt_header){.version = 0};
+    clear_generation(saver);
+    saver->taken = own->header
+                       ? mics_shard_part_take(&saver->form, 0, source, own->data, &saver->taken_err)
+                       : MICS_OK;
+    saver->kept.copy_s = mics_now_s() - saver->begin_s;
+    saver->active = true;
+    mics_background_task_start(&saver->task, keep, saver);
+}
+
+/* Every rank gets the sums of all shards: the first rank that holds a shard has its sum. */
+static enum mics_status gather_sums(struct mics_memory_saver *saver, struct mics_err *err)
+{
+    struct mics_comm *comm = saver->checkpoint.comm;
+    struct mics_manifest *manifest = &saver->manifest;
+    const struct mics_file_sum own = {saver->header.bytes, saver->header.xxh64};
+    struct mics_file_sum *all = malloc((size_t)comm->size * sizeof *all);
+    enum mics_status status;
+
+    manifest->file_count = saver->form.choice->shape.p_optim;
+    manifest->files = calloc(manifest->file_count, sizeof *manifest->files);
+    status = mics_agree(comm, all && manifest->files ? MICS_OK : mics_err_nomem(err), err);
+    if (status == MICS_OK)
+        status = comm->ops->all_gather_now(comm, &own, all, sizeof own, err);
+    for (uint32_t rank = 0; status == MICS_OK && rank < manifest->file_count; rank++)
+        manifest->files[shard_of(saver, rank)] = all[rank];
+    free(all);
+    return status;
+}
+
+static enum mics_status write_manifest(const struct mics_memory_saver *saver, struct mics_err *err)
+{
+    struct mics_file_writer *writer = NULL;
+    char path[MICS_PATH_MAX];
+    json_t *doc = NULL;
+    enum mics_status status = mics_memory_ckpt_manifest_path(
+        saver->options.folder, saver->options.stamp, saver->kept.step, path, err);
+
+    if (status == MICS_OK)
+        status = mics_manifest_to_doc(&saver->manifest, &saver->form, &doc, err);
+    if (status == MICS_OK && ftruncate(saver->reserve, 0) != 0)
+        status = mics_err_set_errno(err, "%s/reserve", saver->options.folder);
+    if (status == MICS_OK)
+        status = mics_file_create(path, &writer, err);
+    if (status == MICS_OK) {
+        fchmod(fileno(mics_file_stream(writer)), 0600);
+        status = mics_doc_write(mics_file_stream(writer), doc, MICS_DOC_MSGPACK, err);
+        if (status == MICS_OK)
+            status = mics_file_publish(writer, err);
+        else
+            mics_file_discard(writer);
+        if (status != MICS_OK)
+            mics_err_prefix(err, "%s", path);
+    }
+    renew_reserve(saver);
+    json_decref(doc);
+    return status;
+}
+
+/* What an older start has left may go: its generation in the files of this one, and all others. */
+static enum mics_status remove_older(struct mics_memory_saver *saver, struct mics_err *err)
+{
+    struct mics_comm *comm = saver->checkpoint.comm;
+    enum mics_status status = MICS_OK;
+
+    for (uint32_t i = 0; i < 1 + saver->copies.rounds; i++)
+        if (saver->places[i].generations[1 - saver->generation].header)
+            mics_memory_ckpt_shard_clear(&saver->places[i].generations[1 - saver->generation]);
+    status = comm->ops->barrier_now(comm, err);
+    if (status == MICS_OK && saver->options.lead)
+        status = mics_memory_ckpt_prune(saver->options.folder, saver->options.stamp, 0, false, err);
+    return status;
+}
+
+enum mics_status mics_memory_saver_advance(struct mics_memory_saver *saver,
+                                           struct mics_memory_ckpt *kept, struct mics_err *err)
+{
+    struct mics_comm *comm = saver->checkpoint.comm;
+    enum mics_status status = mics_agree(comm, mics_background_task_wait(&saver->task, err), err);
+
+    if (status == MICS_OK)
+        status = gather_sums(saver, err);
+    if (status == MICS_OK) {
+        if (saver->options.lead)
+            status = write_manifest(saver, err);
+        status = mics_agree(comm, status, err);
+    }
+    mics_manifest_free(&saver->manifest);
+    saver->active = false;
+    *kept = saver->kept;
+    saver->steps[saver->generation] = saver->kept.step; /* some nodes may have its manifest */
+    if (status != MICS_OK)
+        return status;
+    if (!saver->has_kept)
+        status = mics_agree(comm, remove_older(saver, err), err);
+    saver->has_kept = true;
+    saver->generation = 1 - saver->generation;
+    saver->kept.seconds = mics_now_s() - saver->begin_s;
+    *kept = saver->kept;
+    return status;
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * arena.c - one arena of exactly the plan's size, and where everything is in it.
+ *
+ * Each region is used up piece by piece. To use more than the plan gave it is an error, so the
+ * plan's sizes cannot be too small; mics_engine_high_water() shows whether they are too large.
+ */
+#include "base/num.h"
+#include "base/units.h"
+#include "engine/engine_internal.h"
+#include "plan/memory.h"
+
+#include <stdlib.h>
+
+struct cursor {
+    struct mics_engine *engine;
+    const struct mics_region *region;
+    uint64_t used;
+    enum mics_status status;
+    struct mics_err *err;
+};
+
+static struct cursor open_region(struct mics_engine *engine, enum mics_region_kind kind,
+                                 struct mics_err *err)
+{
+    return (struct cursor){.engine = engine, .region = &engine->memory.regions[kind], .err = err};
+}
+
+static void *take(struct cursor *cursor, uint64_t bytes)
+{
+    const struct mics_region *region = cursor->region;
+    void *memory = (uint8_t *)cursor->engine->arena + region->offset + cursor->used;
+
+    if (bytes > region->bytes - cursor->used) {
+        if (cursor->status == MICS_OK)
+            cursor->status = mics_err_set(cursor->err, MICS_ERR_NOMEM,
+                                          "the plan's region '%s' of %llu bytes is too small",
+                                          region->name, (unsigned long long)region->bytes);
+        return NULL;
+    }
+    cursor->used += bytes;
+    cursor->engine->used_bytes += bytes;
+    return memory;
+}
+
+static float *take_floats(struct cursor *cursor, uint64_t count)
+{
+    return take(cursor, count * sizeof(float));
+}
+
+static enum mics_status map_shards(struct mics_engine *engine, struct mics_err *err)
+{
+    struct cursor param = open_region(engine, MICS_REGION_PARAM, err);
+    struct cursor grad = open_region(engine, MICS_REGION_GRAD, err);
+    struct cursor optim = open_region(engine, MICS_REGION_OPTIM, err);
+
+    for (uint32_t i = 0; i < engine->model->unit_count; i++) {
+        struct unit_memory *unit = &engine->units[i];
+
+        unit->layout = &engine->train.schedule->layouts[i];
+        unit->param = take(&param, mics_layout_param_shard(unit->layout) *
+                                       mics_dtype_bytes(engine->choice.dtype));
+        unit->grad = take_floats(&grad, mics_layout_grad_shard(unit->layout));
+        if (engine->choice.dtype != MICS_F32)
+            unit->master = take_floats(&optim, mics_layout_optim_shard(unit->layout));
+        for (uint32_t s = 0; s < mics_optimizer_states(engine->choice.optimizer); s++)
+            unit->state[s] = take_floats(&optim, mics_layout_optim_shard(unit->layout));
+    }
+    return param.status ? param.status : grad.status ? grad.status : optim.status;
+}
+
+static enum mics_status map_slots(struct mics_engine *engine, struct mics_err *err)
+{
+    const struct mics_schedule *schedule = engine->train.schedule;
+    const struct mics_second_hop_staging staging =
+        mics_choice_second_hop_staging(engine->model, &engine->choice);
+    const size_t param = mics_dtype_bytes(engine->choice.dtype);
+    const size_t grad = mics_dtype_bytes(engine->choice.grad_dtype);
+    struct cursor params = open_region(engine, MICS_REGION_PARAM_SLOT, err);
+    struct cursor grads = open_region(engine, MICS_REGION_GRAD_SLOT, err);
+
+    for (uint32_t i = 0; i < schedule->param_slot_total; i++)
+        engine->param_slots[i] = take(&params, schedule->param_slot_count[i] * param);
+    for (uint32_t i = 0; i < schedule->grad_slot_total; i++)
+        engine->grad_slots[i] = take(&grads, schedule->grad_slot_count[i] * grad);
+    engine->scatter_staging = take(&grads, staging.scatter * grad);
+    engine->sync_staging = take(&grads, staging.sync * grad);
+    return params.status ? params.status : grads.status;
+}
+
+static enum mics_status map_activations(struct mics_engine *engine, struct mics_err *err)
+{
+    const struct mics_batch batch = mics_choice_batch(&engine->choice, true);
+    struct cursor saved = open_region(engine, MICS_REGION_SAVED, err);
+    struct cursor scratch = open_region(engine, MICS_REGION_SCRATCH, err);
+    uint64_t scratch_bytes = 0;
+
+    for (uint32_t i = 0; i < engine->model->stage_count; i++) {
+        struct mics_stage_bytes bytes;
+
+        engine->model->ops->stage_bytes(engine->model, &batch, i, &bytes);
+        engine->saved[i] = take(&saved, bytes.saved);
+        scratch_bytes = mics_max_u64(scratch_bytes, bytes.scratch);
+    }
+    engine->residual_grad = take(
+        &scratch, mics_round_up(mics_engine_micro_tokens(engine) * engine->model->config.n_embd *
+                                    mics_dtype_bytes(batch.dtype),
+                                MICS_BUFFER_ALIGN));
+    engine->scratch = take(&scratch, scratch_bytes);
+    return saved.status ? saved.status : scratch.status;
+}
+
+static enum mics_status map_batch(struct mics_engine *engine, struct mics_err *err)
+{
+    const uint64_t bytes =
+        engine->choice.micro_steps * mics_engine_micro_tokens(engine) * sizeof(int32_t);
+    struct cursor cursor = open_region(engine, MICS_REGION_BATCH, err);
+
+    for (int parity = 0; parity < 2; parity++) {
+        engine->tokens[parity] = take(&cursor, mics_round_up(bytes, MICS_BUFFER_ALIGN));
+        engine->targets[parity] = take(&cursor, mics_round_up(bytes, MICS_BUFFER_ALIGN));
+        engine->scalars[parity] = take(&cursor, MICS_BUFFER_ALIGN);
+    }
+    return cursor.status;
+}
+
+static enum mics_status allocate_host(struct mics_engine *engine, struct mics_err *err)
+{
+    const uint64_t bytes =
+        engine->choice.micro_steps * mics_engine_micro_tokens(engine) * sizeof(int32_t);
+    struct mics_device *device = engine->device;
+    enum mics_status status = MICS_OK;
+    void *memory;
+
+    for (int parity = 0; status == MICS_OK && parity < 2; parity++) {
+        status = device->ops->host_alloc(device, bytes, &memory, err);
+        if (status != MICS_OK)
+            break;
+        engine->host_tokens[parity] = memory;
+        status = device->ops->host_alloc(device, bytes, &memory, err);
+        if (status == MICS_OK)
+            engine->host_targets[parity] = memory;
+    }
+    if (status == MICS_OK)
+        status = device->ops->host_alloc(device, (2 + RESULT_COUNT) * sizeof *engine->host_scalars,
+                                         &memory, err);
+    if (status != MICS_OK)
+        return status;
+    engine->host_scalars = memory;
+    engine->results = engine->host_scalars + 2;
+    return MICS_OK;
+}
+
+/* If memory is short, the message has what the plan needs and what communicators have taken. */
+static enum mics_status allocate_arena(struct mics_engine *engine, struct mics_err *err)
+{
+    struct mics_device *device = engine->device;
+    const enum mics_status status =
+        device->ops->alloc(device, engine->memory.arena_bytes, &engine->arena, err);
+    char size[32], taken[32];
+
+    if (status != MICS_ERR_NOMEM)
+        return status;
+    mics_format_bytes(engine->memory.arena_bytes, size, sizeof size);
+    mics_format_bytes(engine->comm_bytes, taken, sizeof taken);
+    if (engine->comm_bytes)
+        mics_err_prefix(err, "the plan's arena of %s, with %s in communicators", size, taken);
+    else
+        mics_err_prefix(err, "the plan's arena of %s", size);
+    return status;
+}
+
+static enum mics_status allocate_tables(struct mics_engine *engine, struct mics_err *err)
+{
+    const struct mics_schedule *schedule = engine->train.schedule;
+
+    engine->units = calloc(engine->model->unit_count, sizeof *engine->units);
+    engine->saved = calloc(engine->model->stage_count, sizeof *engine->saved);
+    engine->param_slots = calloc(schedule->param_slot_total + 1, sizeof *engine->param_slots);
+    engine->grad_slots = calloc(schedule->grad_slot_total + 1, sizeof *engine->grad_slots);
+    if (!engine->units || !engine->saved || !engine->param_slots || !engine->grad_slots)
+        return mics_err_nomem(err);
+    return MICS_OK;
+}
+
+enum mics_status mics_engine_map_memory(struct mics_engine *engine, struct mics_err *err)
+{
+    enum mics_status status = allocate_tables(engine, err);
+
+    if (status == MICS_OK)
+        status = allocate_arena(engine, err);
+    if (status == MICS_OK)
+        status = map_shards(engine, err);
+    if (status == MICS_OK)
+        status = map_slots(engine, err);
+    if (status == MICS_OK)
+        status = map_activations(engine, err);
+    if (status == MICS_OK)
+        status = map_batch(engine, err);
+    if (status == MICS_OK)
+        status = allocate_host(engine, err);
+    return status;
+}
+
+void mics_engine_unmap_memory(struct mics_engine *engine)
+{
+    struct mics_device *device = engine->device;
+
+    if (engine->arena)
+        device->ops->release(device, engine->arena);
+    for (int parity = 0; parity < 2; parity++) {
+        device->ops->host_release(device, engine->host_tokens[parity]);
+        device->ops->host_release(device, engine->host_targets[parity]);
+    }
+    device->ops->host_release(device, engine->host_scalars);
+    free(engine->units);
+    free(engine->saved);
+    free(engine->param_slots);
+    free(engine->grad_slots);
+}

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * engine_internal.h - the engine's state, for the files of lib/engine only.
+ *
+ * Two steps may be in flight, so what each needs of its own is an array of two, indexed by the
+ * parity of the step.
+ */
+#ifndef MICS_ENGINE_ENGINE_INTERNAL_H
+#define MICS_ENGINE_ENGINE_INTERNAL_H
+
+#include "device/launch.h"
+#include "engine/engine.h"
+#include "engine/executor.h"
+#include "plan/memory.h"
+
+#include <stdatomic.h>
+
+/* Where one unit lives on this rank. Device memory, in the arena. */
+struct unit_memory {
+    const struct mics_layout *layout;        /* of the training schedule */
+    void *param;                             /* shard, of choice.dtype */
+    float *grad;                             /* shard */
+    float *state[MICS_OPTIMIZER_STATES_MAX]; /* shards; NULL: the optimizer has fewer */
+    float *master; /* fp32 optimizer shard, segment by segment; NULL: param is fp32 itself */
+};
+
+/* One schedule being replayed, with the events of its operations. */
+struct replay {
+    const struct mics_schedule *schedule;
+    struct mics_event **begin[2], **end[2];        /* [op_count] for each parity */
+    struct mics_event *idle[2][MICS_STREAM_COUNT]; /* the end of a step on each stream */
+    struct mics_event *input[2]; /* the step's batch and scalars are on the device */
+};
+
+/* A step between submit and collect. */
+struct flight {
+    atomic_uint step; /* read by the watchdog */
+};
+
+/* Results that READ copies to the host: one for each parity of steps, and one for evaluations. */
+enum { RESULT_EVAL = 2, RESULT_COUNT };
+
+/* Arguments of options.before_op. */
+struct hook {
+    struct mics_engine *engine;
+    uint32_t op;
+};
+
+struct mics_engine {
+    struct mics_engine_options options;
+    const struct mics_model *model;
+    struct mics_plan_choice choice;
+    struct mics_device *device;
+    struct mics_executor executor;
+    struct mics_stream *input; /* copies batches to the device, ahead of their steps */
+    struct mics_schedule *owned_train, *owned_eval;
+    struct replay train, eval;
+
+    void *arena;
+    struct mics_memory memory;
+    uint64_t used_bytes;                  /* of the arena */
+    uint64_t comm_bytes;                  /* device memory that communicators have allocated */
+    struct unit_memory *units;            /* [unit_count] */
+    void **param_slots, **grad_slots;     /* [slot totals], of choice.dtype and choice.grad_dtype */
+    void *scatter_staging, *sync_staging; /* of choice.grad_dtype, where that is not fp32 */
+    uint8_t **saved;                      /* [stage_count] */
+    void *residual_grad, *scratch;
+    int32_t *tokens[2], *targets[2]; /* [micro_steps, B, T] */
+    struct mics_args_scalars *scalars[2];
+
+    /* Pinned host memory that batches are copied from and results to. */
+    int32_t *host_tokens[2], *host_targets[2];
+    struct mics_args_scalars *host_scalars; /* [2] */
+    struct mics_args_scalars *results;      /* [RESULT_COUNT] */
+
+    struct flight flights[2];
+    atomic_uint submitted, collected; /* steps, in total; read by the watchdog */
+    atomic_bool evaluating;
+    double last_end_s; /* of the step collected last, on mics_now_s()'s clock */
+    struct mics_timeline timeline;
+    struct hook *hooks; /* [op_count of train], with the test hook only */
+};
+
+/* memory.c: the arena and what points into it. */
+enum mics_status mics_engine_map_memory(struct mics_engine *engine, struct mics_err *err);
+void mics_engine_unmap_memory(struct mics_engine *engine);
+
+/* Where segment `segment` of this rank's updates is in the parameter shard. */
+static inline void *mics_engine_updated_piece(const struct mics_engine *engine, uint32_t unit,
+                                              uint32_t segment)
+{
+    const struct mics_layout *layout = engine->units[unit].layout;
+
+    return mics_element(engine->units[unit].param,
+                        segment * layout->param_piece +
+                            mics_executor_optim_in_param(&engine->executor, layout),
+                        engine->choice.dtype);
+}
+
+/* prepare.c. Free bytes of device memory; 0 on the host, or if unknown. */
+uint64_t mics_engine_memory_left(const struct mics_engine *engine);
+
+/* issue.c: enqueue the work of one operation. Its waits and events are the caller's. */
+struct issue {
+    const struct mics_op *op;
+    const struct mics_schedule *schedule;
+    struct mics_stream *stream;
+    struct mics_batch batch;
+    uint32_t parity, step;
+    float lr;
+    uint32_t logits_row;            /* MICS_NONE: the head computes the loss */
+    void *logits;                   /* of choice.dtype */
+    struct mics_args_scalars *read; /* destination of READ */
+};
+void mics_engine_issue(struct mics_engine *engine, const struct issue *issue);
+
+/* replay.c: all operations of a schedule, once. `issue` holds what all of them share. */
+enum mics_status mics_replay_open(struct mics_engine *engine, const struct mics_schedule *schedule,
+                                  struct replay *replay, struct mics_err *err);
+void mics_replay_close(struct mics_engine *engine, struct replay *replay);
+void mics_replay_run(struct mics_engine *engine, struct replay *replay, struct issue *issue);
+enum mics_status mics_replay_wait(struct mics_engine *engine, struct replay *replay,
+                                  uint32_t parity, struct mics_err *err);
+/* Enqueue the copy of host_tokens, host_targets and host_scalars of this parity to the device. */
+void mics_replay_send_batch(struct mics_engine *engine, struct replay *replay, uint32_t parity,
+                            uint64_t tokens);
+
+/* Elements of one micro-batch, B * T, as planned. */
+static inline uint64_t mics_engine_micro_tokens(const struct mics_engine *engine)
+{
+    return (uint64_t)engine->choice.micro_batch * engine->choice.seq;
+}
+
+#endif

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * activations.c - where a stage keeps its activations.
+ *
+ * With selective recomputation a block saves 2C + W + A + hidden numbers per token: its input, the
+ * results of products and of attention (qkv, attention, the middle of the residual stream,
+ * `hidden`), and the statistics of the norms. The outputs of both norms and of the activation, and
+ * with norms of heads what attention takes, need one pass over memory each to compute again, where
+ * a product takes some C times the arithmetic. Without recomputation they are saved too: 2C + F
+ * more, and W with norms of heads. Their inputs are needed in either case, for their gradients.
+ * With full recomputation a block saves its input only, C. Evaluation uses the acts of training,
+ * so that it fits the same arena.
+ */
+#include "model/activation_layout.h"
+#include "model/transformer/transformer.h"
+
+static struct mics_norm_stats take_stats(const struct mics_model *model,
+                                         struct mics_activation_cursor *from, uint64_t rows)
+{
+    struct mics_norm_stats stats = {NULL, NULL};
+
+    if (model->family->norm == MICS_NORM_LAYER)
+        stats.mean = mics_activation_take_floats(from, rows);
+    stats.rstd = mics_activation_take_floats(from, rows);
+    return stats;
+}
+
+static void report(struct mics_stage_bytes *bytes, const struct mics_activation_cursor *saved,
+                   const struct mics_activation_cursor *scratch)
+{
+    if (bytes)
+        *bytes = (struct mics_stage_bytes){.saved = saved->used, .scratch = scratch->used};
+}
+
+struct mics_block_activations mics_block_activations_of(const struct mics_model *model,
+                                                        const struct mics_batch *batch, void *saved,
+                                                        void *scratch,
+                                                        struct mics_stage_bytes *bytes)
+{
+    const struct mics_transformer_dims s = mics_transformer_dims_of(model, batch);
+    const bool all = batch->recompute == MICS_RECOMPUTE_NONE;
+    const bool qk_norm = mics_transformer_has(model, MICS_BLOCK_Q_NORM);
+    const uint64_t R = s.rows, widest = mics_max_u64(s.F, s.C);
+    const enum mics_dtype dtype = batch->dtype;
+    struct mics_activation_cursor keep = {.base = saved}, work = {.base = scratch};
+    struct mics_activation_cursor *const kept =
+        batch->recompute == MICS_RECOMPUTE_FULL ? &work : &keep;
+    struct mics_block_activations acts = {0};
+
+    acts.in = mics_activation_take_typed(&keep, R * s.C, dtype);
+    acts.norm_1 = take_stats(model, kept, R);
+    acts.qkv = mics_activation_take_typed(kept, R * s.W, dtype);
+    acts.lse = mics_activation_take_floats(kept, R * s.H);
+    acts.attention = mics_activation_take_typed(kept, R * s.A, dtype);
+    acts.middle = mics_activation_take_typed(kept, R * s.C, dtype);
+    acts.norm_2 = take_stats(model, kept, R);
+    acts.hidden = mics_activation_take_typed(kept, R * s.hidden, dtype);
+    acts.wide_a =
+        mics_activation_take_typed(&work, R * mics_max_u64(all ? s.C : widest, s.A), dtype);
+    acts.wide_b =
+        mics_activation_take_typed(&work, R * mics_max_u64(all ? s.F : widest, s.W), dtype);
+    acts.normed_1 = all ? mics_activation_take_typed(&keep, R * s.C, dtype) : acts.wide_b;
+    acts.normed_2 = all ? mics_activation_take_typed(&keep, R * s.C, dtype) : acts.wide_b;
+    acts.activated = all ? mics_activation_take_typed(&keep, R * s.F, dtype) : acts.wide_a;
+    acts.delta = mics_activation_take_floats(&work, R * s.H);
+    acts.attended = acts.qkv;
+    if (qk_norm) {
+        acts.qk_rstd = mics_activation_take_floats(kept, R * (s.H + s.H_kv));
+        acts.attended = mics_activation_take_typed(all ? &keep : &work, R * s.W, dtype);
+    }
+    if (model->family->parallel_residual)
+        acts.grad_out = mics_activation_take_typed(&work, R * s.C, dtype);
+    report(bytes, &keep, &work);
+    return acts;
+}
+
+struct mics_head_activations mics_head_activations_of(const struct mics_model *model,
+                                                      const struct mics_batch *batch, void *saved,
+                                                      void *scratch, struct mics_stage_bytes *bytes)
+{
+    const uint32_t V = model->config.vocab_size;
+    const uint64_t R = (uint64_t)batch->B * batch->T, C = model->config.n_embd;
+    struct mics_activation_cursor keep = {.base = saved}, work = {.base = scratch};
+    struct mics_head_activations acts = {.rows = mics_head_chunk_rows(V, R, batch->dtype),
+                                         .columns = mics_padded_vocab(V)};
+
+    acts.in = mics_activation_take_typed(&keep, R * C, batch->dtype);
+    acts.norm = take_stats(model, &work, acts.rows);
+    acts.normed = mics_activation_take_typed(&work, acts.rows * C, batch->dtype);
+    acts.grad_normed = mics_activation_take_typed(&work, acts.rows * C, batch->dtype);
+    acts.logits =
+        mics_activation_take_typed(&work, (uint64_t)acts.rows * acts.columns, batch->dtype);
+    report(bytes, &keep, &work);
+    return acts;
+}
+
+void mics_transformer_stage_bytes(const struct mics_model *model, const struct mics_batch *batch,
+                                  uint32_t stage, struct mics_stage_bytes *out)
+{
+    switch (model->stages[stage].kind) {
+    case MICS_STAGE_EMBED: /* its input are the tokens, which the caller keeps */
+        *out = (struct mics_stage_bytes){0};
+        break;
+    case MICS_STAGE_BLOCK:
+        mics_block_activations_of(model, batch, NULL, NULL, out);
+        break;
+    case MICS_STAGE_HEAD:
+        mics_head_activations_of(model, batch, NULL, NULL, out);
+        break;
+    }
+}

@@ -1,0 +1,615 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * plan_doc.c - the document mics.plan: read, checked against itself, and written.
+ *
+ *     kind v model topology global_batch memory_limit_bytes
+ *     choice { strategy p_param p_grad p_optim hierarchical_gather hierarchical_reduce segments
+ *              joined prefetch grad_slots micro_batch micro_steps seq recompute optimizer dtype
+ *              grad_dtype clip }   (recompute of v 1 is a boolean)
+ *     memory { arena_bytes workspace_bytes context_bytes communicator_bytes snapshot_bytes
+ *              ? process_bytes ? pinned_bytes ? host_bytes_per_node
+ *              regions [ { name bytes offset } ] }
+ *     predicted { step_s tokens_per_s compute_s comm_s exposed_s net_bytes sent_bytes }
+ *     ? operations (see op_class.h)
+ *     ? kept { every copies  node_bytes net_bytes copy_s step_s nodes_to_lose }
+ *     ? training { tokens ? node_hour_price ? currency  seconds rank_hours node_hours ? price }
+ *     alternatives [ { choice total_bytes fits why predicted } ]
+ *     history
+ *
+ * What can be computed is computed again when a document is read: the batch from its parts, and
+ * every region of memory. A document with other values was made by other code or by hand, and would
+ * not run as it says.
+ */
+#include "plan/plan.h"
+
+#include "doc/cursor.h"
+#include "doc/doc.h"
+#include "plan/memory.h"
+#include "plan/memory_ckpt_cost.h"
+
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_ALTERNATIVES = 4096 };
+
+/* The integers of a choice. */
+struct choice_number {
+    const char *key;
+    size_t offset; /* of a uint32_t in struct mics_plan_choice */
+    uint32_t min, max;
+};
+
+/* The booleans of a choice, and the reals (double) of a prediction. */
+struct named_field {
+    const char *key;
+    size_t offset;
+};
+
+#define COUNT(array)  (sizeof(array) / sizeof(array)[0])
+#define CHOICE(field) offsetof(struct mics_plan_choice, field)
+
+static const struct choice_number choice_numbers[] = {
+    {"p_param", CHOICE(shape.p_param), 1, UINT32_MAX},
+    {"p_grad", CHOICE(shape.p_grad), 1, UINT32_MAX},
+    {"p_optim", CHOICE(shape.p_optim), 1, UINT32_MAX},
+    {"segments", CHOICE(segments), 1, 64},
+    {"joined", CHOICE(coalesced), 0, MICS_COALESCED_MAX},
+    {"prefetch", CHOICE(prefetch), 0, 65535},
+    {"grad_slots", CHOICE(grad_slots), 1, 65536},
+    {"micro_batch", CHOICE(micro_batch), 1, INT32_MAX},
+    {"micro_steps", CHOICE(micro_steps), 1, 1u << 20},
+    {"seq", CHOICE(seq), 1, INT32_MAX},
+};
+enum { CHOICE_NUMBERS = COUNT(choice_numbers) };
+
+static const struct named_field choice_flags[] = {
+    {"hierarchical_gather", CHOICE(hierarchical_gather)},
+    {"hierarchical_reduce", CHOICE(hierarchical_reduce)},
+    {"clip", CHOICE(clip)},
+};
+enum { CHOICE_FLAGS = COUNT(choice_flags) };
+
+static const struct named_field prediction_reals[] = {
+    {"step_s", offsetof(struct mics_prediction, step_s)},
+    {"tokens_per_s", offsetof(struct mics_prediction, tokens_per_s)},
+    {"compute_s", offsetof(struct mics_prediction, compute_s)},
+    {"comm_s", offsetof(struct mics_prediction, comm_s)},
+    {"exposed_s", offsetof(struct mics_prediction, exposed_s)},
+};
+enum { PREDICTION_REALS = COUNT(prediction_reals) };
+
+static enum mics_status read_optimizer(const struct mics_cursor *at, enum mics_optimizer *out,
+                                       struct mics_err *err)
+{
+    const char *text;
+    enum mics_status status = mics_cursor_string(at, "optimizer", &text, err);
+
+    if (status == MICS_OK && !mics_optimizer_parse(text, out))
+        return mics_cursor_fail(at, "optimizer", err, "'%s': expected one of " MICS_OPTIMIZER_NAMES,
+                                text);
+    return status;
+}
+
+/* Older plans have no types and are of fp32. */
+static enum mics_status read_dtype(const struct mics_cursor *at, const char *key,
+                                   enum mics_dtype *out, struct mics_err *err)
+{
+    const char *text;
+    enum mics_status status;
+
+    *out = MICS_F32;
+    if (!mics_cursor_has(at, key))
+        return MICS_OK;
+    status = mics_cursor_string(at, key, &text, err);
+    if (status != MICS_OK || strcmp(text, mics_dtype_name(MICS_F32)) == 0)
+        return status;
+    if (strcmp(text, mics_dtype_name(MICS_BF16)) != 0)
+        return mics_cursor_fail(at, key, err, "'%s': expected f32 or bf16", text);
+    *out = MICS_BF16;
+    return MICS_OK;
+}
+
+static enum mics_status read_recompute(const struct mics_cursor *at, json_int_t version,
+                                       enum mics_recompute *out, struct mics_err *err)
+{
+    const char *text;
+    bool full = false;
+    enum mics_status status;
+
+    if (version == 1) {
+        status = mics_cursor_bool(at, "recompute", &full, err);
+        *out = full ? MICS_RECOMPUTE_FULL : MICS_RECOMPUTE_SELECTIVE;
+        return status;
+    }
+    status = mics_cursor_string(at, "recompute", &text, err);
+    if (status == MICS_OK && !mics_recompute_parse(text, out))
+        return mics_cursor_fail(at, "recompute", err, "'%s': expected none, selective or full",
+                                text);
+    return status;
+}
+
+static enum mics_status read_choice(const struct mics_cursor *parent, const struct mics_plan *plan,
+                                    struct mics_plan_choice *out, struct mics_err *err)
+{
+    const json_int_t version = json_integer_value(json_object_get(plan->doc, "v"));
+    struct mics_cursor at;
+    struct mics_err why;
+    enum mics_status status = mics_cursor_object(parent, "choice", &at, err);
+
+    if (status == MICS_OK)
+        status = mics_cursor_text(&at, "strategy", out->strategy, sizeof out->strategy, err);
+    if (status == MICS_OK)
+        status = read_optimizer(&at, &out->optimizer, err);
+    if (status == MICS_OK)
+        status = read_dtype(&at, "dtype", &out->dtype, err);
+    if (status == MICS_OK)
+        status = read_dtype(&at, "grad_dtype", &out->grad_dtype, err);
+    if (status == MICS_OK)
+        status = read_recompute(&at, version, &out->recompute, err);
+    for (size_t i = 0; i < CHOICE_NUMBERS && status == MICS_OK; i++) {
+        const struct choice_number *number = &choice_numbers[i];
+
+        if (number->offset == CHOICE(coalesced) && !mics_cursor_has(&at, number->key))
+            continue; /* absent from older plans: 0 */
+        status = mics_cursor_u32(&at, number->key, number->min, number->max,
+                                 (uint32_t *)((char *)out + number->offset), err);
+    }
+    for (size_t i = 0; i < CHOICE_FLAGS && status == MICS_OK; i++)
+        status = mics_cursor_bool(&at, choice_flags[i].key,
+                                  (bool *)((char *)out + choice_flags[i].offset), err);
+    if (status != MICS_OK)
+        return status;
+    out->shape.nodes = plan->topology->nodes;
+    out->shape.per_node = plan->topology->per_node;
+    if (mics_choice_check(plan->model, out, &why) != MICS_OK)
+        return mics_cursor_fail(&at, NULL, err, "%s", why.text);
+    return MICS_OK;
+}
+
+static enum mics_status read_prediction(const struct mics_cursor *parent,
+                                        struct mics_prediction *out, struct mics_err *err)
+{
+    struct mics_cursor at;
+    enum mics_status status = mics_cursor_object(parent, "predicted", &at, err);
+
+    if (status == MICS_OK)
+        status = mics_cursor_u64(&at, "net_bytes", 0, INT64_MAX, &out->net_bytes, err);
+    if (status == MICS_OK)
+        status = mics_cursor_u64(&at, "sent_bytes", 0, INT64_MAX, &out->sent_bytes, err);
+    for (size_t i = 0; i < PREDICTION_REALS && status == MICS_OK; i++)
+        status = mics_cursor_double(&at, prediction_reals[i].key, 0, 1e18,
+                                    (double *)((char *)out + prediction_reals[i].offset), err);
+    return status;
+}
+
+static enum mics_status expect_bytes(const struct mics_cursor *at, const char *key,
+                                     uint64_t computed, struct mics_err *err)
+{
+    uint64_t found;
+    enum mics_status status = mics_cursor_u64(at, key, 0, INT64_MAX, &found, err);
+
+    if (status == MICS_OK && found != computed)
+        return mics_cursor_fail(at, key, err, "says %" PRIu64 ", but this choice takes %" PRIu64,
+                                found, computed);
+    return status;
+}
+
+/* Version 1 has no memory of a GPU's context and communicators; the computed values are taken. */
+static enum mics_status check_gpu_memory(const struct mics_cursor *at,
+                                         const struct mics_memory *memory, json_int_t version,
+                                         struct mics_err *err)
+{
+    enum mics_status status = MICS_OK;
+
+    if (version == 1)
+        return status;
+    status = expect_bytes(at, "context_bytes", memory->context_bytes, err);
+    if (status == MICS_OK)
+        status = expect_bytes(at, "communicator_bytes", memory->communicator_bytes, err);
+    return status;
+}
+
+/* Older plans have no memory of the process, and 16 MiB as a host's workspace; the computed values
+ * are taken. */
+static enum mics_status check_host_memory(const struct mics_cursor *at,
+                                          const struct mics_memory *memory, struct mics_err *err)
+{
+    uint64_t older;
+    enum mics_status status;
+
+    if (!mics_cursor_has(at, "process_bytes"))
+        return mics_cursor_u64(at, "workspace_bytes", 0, INT64_MAX, &older, err);
+    status = expect_bytes(at, "process_bytes", memory->process_bytes, err);
+    if (status == MICS_OK)
+        status = expect_bytes(at, "pinned_bytes", memory->pinned_bytes, err);
+    return status == MICS_OK ? expect_bytes(at, "workspace_bytes", memory->workspace_bytes, err)
+                             : status;
+}
+
+static enum mics_status check_memory(const struct mics_cursor *root,
+                                     const struct mics_memory *memory, struct mics_err *err)
+{
+    const json_int_t version = json_integer_value(json_object_get(root->value, "v"));
+    struct mics_cursor at, regions;
+    enum mics_status status = mics_cursor_object(root, "memory", &at, err);
+
+    if (status == MICS_OK)
+        status =
+            mics_cursor_array(&at, "regions", MICS_REGION_COUNT, MICS_REGION_COUNT, &regions, err);
+    for (uint32_t i = 0; i < MICS_REGION_COUNT && status == MICS_OK; i++) {
+        struct mics_cursor region;
+
+        status = mics_cursor_item(&regions, i, &region, err);
+        if (status == MICS_OK)
+            status = expect_bytes(&region, "bytes", memory->regions[i].bytes, err);
+        if (status == MICS_OK)
+            status = expect_bytes(&region, "offset", memory->regions[i].offset, err);
+    }
+    if (status == MICS_OK)
+        status = expect_bytes(&at, "arena_bytes", memory->arena_bytes, err);
+    if (status == MICS_OK)
+        status = check_host_memory(&at, memory, err);
+    if (status == MICS_OK)
+        status = check_gpu_memory(&at, memory, version, err);
+    if (status == MICS_OK)
+        status = expect_bytes(&at, "snapshot_bytes", memory->snapshot_bytes, err);
+    return status;
+}
+
+static enum mics_status read_alternative(const struct mics_cursor *at, const struct mics_plan *plan,
+                                         struct mics_alternative *out, struct mics_err *err)
+{
+    enum mics_status status = read_choice(at, plan, &out->choice, err);
+
+    if (status == MICS_OK)
+        status = mics_cursor_u64(at, "total_bytes", 0, INT64_MAX, &out->total_bytes, err);
+    if (status == MICS_OK)
+        status = mics_cursor_bool(at, "fits", &out->fits, err);
+    if (status == MICS_OK)
+        status = mics_cursor_text(at, "why", out->why, sizeof out->why, err);
+    if (status == MICS_OK && out->fits)
+        status = read_prediction(at, &out->predicted, err);
+    return status;
+}
+
+static enum mics_status read_alternatives(const struct mics_cursor *root, struct mics_plan *plan,
+                                          struct mics_err *err)
+{
+    struct mics_cursor array;
+    enum mics_status status =
+        mics_cursor_array(root, "alternatives", 0, MAX_ALTERNATIVES, &array, err);
+    size_t count;
+
+    if (status != MICS_OK)
+        return status;
+    count = mics_cursor_count(&array);
+    plan->alternatives = calloc(count + 1, sizeof *plan->alternatives);
+    if (!plan->alternatives)
+        return mics_err_nomem(err);
+    plan->alternative_count = (uint32_t)count;
+    for (size_t i = 0; i < count && status == MICS_OK; i++) {
+        struct mics_cursor at;
+
+        status = mics_cursor_item(&array, i, &at, err);
+        if (status == MICS_OK)
+            status = read_alternative(&at, plan, &plan->alternatives[i], err);
+    }
+    return status;
+}
+
+/* Topology and model are read as their own kinds; the path in their errors begins with the key. */
+static enum mics_status read_parts(const struct mics_cursor *root, struct mics_plan *plan,
+                                   struct mics_err *err)
+{
+    struct mics_cursor topology, model;
+    enum mics_status status = mics_cursor_object(root, "topology", &topology, err);
+
+    if (status == MICS_OK)
+        status = mics_cursor_object(root, "model", &model, err);
+    if (status != MICS_OK)
+        return status;
+    status = mics_topology_from_doc((json_t *)(uintptr_t)topology.value, &plan->topology, err);
+    if (status != MICS_OK) {
+        mics_err_prefix(err, "topology");
+        return status;
+    }
+    status = mics_model_from_json(model.value, &plan->model, err);
+    if (status != MICS_OK)
+        mics_err_prefix(err, "model");
+    return status;
+}
+
+static enum mics_status read_batch(const struct mics_cursor *root, struct mics_plan *plan,
+                                   struct mics_err *err)
+{
+    const struct mics_plan_choice *choice = &plan->choice;
+    const uint64_t batch =
+        (uint64_t)mics_shape_world_size(&choice->shape) * choice->micro_batch * choice->micro_steps;
+    enum mics_status status =
+        mics_cursor_u64(root, "global_batch", 1, INT64_MAX, &plan->global_batch, err);
+
+    if (status != MICS_OK || plan->global_batch == batch)
+        return status;
+    return mics_cursor_fail(root, "global_batch", err,
+                            "says %" PRIu64
+                            ", but %u x %u ranks with %u micro-steps of %u make %" PRIu64,
+                            plan->global_batch, choice->shape.nodes, choice->shape.per_node,
+                            choice->micro_steps, choice->micro_batch, batch);
+}
+
+/* Its results (seconds, hours, price) are computed from the plan, not read. */
+static enum mics_status read_training(const struct mics_cursor *root, struct mics_training *out,
+                                      struct mics_err *err)
+{
+    struct mics_cursor at;
+    enum mics_status status;
+
+    if (!mics_cursor_has(root, "training"))
+        return MICS_OK;
+    status = mics_cursor_object(root, "training", &at, err);
+    if (status == MICS_OK)
+        status = mics_cursor_u64(&at, "tokens", 1, INT64_MAX, &out->tokens, err);
+    if (status != MICS_OK || !mics_cursor_has(&at, "node_hour_price"))
+        return status;
+    status = mics_cursor_double(&at, "node_hour_price", 0, 1e12, &out->node_hour_price, err);
+    if (status == MICS_OK)
+        status = mics_cursor_text(&at, "currency", out->currency, sizeof out->currency, err);
+    return status;
+}
+
+/* Its costs are computed from the plan, not read. */
+static enum mics_status read_kept(const struct mics_cursor *root, struct mics_plan *plan,
+                                  struct mics_err *err)
+{
+    struct mics_cursor at;
+    enum mics_status status;
+
+    if (!mics_cursor_has(root, "kept"))
+        return MICS_OK;
+    status = mics_cursor_object(root, "kept", &at, err);
+    if (status == MICS_OK)
+        status = mics_cursor_u64(&at, "every", 1, UINT32_MAX, &plan->memory_every, err);
+    if (status == MICS_OK)
+        status =
+            mics_cursor_u32(&at, "copies", 1, MICS_MEMORY_COPIES_MAX, &plan->memory_copies, err);
+    return status;
+}
+
+/* What older plans lack. */
+static enum mics_status read_optional(const struct mics_cursor *root, struct mics_plan *plan,
+                                      struct mics_err *err)
+{
+    enum mics_status status = read_training(root, &plan->training, err);
+
+    if (status == MICS_OK)
+        status = read_kept(root, plan, err);
+    plan->has_classes = mics_cursor_has(root, "operations");
+    if (status == MICS_OK && plan->has_classes)
+        status = mics_class_times_read(root, "operations", &plan->classes, err);
+    return status;
+}
+
+static enum mics_status read_plan(const struct mics_cursor *root, struct mics_plan *plan,
+                                  struct mics_err *err)
+{
+    enum mics_status status = read_parts(root, plan, err);
+
+    if (status == MICS_OK)
+        status = read_choice(root, plan, &plan->choice, err);
+    if (status == MICS_OK)
+        status = read_batch(root, plan, err);
+    if (status == MICS_OK)
+        status =
+            mics_cursor_u64(root, "memory_limit_bytes", 0, INT64_MAX, &plan->memory_limit, err);
+    if (status == MICS_OK)
+        status =
+            mics_memory_compute_on(plan->topology, plan->model, &plan->choice, &plan->memory, err);
+    if (status == MICS_OK)
+        status = check_memory(root, &plan->memory, err);
+    if (status == MICS_OK)
+        status = read_prediction(root, &plan->predicted, err);
+    if (status == MICS_OK)
+        status = read_optional(root, plan, err);
+    if (status == MICS_OK)
+        status = read_alternatives(root, plan, err);
+    return status;
+}
+
+enum mics_status mics_plan_from_doc(json_t *doc, struct mics_plan **out, struct mics_err *err)
+{
+    enum mics_status status = mics_doc_expect(doc, MICS_PLAN_KIND, MICS_PLAN_VERSION, err);
+    struct mics_cursor root = mics_cursor_root(doc);
+    struct mics_plan *plan;
+
+    if (status != MICS_OK)
+        return status;
+    plan = calloc(1, sizeof *plan);
+    if (!plan)
+        return mics_err_nomem(err);
+    plan->doc = json_incref(doc);
+    status = read_plan(&root, plan, err);
+    if (status != MICS_OK) {
+        mics_plan_free(plan);
+        return status;
+    }
+    *out = plan;
+    return MICS_OK;
+}
+
+/* Takes ownership of `value`; false: out of memory. */
+static bool put(json_t *object, const char *key, json_t *value)
+{
+    return json_object_set_new(object, key, value) == 0;
+}
+
+static bool put_count(json_t *object, const char *key, uint64_t value)
+{
+    return put(object, key, json_integer((json_int_t)value));
+}
+
+static json_t *write_choice(const struct mics_plan_choice *choice)
+{
+    json_t *object = json_object();
+    bool done = put(object, "strategy", json_string(choice->strategy)) &&
+                put(object, "recompute", json_string(mics_recompute_name(choice->recompute))) &&
+                put(object, "optimizer", json_string(mics_optimizer_name(choice->optimizer))) &&
+                put(object, "dtype", json_string(mics_dtype_name(choice->dtype))) &&
+                put(object, "grad_dtype", json_string(mics_dtype_name(choice->grad_dtype)));
+
+    for (size_t i = 0; i < CHOICE_NUMBERS && done; i++)
+        done = put_count(object, choice_numbers[i].key,
+                         *(const uint32_t *)((const char *)choice + choice_numbers[i].offset));
+    for (size_t i = 0; i < CHOICE_FLAGS && done; i++)
+        done = put(object, choice_flags[i].key,
+                   json_boolean(*(const bool *)((const char *)choice + choice_flags[i].offset)));
+    if (done)
+        return object;
+    json_decref(object);
+    return NULL;
+}
+
+static json_t *write_prediction(const struct mics_prediction *predicted)
+{
+    json_t *object = json_object();
+    bool done = put_count(object, "net_bytes", predicted->net_bytes) &&
+                put_count(object, "sent_bytes", predicted->sent_bytes);
+
+    for (size_t i = 0; i < PREDICTION_REALS && done; i++)
+        done =
+            put(object, prediction_reals[i].key,
+                json_real(*(const double *)((const char *)predicted + prediction_reals[i].offset)));
+    if (done)
+        return object;
+    json_decref(object);
+    return NULL;
+}
+
+static json_t *write_memory(const struct mics_plan *plan)
+{
+    const struct mics_memory *memory = &plan->memory;
+    json_t *object = json_object(), *regions = json_array();
+    bool done = put_count(object, "arena_bytes", memory->arena_bytes) &&
+                put_count(object, "workspace_bytes", memory->workspace_bytes) &&
+                put_count(object, "context_bytes", memory->context_bytes) &&
+                put_count(object, "communicator_bytes", memory->communicator_bytes) &&
+                put_count(object, "snapshot_bytes", memory->snapshot_bytes) &&
+                put_count(object, "process_bytes", memory->process_bytes) &&
+                put_count(object, "pinned_bytes", memory->pinned_bytes) &&
+                put_count(object, "host_bytes_per_node",
+                          mics_memory_host(memory, plan->topology) * plan->topology->per_node) &&
+                put(object, "regions", regions);
+
+    for (int i = 0; i < MICS_REGION_COUNT && done; i++) {
+        const struct mics_region *region = &memory->regions[i];
+
+        done = json_array_append_new(regions, json_pack("{s:s, s:I, s:I}", "name", region->name,
+                                                        "bytes", (json_int_t)region->bytes,
+                                                        "offset", (json_int_t)region->offset)) == 0;
+    }
+    if (done)
+        return object;
+    json_decref(object);
+    return NULL;
+}
+
+static json_t *write_alternative(const struct mics_alternative *alternative)
+{
+    json_t *object = json_object();
+    bool done = put(object, "choice", write_choice(&alternative->choice)) &&
+                put_count(object, "total_bytes", alternative->total_bytes) &&
+                put(object, "fits", json_boolean(alternative->fits)) &&
+                put(object, "why", json_string(alternative->why)) &&
+                put(object, "predicted",
+                    alternative->fits ? write_prediction(&alternative->predicted) : json_null());
+
+    if (done)
+        return object;
+    json_decref(object);
+    return NULL;
+}
+
+static json_t *write_alternatives(const struct mics_plan *plan)
+{
+    json_t *array = json_array();
+
+    for (uint32_t i = 0; i < plan->alternative_count; i++) {
+        if (json_array_append_new(array, write_alternative(&plan->alternatives[i])) != 0) {
+            json_decref(array);
+            return NULL;
+        }
+    }
+    return array;
+}
+
+static json_t *write_training(const struct mics_plan *plan)
+{
+    const struct mics_training *training = &plan->training;
+    const struct mics_training_cost cost = mics_plan_training_cost(plan);
+    json_t *object =
+        json_pack("{s:I, s:f, s:f, s:f}", "tokens", (json_int_t)training->tokens, "seconds",
+                  cost.seconds, "rank_hours", cost.rank_hours, "node_hours", cost.node_hours);
+
+    if (!object || training->node_hour_price <= 0)
+        return object;
+    if (put(object, "node_hour_price", json_real(training->node_hour_price)) &&
+        put(object, "currency", json_string(training->currency)) &&
+        put(object, "price", json_real(cost.price)))
+        return object;
+    json_decref(object);
+    return NULL;
+}
+
+static json_t *write_kept(const struct mics_plan *plan)
+{
+    const struct mics_memory_ckpt_cost cost = mics_plan_memory_ckpt_cost(plan);
+
+    return json_pack(
+        "{s:I, s:I, s:I, s:I, s:f, s:f, s:I}", "every", (json_int_t)plan->memory_every, "copies",
+        (json_int_t)(plan->memory_copies ? plan->memory_copies : MICS_MEMORY_COPIES), "node_bytes",
+        (json_int_t)cost.node_bytes, "net_bytes", (json_int_t)cost.net_bytes, "copy_s", cost.copy_s,
+        "step_s", cost.step_s, "nodes_to_lose", (json_int_t)cost.nodes_to_lose);
+}
+
+/* The history of the topology becomes that of the plan. */
+static bool put_topology(json_t *doc, json_t *topology)
+{
+    json_t *history = json_incref(json_object_get(topology, "history"));
+    bool done = true;
+
+    json_object_del(topology, "history");
+    if (history && !json_object_get(doc, "history"))
+        done = json_object_set(doc, "history", history) == 0;
+    json_decref(history);
+    return put(doc, "topology", topology) && done;
+}
+
+enum mics_status mics_plan_to_doc(const struct mics_plan *plan, json_t **out, struct mics_err *err)
+{
+    json_t *topology = NULL, *doc;
+    enum mics_status status = mics_topology_to_doc(plan->topology, &topology, err);
+    bool done;
+
+    if (status != MICS_OK)
+        return status;
+    doc = plan->doc ? json_deep_copy(plan->doc) : mics_doc_new(MICS_PLAN_KIND, MICS_PLAN_VERSION);
+    done = put_count(doc, "v", MICS_PLAN_VERSION) &&
+           put(doc, "model", mics_model_to_json(plan->model));
+    done = put_topology(doc, topology) && done;
+    done =
+        done && put_count(doc, "global_batch", plan->global_batch) &&
+        put_count(doc, "memory_limit_bytes", plan->memory_limit) &&
+        put(doc, "choice", write_choice(&plan->choice)) && put(doc, "memory", write_memory(plan)) &&
+        put(doc, "predicted", write_prediction(&plan->predicted)) &&
+        (!plan->has_classes || put(doc, "operations", mics_class_times_to_json(&plan->classes))) &&
+        (plan->memory_every == 0 || put(doc, "kept", write_kept(plan))) &&
+        (plan->training.tokens == 0 || put(doc, "training", write_training(plan))) &&
+        put(doc, "alternatives", write_alternatives(plan));
+    if (!done) {
+        json_decref(doc);
+        return mics_err_nomem(err);
+    }
+    *out = doc;
+    return MICS_OK;
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* internal.h - what the parts of the search share. Private to lib/plan/search, its tests and
+ * benchmarks. */
+#ifndef MICS_PLAN_SEARCH_SEARCH_INTERNAL_H
+#define MICS_PLAN_SEARCH_SEARCH_INTERNAL_H
+
+#include "plan/search/bound.h"
+#include "plan/search/search.h"
+
+/* A setting is not simulated if its bound is less than this part faster than the best step. With
+ * MICS_STEP_TIE the plan is at most 1 % slower than the best. */
+#define MICS_STEP_PRUNE 0.003
+
+/* A strategy by name and cut. */
+struct mics_candidate {
+    struct mics_shape shape;
+    const char *strategy; /* "mics" */
+};
+
+/* One way to run a strategy. */
+struct mics_setting {
+    struct mics_plan_choice choice;
+    uint64_t total_bytes; /* per rank */
+};
+
+/* How units are exchanged. */
+struct mics_exchange_option {
+    uint32_t segments, coalesced;
+    bool hierarchical_gather, hierarchical_reduce;
+};
+
+/* One point of the space of settings. */
+struct mics_search_point {
+    uint32_t entry, option, level, micro_batch; /* indices */
+    uint32_t prefetch;
+};
+
+/* A strategy in a search, and the best of its settings. */
+struct mics_search_entry {
+    struct mics_candidate candidate;
+    struct mics_setting least;        /* the setting that needs the least memory */
+    double bound_s;                   /* no setting that fits is faster; INFINITY: none fits */
+    struct mics_search_point fastest; /* has that bound; its prefetch may be too large */
+    struct mics_exchange_option *options;
+    struct mics_exchange_times **times; /* [option_count] */
+    uint32_t option_count;
+    /* Memory with the least of all settings, by hierarchical_gather + 2 * hierarchical_reduce, and
+     * of one more slot. */
+    uint64_t base_bytes[4];
+    uint64_t param_slot_bytes, grad_slot_bytes;
+    struct mics_setting best; /* of those that were simulated */
+    struct mics_prediction predicted;
+    bool simulated;
+};
+
+/* What the settings of all strategies are made of. */
+struct mics_search_space {
+    uint32_t *micro_batches, micro_batch_count; /* divisors of a rank's share, from 1 */
+    uint32_t levels[MICS_RECOMPUTE_LEVELS], level_count;
+    uint32_t *prefetches, prefetch_count; /* increasing */
+    uint32_t rotating;                    /* units that are not resident */
+    int64_t *activation_bytes; /* [level_count][micro_batch_count], relative to the first */
+};
+
+/* A search in progress. */
+struct mics_search {
+    const struct mics_topology *topology;
+    const struct mics_model *model;
+    struct mics_op_costs *costs;
+    struct mics_bounds *bounds;
+    struct mics_search_options options; /* with defaults filled in */
+    struct mics_search_space space;
+    struct mics_search_entry *entries; /* simplest strategy first */
+    uint32_t count;
+    uint64_t simulations;
+};
+
+/* Options are completed and checked, strategies and dimensions listed. The caller calls
+ * mics_search_fini() in any case. */
+enum mics_status mics_search_init(struct mics_search *search, const struct mics_topology *topology,
+                                  const struct mics_model *model,
+                                  const struct mics_search_options *options, struct mics_err *err);
+void mics_search_fini(struct mics_search *search);
+
+/* The strategies that `strategy` allows on this cluster, simplest first: by the size of the
+ * optimizer group, then of the gradient group, then of the parameter group. *out belongs to the
+ * caller, who calls free(). MICS_ERR_ARG: no such strategy. */
+enum mics_status mics_search_candidates(const struct mics_topology *topology, const char *strategy,
+                                        struct mics_candidate **out, uint32_t *count,
+                                        struct mics_err *err);
+
+/* space.c: the dimensions of the search, and each entry's options and memory. */
+enum mics_status mics_search_space_init(struct mics_search *search, struct mics_err *err);
+void mics_search_space_fini(struct mics_search *search);
+
+struct mics_plan_choice mics_search_choice(const struct mics_search *search,
+                                           const struct mics_search_point *point);
+/* The least and the most prefetch that an option can have; false: none. Most is a necessary
+ * condition for the memory limit only. */
+bool mics_search_prefetch_range(const struct mics_search *search,
+                                const struct mics_search_point *point, uint32_t *least,
+                                uint32_t *most);
+/* The bytes of a choice. */
+enum mics_status mics_search_bytes(const struct mics_search *search,
+                                   const struct mics_plan_choice *choice, uint64_t *bytes,
+                                   struct mics_err *err);
+
+/* Every setting of the listed depths that fits; no bound is used. Stops when visit() fails. For
+ * tests and benchmarks, which compare it with the search. */
+enum mics_status mics_search_visit(struct mics_search *search,
+                                   enum mics_status (*visit)(void *context,
+                                                             const struct mics_plan_choice *choice,
+                                                             struct mics_err *err),
+                                   void *context, struct mics_err *err);
+
+/* mics_plan_predict() of a choice whose mics_step_bound() is known. */
+enum mics_status mics_plan_predict_above(struct mics_op_costs *costs,
+                                         const struct mics_model *model,
+                                         const struct mics_plan_choice *choice, double bound_s,
+                                         struct mics_prediction *out, struct mics_err *err);
+
+/* report.c */
+
+/* Will the alternatives of a plan have a row for it? */
+bool mics_search_is_listed(const struct mics_search *search, const struct mics_search_entry *entry,
+                           const struct mics_search_entry *chosen);
+/* The alternatives of a plan: one row for each family, of those that are worth reading. */
+enum mics_status mics_search_report(const struct mics_search *search,
+                                    const struct mics_search_entry *chosen, struct mics_plan *plan,
+                                    struct mics_err *err);
+/* The largest global batch that fits, where the one that is asked for has more sequences per rank
+ * than a step may have micro-steps; 0: it has not, none fits, or the micro-batch is given. */
+uint64_t mics_search_largest_batch(const struct mics_search *search);
+/* Nothing fits: the setting that needs the least memory, and what would make it fit. Returns
+ * MICS_ERR_INFEASIBLE. */
+enum mics_status mics_search_report_infeasible(const struct mics_search *search,
+                                               struct mics_err *err);
+
+#endif
