@@ -17,7 +17,7 @@
 
 #define PART ((size_t)1 << 20)
 
-/* Of this process, whatever else the machine does. */
+/* CPU time of this process, which other load on the machine does not change. */
 static double cpu_seconds(void)
 {
     struct timespec now;

@@ -135,7 +135,7 @@ static double run(struct mics_engine *engine, struct mics_plan *plan, struct tim
     return first_end;
 }
 
-/* Of all but the warm ones. */
+/* Mean time of the steps after the warm-up. */
 static double mean_step(const struct times *times)
 {
     double sum = 0;
@@ -145,7 +145,7 @@ static double mean_step(const struct times *times)
     return sum / (times->steps - WARM);
 }
 
-/* Of all but the warm ones, which are put in order. */
+/* Median time of the steps after the warm-up, which are sorted. */
 static double median(const struct times *times, double *of)
 {
     qsort(of + WARM, times->steps - WARM, sizeof *of, by_size);

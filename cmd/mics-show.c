@@ -198,7 +198,7 @@ static enum mics_status print(FILE *out, const struct request *request, const js
     return choose_printer(request, doc)(out, doc, request->common.tsv, err);
 }
 
-/* Of the folder of a run also: what its plan predicted against what was measured. That there is
+/* For the folder of a run, add what its plan predicted beside what was measured. That there is
  * nothing to compare is no failure. */
 static enum mics_status add_check(FILE *out, const struct request *request, const char *path,
                                   json_t *doc, struct mics_err *err)

@@ -39,7 +39,7 @@ template <int D_, bool keys_, int stages_> struct hopper_grad_policy {
     static constexpr int D = D_, groups = 2, stages = stages_;
     static constexpr bool keys = keys_;
     static constexpr int step = 64, rows = groups * step; /* of a tile, of a block */
-    /* Of a multiplying thread, of a copying one. */
+    /* Registers of a multiplying thread, of a copying one. */
     static constexpr int registers = 240, rest = 24;
     static constexpr int threads = (groups + 1) * MICS_WARPGROUP;
     static constexpr unsigned tile_bytes = step * D * 2;

@@ -42,7 +42,7 @@ struct hopper_policy {
     static constexpr int queries = groups * 64, threads = (groups + 1) * MICS_WARPGROUP;
     static constexpr bool causal = causal_, turns = turns_;
     static constexpr int registers = registers_;
-    /* Of a thread of the group that copies. */
+    /* Registers of a thread of the group that copies. */
     static constexpr int registers_left = groups == 2 ? 24 : 32;
     static constexpr unsigned queries_bytes = queries * D * 2, tile_bytes = keys * D * 2;
     static constexpr unsigned ring_at = queries_bytes, stage_bytes = 2 * tile_bytes;

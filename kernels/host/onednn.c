@@ -138,7 +138,7 @@ static enum mics_status find_functions(struct mics_dnnl *dnnl, struct mics_err *
         memcpy((char *)dnnl + functions[i].offset, &function, sizeof function);
     }
 #if DNNL_CPU_THREADING_RUNTIME == DNNL_RUNTIME_OMP
-    /* Of the OpenMP library that oneDNN has brought. */
+    /* From the OpenMP library that oneDNN has loaded. */
     void *set_threads = dlsym(dnnl->library, "omp_set_num_threads");
 
     if (!set_threads)

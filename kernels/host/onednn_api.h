@@ -82,7 +82,7 @@ struct mics_dnnl_desc {
 #define MICS_DNNL_DESC(desc) ((desc)->of)
 #endif
 
-/* Of rows x columns; element [i][j] is at i * row_step + j * column_step. */
+/* Describe a matrix of rows x columns; element [i][j] is at i * row_step + j * column_step. */
 static inline dnnl_status_t mics_dnnl_desc_init(const struct mics_dnnl *dnnl,
                                                 struct mics_dnnl_desc *desc,
                                                 const dnnl_dims_t sizes, const dnnl_dims_t steps,
@@ -95,7 +95,7 @@ static inline dnnl_status_t mics_dnnl_desc_init(const struct mics_dnnl *dnnl,
 #endif
 }
 
-/* Of one that is zeroed, nothing. */
+/* A zeroed descriptor owns nothing. */
 static inline void mics_dnnl_desc_fini(const struct mics_dnnl *dnnl, struct mics_dnnl_desc *desc)
 {
 #if DNNL_VERSION_MAJOR == 2

@@ -116,8 +116,8 @@ MICS_TILE_INLINE void mics_tile_prefetch_row(const float *c, const float *matrix
         __builtin_prefetch(matrix + v * MICS_LANES);
 }
 
-/* Of at most eight rows of sums, each as a constant: gcc keeps an array in registers only if no
- * index is a variable when the inner loops are unrolled. */
+/* DO for each of at most eight rows of sums, with the row as a constant: gcc keeps an array in
+ * registers only if no index is a variable when the inner loops are unrolled. */
 #define MICS_TILE_EACH_ROW(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7)
 
 /* Add a matrix and a row, unless NULL, and store the sums. The last vector of a far c is a tile of

@@ -4,8 +4,8 @@
  *
  * The first method that the file system supports is taken: flock() on the folder; a lock of the
  * file FOLDER/.lock, which belongs to the open file; or the file FOLDER/.lock-owner itself, which
- * names host, process and its start. The system drops the first two when a process dies. Of the
- * third, one that a dead process of this host has left is replaced; for one of another host the
+ * names host, process and its start. The system drops the first two when a process dies. An
+ * owner's file that a dead process of this host has left is replaced; about one of another host the
  * user must decide.
  */
 #ifndef MICS_BASE_LOCK_H

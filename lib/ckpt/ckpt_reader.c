@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Of each file the header is read once and kept as the offsets of its tensors, so that a range is
+ * The header of each file is read once and kept as the offsets of its tensors, so that a range is
  * one pread() per run (mics_store_locate()). Without mics_ckpt_reader_open_files() only some files
  * are open at a time: all are closed when the limit is reached.
  */

@@ -36,7 +36,8 @@ struct mics_ckpt_layout {
 struct mics_manifest {
     uint64_t step;    /* steps done */
     uint64_t samples; /* sequences seen by all ranks */
-    /* Of the checkpoint that the run continued, or 0: since then steps have the plan's batch. */
+    /* Step and samples of the checkpoint that the run continued, or 0: since then steps have the
+     * plan's batch. */
     uint64_t base_step, base_samples;
     json_t *plan;        /* the document mics.plan */
     json_t *training;    /* settings and data of the run; only the trainer interprets it */

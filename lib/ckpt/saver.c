@@ -29,7 +29,7 @@ struct mics_saver {
     enum stage stage;
     struct mics_background_task task;
     double begin_s;
-    /* Of the save under way. */
+    /* The save under way. */
     struct mics_saved saved;
     char temporary[MICS_PATH_MAX];
     struct mics_manifest manifest;

@@ -25,8 +25,8 @@ struct mics_store_file {
     char *path;
     int fd; /* -1: closed */
     uint64_t bytes;
-    /* Of a shard: [unit * states + state], where each tensor begins, bytes from the beginning of
-     * the file. NULL: its header has not been read. */
+    /* Where each tensor of a shard begins, [unit * states + state], in bytes from the beginning
+     * of the file. NULL: its header has not been read. */
     uint64_t *tensor_offsets;
 };
 

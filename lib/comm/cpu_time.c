@@ -14,7 +14,7 @@
 
 static atomic_uint_fast64_t streams_user_us, streams_system_us, mpi_user_us, mpi_system_us;
 
-/* Of this thread: until when its time was counted as MPI's, and how much in all. */
+/* CPU time of this thread: until when it was counted as MPI's, and how much in all. */
 static _Thread_local struct comm_thread_time mpi_until, mpi_total;
 
 static uint64_t microseconds(struct timeval time)

@@ -7,9 +7,9 @@
  * whatever the number of ranks.
  *
  * Blend. Sample i is of the source in whose part of [0, 1) the fraction of i times the golden ratio
- * lies, in 32 bits; the parts are as large as the weights. Of any samples in a row, each source so
- * has its share, but for a few. The samples of a source are counted by the sum of floors of a line,
- * as in Graham, Knuth and Patashnik, "Concrete Mathematics", 3.5, in O(log i).
+ * lies, in 32 bits; the parts are as large as the weights. So each source has its share of any
+ * samples in a row, but for a few. The samples of a source are counted by the sum of floors of a
+ * line, as in Graham, Knuth and Patashnik, "Concrete Mathematics", 3.5, in O(log i).
  *
  * Order. A source treats its tokens as a ring: an epoch begins at a random offset and cuts the ring
  * into floor(tokens / seq) windows, so window borders differ from epoch to epoch. Within an epoch

@@ -28,7 +28,7 @@ struct mics_disk_tokenizer {
 /* The caller closes *out also after an error, of all of them. */
 
 /* Open "bytes", or the tokenizer of a file or a folder; in a folder, what other programs read
- * beside it travels, too. Of a run's folder its latest checkpoint is meant. */
+ * beside it travels, too. A run's folder stands for its latest checkpoint. */
 enum mics_status mics_disk_tokenizer_open(const char *path, struct mics_disk_tokenizer *out,
                                           struct mics_err *err);
 /* Open the tokenizer that the map `listed` of a document (tokenizer_files.h; or NULL) names, from

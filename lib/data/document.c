@@ -19,7 +19,7 @@
 #define SAMPLES      64
 #define SAMPLE_BYTES ((uint64_t)64 << 10)
 
-/* Of the file system with decompressed text: what stays free, and how often that is looked at. */
+/* The part of a file system that decompressed text leaves free, and how often that is checked. */
 #define RESERVE_FRACTION 20
 #define RESERVE_MAX      ((uint64_t)2 << 30)
 #define LOOK_BYTES       ((uint64_t)16 << 20)

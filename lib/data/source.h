@@ -3,9 +3,9 @@
  * source.h - files of one kind as tokens to train on and to validate with: text, JSON lines, or
  * files of tokens.
  *
- * Of a text the last `val_fraction` of the bytes of each file is for validation, of JSON lines that
- * of the lines of each file, of tokens that of the tokens of each file, from the beginning of a
- * document on where the file tells documents. So both parts have the same kind of text.
+ * The last `val_fraction` of each file is for validation: of the bytes of a text, of the lines of
+ * JSON lines, of the tokens of files of tokens, from the beginning of a document on where the file
+ * tells documents. So both parts have the same kind of text.
  */
 #ifndef MICS_DATA_SOURCE_H
 #define MICS_DATA_SOURCE_H

@@ -347,7 +347,7 @@ void mics_token_file_close(struct mics_token_file *file)
     *file = (struct mics_token_file){0};
 }
 
-/* Of a negative one the two's complement in 64 bits. */
+/* A negative id as the two's complement in 64 bits. */
 static uint64_t get_id(const struct mics_token_file *file, uint64_t position)
 {
     uint64_t id = 0;

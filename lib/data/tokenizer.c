@@ -34,7 +34,7 @@ static const char *const companions[] = {
     "added_tokens.json", "chat_template.jinja", "config.json",           "generation_config.json",
 };
 
-/* Of these, those that are one with the main file. The others are covered by what they change. */
+/* The first two are one with the main file. The others are covered by what they change. */
 #define MAIN_COMPANIONS 2
 
 const struct mics_tokenizer_file *mics_tokenizer_file(const struct mics_tokenizer *tokenizer,

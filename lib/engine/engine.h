@@ -125,7 +125,7 @@ enum mics_status mics_engine_import(struct mics_engine *engine, uint32_t unit,
 enum mics_status mics_engine_publish(struct mics_engine *engine, struct mics_err *err);
 
 const struct mics_schedule *mics_engine_schedule(const struct mics_engine *engine);
-/* Of the last collected step; arrays belong to the engine and live until the next collect. */
+/* Times of the last collected step; arrays belong to the engine until the next collect. */
 const struct mics_timeline *mics_engine_timeline(const struct mics_engine *engine);
 /* Totals of all steps so far, by communicator kind. */
 void mics_engine_counts(const struct mics_engine *engine,

@@ -3,8 +3,8 @@
  * prepare.c - before the first step: choose matrix product algorithms, and warm up communicators.
  *
  * Each rank issues the forward and backward passes of its schedules to a stream that only records
- * the products, one of each shape. Of the ranks with equal devices (mics_device.tuning) the first
- * one chooses the algorithms for all of them: timings differ from run to run and from GPU to GPU,
+ * the products, one of each shape. Among ranks with equal devices (mics_device.tuning) the first
+ * one chooses the algorithms for all: timings differ from run to run and from GPU to GPU,
  * and different algorithms round differently. Hosts choose nothing, but in bf16 all must have equal
  * devices, because results would depend on which rank runs where; and oneDNN's primitives are made
  * here.

@@ -124,7 +124,7 @@ uint64_t mics_bench_case_elements(const struct mics_bench_case *c)
     return c->count * c->comms->size;
 }
 
-/* Of sync by one hop, that of the all-reduces. */
+/* A sync by one hop uses the executor of the all-reduces. */
 static struct mics_executor *executor_of(const struct mics_bench_case *c)
 {
     const bool native = c->algo == MICS_BENCH_MPI;

@@ -42,7 +42,7 @@ enum {
     PASS_SMALL = 32 << 10 /* elements; the large pass fills half of a piece in fp32 */
 };
 
-/* Of launches that are enqueued at once. */
+/* Seconds of launches enqueued as one batch. */
 static const double batch_s = 1e-3;
 
 /* One launch: an operation with its form, type and sizes, as struct mics_kernel_shape. */
@@ -364,8 +364,8 @@ static void choose_points(const struct mics_bench *bench, struct mics_kernel_rat
         add_point(rates, widths[i % count], widths[i / count % count], widths[i / (count * count)]);
 }
 
-/* Of a window, at its begin and its end each: launches are not counted there. Ranks that share
- * cores begin and end it at different times, and are faster while fewer compute. */
+/* The part of a window at its begin, and at its end, in which launches are not counted. Ranks that
+ * share cores begin and end it at different times, and are faster while fewer compute. */
 static const double edge = 0.2;
 
 /* Launch batches of `repeats` for `window_s`, or one; *seconds: of one launch. */

@@ -20,7 +20,7 @@ enum {
     ROUNDS_MAX = 12
 };
 
-/* Of a round: long against the time slices of a scheduler. */
+/* Length of a round; long compared with a scheduler's time slice. */
 static const double load_s = 60e-3;
 
 /* All ranks compute for so long before and after what is counted: those that share cores do not
@@ -284,7 +284,7 @@ enum mics_status mics_bench_beside(const struct mics_bench_load *load,
     return status;
 }
 
-/* Of computation, without waiting for other ranks. */
+/* Seconds of computation without waiting for other ranks. */
 static const double straggler_times[MICS_STRAGGLER_POINTS] = {0.05, 0.1, 0.2, 0.4};
 
 /* Their rounds may take so many times as long as those of a collective. */

@@ -43,7 +43,7 @@ enum { MICS_FIT_MAX = 256 };
 enum mics_status mics_fit_link(const struct mics_sample *samples, size_t count,
                                struct mics_link *out, struct mics_err *err);
 
-/* Of samples in ascending order of size, drop those that a burst made fast: on a link with a token
+/* Drop samples, in ascending order of size, that a burst made fast: on a link with a token
  * bucket (shaped, or with credits) what fits into the bucket travels faster than the link sustains.
  * A sample between the first and the last is dropped if its bytes per second are more than 1.25
  * times those of every larger one that is kept. Returns the number that is left. */

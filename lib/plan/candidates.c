@@ -3,7 +3,7 @@
  * candidates.c - the table of what the search considered.
  *
  * For people the table is built in three forms, from wide to compact, and the widest that fits is
- * printed. Of many candidates only some are shown, and the rest is counted. Scripts get all of them
+ * printed. Only some of many candidates are shown, and the rest is counted. Scripts get all of them
  * with all numbers.
  */
 #include "plan/plan_print.h"
@@ -174,7 +174,7 @@ static void put_comparison(struct mics_table *table, const struct mics_plan *pla
         mics_table_cell(table, "%s%.3g times", bound, ratio);
 }
 
-/* Of a bound, the cells of what is not known are empty. */
+/* In a row with a bound, cells of what is not known are empty. */
 static void put_times(struct mics_table *table, const struct mics_plan *plan,
                       const struct mics_alternative *candidate, enum form form)
 {

@@ -32,7 +32,7 @@ int64_t mics_copies_target(const struct mics_copies *copies, uint32_t rank, uint
 
     if (round >= copies->rounds || node / q != round % copies->held)
         return -1;
-    /* Of q nodes in a row one holds the shard. */
+    /* One of q nodes in a row holds the shard. */
     const uint32_t distance = round / (q - 1) * q + round % (q - 1) + 1;
 
     return (int64_t)((node % q + distance) % shape->nodes) * shape->per_node +

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory_ckpt_cost.h - what it costs to keep the training state in the memory of nodes (plan/copies.h). */
+/* memory_ckpt_cost.h - what it costs to keep the training state in the memory of nodes
+ * (plan/copies.h). */
 #ifndef MICS_PLAN_MEMORY_CKPT_COST_H
 #define MICS_PLAN_MEMORY_CKPT_COST_H
 
@@ -33,7 +34,7 @@ static inline double mics_memory_ckpt_copy_steps(uint64_t every)
     return every > 2 ? (double)(every - 2) / 2 : 0.5;
 }
 
-/* Of a plan with memory_every > 0. */
+/* What in-memory checkpoints cost in a plan with memory_every > 0. */
 struct mics_memory_ckpt_cost mics_plan_memory_ckpt_cost(const struct mics_plan *plan);
 
 /* Does the state fit into the memory of a node, beside what its ranks need, as far as the topology

@@ -72,11 +72,11 @@ struct mics_memory {
     uint64_t snapshot_bytes; /* host memory: a checkpoint is written from it during training */
 };
 
-/* Of an alternative that was not simulated only step_s is set, to a lower bound. */
+/* For an alternative that was not simulated only step_s is set, to a lower bound. */
 struct mics_prediction {
     double step_s, tokens_per_s;
-    /* Of one step: time with computation, time with communication, and the part of the latter
-     * without computation. */
+    /* Times in one step: with computation, with communication, and with communication but without
+     * computation. */
     double compute_s, comm_s, exposed_s;
     uint64_t net_bytes;  /* that a step sends through one node's network cards, one way */
     uint64_t sent_bytes; /* that one rank sends in a step */

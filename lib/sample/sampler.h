@@ -27,7 +27,8 @@ void mics_sampler_free(struct mics_sampler *sampler); /* NULL is fine */
 
 /* Draw from logits[vocab_size], which may hold NaN only where the model has diverged: such tokens
  * are never drawn. The random number is a function of (seed, text, index): token `index` of text
- * number `text` is the same whatever else is generated. Of equally likely tokens the first. */
+ * number `text` is the same whatever else is generated. Among equally likely tokens, the first is
+ * drawn. */
 uint32_t mics_sampler_draw(struct mics_sampler *sampler, const float *logits, uint64_t text,
                            uint64_t index);
 

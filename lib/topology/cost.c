@@ -59,7 +59,7 @@ static bool is_of(enum mics_collective collective, struct mics_span span, enum m
     return collective == of && span.nodes == nodes && span.per_node == per_node;
 }
 
-/* Of the series of the group, or of the flat exchanges of the same group. *latency_s is what does
+/* Seconds by the series of the group, or by that of its flat exchanges. *latency_s is what does
  * not grow with the bytes. */
 static bool measured_seconds(const struct mics_topology *topology, enum mics_collective collective,
                              struct mics_span span, double bytes, double *seconds,

@@ -61,7 +61,7 @@ static struct mics_kernel_shape matmul_shape(const struct mics_args_matmul *op)
                                       .k = op->k};
 }
 
-/* Of an operation on rows of `width` elements: all of them. */
+/* Shape of an operation on rows of `width` elements: all elements. */
 #define ROWS_SHAPE(name, width)                                                                    \
     static struct mics_kernel_shape name##_shape(const struct mics_args_##name *op)                \
     {                                                                                              \

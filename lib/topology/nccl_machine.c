@@ -251,8 +251,8 @@ static int descending(const void *left, const void *right)
     return a > b ? -1 : a < b;
 }
 
-/* The slowest step of the best ring. Of more than MAX_RING GPUs: the slowest step of all, which a
- * ring in the order of the tree does not go below. */
+/* The slowest step of the best ring. With more than MAX_RING GPUs, the slowest step of all,
+ * which a ring in the order of the tree does not go below. */
 static enum mics_status best_ring(const struct steps *steps, double *out, struct mics_err *err)
 {
     const uint32_t count = steps->count;

@@ -54,7 +54,7 @@
 #define MICS_MAX_NODES        65536
 #define MICS_MAX_PER_NODE     1024
 
-/* Of a GPU's memory, not planned: fragments of 2 MiB, what varies between runs, and what the driver
+/* GPU memory that is not planned: fragments of 2 MiB, what varies between runs, and what the driver
  * keeps from CUDA of the total of nvidia-smi: 621 MiB of an A100-SXM4-40GB (bottlerocket-os/
  * bottlerocket pull request 3873), 729 MiB of a B200 (pytorch/ao pull request 4002), which is more
  * than this. */

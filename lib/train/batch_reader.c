@@ -15,7 +15,7 @@
 
 #define CHECKED_TOKENS (1ull << 28) /* that a rank reads again at most when it resumes */
 
-/* Of a sample that could not be read, that of no tokens. */
+/* Hash of a sample; one that could not be read has that of no tokens. */
 static uint64_t hash_sample(enum mics_status read, const int32_t *tokens, const int32_t *targets,
                             uint32_t seq, uint64_t sample)
 {

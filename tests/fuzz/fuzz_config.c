@@ -2,7 +2,7 @@
 /*
  * fuzz_config.c - libFuzzer target for config.json of any family.
  *
- * Of a model that is accepted the tensors must lie inside their units without overlap, aligned or
+ * Tensors of a model that is accepted must lie inside their units without overlap, aligned or
  * contiguous, and no number may have wrapped around. The model must be restored from what a plan
  * stores of it.
  *

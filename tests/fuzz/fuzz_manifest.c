@@ -3,8 +3,8 @@
  * fuzz_manifest.c - libFuzzer target for the part of a checkpoint's manifest that locates its
  * elements.
  *
- * The input is a document. Of a table that is accepted every element must have a place inside a
- * file that exists, and a run that ends where the next place begins.
+ * The input is a document. Every element of a table that is accepted must have a place inside
+ * a file that exists, and a run that ends where the next place begins.
  *
  * sources: lib/base lib/doc lib/ckpt/ckpt_table.c lib/plan/layout.c lib/plan/group.c
  */

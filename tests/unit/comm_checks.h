@@ -251,7 +251,7 @@ static inline void check_collectives_of(struct checker *c, struct mics_comm *com
     settle(c, "barrier");
 }
 
-/* Of host memory: every distance, from nothing to several segments. */
+/* Exchanges of host memory over every distance, from nothing to several segments. */
 static inline void check_exchanges(struct checker *c)
 {
     struct mics_comm *node = NULL;

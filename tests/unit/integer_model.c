@@ -144,7 +144,7 @@ static uint64_t digest_params(const struct mics_pass *pass, uint32_t stage)
     return digest;
 }
 
-/* Of `count` states from element `first` on. */
+/* Digest of `count` states from element `first` on. */
 static uint64_t digest_states(const struct mics_pass *pass, uint64_t digest, const void *states,
                               uint64_t first, uint64_t count)
 {

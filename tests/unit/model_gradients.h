@@ -112,7 +112,7 @@ static inline bool same_gradients(const struct model_run *a, const struct model_
 }
 
 /* The first pass into gradients has the bits of one that adds to zeros, whatever was in what it
- * writes. Of two equal runs that have made no step; both are closed. */
+ * writes. Takes two equal runs that have made no step; both are closed. */
 static inline void check_first_pass(struct model_run *run, struct model_run *zeroed)
 {
     uint64_t written = 0;

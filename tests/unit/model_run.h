@@ -55,7 +55,7 @@ static inline void run_area_free(struct model_run *run, struct run_area *area)
     run->device->ops->release(run->device, area->data);
 }
 
-/* Of a run in fp32, as the next. */
+/* Parameters of a run in fp32. */
 static inline float *run_params(struct model_run *run, uint32_t unit)
 {
     return (float *)(void *)run->params[unit].data;

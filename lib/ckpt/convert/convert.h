@@ -69,7 +69,7 @@ enum mics_status mics_convert_cast(const struct mics_convert_request *request,
 
 /* Check that a model is complete and undamaged: sizes, headers, the sums of a checkpoint and of its
  * tokenizer's files, and that the numbers of Hugging Face files are finite. Every bad file is
- * reported. Of the request, uses only comm, host_ranks, diagnostics and progress. */
+ * reported. Uses only these members of the request: comm, host_ranks, diagnostics and progress. */
 enum mics_status mics_convert_verify(const struct mics_convert_request *request, const char *path,
                                      struct mics_convert_report *report, struct mics_err *err);
 

@@ -44,8 +44,8 @@ struct mics_hf {
         store; /* its files are open; mics_hf_match() or mics_hf_list_tensors() fills its table */
 };
 
-/* Open a folder (by its one file, else by its index), or loose files, and check all headers. Of a
- * tensor that is in several files, which must be equal, one is kept. Everything that is wrong is
+/* Open a folder (by its one file, else by its index), or loose files, and check all headers. A
+ * tensor may be in several files if all are equal; one is kept. Everything that is wrong is
  * reported to `diagnostics`. The caller closes *out in any case. */
 enum mics_status mics_hf_open(const char *const *paths, size_t count,
                               struct mics_diagnostics *diagnostics, struct mics_hf *out,
@@ -80,8 +80,8 @@ enum mics_status mics_hf_index_parse(const char *data, size_t size, json_t **map
                                      struct mics_err *err);
 
 /* Fill the store's table with the tensors of a model, by their names in Hugging Face's files, with
- * or without the family's prefix and those of wrappers. Buffers are skipped. Of a tied pair either
- * name will do. Tensors that are missing, unknown, of another shape or no floating-point type are
+ * or without the family's prefix and those of wrappers. Buffers are skipped. Either name of a tied
+ * pair will do. Tensors that are missing, unknown, of another shape or no floating-point type are
  * reported, and so is a tied head that differs from the embedding. */
 enum mics_status mics_hf_match(struct mics_hf *hf, const struct mics_model *model,
                                struct mics_diagnostics *diagnostics, struct mics_err *err);

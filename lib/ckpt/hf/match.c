@@ -4,7 +4,7 @@
  *
  * Every tensor lies in the model as in the file: GPT-2's matrices [in, out], Llama's [out, in]. The
  * hub has files with and without the family's prefix; old ones hold buffers (the attention's masks,
- * the rotary frequencies). Of a tied model a file has the embedding, or the head in its place, or
+ * the rotary frequencies). Files of a tied model have the embedding, or the head in its place, or
  * both.
  */
 #include "ckpt/hf/hf.h"
@@ -71,8 +71,8 @@ static const struct mics_hf_tensor *find(const struct mics_hf *hf, const json_t 
     return place ? &hf->tensors[json_integer_value(place)] : NULL;
 }
 
-/* Fill `names`: names in the model to indices in hf->tensors. Of two tensors with one name, which
- * must be equal, the first is taken. */
+/* Fill `names`: names in the model to indices in hf->tensors. Where two tensors have one name,
+ * they must be equal, and the first is taken. */
 static enum mics_status collect(const struct mics_hf *hf, const struct mics_family *family,
                                 json_t *names, struct mics_diagnostics *diagnostics,
                                 struct mics_err *err)
@@ -161,8 +161,8 @@ static void match_unit(struct mics_hf *hf, const struct mics_model *model, uint3
     }
 }
 
-/* Of a tied model: a head in place of the embedding becomes that; one beside it must be equal, and
- * is not needed. */
+/* In a tied model, a head in place of the embedding becomes the embedding; a head beside it must be
+ * equal and is not needed. */
 static enum mics_status resolve_tied(struct mics_hf *hf, const struct mics_family *family,
                                      json_t *names, struct mics_diagnostics *diagnostics,
                                      struct mics_err *err)

@@ -132,7 +132,7 @@ enum mics_status mics_memory_ckpt_folder(const char *root, uint64_t id, int decl
                             node);
 }
 
-/* Of this user, and closed to others? Not through a link. */
+/* Does it belong to this user, closed to others, and is it no link? */
 static bool is_own(int fd, mode_t kind)
 {
     struct stat info;
@@ -360,7 +360,7 @@ static enum file_state read_header(int fd, struct mics_memory_ckpt_entry *entry)
     return WHOLE;
 }
 
-/* Of files of others, and of what is no file, nothing is read: INCOMPLETE. */
+/* Files of other users, and what is not a file, are not read: INCOMPLETE. */
 static enum file_state read_entry(int folder, const char *name,
                                   struct mics_memory_ckpt_entry *entry)
 {

@@ -32,7 +32,7 @@ struct mics_memory_saver {
     uint32_t generation;    /* the next one to write */
     bool has_kept;          /* a generation is complete */
     uint64_t steps[2];      /* of the generations; 0: none of this start */
-    /* Of what is under way. */
+    /* The save under way. */
     bool active;
     struct mics_background_task task;
     struct mics_manifest manifest;

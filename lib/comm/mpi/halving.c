@@ -93,8 +93,7 @@ static int partner_of(const struct mpi_comm *comm)
     return comm->base.comm.rank ^ comm->transfer.distance;
 }
 
-/* Of the reduction: the pieces that the partner keeps go to it; of the gather: those of this
- * rank. */
+/* A reduction sends the partner the pieces that the partner keeps; a gather those of this rank. */
 static int post_round(struct mpi_comm *comm)
 {
     const int rank = comm->base.comm.rank, partner = partner_of(comm);

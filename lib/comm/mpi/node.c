@@ -515,7 +515,7 @@ static bool is_wanted(const struct mpi_comm *comm)
     return comm->base.comm.size <= RANKS_MAX && !(text && strcmp(text, "0") == 0);
 }
 
-/* Of a new file of `bytes` that is in memory, or of the one that rank 0 made. -1: failed. */
+/* Descriptor of a new file of `bytes` in memory, or of the one that rank 0 made. -1: failed. */
 static int open_file(const char *name, bool create, size_t bytes)
 {
     const int file = shm_open(name, O_RDWR | O_CLOEXEC | (create ? O_CREAT | O_EXCL : 0), 0600);

@@ -187,7 +187,7 @@ static bool can_cut(const struct mics_tokenizer *tokenizer, uint32_t before, uin
 {
     const struct mics_cut *cut = &tokenizer->cut;
     const struct mics_added *added = &tokenizer->added;
-    /* Of these only the normalized text is known, which is not at hand. */
+    /* Only the normalized text of such tokens is known, and it is not at hand. */
     const bool hidden = tokenizer->normalizer.apply && added->lead[1] >= 0;
 
     if (cut->words && before == '\n')

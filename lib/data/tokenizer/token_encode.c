@@ -11,7 +11,7 @@ struct mics_encoder {
     struct mics_ids ids;
     struct mics_text normalized;
     struct mics_pieces pieces;
-    /* Of the present call: */
+    /* State of the present call. */
     bool special;
     uint64_t ordinary;
     struct mics_err *err;

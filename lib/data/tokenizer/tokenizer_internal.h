@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tokenizer_internal.h - what a tokenizer consists of: readers of files fill it, encoder and decoder use it.
- * For lib/data/tokenizer only.
+ * tokenizer_internal.h - what a tokenizer consists of: readers of files fill it, encoder and
+ * decoder use it. For lib/data/tokenizer only.
  *
  *   text -> added tokens cut out -> normalizer -> added tokens of normalized text -> splitter or
  *   pre-tokenizer -> BPE of each piece -> ids; before and after them what the template adds
@@ -49,8 +49,8 @@ struct mics_token {
     uint32_t flags;
 };
 
-/* Of byte-level models the texts are the raw bytes that a token stands for, not the characters that
- * files write for them; of others UTF-8 with ▁ for a space. */
+/* Texts of byte-level models are the raw bytes that a token stands for, not the characters that
+ * files write for them; texts of other models are UTF-8 with ▁ for a space. */
 struct mics_vocab {
     struct mics_token *tokens; /* [size] */
     uint32_t size, capacity;   /* ids are below size */
@@ -101,7 +101,7 @@ void mics_bpe_init(struct mics_bpe *bpe);
 void mics_bpe_find_bytes(struct mics_bpe *bpe, const struct mics_vocab *vocab);
 /* Room for `count` merges at once; may be left out. */
 enum mics_status mics_bpe_reserve(struct mics_bpe *bpe, size_t count, struct mics_err *err);
-/* Of the same pair twice the later one counts, as in the tokenizers library. */
+/* If a pair is added twice, the later one counts, as in the tokenizers library. */
 enum mics_status mics_bpe_add_merge(struct mics_bpe *bpe, uint32_t left, uint32_t right,
                                     uint32_t rank, uint32_t id, struct mics_err *err);
 const struct mics_merge *mics_bpe_find_merge(const struct mics_bpe *bpe, uint32_t left,
@@ -236,8 +236,8 @@ enum mics_status mics_split(const struct mics_splitter *splitter, enum mics_spli
                             bool invert, size_t offset, size_t length, struct mics_pieces *pieces,
                             struct mics_err *err);
 
-/* Of the known kinds: does a piece end between these two characters in every text, and depends what
- * follows on nothing before? It does where letters, or numbers, end. */
+/* With the known kinds of expressions: does a piece end between these two characters in every text,
+ * so that what follows depends on nothing before? True where letters, or numbers, end. */
 bool mics_split_always(const unsigned char *classes, uint32_t before, uint32_t after);
 
 /* White space, \s of the tokenizers library. */
@@ -296,8 +296,8 @@ struct mics_added_match {
     uint32_t id;
 };
 
-/* Copies the text. Of one id twice the later one counts. MICS_ERR_FORMAT: no text. The text that a
- * token decodes to is mics_vocab_add()'s, with MICS_TOKEN_ADDED. */
+/* Copies the text. If an id is added twice, the later one counts. MICS_ERR_FORMAT: no text. The
+ * text that a token decodes to is mics_vocab_add()'s, with MICS_TOKEN_ADDED. */
 enum mics_status mics_added_add(struct mics_added *added, const struct mics_added_token *token,
                                 struct mics_err *err);
 /* Add a token to `added` and to the vocabulary, by the text that files have for it; `normalized`

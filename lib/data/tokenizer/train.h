@@ -5,7 +5,7 @@
  *
  * The text is split into pieces by GPT-2's expression, and equal pieces are counted once. The
  * vocabulary begins with the 256 bytes, in GPT-2's order; then the adjacent pair with the highest
- * count becomes a token, again and again. Of pairs with the same count, the one with the smaller
+ * count becomes a token, again and again. Among pairs with the same count, the one with the smaller
  * ids comes first. The result depends on the text only, and its merges are those of the BpeTrainer
  * of Hugging Face's library tokenizers. <|endoftext|> is the last token.
  */

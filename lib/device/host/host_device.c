@@ -208,7 +208,7 @@ static void event_mark(struct mics_event *event, uint64_t ticket)
     pthread_mutex_unlock(&event->lock);
 }
 
-/* Of all operations only products can fail. */
+/* Only matrix products can fail. */
 static void run_kernel(struct host_device *device, const struct host_entry *entry)
 {
     struct mics_err err;

@@ -50,7 +50,7 @@ struct mics_linear {
     enum mics_dtype dtype, grad_dtype; /* of all but the gradients of parameters, and of those */
 };
 
-/* Of the tensors at indices `weight` and `bias` of a unit. */
+/* A linear layer of the tensors at indices `weight` and `bias` of a unit. */
 struct mics_linear mics_linear_of(const struct mics_pass *pass, uint32_t unit, uint32_t weight,
                                   uint32_t bias, uint32_t in, uint32_t out);
 

@@ -5,8 +5,8 @@
  * Replacement is Belady's: a unit that is gathered takes the slot whose unit is needed again last,
  * which gives the fewest gathers for a known sequence of uses (Belady 1966). A micro-step goes
  * through the blocks and back, so this is mostly the slot that has been idle for longest, and the
- * gather can begin `prefetch` computations ahead. Of slots whose units are not needed again, the
- * one that has been idle for longest is taken first.
+ * gather can begin `prefetch` computations ahead. Among slots whose units are not needed again,
+ * the one that has been idle for longest is taken first.
  */
 #include "plan/schedule/build.h"
 

@@ -39,7 +39,7 @@ struct op_cost {
     enum resource resource;
 };
 
-/* Of an operation, one after another. */
+/* Phases of an operation, one after another. */
 enum part {
     PART_STRAGGLER, /* waiting for the last rank, while others compute */
     PART_LATENCY,
@@ -234,8 +234,8 @@ static void meet(struct sim *sim, enum mics_comm_kind kind, double when)
             sim->met[k] = fmax(sim->met[k], when);
 }
 
-/* Of the operation that `stream_state` is about to start: computation notes the exchanges that it waited
- * for; an exchange gets the seconds until the last rank has computed what it waits for. */
+/* Of the operation that `stream_state` is about to start: computation notes the exchanges that it
+ * waited for; an exchange gets the seconds until the last rank has computed what it waits for. */
 static double straggler_delay(struct sim *sim, const struct stream_state *stream_state)
 {
     const uint32_t index = stream_state->ops[stream_state->next];

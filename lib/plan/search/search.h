@@ -14,8 +14,8 @@
 
 #define MICS_AUTO UINT32_MAX
 
-/* Steps that differ by no more than this part count as equal. Of equal steps the simpler strategy,
- * with the smaller groups, is chosen. */
+/* Steps that differ by no more than this part count as equal. Among equal steps the simpler
+ * strategy, with the smaller groups, is chosen. */
 #define MICS_STEP_TIE 0.005
 
 /* Exchanges of groups that span nodes. */

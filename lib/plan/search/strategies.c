@@ -28,7 +28,7 @@ static uint32_t world_size(const struct list *list)
     return mics_shape_world_size(&list->shape);
 }
 
-/* Of strategies with the same cut the one that was added first stays. */
+/* Among strategies with the same cut, the one that was added first stays. */
 static void add(struct list *list, const char *strategy, uint32_t p_param, uint32_t p_grad,
                 uint32_t p_optim)
 {

@@ -30,7 +30,7 @@ static void drop_half(struct mics_step_samples *samples)
 static enum mics_status append(struct mics_step_samples *samples, size_t limit,
                                const struct mics_step_sample *sample, struct mics_err *err)
 {
-    /* Of a step that was repeated only the last counts. */
+    /* Only the last repetition of a step counts. */
     while (samples->count > 0 && samples->items[samples->count - 1].step >= sample->step)
         samples->count--;
     if (limit && samples->count == limit)

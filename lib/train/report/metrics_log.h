@@ -31,8 +31,8 @@ struct mics_metrics_validation {
     double loss; /* NaN: null */
 };
 
-/* All runs that were appended to the file, in order. Of a step that was repeated after a resume
- * only the last repetition is kept. */
+/* All runs that were appended to the file, in order. Only the last repetition of a step that
+ * was repeated after a resume is kept. */
 struct mics_metrics_log {
     struct mics_metrics_values *steps;
     size_t step_count;

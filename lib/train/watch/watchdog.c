@@ -39,7 +39,7 @@ struct mics_watchdog {
     pthread_cond_t stopped;
     bool stop;
 
-    /* Of the thread only. Times are of the monotonic clock, in seconds. */
+    /* Used by the thread only. Times are of the monotonic clock, in seconds. */
     uint64_t progress; /* the engine's counter, or that of the writers, at the last change */
     bool saving;
     double progress_s;    /* when `progress` or `saving` changed */
@@ -225,8 +225,8 @@ static bool check_processes(const struct mics_watchdog *watchdog)
     return true;
 }
 
-/* Has a communicator failed? A rank whose communicator only lost its peer (MICS_ERR_PEER) leaves the
- * report, for a while, to the peer itself or to the ranks of its node, which know more. */
+/* Has a communicator failed? A rank whose communicator only lost its peer (MICS_ERR_PEER) leaves
+ * the report, for a while, to the peer itself or to the ranks of its node, which know more. */
 static bool check_comms(struct mics_watchdog *watchdog)
 {
     const struct mics_watchdog_options *options = &watchdog->options;

@@ -211,7 +211,7 @@ static void reduce_scatter_leaves_other_blocks_undefined(void)
     run_ranks(2, false, check_destroyed);
 }
 
-/* Of a power of two of ranks: up to 512 bytes by a tree, up to 2 KiB whole in log2(m) rounds. */
+/* With a power of two of ranks: up to 512 bytes by a tree, up to 2 KiB whole in log2(m) rounds. */
 static void a_short_all_reduce_sends_its_pieces_in_every_round(void)
 {
     for (int rank = 0; rank < 8; rank++) {
@@ -222,7 +222,7 @@ static void a_short_all_reduce_sends_its_pieces_in_every_round(void)
         CHECK_INT(mics_comm_all_reduce_sent(8, rank, 1024, MICS_F32), 4 * 2048);
         CHECK_INT(mics_comm_all_reduce_sent(8, rank, 8192, MICS_F32), 2 * 7 * 4096);
     }
-    /* Of 1023 elements even ranks keep 512, in the first of three rounds, and odd ranks 511. */
+    /* Even ranks keep 512 of 1023 elements, in the first of three rounds, and odd ranks 511. */
     CHECK_INT(mics_comm_all_reduce_sent(8, 0, 1023, MICS_F32), 4 * (511 + 512 + 512 + 512));
     CHECK_INT(mics_comm_all_reduce_sent(8, 1, 1023, MICS_F32), 4 * (512 + 511 + 511 + 511));
 }

@@ -299,7 +299,7 @@ static void unsupported_registration_is_refused(void)
     unsetenv("MICS_NCCL_REGISTER");
 }
 
-/* Of NCCL before 2.26, whose launches an event keeps in order. */
+/* NCCL before 2.26, whose launches an event keeps in order. */
 static void an_older_NCCL_is_right_too(void)
 {
     setenv("MICS_EMULATED_NCCL_VERSION", "21805", 1);

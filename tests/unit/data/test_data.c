@@ -204,7 +204,7 @@ static void targets_are_the_tokens_shifted_by_one(void)
     mics_data_close(&data);
 }
 
-/* Of every length that the last window may have. */
+/* For every length that the last window may have. */
 static void validation_predicts_every_token_but_the_first_once(void)
 {
     struct mics_data data;

@@ -77,7 +77,7 @@ static void products_of_few_rows_are_those_of_many(void)
     mics_pool_free(pool);
 }
 
-/* Of T rows, the keys and values of all kept: row t sees t + 1 of them. */
+/* T rows, with the keys and values of all in the cache: row t sees t + 1 of them. */
 static void check_attention(struct mics_pool *pool, uint32_t T, uint32_t H, uint32_t H_kv,
                             uint32_t D)
 {

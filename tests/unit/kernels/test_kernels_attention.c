@@ -32,8 +32,8 @@ static const struct shape documents[] = {
     {1, 330, 4, 128, true, 2, 150, 0},
 };
 
-/* Of one token, inside a block of 64, of a block, across several, of all tokens but one, and longer
- * than the sequence; also within documents. */
+/* Windows of one token, inside a block of 64, of a block, across several, of all tokens but one,
+ * and longer than the sequence; also within documents. */
 static const struct shape windows[] = {
     {1, 5, 1, 3, true, 0, 0, 1},      {2, 31, 3, 8, true, 0, 0, 7},
     {1, 128, 2, 17, true, 0, 0, 64},  {2, 200, 4, 64, true, 2, 0, 63},

@@ -365,7 +365,7 @@ static void a_product_that_fails_names_the_switch(void)
     mics_pool_free(pool);
 }
 
-/* Of a pool made with MICS_ONEDNN=value. */
+/* The method of a pool made with MICS_ONEDNN=value. */
 static enum mics_product_method method_with(const char *value, enum mics_dtype dtype,
                                             enum mics_dtype out_dtype)
 {

@@ -5,8 +5,8 @@
 
 #include <math.h>
 
-/* Of gradients in fp32, relative to the largest. With the wild parameters that run_shake() makes,
- * rounding alone comes to 1e-5. */
+/* Error of gradients in fp32, relative to the largest. With the wild parameters that run_shake()
+ * makes, rounding alone comes to 1e-5. */
 #define TOLERANCE 1e-4
 
 /* Sizes that divide nothing evenly. */

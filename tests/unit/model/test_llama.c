@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-/* Of gradients in fp32, relative to the largest, with the wild parameters that run_shake()
+/* Error of gradients in fp32, relative to the largest, with the wild parameters that run_shake()
  * makes. */
 #define TOLERANCE 1e-4
 
@@ -76,7 +76,7 @@ static void loss_and_gradients_with_a_tied_head_are_those_of_finite_differences(
     check_config(&tiny);
 }
 
-/* Of the three frequencies one stays, one lies in between, one becomes an eighth. */
+/* One of the three frequencies stays, one lies in between, one becomes an eighth. */
 static void loss_and_gradients_with_scaled_positions_are_those_of_finite_differences(void)
 {
     struct mics_model_config config = tiny;

@@ -11,9 +11,9 @@
 
 #include <math.h>
 
-/* Of losses; of gradients the length of the difference relative to the length, per tensor. A number
- * of bf16 is within 2^-9 of what was rounded, and some tens of roundings lie one behind the other;
- * where only gradients are rounded, the loss is the same and there are a few. */
+/* Error of losses; for gradients, the length of the difference relative to the length, per tensor.
+ * A number of bf16 is within 2^-9 of what was rounded, and some tens of roundings lie one behind
+ * the other; where only gradients are rounded, the loss is the same and there are a few. */
 #define LOSS_TOLERANCE      0.003
 #define GRAD_TOLERANCE      0.06
 #define ROUNDED_GRADS_APART 0.005

@@ -238,7 +238,7 @@ static void recomputation_keeps_less_and_never_less_than_evaluation_needs(void)
     }
 }
 
-/* Of GPT-2 nano in fp32: 4 blocks, C = 128, F = 512, 4 heads; the head saves its input. */
+/* GPT-2 nano in fp32: 4 blocks, C = 128, F = 512, 4 heads; the head saves its input. */
 static void activations_are_what_each_level_keeps(void)
 {
     const uint64_t R = 2 * 256, C = 128, F = 512, H = 4,

@@ -409,7 +409,7 @@ static void an_exchange_that_the_next_step_covers_is_not_exposed(void)
     CHECK_NEAR(overlap().exposed_s, 3, 1e-9);
 }
 
-/* Of every plan with a step of its own; the rest is idle time. */
+/* For every plan with a step of its own; the rest is idle time. */
 static void computation_and_exposed_communication_fit_the_period(void)
 {
     begin();

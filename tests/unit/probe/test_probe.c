@@ -223,7 +223,7 @@ static void nodes_with_other_numbers_of_ranks_are_another_part(void)
         json_decref(ranks[i].doc);
 }
 
-/* Of the second of two nodes a rank has less memory. */
+/* A rank of the second of two nodes has less memory. */
 static void *classify(void *context)
 {
     struct rank *rank = context;

@@ -66,9 +66,9 @@ static void top_k_and_top_p_leave_the_others_out(void)
     /* 0.4 and 0.25 are less than 0.7: the next is taken, too. */
     check_shares(1, 0, 0.7, (const double[V]){0.5, 0, 0.3125, 0, 0.1875, 0});
     check_shares(1, 0, 0.3, (const double[V]){1, 0, 0, 0, 0, 0});
-    /* Of the three most likely 0.5 and 0.3125 exceed 0.75. */
+    /* Among the three most likely, 0.5 and 0.3125 exceed 0.75. */
     check_shares(1, 3, 0.75, (const double[V]){0.4 / 0.65, 0, 0.25 / 0.65, 0, 0, 0});
-    /* Of equal ones the first. */
+    /* Among equal ones, the first. */
     check_shares(
         1, 5, 1,
         (const double[V]){0.4 / 0.95, 0.1 / 0.95, 0.25 / 0.95, 0.05 / 0.95, 0.15 / 0.95, 0});
