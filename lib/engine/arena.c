@@ -88,24 +88,48 @@ static enum mics_status map_slots(struct mics_engine *engine, struct mics_err *e
     return params.status ? params.status : grads.status;
 }
 
+/* The memory of one boundary tensor in each stage that hands it on, from where the stages up to the
+ * next of these receive it. */
+static void map_boundary(struct mics_engine *engine, uint32_t boundary,
+                         const struct mics_boundary_bytes *bytes, struct cursor *from)
+{
+    const uint32_t bit = 1u << boundary;
+    void *current = NULL;
+
+    for (uint32_t i = 0; i < engine->model->stage_count; i++) {
+        const struct mics_stage *stage = &engine->model->stages[i];
+
+        engine->stages[i].in[boundary] = stage->receives & bit ? current : NULL;
+        if (!(stage->hands_on & bit))
+            continue;
+        if (!current || !bytes->forward_only)
+            current = take(from, bytes->value);
+        engine->stages[i].out[boundary] = current;
+    }
+}
+
 static enum mics_status map_activations(struct mics_engine *engine, struct mics_err *err)
 {
     const struct mics_batch batch = mics_choice_batch(&engine->choice, true);
+    const struct mics_model *model = engine->model;
     struct cursor saved = open_region(engine, MICS_REGION_SAVED, err);
     struct cursor scratch = open_region(engine, MICS_REGION_SCRATCH, err);
     uint64_t scratch_bytes = 0;
 
-    for (uint32_t i = 0; i < engine->model->stage_count; i++) {
+    for (uint32_t i = 0; i < model->stage_count; i++) {
         struct mics_stage_bytes bytes;
 
-        engine->model->ops->stage_bytes(engine->model, &batch, i, &bytes);
-        engine->saved[i] = take(&saved, bytes.saved);
+        model->ops->stage_bytes(model, &batch, i, &bytes);
+        engine->stages[i].saved = take(&saved, bytes.saved);
         scratch_bytes = mics_max_u64(scratch_bytes, bytes.scratch);
     }
-    engine->residual_grad = take(
-        &scratch, mics_round_up(mics_engine_micro_tokens(engine) * engine->model->config.n_embd *
-                                    mics_dtype_bytes(batch.dtype),
-                                MICS_BUFFER_ALIGN));
+    for (uint32_t b = 0; b < model->boundary_count; b++) {
+        struct mics_boundary_bytes bytes;
+
+        model->ops->boundary_bytes(model, &batch, b, &bytes);
+        engine->boundary_grads[b] = take(&scratch, bytes.grad);
+        map_boundary(engine, b, &bytes, bytes.forward_only ? &scratch : &saved);
+    }
     engine->scratch = take(&scratch, scratch_bytes);
     return saved.status ? saved.status : scratch.status;
 }
@@ -175,10 +199,10 @@ static enum mics_status allocate_tables(struct mics_engine *engine, struct mics_
     const struct mics_schedule *schedule = engine->train.schedule;
 
     engine->units = calloc(engine->model->unit_count, sizeof *engine->units);
-    engine->saved = calloc(engine->model->stage_count, sizeof *engine->saved);
+    engine->stages = calloc(engine->model->stage_count, sizeof *engine->stages);
     engine->param_slots = calloc(schedule->param_slot_total + 1, sizeof *engine->param_slots);
     engine->grad_slots = calloc(schedule->grad_slot_total + 1, sizeof *engine->grad_slots);
-    if (!engine->units || !engine->saved || !engine->param_slots || !engine->grad_slots)
+    if (!engine->units || !engine->stages || !engine->param_slots || !engine->grad_slots)
         return mics_err_nomem(err);
     return MICS_OK;
 }
@@ -214,7 +238,7 @@ void mics_engine_unmap_memory(struct mics_engine *engine)
     }
     device->ops->host_release(device, engine->host_scalars);
     free(engine->units);
-    free(engine->saved);
+    free(engine->stages);
     free(engine->param_slots);
     free(engine->grad_slots);
 }

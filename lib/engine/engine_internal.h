@@ -24,6 +24,12 @@ struct unit_memory {
     float *master; /* fp32 optimizer shard, segment by segment; NULL: param is fp32 itself */
 };
 
+/* What a stage keeps, and its boundary tensors; NULL: it does not receive, or hand on, that one. */
+struct stage_memory {
+    void *saved;
+    void *in[MICS_BOUNDARIES_MAX], *out[MICS_BOUNDARIES_MAX];
+};
+
 /* One schedule being replayed, with the events of its operations. */
 struct replay {
     const struct mics_schedule *schedule;
@@ -63,8 +69,8 @@ struct mics_engine {
     struct unit_memory *units;            /* [unit_count] */
     void **param_slots, **grad_slots;     /* [slot totals], of choice.dtype and choice.grad_dtype */
     void *scatter_staging, *sync_staging; /* of choice.grad_dtype, where that is not fp32 */
-    uint8_t **saved;                      /* [stage_count] */
-    void *residual_grad, *scratch;
+    struct stage_memory *stages;          /* [stage_count] */
+    void *boundary_grads[MICS_BOUNDARIES_MAX], *scratch;
     int32_t *tokens[2], *targets[2]; /* [micro_steps, B, T] */
     struct mics_args_scalars *scalars[2];
 

@@ -142,6 +142,7 @@ static void issue_read(struct mics_engine *engine, const struct issue *issue)
 static struct mics_pass make_pass(struct mics_engine *engine, const struct issue *issue)
 {
     const struct mics_op *op = issue->op;
+    const struct stage_memory *memory = &engine->stages[op->stage];
     const uint64_t at = op->micro_step * mics_engine_micro_tokens(engine);
 
     return (struct mics_pass){
@@ -151,10 +152,11 @@ static struct mics_pass make_pass(struct mics_engine *engine, const struct issue
         .tokens = engine->tokens[issue->parity] + at,
         .targets = engine->targets[issue->parity] + at,
         .params = param_buffer(engine, op),
-        .saved = engine->saved[op->stage],
-        .out = op->stage + 1 < engine->model->stage_count ? engine->saved[op->stage + 1] : NULL,
-        .residual_grad = engine->residual_grad,
+        .saved = memory->saved,
         .scratch = engine->scratch,
+        .in = memory->in,
+        .out = memory->out,
+        .grad = engine->boundary_grads,
         .loss_sum = &engine->scalars[issue->parity]->loss_sum,
         .micro_step = op->micro_step,
         .step = issue->step,
@@ -166,6 +168,8 @@ static struct mics_pass make_pass(struct mics_engine *engine, const struct issue
 static void start_gradient(struct mics_engine *engine, const struct issue *issue,
                            struct mics_pass *pass)
 {
+    if (issue->op->unit == MICS_NONE)
+        return;
     const uint64_t written = engine->model->units[issue->op->unit].written_count;
     const enum mics_dtype dtype = issue->batch.grad_dtype;
 

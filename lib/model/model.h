@@ -3,9 +3,17 @@
  * model.h - a model as units of parameters and stages of computation.
  *
  * A unit is what is gathered together: the embedding, each transformer block, the head. A stage is
- * a piece of computation that uses one unit: embed, block 0 .. block L-1, head. In a tied model
- * embedding and head are one unit, which the first and the last stage use. It is *resident*:
- * gathered once, kept for the step, and reduced after its last gradient.
+ * a piece of computation that uses one unit or none: embed, block 0 .. block L-1, head; a block may
+ * also be several stages with units of their own. In a tied model embedding and head are one unit,
+ * which the first and the last stage use. It is *resident*: gathered once, kept for the step, and
+ * reduced after its last gradient.
+ *
+ * Boundary tensors pass from stage to stage. They have numbers, and sizes that depend on the batch;
+ * number 0 is the residual stream [B, T, C] in all families. A stage that receives a number gets
+ * what the last stage before it that hands on that number has written; stages in between do not
+ * touch it. It stays in memory until the backward pass of that micro-step, so that a backward pass
+ * may compute results of its own stage again, at any level of recomputation, but no other stage
+ * runs twice. Each number has one buffer for gradients; see struct mics_pass.
  *
  * Counts are elements unless the name says bytes. Statistics are fp32, whatever the types of a
  * batch.
@@ -51,13 +59,26 @@ struct mics_unit {
 
 enum mics_stage_kind { MICS_STAGE_EMBED, MICS_STAGE_BLOCK, MICS_STAGE_HEAD };
 
+/* What a stage without parameters uses. */
+#define MICS_NO_UNIT UINT32_MAX
+/* The numbers of boundary tensors are below this. */
+#define MICS_BOUNDARIES_MAX 8
+
 struct mics_stage {
     enum mics_stage_kind kind;
     uint32_t unit;
-    uint32_t layer; /* of a block */
+    uint32_t layer;              /* of a block */
+    uint32_t part;               /* of the stages of its block, from 0 */
+    uint32_t receives, hands_on; /* boundary tensors: bit i is number i */
     /* false: its backward reads no parameters, which are gathered for the forward only */
     bool backward_needs_params;
 };
+
+/* Does its forward, or its backward, read parameters? */
+static inline bool mics_stage_needs_params(const struct mics_stage *stage, bool backward)
+{
+    return stage->unit != MICS_NO_UNIT && (!backward || stage->backward_needs_params);
+}
 
 /* The most layers of a model. */
 #define MICS_MAX_LAYERS 4096
@@ -91,17 +112,18 @@ struct mics_model {
     uint32_t unit_count;
     struct mics_stage *stages; /* in forward order; the last is the head */
     uint32_t stage_count;
+    uint32_t boundary_count; /* numbers of boundary tensors */
     uint64_t param_count;
     json_t *source; /* the configuration's own document (config.json), or NULL */
 };
 
-/* What a block's backward pass computes again instead of keeping it from the forward pass. A
- * block's input is always kept. The result is the same at every level: on hosts bit for bit, on
+/* What a block's backward pass computes again instead of keeping it from the forward pass. What a
+ * stage receives is always kept. The result is the same at every level: on hosts bit for bit, on
  * GPUs within the rounding of an activation that cuBLASLt fuses into a product. */
 enum mics_recompute {
     MICS_RECOMPUTE_NONE,      /* nothing */
     MICS_RECOMPUTE_SELECTIVE, /* the outputs of norms and of the activation function */
-    MICS_RECOMPUTE_FULL,      /* everything: the block's forward pass runs again */
+    MICS_RECOMPUTE_FULL,      /* everything: the forward pass of each stage of a block runs again */
     MICS_RECOMPUTE_LEVELS
 };
 
@@ -123,8 +145,15 @@ struct mics_batch {
 /* Bytes that a stage needs; all multiples of 256. Evaluation needs no more than training. The
  * embedding saves nothing: its input are the tokens. */
 struct mics_stage_bytes {
-    uint64_t saved;   /* from its forward to its backward; begins with its input [B, T, C] */
+    uint64_t saved;   /* from its forward to its backward, without what it receives */
     uint64_t scratch; /* during its forward or its backward */
+};
+
+/* Bytes of a boundary tensor, and of its gradient (0: it has none). */
+struct mics_boundary_bytes {
+    uint64_t value, grad;
+    /* No backward pass reads it: all stages that hand it on write to the same memory. */
+    bool forward_only;
 };
 
 /* What one call of a stage works on: device memory. */
@@ -137,27 +166,31 @@ struct mics_pass {
         *params; /* the unit's flat vector, of batch.dtype; NULL in a backward without them */
     void *grads; /* the same layout, accumulated into; NULL in forward */
     bool first;  /* into `grads`, which is 0 from the unit's written_count on, anything before */
-    void *saved; /* of this stage; its input is at its start */
-    void *out;   /* where the next stage's input goes [B, T, C]; NULL for the head */
-    /* Gradient of the residual stream [B, T, C]: of the stage's output on entry to backward, of its
-     * input on return. The head's forward, when training, leaves the gradient of its input here. */
-    void *residual_grad;
-    void *scratch;
+    void *saved, *scratch; /* of this stage */
+    /* [boundary_count] Boundary tensors that it receives and hands on; NULL: it does not. */
+    void *const *in, *const *out;
+    /* [boundary_count] Their gradients: on entry to backward those of what the stage hands on, on
+     * return those of what it receives, in the same memory. A stage that receives a number without
+     * handing it on adds to what later receivers have left there; the last receiver writes. The
+     * head's forward, when training, leaves the gradients of what it receives. */
+    void *const *grad;
     double *loss_sum; /* the head adds to it */
     uint32_t micro_step, step;
 };
 
 /* How a model is built and computed. The stage functions enqueue launches and return at once; they
- * follow no pointer of the pass, so that the planner can record what they launch. */
+ * follow no pointer to device memory, so that the planner can record what they launch. */
 struct mics_model_ops {
     enum mics_status (*build)(struct mics_model *model, struct mics_err *err); /* units, stages */
     void (*stage_bytes)(const struct mics_model *model, const struct mics_batch *batch,
                         uint32_t stage, struct mics_stage_bytes *out);
+    void (*boundary_bytes)(const struct mics_model *model, const struct mics_batch *batch,
+                           uint32_t boundary, struct mics_boundary_bytes *out);
     void (*forward)(const struct mics_pass *pass, uint32_t stage);
-    /* When the batch trains, the head's forward writes grads and residual_grad, too; its backward
-     * is not called. */
+    /* When the batch trains, the head's forward writes gradients, too; its backward is not
+     * called. */
     void (*backward)(const struct mics_pass *pass, uint32_t stage);
-    /* logits[V], of batch.dtype, of row `row` of [B * T], from the head's input; scratch as the
+    /* logits[V], of batch.dtype, of row `row` of [B * T], from what the head receives; scratch as the
      * head's. */
     void (*logits)(const struct mics_pass *pass, uint32_t row, void *logits);
 };

@@ -19,13 +19,19 @@ enum mics_status mics_build_stages(struct mics_model *model, struct mics_err *er
         return mics_err_nomem(err);
     model->unit_count = units;
     model->stage_count = layers + 2;
+    model->boundary_count = 1;
 
-    model->stages[0] = (struct mics_stage){.kind = MICS_STAGE_EMBED};
+    model->stages[0] = (struct mics_stage){.kind = MICS_STAGE_EMBED, .hands_on = 1};
     for (uint32_t i = 0; i < layers; i++)
-        model->stages[1 + i] = (struct mics_stage){
-            .kind = MICS_STAGE_BLOCK, .unit = 1 + i, .layer = i, .backward_needs_params = true};
+        model->stages[1 + i] = (struct mics_stage){.kind = MICS_STAGE_BLOCK,
+                                                   .unit = 1 + i,
+                                                   .layer = i,
+                                                   .receives = 1,
+                                                   .hands_on = 1,
+                                                   .backward_needs_params = true};
     model->stages[1 + layers] = (struct mics_stage){.kind = MICS_STAGE_HEAD,
                                                     .unit = model->config.untied ? 1 + layers : 0,
+                                                    .receives = 1,
                                                     .backward_needs_params = true};
     return MICS_OK;
 }
@@ -37,11 +43,6 @@ static uint32_t next_id(const struct mics_model *model, uint32_t unit)
     for (uint32_t i = 0; i < unit; i++)
         id += model->units[i].tensor_count;
     return id;
-}
-
-static bool is_block(const struct mics_model *model, uint32_t unit)
-{
-    return unit > 0 && unit <= model->config.n_layer;
 }
 
 static void describe_tensor(struct mics_tensor *tensor, const char *prefix,
@@ -70,8 +71,9 @@ static void place_tensor(struct mics_unit *unit, struct mics_tensor *tensor,
 }
 
 enum mics_status mics_build_unit(struct mics_model *model, uint32_t unit, const char *name,
-                                 bool resident, const struct mics_tensor_spec *specs,
-                                 uint32_t count, struct mics_err *err)
+                                 const char *prefix, bool resident,
+                                 const struct mics_tensor_spec *specs, uint32_t count,
+                                 struct mics_err *err)
 {
     struct mics_unit *made = &model->units[unit];
     const uint32_t first_id = next_id(model, unit);
@@ -87,7 +89,7 @@ enum mics_status mics_build_unit(struct mics_model *model, uint32_t unit, const 
         struct mics_tensor *tensor = &made->tensors[i];
 
         assert(i == 0 || specs[i - 1].decay || !specs[i].decay);
-        describe_tensor(tensor, is_block(model, unit) ? name : "", &specs[i]);
+        describe_tensor(tensor, prefix, &specs[i]);
         tensor->id = first_id + i;
         place_tensor(made, tensor, &specs[i]);
     }

@@ -84,7 +84,8 @@ static enum mics_status check_uses(const struct mics_model *model, struct mics_e
     enum mics_status status = uses ? MICS_OK : mics_err_nomem(err);
 
     for (uint32_t i = 0; i < model->stage_count && uses; i++)
-        uses[model->stages[i].unit]++;
+        if (model->stages[i].unit != MICS_NO_UNIT)
+            uses[model->stages[i].unit]++;
     for (uint32_t u = 0; u < model->unit_count && status == MICS_OK; u++)
         if (uses[u] != 1 && (uses[u] == 0 || !model->units[u].resident))
             status =

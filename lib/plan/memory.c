@@ -154,12 +154,12 @@ static struct mics_stage_bytes stage_bytes(const struct mics_model *model,
     return a;
 }
 
-/* What the stages of one micro-batch save, and the scratch of the stage that needs most, with the
- * gradient of the residual stream, [B, T, C]. */
+/* What the stages of one micro-batch save and hand on, and the scratch of the stage that needs most,
+ * with the gradients of boundary tensors and those tensors that no backward pass reads. */
 static void activation_bytes(const struct mics_model *model, const struct mics_plan_choice *choice,
                              uint64_t *saved, uint64_t *scratch)
 {
-    uint64_t tokens = (uint64_t)choice->micro_batch * choice->seq;
+    const struct mics_batch batch = mics_choice_batch(choice, true);
 
     *saved = *scratch = 0;
     for (uint32_t i = 0; i < model->stage_count; i++) {
@@ -168,8 +168,14 @@ static void activation_bytes(const struct mics_model *model, const struct mics_p
         *saved += bytes.saved;
         *scratch = mics_max_u64(*scratch, bytes.scratch);
     }
-    *scratch += mics_round_up(tokens * model->config.n_embd * mics_dtype_bytes(choice->dtype),
-                              MICS_BUFFER_ALIGN);
+    for (uint32_t b = 0; b < model->boundary_count; b++) {
+        struct mics_boundary_bytes bytes;
+
+        model->ops->boundary_bytes(model, &batch, b, &bytes);
+        *scratch += bytes.grad + (bytes.forward_only ? bytes.value : 0);
+        for (uint32_t i = 0; i < model->stage_count && !bytes.forward_only; i++)
+            *saved += model->stages[i].hands_on >> b & 1 ? bytes.value : 0;
+    }
 }
 
 /* Tokens and targets of all micro-steps, and the scalars, for even and for odd steps. */

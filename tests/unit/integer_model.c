@@ -23,7 +23,31 @@ static enum mics_status build_ends(struct mics_model *model, struct mics_err *er
         {"ln_f.bias", 1, 0, MICS_INIT_NORMAL, 2, .decay = false},
     };
 
-    return mics_build_unit(model, 0, "ends", true, specs, 3, err);
+    return mics_build_unit(model, 0, "ends", "", true, specs, 3, err);
+}
+
+/* A block of several stages has two units, of the tensors a, b and c, d; else one. */
+static enum mics_status build_staged_block(struct mics_model *model, uint32_t layer, bool fused,
+                                           struct mics_err *err)
+{
+    const uint32_t F = model->config.n_inner;
+    const struct mics_tensor_spec specs[] = {
+        {"a.weight", 1 + (F - 1) / (1 + layer % 3), 0, MICS_INIT_NORMAL, 2, .decay = false},
+        {"b.bias", 3, 0, MICS_INIT_NORMAL, 2, .decay = false},
+        {"c.weight", 65 + F / 2, 0, MICS_INIT_NORMAL, 2, .decay = false},
+        {"d.bias", 1, 0, MICS_INIT_NORMAL, 2, .decay = false},
+    };
+    char name[32], second[40];
+
+    snprintf(name, sizeof name, "h.%u", layer);
+    if (fused)
+        return mics_build_unit(model, 1 + layer, name, name, false, specs, 4, err);
+    snprintf(second, sizeof second, "%s.second", name);
+    enum mics_status status =
+        mics_build_unit(model, 1 + 2 * layer, name, name, false, specs, 2, err);
+    return status == MICS_OK
+               ? mics_build_unit(model, 2 + 2 * layer, second, name, false, specs + 2, 2, err)
+               : status;
 }
 
 /* Blocks differ in size: the first tensor has F, F / 2 or F / 3 elements, the second 65 and
@@ -40,7 +64,7 @@ static enum mics_status build_block(struct mics_model *model, uint32_t layer, st
     char name[32];
 
     snprintf(name, sizeof name, "h.%u", layer);
-    return mics_build_unit(model, 1 + layer, name, false, specs, 4, err);
+    return mics_build_unit(model, 1 + layer, name, name, false, specs, 4, err);
 }
 
 static enum mics_status build(struct mics_model *model, struct mics_err *err)
@@ -56,11 +80,69 @@ static enum mics_status build(struct mics_model *model, struct mics_err *err)
     return status;
 }
 
+static enum mics_status build_fused(struct mics_model *model, struct mics_err *err)
+{
+    enum mics_status status = mics_build_stages(model, err);
+
+    if (status == MICS_OK) {
+        model->stages[0].backward_needs_params = true;
+        status = build_ends(model, err);
+    }
+    for (uint32_t i = 0; status == MICS_OK && i < model->config.n_layer; i++)
+        status = build_staged_block(model, i, true, err);
+    return status;
+}
+
+/* Boundary tensors of blocks of several stages. */
+enum { STREAM, WIDE, DIGEST, BOUNDARIES };
+enum { PARTS = 3, DIGEST_STATES = 3 };
+
+static uint64_t wide_of(const struct mics_model *model)
+{
+    return 2 * model->config.n_embd + 1;
+}
+
+static enum mics_status build_staged(struct mics_model *model, struct mics_err *err)
+{
+    static const struct mics_stage parts[PARTS] = {
+        {.receives = 1 << STREAM, .hands_on = 1 << STREAM | 1 << WIDE},
+        {.receives = 1 << WIDE, .hands_on = 1 << DIGEST},
+        {.receives = 1 << STREAM | 1 << DIGEST, .hands_on = 1 << STREAM},
+    };
+    const uint32_t layers = model->config.n_layer;
+
+    model->unit_count = 1 + 2 * layers;
+    model->stage_count = 2 + PARTS * layers;
+    model->boundary_count = BOUNDARIES;
+    model->units = calloc(model->unit_count, sizeof *model->units);
+    model->stages = calloc(model->stage_count, sizeof *model->stages);
+    if (!model->units || !model->stages)
+        return mics_err_nomem(err);
+    model->stages[0] = (struct mics_stage){
+        .kind = MICS_STAGE_EMBED, .hands_on = 1 << STREAM, .backward_needs_params = true};
+    for (uint32_t i = 0; i < PARTS * layers; i++) {
+        struct mics_stage *stage = &model->stages[1 + i];
+
+        *stage = parts[i % PARTS];
+        stage->kind = MICS_STAGE_BLOCK;
+        stage->layer = i / PARTS;
+        stage->part = i % PARTS;
+        stage->unit = stage->part < 2 ? 1 + 2 * stage->layer + stage->part : MICS_NO_UNIT;
+        stage->backward_needs_params = true;
+    }
+    model->stages[model->stage_count - 1] = (struct mics_stage){
+        .kind = MICS_STAGE_HEAD, .receives = 1 << STREAM, .backward_needs_params = true};
+
+    enum mics_status status = build_ends(model, err);
+    for (uint32_t i = 0; status == MICS_OK && i < layers; i++)
+        status = build_staged_block(model, i, false, err);
+    return status;
+}
+
 /* A stage's activations: states are whole numbers of 16 bits, of 8 in bf16. `middle` is saved, or
  * computed again in scratch. The head and the embedding have no middle. */
 struct integer_areas {
-    const void *in; /* [B, T, C] */
-    void *middle;   /* [B, T, C] */
+    void *middle; /* [B, T, C] */
 };
 
 static struct integer_areas integer_areas_of(const struct mics_model *model,
@@ -73,8 +155,6 @@ static struct integer_areas integer_areas_of(const struct mics_model *model,
     struct mics_activation_cursor keep = {.base = saved}, work = {.base = scratch};
     struct integer_areas acts = {0};
 
-    if (kind != MICS_STAGE_EMBED)
-        acts.in = mics_activation_take_typed(&keep, count, batch->dtype);
     if (kind == MICS_STAGE_BLOCK)
         acts.middle = mics_activation_take_typed(
             batch->recompute == MICS_RECOMPUTE_FULL ? &work : &keep, count,
@@ -82,6 +162,22 @@ static struct integer_areas integer_areas_of(const struct mics_model *model,
     if (bytes)
         *bytes = (struct mics_stage_bytes){.saved = keep.used, .scratch = work.used};
     return acts;
+}
+
+static void boundary_bytes(const struct mics_model *model, const struct mics_batch *batch,
+                           uint32_t boundary, struct mics_boundary_bytes *out)
+{
+    const uint64_t rows = (uint64_t)batch->B * batch->T;
+    const uint64_t counts[BOUNDARIES] = {
+        [STREAM] = rows * model->config.n_embd,
+        [WIDE] = rows * wide_of(model),
+        [DIGEST] = batch->B * DIGEST_STATES,
+    };
+    struct mics_activation_cursor tensor = {.base = NULL};
+
+    mics_activation_take_typed(&tensor, counts[boundary], batch->dtype);
+    *out = (struct mics_boundary_bytes){
+        .value = tensor.used, .grad = tensor.used, .forward_only = boundary == DIGEST};
 }
 
 static void stage_bytes(const struct mics_model *model, const struct mics_batch *batch,
@@ -132,16 +228,29 @@ static void put_state(const struct mics_pass *pass, void *to, uint64_t i, uint64
     mics_store_as(to, i, (float)(hash & most), pass->batch.dtype);
 }
 
-/* A hash of all parameters of the stage's unit; padding is left out. */
-static uint64_t digest_params(const struct mics_pass *pass, uint32_t stage)
+/* What tells the units' hashes apart. */
+static uint64_t key_of(const struct mics_model *model, uint32_t stage)
+{
+    return model->stages[stage].kind == MICS_STAGE_HEAD ? 1 + model->config.n_layer : stage;
+}
+
+/* A hash of tensors first .. first + count - 1 of the stage's unit; padding is left out. */
+static uint64_t digest_tensors(const struct mics_pass *pass, uint32_t stage, uint32_t first,
+                               uint32_t count, uint64_t digest)
 {
     const struct mics_unit *unit = &pass->model->units[pass->model->stages[stage].unit];
-    uint64_t digest = stage;
 
-    for (uint32_t i = 0; i < unit->tensor_count; i++)
+    for (uint32_t i = first; i < first + count; i++)
         for (uint64_t j = 0; j < unit->tensors[i].count; j++)
             digest = mix(digest, bits_at(pass, pass->params, unit->tensors[i].offset + j));
     return digest;
+}
+
+static uint64_t digest_params(const struct mics_pass *pass, uint32_t stage)
+{
+    const struct mics_unit *unit = &pass->model->units[pass->model->stages[stage].unit];
+
+    return digest_tensors(pass, stage, 0, unit->tensor_count, key_of(pass->model, stage));
 }
 
 /* Digest of `count` states from element `first` on. */
@@ -160,12 +269,14 @@ static uint64_t digest_tokens(uint64_t digest, const int32_t *tokens, uint32_t c
     return digest;
 }
 
-/* Add one sample's gradient: for each element a whole number from -3 to 3. */
-static void add_gradient(const struct mics_pass *pass, uint32_t stage, uint64_t sample)
+/* Add one sample's gradient of tensors first .. first + count - 1: for each element a whole number
+ * from -3 to 3. */
+static void add_gradients(const struct mics_pass *pass, uint32_t stage, uint32_t first,
+                          uint32_t count, uint64_t sample)
 {
     const struct mics_unit *unit = &pass->model->units[pass->model->stages[stage].unit];
 
-    for (uint32_t i = 0; i < unit->tensor_count; i++) {
+    for (uint32_t i = first; i < first + count; i++) {
         const struct mics_tensor *tensor = &unit->tensors[i];
         const uint64_t key = mix(sample, tensor->id);
 
@@ -180,6 +291,13 @@ static void add_gradient(const struct mics_pass *pass, uint32_t stage, uint64_t 
     }
 }
 
+static void add_gradient(const struct mics_pass *pass, uint32_t stage, uint64_t sample)
+{
+    const struct mics_unit *unit = &pass->model->units[pass->model->stages[stage].unit];
+
+    add_gradients(pass, stage, 0, unit->tensor_count, sample);
+}
+
 static void embed_forward(const struct mics_pass *pass, uint32_t stage)
 {
     const uint32_t T = pass->batch.T, C = pass->model->config.n_embd;
@@ -187,7 +305,7 @@ static void embed_forward(const struct mics_pass *pass, uint32_t stage)
 
     for (uint64_t row = 0; row < (uint64_t)pass->batch.B * T; row++)
         for (uint32_t c = 0; c < C; c++)
-            put_state(pass, pass->out, row * C + c,
+            put_state(pass, pass->out[0], row * C + c,
                       mix(params, mix((uint32_t)pass->tokens[row], (row % T) * C + c)));
 }
 
@@ -200,7 +318,7 @@ static void embed_backward(const struct mics_pass *pass, uint32_t stage)
         const uint64_t tokens = digest_tokens(stage, pass->tokens + (uint64_t)b * T, T);
 
         add_gradient(pass, stage,
-                     digest_states(pass, tokens, pass->residual_grad, b * per_sample, per_sample));
+                     digest_states(pass, tokens, pass->grad[0], b * per_sample, per_sample));
     }
 }
 
@@ -211,7 +329,7 @@ static void make_middle(const struct mics_pass *pass, uint32_t stage,
     const uint64_t params = digest_params(pass, stage);
 
     for (uint64_t i = 0; i < count; i++)
-        put_state(pass, acts->middle, i, mix(params, bits_at(pass, acts->in, i)));
+        put_state(pass, acts->middle, i, mix(params, bits_at(pass, pass->in[0], i)));
 }
 
 static void block_forward(const struct mics_pass *pass, uint32_t stage,
@@ -221,7 +339,7 @@ static void block_forward(const struct mics_pass *pass, uint32_t stage,
 
     make_middle(pass, stage, acts);
     for (uint64_t i = 0; i < pass->batch.B * per_sample; i++)
-        put_state(pass, pass->out, i, mix(bits_at(pass, acts->middle, i), i % per_sample));
+        put_state(pass, pass->out[0], i, mix(bits_at(pass, acts->middle, i), i % per_sample));
 }
 
 static void block_backward(const struct mics_pass *pass, uint32_t stage,
@@ -233,14 +351,14 @@ static void block_backward(const struct mics_pass *pass, uint32_t stage,
         make_middle(pass, stage, acts);
     for (uint32_t b = 0; b < pass->batch.B; b++) {
         const uint64_t first = b * per_sample;
-        uint64_t sample = digest_states(pass, stage, acts->in, first, per_sample);
+        uint64_t sample = digest_states(pass, stage, pass->in[0], first, per_sample);
 
         sample = digest_states(pass, sample, acts->middle, first, per_sample);
-        sample = digest_states(pass, sample, pass->residual_grad, first, per_sample);
+        sample = digest_states(pass, sample, pass->grad[0], first, per_sample);
         add_gradient(pass, stage, sample);
         for (uint64_t i = first; i < first + per_sample; i++)
-            put_state(pass, pass->residual_grad, i,
-                      mix(bits_at(pass, pass->residual_grad, i), bits_at(pass, acts->middle, i)));
+            put_state(pass, pass->grad[0], i,
+                      mix(bits_at(pass, pass->grad[0], i), bits_at(pass, acts->middle, i)));
     }
 }
 
@@ -253,8 +371,9 @@ static double row_loss(const struct mics_pass *pass, uint64_t params, const void
     return pass->targets[row] < 0 ? 0 : (double)(mix(hash, (uint32_t)pass->targets[row]) & 15);
 }
 
-static void head(const struct mics_pass *pass, uint32_t stage, const void *in)
+static void head(const struct mics_pass *pass, uint32_t stage)
 {
+    const void *in = pass->in[0];
     const uint32_t T = pass->batch.T;
     const uint64_t per_sample = (uint64_t)T * pass->model->config.n_embd;
     const uint64_t params = digest_params(pass, stage);
@@ -269,7 +388,7 @@ static void head(const struct mics_pass *pass, uint32_t stage, const void *in)
 
         add_gradient(pass, stage, sample);
         for (uint64_t i = 0; i < per_sample; i++)
-            put_state(pass, pass->residual_grad, b * per_sample + i, mix(sample, i));
+            put_state(pass, pass->grad[0], b * per_sample + i, mix(sample, i));
     }
 }
 
@@ -284,7 +403,7 @@ static void run_forward(const struct mics_pass *pass, uint32_t stage)
     else if (kind == MICS_STAGE_BLOCK)
         block_forward(pass, stage, &acts);
     else
-        head(pass, stage, acts.in);
+        head(pass, stage);
 }
 
 static void run_backward(const struct mics_pass *pass, uint32_t stage)
@@ -302,10 +421,243 @@ static void run_logits(const struct mics_pass *pass, uint32_t row, void *logits)
 {
     const uint32_t C = pass->model->config.n_embd, head_stage = pass->model->stage_count - 1;
     const uint64_t state =
-        digest_states(pass, digest_params(pass, head_stage), pass->saved, (uint64_t)row * C, C);
+        digest_states(pass, digest_params(pass, head_stage), pass->in[0], (uint64_t)row * C, C);
 
     for (uint32_t v = 0; v < pass->model->config.vocab_size; v++)
         mics_store_as(logits, v, (float)(mix(state, v) & 7), pass->batch.dtype);
+}
+
+/*
+ * Blocks of three stages: the first has parameters and hands on the stream and a wider copy; the
+ * second has others and makes a few states of each sample from the copy; the third puts both
+ * together. Fused, one stage does the same with tensors of its own.
+ */
+struct parts {
+    const struct mics_pass *pass;
+    uint32_t stage;
+    uint32_t second; /* first tensor of the second part in the stage's unit */
+    const void *in;
+    void *middle;                  /* [B, T, C] of the first part */
+    void *between, *wide, *digest; /* STREAM between the parts, WIDE, DIGEST */
+    void *out, *grad_stream, *grad_wide, *grad_digest;
+};
+
+static bool is_fused(const struct mics_model *model)
+{
+    return model->boundary_count == 1;
+}
+
+/* Places that the stage keeps itself, or (bytes) their sizes. */
+static struct parts place_parts(const struct mics_model *model, const struct mics_batch *batch,
+                                uint32_t stage, void *saved, void *scratch,
+                                struct mics_stage_bytes *bytes)
+{
+    const uint64_t rows = (uint64_t)batch->B * batch->T, stream = rows * model->config.n_embd;
+    const uint64_t wide = rows * wide_of(model), digest = batch->B * DIGEST_STATES;
+    struct mics_activation_cursor keep = {.base = saved}, work = {.base = scratch};
+    struct mics_activation_cursor *kept = batch->recompute == MICS_RECOMPUTE_FULL ? &work : &keep;
+    struct parts parts = {.stage = stage, .second = is_fused(model) ? 2 : 0};
+
+    if (model->stages[stage].part == 0)
+        parts.middle = mics_activation_take_typed(kept, stream, batch->dtype);
+    if (is_fused(model)) {
+        parts.between = mics_activation_take_typed(kept, stream, batch->dtype);
+        parts.wide = mics_activation_take_typed(kept, wide, batch->dtype);
+        parts.digest = mics_activation_take_typed(&work, digest, batch->dtype);
+        parts.grad_wide = mics_activation_take_typed(&work, wide, batch->dtype);
+        parts.grad_digest = mics_activation_take_typed(&work, digest, batch->dtype);
+    }
+    if (bytes)
+        *bytes = (struct mics_stage_bytes){.saved = keep.used, .scratch = work.used};
+    return parts;
+}
+
+static void staged_bytes(const struct mics_model *model, const struct mics_batch *batch,
+                         uint32_t stage, struct mics_stage_bytes *out)
+{
+    if (model->stages[stage].kind == MICS_STAGE_BLOCK)
+        place_parts(model, batch, stage, NULL, NULL, out);
+    else
+        *out = (struct mics_stage_bytes){0};
+}
+
+static struct parts parts_of(const struct mics_pass *pass, uint32_t stage)
+{
+    const uint32_t part = pass->model->stages[stage].part;
+    struct parts parts =
+        place_parts(pass->model, &pass->batch, stage, pass->saved, pass->scratch, NULL);
+
+    parts.pass = pass;
+    parts.in = pass->in[STREAM];
+    parts.out = pass->out[STREAM];
+    parts.grad_stream = pass->grad[STREAM];
+    if (is_fused(pass->model))
+        return parts;
+    parts.between = part == 0 ? pass->out[STREAM] : pass->in[STREAM];
+    parts.wide = part == 0 ? pass->out[WIDE] : pass->in[WIDE];
+    parts.digest = part == 1 ? pass->out[DIGEST] : pass->in[DIGEST];
+    parts.grad_wide = pass->grad[WIDE];
+    parts.grad_digest = pass->grad[DIGEST];
+    return parts;
+}
+
+/* States of one sample. */
+static uint64_t stream_length(const struct mics_pass *pass)
+{
+    return (uint64_t)pass->batch.T * pass->model->config.n_embd;
+}
+
+static uint64_t wide_length(const struct mics_pass *pass)
+{
+    return pass->batch.T * wide_of(pass->model);
+}
+
+static uint64_t part_key(const struct parts *p, uint32_t part)
+{
+    return 1000 + p->pass->model->stages[p->stage].layer * PARTS + part;
+}
+
+static void first_forward(const struct parts *p)
+{
+    const struct mics_pass *pass = p->pass;
+    const uint64_t C = pass->model->config.n_embd, W = wide_of(pass->model);
+    const uint64_t per_sample = stream_length(pass);
+    const uint64_t params = digest_tensors(pass, p->stage, 0, 2, part_key(p, 0));
+
+    for (uint64_t i = 0; i < pass->batch.B * per_sample; i++)
+        put_state(pass, p->middle, i, mix(params, bits_at(pass, p->in, i)));
+    if (!p->between)
+        return;
+    for (uint64_t i = 0; i < pass->batch.B * per_sample; i++)
+        put_state(pass, p->between, i, mix(bits_at(pass, p->middle, i), i % per_sample));
+    for (uint64_t row = 0; row < (uint64_t)pass->batch.B * pass->batch.T; row++)
+        for (uint64_t w = 0; w < W; w++)
+            put_state(pass, p->wide, row * W + w,
+                      mix(bits_at(pass, p->middle, row * C + w % C), w));
+}
+
+static void second_forward(const struct parts *p)
+{
+    const struct mics_pass *pass = p->pass;
+    const uint64_t length = wide_length(pass);
+    const uint64_t params = digest_tensors(pass, p->stage, p->second, 2, part_key(p, 1));
+
+    for (uint64_t b = 0; b < pass->batch.B; b++) {
+        const uint64_t sample = digest_states(pass, params, p->wide, b * length, length);
+
+        for (uint64_t k = 0; k < DIGEST_STATES; k++)
+            put_state(pass, p->digest, b * DIGEST_STATES + k, mix(sample, k));
+    }
+}
+
+static void third_forward(const struct parts *p)
+{
+    const struct mics_pass *pass = p->pass;
+    const uint64_t length = stream_length(pass);
+
+    for (uint64_t i = 0; i < pass->batch.B * length; i++)
+        put_state(pass, p->out, i,
+                  mix(bits_at(pass, p->between, i),
+                      bits_at(pass, p->digest, i / length * DIGEST_STATES + i % DIGEST_STATES)));
+}
+
+static void third_backward(const struct parts *p)
+{
+    const struct mics_pass *pass = p->pass;
+    const uint64_t length = stream_length(pass);
+
+    for (uint64_t b = 0; b < pass->batch.B; b++) {
+        const uint64_t sample =
+            digest_states(pass, part_key(p, 2), p->grad_stream, b * length, length);
+
+        for (uint64_t k = 0; k < DIGEST_STATES; k++)
+            put_state(pass, p->grad_digest, b * DIGEST_STATES + k, mix(sample, k));
+        for (uint64_t i = b * length; i < (b + 1) * length; i++)
+            put_state(pass, p->grad_stream, i,
+                      mix(bits_at(pass, p->grad_stream, i), bits_at(pass, p->between, i)));
+    }
+}
+
+static void second_backward(const struct parts *p)
+{
+    const struct mics_pass *pass = p->pass;
+    const uint64_t length = wide_length(pass);
+
+    for (uint64_t b = 0; b < pass->batch.B; b++) {
+        const uint64_t from =
+            digest_states(pass, part_key(p, 1), p->grad_digest, b * DIGEST_STATES, DIGEST_STATES);
+
+        add_gradients(pass, p->stage, p->second, 2,
+                      digest_states(pass, from, p->wide, b * length, length));
+        for (uint64_t i = b * length; i < (b + 1) * length; i++)
+            put_state(pass, p->grad_wide, i, mix(from, bits_at(pass, p->wide, i)));
+    }
+}
+
+static void first_backward(const struct parts *p)
+{
+    const struct mics_pass *pass = p->pass;
+    const uint64_t C = pass->model->config.n_embd, W = wide_of(pass->model);
+    const uint64_t length = stream_length(pass), wide = wide_length(pass);
+
+    for (uint64_t b = 0; b < pass->batch.B; b++) {
+        uint64_t sample = digest_states(pass, part_key(p, 0), p->in, b * length, length);
+
+        sample = digest_states(pass, sample, p->middle, b * length, length);
+        sample = digest_states(pass, sample, p->grad_stream, b * length, length);
+        sample = digest_states(pass, sample, p->grad_wide, b * wide, wide);
+        add_gradients(pass, p->stage, 0, 2, sample);
+        for (uint64_t i = b * length; i < (b + 1) * length; i++)
+            put_state(pass, p->grad_stream, i,
+                      mix(mix(bits_at(pass, p->grad_stream, i), bits_at(pass, p->middle, i)),
+                          bits_at(pass, p->grad_wide, i / C * W + i % C)));
+    }
+}
+
+static void run_staged_forward(const struct mics_pass *pass, uint32_t stage)
+{
+    const struct mics_stage *of = &pass->model->stages[stage];
+    const bool all = is_fused(pass->model);
+
+    if (of->kind != MICS_STAGE_BLOCK) {
+        run_forward(pass, stage);
+        return;
+    }
+    const struct parts parts = parts_of(pass, stage);
+
+    if (all || of->part == 0)
+        first_forward(&parts);
+    if (all || of->part == 1)
+        second_forward(&parts);
+    if (all || of->part == 2)
+        third_forward(&parts);
+}
+
+/* With full recomputation the first part runs again; a stage of its own does not repeat what it
+ * handed on. */
+static void run_staged_backward(const struct mics_pass *pass, uint32_t stage)
+{
+    const struct mics_stage *of = &pass->model->stages[stage];
+    const bool all = is_fused(pass->model);
+
+    if (of->kind != MICS_STAGE_BLOCK) {
+        run_backward(pass, stage);
+        return;
+    }
+    const struct parts parts = parts_of(pass, stage);
+
+    if (pass->batch.recompute == MICS_RECOMPUTE_FULL && of->part == 0) {
+        struct parts again = parts;
+
+        again.between = all ? parts.between : NULL;
+        first_forward(&again);
+    }
+    if (all || of->part == 2)
+        third_backward(&parts);
+    if (all || of->part == 1)
+        second_backward(&parts);
+    if (all || of->part == 0)
+        first_backward(&parts);
 }
 
 /* One call, as stored in the operation's payload. */
@@ -347,6 +699,26 @@ static void logits_job(const struct job *job)
     run_logits(&job->pass, job->row, job->logits);
 }
 
+static void staged_forward_job(const struct job *job)
+{
+    run_staged_forward(&job->pass, job->stage);
+}
+
+static void staged_backward_job(const struct job *job)
+{
+    run_staged_backward(&job->pass, job->stage);
+}
+
+static void staged_forward(const struct mics_pass *pass, uint32_t stage)
+{
+    enqueue(&(struct job){.pass = *pass, .stage = stage, .run = staged_forward_job});
+}
+
+static void staged_backward(const struct mics_pass *pass, uint32_t stage)
+{
+    enqueue(&(struct job){.pass = *pass, .stage = stage, .run = staged_backward_job});
+}
+
 static void forward(const struct mics_pass *pass, uint32_t stage)
 {
     enqueue(&(struct job){.pass = *pass, .stage = stage, .run = forward_job});
@@ -365,21 +737,51 @@ static void logits_of_row(const struct mics_pass *pass, uint32_t row, void *logi
 static const struct mics_model_ops ops = {
     .build = build,
     .stage_bytes = stage_bytes,
+    .boundary_bytes = boundary_bytes,
     .forward = forward,
     .backward = backward,
     .logits = logits_of_row,
 };
 
-struct mics_model *integer_model_new_of(const struct mics_model_config *config)
+static const struct mics_model_ops staged_ops = {
+    .build = build_staged,
+    .stage_bytes = staged_bytes,
+    .boundary_bytes = boundary_bytes,
+    .forward = staged_forward,
+    .backward = staged_backward,
+    .logits = logits_of_row,
+};
+
+static const struct mics_model_ops fused_ops = {
+    .build = build_fused,
+    .stage_bytes = staged_bytes,
+    .boundary_bytes = boundary_bytes,
+    .forward = staged_forward,
+    .backward = staged_backward,
+    .logits = logits_of_row,
+};
+
+static struct mics_model *new_of(const struct mics_model_ops *operations,
+                                 const struct mics_model_config *config)
 {
     struct mics_model *model = NULL;
     struct mics_err err;
 
-    if (mics_model_new_custom(&ops, NULL, config, &model, &err) != MICS_OK) {
+    if (mics_model_new_custom(operations, NULL, config, &model, &err) != MICS_OK) {
         printf("Bail out! %s\n", err.text);
         exit(1);
     }
     return model;
+}
+
+struct mics_model *integer_model_new_staged(const struct mics_model_config *config, bool fused)
+{
+    return new_of(fused ? &fused_ops : &staged_ops, config);
+}
+
+struct mics_model *integer_model_new_of(const struct mics_model_config *config)
+{
+    return new_of(&ops, config);
 }
 
 struct mics_model *integer_model_new(void)

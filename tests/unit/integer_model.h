@@ -29,4 +29,8 @@
 struct mics_model *integer_model_new(void);
 struct mics_model *integer_model_new_of(const struct mics_model_config *config);
 
+/* Each block is three stages, with two units and three boundary tensors of different shapes. Fused:
+ * the same arithmetic, and tensors of the same numbers, as one stage with one unit. */
+struct mics_model *integer_model_new_staged(const struct mics_model_config *config, bool fused);
+
 #endif

@@ -29,7 +29,12 @@ struct model_run {
     struct mics_stream *stream;
     struct run_area *params, *grads; /* [unit_count] */
     struct run_area *saved;          /* [stage_count] */
-    struct run_area scratch, residual_grad, tokens, targets, loss;
+    /* [stage_count] Boundary tensors that stages hand on, and which of them each receives. */
+    struct run_area (*handed_on)[MICS_BOUNDARIES_MAX];
+    void *(*in)[MICS_BOUNDARIES_MAX], *(*out)[MICS_BOUNDARIES_MAX];
+    struct run_area boundary_grads[MICS_BOUNDARIES_MAX];
+    void *grad[MICS_BOUNDARIES_MAX];
+    struct run_area scratch, tokens, targets, loss;
     bool first; /* whether passes are the first into the gradients */
 };
 
@@ -82,6 +87,28 @@ static inline void run_zero_grads(struct model_run *run)
         memset(run->grads[i].data, 0, run->grads[i].bytes);
 }
 
+/* A boundary tensor in each stage that hands it on; if no backward pass reads it, it is
+ * overwritten there before the backward passes. */
+static inline void run_alloc_boundary(struct model_run *run, uint32_t boundary)
+{
+    struct mics_boundary_bytes bytes;
+    void *current = NULL;
+
+    run->model->ops->boundary_bytes(run->model, &run->batch, boundary, &bytes);
+    run->boundary_grads[boundary] = run_area_new(run, bytes.grad);
+    run->grad[boundary] = run->boundary_grads[boundary].data;
+    for (uint32_t i = 0; i < run->model->stage_count; i++) {
+        const struct mics_stage *stage = &run->model->stages[i];
+
+        if (stage->receives >> boundary & 1)
+            run->in[i][boundary] = current;
+        if (stage->hands_on >> boundary & 1) {
+            run->handed_on[i][boundary] = run_area_new(run, bytes.value);
+            current = run->out[i][boundary] = run->handed_on[i][boundary].data;
+        }
+    }
+}
+
 static inline void run_alloc_stages(struct model_run *run)
 {
     uint64_t scratch = 0;
@@ -94,6 +121,8 @@ static inline void run_alloc_stages(struct model_run *run)
         scratch = bytes.scratch > scratch ? bytes.scratch : scratch;
     }
     run->scratch = run_area_new(run, scratch);
+    for (uint32_t b = 0; b < run->model->boundary_count; b++)
+        run_alloc_boundary(run, b);
 }
 
 /* Initial parameters of a unit, in the batch's type. */
@@ -123,7 +152,10 @@ static inline void run_open(struct model_run *run, struct mics_model *model,
     run->params = calloc(model->unit_count, sizeof *run->params);
     run->grads = calloc(model->unit_count, sizeof *run->grads);
     run->saved = calloc(model->stage_count, sizeof *run->saved);
-    if (!run->params || !run->grads || !run->saved)
+    run->handed_on = calloc(model->stage_count, sizeof *run->handed_on);
+    run->in = calloc(model->stage_count, sizeof *run->in);
+    run->out = calloc(model->stage_count, sizeof *run->out);
+    if (!run->params || !run->grads || !run->saved || !run->handed_on || !run->in || !run->out)
         abort();
     for (uint32_t i = 0; i < model->unit_count; i++) {
         const uint64_t count = model->units[i].count;
@@ -133,8 +165,6 @@ static inline void run_open(struct model_run *run, struct mics_model *model,
         run_init_unit(run, i, seed);
     }
     run_alloc_stages(run);
-    run->residual_grad =
-        run_area_new(run, rows * model->config.n_embd * mics_dtype_bytes(batch.dtype));
     run->tokens = run_area_new(run, rows * sizeof(int32_t));
     run->targets = run_area_new(run, rows * sizeof(int32_t));
     run->loss = run_area_new(run, sizeof(double));
@@ -179,10 +209,15 @@ static inline void run_close(struct model_run *run)
         run_area_free(run, &run->params[i]);
         run_area_free(run, &run->grads[i]);
     }
-    for (uint32_t i = 0; i < run->model->stage_count; i++)
+    for (uint32_t i = 0; i < run->model->stage_count; i++) {
         run_area_free(run, &run->saved[i]);
+        for (uint32_t b = 0; b < run->model->boundary_count; b++)
+            if (run->out[i][b])
+                run_area_free(run, &run->handed_on[i][b]);
+    }
+    for (uint32_t b = 0; b < run->model->boundary_count; b++)
+        run_area_free(run, &run->boundary_grads[b]);
     run_area_free(run, &run->scratch);
-    run_area_free(run, &run->residual_grad);
     run_area_free(run, &run->tokens);
     run_area_free(run, &run->targets);
     run_area_free(run, &run->loss);
@@ -191,6 +226,9 @@ static inline void run_close(struct model_run *run)
     free(run->params);
     free(run->grads);
     free(run->saved);
+    free(run->handed_on);
+    free(run->in);
+    free(run->out);
     mics_model_free(run->model);
 }
 
@@ -210,7 +248,6 @@ static inline void run_fill(struct model_run *run, uint32_t seed)
 static inline struct mics_pass run_pass(struct model_run *run, uint32_t stage)
 {
     const uint32_t unit = run->model->stages[stage].unit;
-    const bool last = stage + 1 == run->model->stage_count;
 
     return (struct mics_pass){
         .model = run->model,
@@ -218,13 +255,14 @@ static inline struct mics_pass run_pass(struct model_run *run, uint32_t stage)
         .batch = run->batch,
         .tokens = run_tokens(run),
         .targets = run_targets(run),
-        .params = run->params[unit].data,
-        .grads = run->grads[unit].data,
+        .params = unit == MICS_NO_UNIT ? NULL : run->params[unit].data,
+        .grads = unit == MICS_NO_UNIT ? NULL : run->grads[unit].data,
         .first = run->first,
         .saved = run->saved[stage].data,
-        .out = last ? NULL : run->saved[stage + 1].data,
-        .residual_grad = run->residual_grad.data,
         .scratch = run->scratch.data,
+        .in = run->in[stage],
+        .out = run->out[stage],
+        .grad = run->grad,
         .loss_sum = (double *)(void *)run->loss.data,
     };
 }
@@ -236,18 +274,34 @@ static inline void run_sync(struct model_run *run)
     CHECK_INT(run->device->ops->stream_sync(run->stream, &err), MICS_OK);
 }
 
+/* No gradient is there yet, and nothing that backward passes must not read is left. */
+static inline void run_clear_boundaries(struct model_run *run)
+{
+    for (uint32_t b = 0; b < run->model->boundary_count; b++) {
+        struct mics_boundary_bytes bytes;
+
+        run->model->ops->boundary_bytes(run->model, &run->batch, b, &bytes);
+        for (uint32_t i = 0; bytes.forward_only && i < run->model->stage_count; i++)
+            if (run->out[i][b])
+                memset(run->out[i][b], 0xff, bytes.value);
+    }
+}
+
 /* Forward, and backward when the batch trains; gradients add up. Returns the loss. */
 static inline double run_step(struct model_run *run)
 {
     double loss = 0;
 
     memcpy(run->loss.data, &loss, sizeof loss);
-    memset(run->residual_grad.data, 0xff, run->residual_grad.bytes);
+    for (uint32_t b = 0; b < run->model->boundary_count; b++)
+        memset(run->grad[b], 0xff, run->boundary_grads[b].bytes);
     for (uint32_t i = 0; i < run->model->stage_count; i++) {
         const struct mics_pass pass = run_pass(run, i);
 
         run->model->ops->forward(&pass, i);
     }
+    run_sync(run);
+    run_clear_boundaries(run);
     for (uint32_t i = run->model->stage_count - 1; run->batch.train && i-- > 0;) {
         struct mics_pass pass = run_pass(run, i);
 

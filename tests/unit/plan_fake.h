@@ -32,6 +32,16 @@ static void fake_stage_bytes(const struct mics_model *model, const struct mics_b
     out->scratch = input * (!batch->train ? 12 : scratch[batch->recompute]);
 }
 
+/* The input of a stage is in what it saves. */
+static void fake_boundary_bytes(const struct mics_model *model, const struct mics_batch *batch,
+                                uint32_t boundary, struct mics_boundary_bytes *out)
+{
+    (void)boundary;
+    *out =
+        (struct mics_boundary_bytes){.grad = (uint64_t)batch->B * batch->T * model->config.n_embd *
+                                             mics_dtype_bytes(batch->dtype)};
+}
+
 /* One product, of 2 `times` FLOPs for each token and parameter. */
 static void fake_launch(const struct mics_pass *pass, uint32_t stage, uint32_t times)
 {
@@ -57,7 +67,11 @@ static void fake_backward(const struct mics_pass *pass, uint32_t stage)
 }
 
 static const struct mics_model_ops fake_ops = {
-    .stage_bytes = fake_stage_bytes, .forward = fake_forward, .backward = fake_backward};
+    .stage_bytes = fake_stage_bytes,
+    .boundary_bytes = fake_boundary_bytes,
+    .forward = fake_forward,
+    .backward = fake_backward,
+};
 
 /* `blocks` blocks of block_count parameters between ends of end_count: one resident unit when
  * `tied`, else two. */
@@ -74,6 +88,7 @@ static inline void fake_model_init(struct fake_model *fake, uint32_t blocks, uin
     model->stages = fake->stages;
     model->unit_count = blocks + (tied ? 1 : 2);
     model->stage_count = blocks + 2;
+    model->boundary_count = 1;
     for (uint32_t u = 0; u < model->unit_count; u++) {
         uint64_t count = u == 0 || u == blocks + 1 ? end_count : block_count;
 

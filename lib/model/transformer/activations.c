@@ -2,7 +2,7 @@
 /*
  * activations.c - where a stage keeps its activations.
  *
- * With selective recomputation a block saves 2C + W + A + hidden numbers per token: its input, the
+ * With selective recomputation a block keeps 2C + W + A + hidden numbers per token: its input, the
  * results of products and of attention (qkv, attention, the middle of the residual stream,
  * `hidden`), and the statistics of the norms. The outputs of both norms and of the activation, and
  * with norms of heads what attention takes, need one pass over memory each to compute again, where
@@ -25,13 +25,6 @@ static struct mics_norm_stats take_stats(const struct mics_model *model,
     return stats;
 }
 
-static void report(struct mics_stage_bytes *bytes, const struct mics_activation_cursor *saved,
-                   const struct mics_activation_cursor *scratch)
-{
-    if (bytes)
-        *bytes = (struct mics_stage_bytes){.saved = saved->used, .scratch = scratch->used};
-}
-
 struct mics_block_activations mics_block_activations_of(const struct mics_model *model,
                                                         const struct mics_batch *batch, void *saved,
                                                         void *scratch,
@@ -47,7 +40,6 @@ struct mics_block_activations mics_block_activations_of(const struct mics_model 
         batch->recompute == MICS_RECOMPUTE_FULL ? &work : &keep;
     struct mics_block_activations acts = {0};
 
-    acts.in = mics_activation_take_typed(&keep, R * s.C, dtype);
     acts.norm_1 = take_stats(model, kept, R);
     acts.qkv = mics_activation_take_typed(kept, R * s.W, dtype);
     acts.lse = mics_activation_take_floats(kept, R * s.H);
@@ -70,28 +62,40 @@ struct mics_block_activations mics_block_activations_of(const struct mics_model 
     }
     if (model->family->parallel_residual)
         acts.grad_out = mics_activation_take_typed(&work, R * s.C, dtype);
-    report(bytes, &keep, &work);
+    if (bytes)
+        *bytes = (struct mics_stage_bytes){.saved = keep.used, .scratch = work.used};
     return acts;
 }
 
 struct mics_head_activations mics_head_activations_of(const struct mics_model *model,
-                                                      const struct mics_batch *batch, void *saved,
-                                                      void *scratch, struct mics_stage_bytes *bytes)
+                                                      const struct mics_batch *batch, void *scratch,
+                                                      struct mics_stage_bytes *bytes)
 {
     const uint32_t V = model->config.vocab_size;
     const uint64_t R = (uint64_t)batch->B * batch->T, C = model->config.n_embd;
-    struct mics_activation_cursor keep = {.base = saved}, work = {.base = scratch};
+    struct mics_activation_cursor work = {.base = scratch};
     struct mics_head_activations acts = {.rows = mics_head_chunk_rows(V, R, batch->dtype),
                                          .columns = mics_padded_vocab(V)};
 
-    acts.in = mics_activation_take_typed(&keep, R * C, batch->dtype);
     acts.norm = take_stats(model, &work, acts.rows);
     acts.normed = mics_activation_take_typed(&work, acts.rows * C, batch->dtype);
     acts.grad_normed = mics_activation_take_typed(&work, acts.rows * C, batch->dtype);
     acts.logits =
         mics_activation_take_typed(&work, (uint64_t)acts.rows * acts.columns, batch->dtype);
-    report(bytes, &keep, &work);
+    if (bytes)
+        *bytes = (struct mics_stage_bytes){.scratch = work.used};
     return acts;
+}
+
+void mics_transformer_boundary_bytes(const struct mics_model *model, const struct mics_batch *batch,
+                                     uint32_t boundary, struct mics_boundary_bytes *out)
+{
+    struct mics_activation_cursor residual = {0};
+
+    (void)boundary;
+    mics_activation_take_typed(&residual, (uint64_t)batch->B * batch->T * model->config.n_embd,
+                               batch->dtype);
+    *out = (struct mics_boundary_bytes){.value = residual.used, .grad = residual.used};
 }
 
 void mics_transformer_stage_bytes(const struct mics_model *model, const struct mics_batch *batch,
@@ -105,7 +109,7 @@ void mics_transformer_stage_bytes(const struct mics_model *model, const struct m
         mics_block_activations_of(model, batch, NULL, NULL, out);
         break;
     case MICS_STAGE_HEAD:
-        mics_head_activations_of(model, batch, NULL, NULL, out);
+        mics_head_activations_of(model, batch, NULL, out);
         break;
     }
 }

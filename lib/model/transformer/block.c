@@ -82,7 +82,8 @@ static struct block block_of(const struct mics_pass *pass, uint32_t unit)
 /* What norm_2 normalises. */
 static const void *norm_2_input(const struct block *block)
 {
-    return block->model->family->parallel_residual ? block->acts.in : block->acts.middle;
+    return block->model->family->parallel_residual ? block->pass->in[MICS_RESIDUAL]
+                                                   : block->acts.middle;
 }
 
 static bool has_qk_norm(const struct block *block)
@@ -205,11 +206,12 @@ static void run_to_norm_2(const struct block *block)
     const struct mics_block_activations *acts = &block->acts;
     const uint32_t rows = block->is.rows;
 
-    mics_norm_forward(&block->norm_1, rows, acts->in, acts->normed_1);
+    mics_norm_forward(&block->norm_1, rows, block->pass->in[MICS_RESIDUAL], acts->normed_1);
     mics_linear_forward(&block->qkv, rows, acts->normed_1, acts->qkv);
     prepare_heads(block);
     attend(block);
-    mics_linear_forward_add(&block->out, rows, acts->attention, acts->in, acts->middle);
+    mics_linear_forward_add(&block->out, rows, acts->attention, block->pass->in[MICS_RESIDUAL],
+                            acts->middle);
     mics_norm_forward(&block->norm_2, rows, norm_2_input(block), acts->normed_2);
 }
 
@@ -249,12 +251,13 @@ void mics_block_forward(const struct mics_pass *pass, uint32_t unit)
         mics_linear_forward(&block.fc, block.is.rows, acts->normed_2, acts->hidden);
         activate(&block);
     }
-    mics_linear_forward_add(&block.down, block.is.rows, acts->activated, acts->middle, pass->out);
+    mics_linear_forward_add(&block.down, block.is.rows, acts->activated, acts->middle,
+                            pass->out[MICS_RESIDUAL]);
 }
 
 /* The gradients of a norm and of the linear layer after it: from the gradient of the layer's output
- * to that of the norm's input, added to residual_grad. The norm's output is `normed` if it was
- * saved, else it is computed again in wide_a, which then takes its gradient. */
+ * to that of the norm's input, added to that of the residual stream. The norm's output is `normed`
+ * if it was saved, else it is computed again in wide_a, which then takes its gradient. */
 static void branch_backward(const struct block *block, const struct mics_linear *layer,
                             const void *grad_out, const struct mics_norm *norm, const void *in,
                             const void *normed)
@@ -268,7 +271,7 @@ static void branch_backward(const struct block *block, const struct mics_linear 
     }
     mics_linear_grad_params(layer, rows, normed, grad_out);
     mics_linear_grad_in(layer, rows, grad_out, grad_normed);
-    mics_norm_backward(norm, rows, in, grad_normed, block->pass->residual_grad);
+    mics_norm_backward(norm, rows, in, grad_normed, block->pass->grad[MICS_RESIDUAL]);
 }
 
 /* The gradient of `hidden`, into its place for SwiGLU, into wide_b for GELU. */
@@ -279,11 +282,11 @@ static const void *activation_backward(const struct block *block)
     const uint32_t rows = block->is.rows;
 
     if (block->model->family->mlp == MICS_MLP_GELU) {
-        mics_linear_grad_in_gelu(&block->down, rows, pass->residual_grad, acts->hidden,
+        mics_linear_grad_in_gelu(&block->down, rows, pass->grad[MICS_RESIDUAL], acts->hidden,
                                  acts->wide_b);
         return acts->wide_b;
     }
-    mics_linear_grad_in(&block->down, rows, pass->residual_grad, acts->wide_b);
+    mics_linear_grad_in(&block->down, rows, pass->grad[MICS_RESIDUAL], acts->wide_b);
     mics_launch_swiglu_grad(pass->stream, &(struct mics_args_swiglu_grad){
                                               .grad_in = acts->hidden,
                                               .in = acts->hidden,
@@ -295,7 +298,8 @@ static const void *activation_backward(const struct block *block)
     return acts->hidden;
 }
 
-/* residual_grad: from the gradient of the block's output to that of norm_2's input. */
+/* The gradient of the residual stream: from that of the block's output to that of norm_2's input.
+ */
 static void mlp_backward(const struct block *block)
 {
     const struct mics_block_activations *acts = &block->acts;
@@ -303,14 +307,14 @@ static void mlp_backward(const struct block *block)
     if (block->pass->batch.recompute != MICS_RECOMPUTE_NONE)
         activate(block);
     mics_linear_grad_params(&block->down, block->is.rows, acts->activated,
-                            block->pass->residual_grad);
+                            block->pass->grad[MICS_RESIDUAL]);
     const void *grad_hidden = activation_backward(block);
     branch_backward(block, &block->fc, grad_hidden, &block->norm_2, norm_2_input(block),
                     acts->normed_2);
 }
 
-/* residual_grad: to it is added the gradient of `in` through attention, from grad_middle, that of
- * `middle`. */
+/* Adds the gradient of the block's input through attention to that of the residual stream;
+ * grad_middle is that of `middle`. */
 static void attention_backward(const struct block *block, const void *grad_middle)
 {
     const struct mics_pass *pass = block->pass;
@@ -337,14 +341,15 @@ static void attention_backward(const struct block *block, const void *grad_middl
                                                  .window = block->window,
                                              });
     prepare_heads_backward(block);
-    branch_backward(block, &block->qkv, acts->wide_b, &block->norm_1, acts->in, acts->normed_1);
+    branch_backward(block, &block->qkv, acts->wide_b, &block->norm_1,
+                    block->pass->in[MICS_RESIDUAL], acts->normed_1);
 }
 
 void mics_block_backward(const struct mics_pass *pass, uint32_t unit)
 {
     const struct block block = block_of(pass, unit);
     const struct mics_block_activations *acts = &block.acts;
-    const void *grad_middle = pass->residual_grad;
+    const void *grad_middle = pass->grad[MICS_RESIDUAL];
 
     if (pass->batch.recompute == MICS_RECOMPUTE_FULL) {
         run_to_norm_2(&block);
@@ -355,7 +360,7 @@ void mics_block_backward(const struct mics_pass *pass, uint32_t unit)
     if (acts->grad_out) { /* both branches take the gradient of the output */
         mics_launch_copy(pass->stream, &(struct mics_args_copy){
                                            .dst = acts->grad_out,
-                                           .src = pass->residual_grad,
+                                           .src = pass->grad[MICS_RESIDUAL],
                                            .bytes = mics_dtype_bytes(pass->batch.dtype) *
                                                     block.is.rows * block.is.C,
                                        });

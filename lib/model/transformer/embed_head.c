@@ -39,7 +39,7 @@ void mics_embed_forward(const struct mics_pass *pass)
     const struct embedding embedding = embedding_of(pass);
 
     mics_launch_embedding(pass->stream, &(struct mics_args_embedding){
-                                            .out = pass->out,
+                                            .out = pass->out[MICS_RESIDUAL],
                                             .tokens = pass->tokens,
                                             .wte = embedding.tokens.weight,
                                             .wpe = embedding.positions.weight,
@@ -58,7 +58,7 @@ void mics_embed_backward(const struct mics_pass *pass)
                                                  .grad_wte = embedding.tokens.grad_weight,
                                                  .grad_wpe = embedding.positions.grad_weight,
                                                  .tokens = pass->tokens,
-                                                 .grad_out = pass->residual_grad,
+                                                 .grad_out = pass->grad[MICS_RESIDUAL],
                                                  .B = pass->batch.B,
                                                  .T = pass->batch.T,
                                                  .C = pass->model->config.n_embd,
@@ -81,7 +81,7 @@ static struct head head_of(const struct mics_pass *pass, uint32_t unit)
     const bool bias = model->family->embed_head[MICS_EMBED_HEAD_NORM_BIAS] != NULL;
     struct head head = {
         .pass = pass,
-        .acts = mics_head_activations_of(model, &pass->batch, pass->saved, pass->scratch, NULL),
+        .acts = mics_head_activations_of(model, &pass->batch, pass->scratch, NULL),
     };
 
     head.norm = mics_norm_of(
@@ -103,7 +103,7 @@ static void *row_of(const struct mics_pass *pass, const void *base, uint64_t row
 
 static void chunk_forward(const struct head *head, uint32_t first, uint32_t rows)
 {
-    mics_norm_forward(&head->norm, rows, row_of(head->pass, head->acts.in, first),
+    mics_norm_forward(&head->norm, rows, row_of(head->pass, head->pass->in[MICS_RESIDUAL], first),
                       head->acts.normed);
     mics_linear_forward(&head->vocabulary, rows, head->acts.normed, head->acts.logits);
 }
@@ -113,7 +113,7 @@ static void chunk_backward(const struct head *head, uint32_t first, uint32_t row
 {
     const struct mics_pass *pass = head->pass;
     const struct mics_head_activations *acts = &head->acts;
-    void *const grad = row_of(pass, pass->residual_grad, first);
+    void *const grad = row_of(pass, pass->grad[MICS_RESIDUAL], first);
 
     mics_linear_grad_params(&head->vocabulary, rows, acts->normed, acts->logits);
     mics_linear_grad_in(&head->vocabulary, rows, acts->logits, acts->grad_normed);
@@ -122,7 +122,8 @@ static void chunk_backward(const struct head *head, uint32_t first, uint32_t row
                          .dst = grad,
                          .bytes = mics_dtype_bytes(pass->batch.dtype) * rows * head->vocabulary.in,
                      });
-    mics_norm_backward(&head->norm, rows, row_of(pass, acts->in, first), acts->grad_normed, grad);
+    mics_norm_backward(&head->norm, rows, row_of(pass, pass->in[MICS_RESIDUAL], first),
+                       acts->grad_normed, grad);
 }
 
 void mics_head_forward(const struct mics_pass *pass, uint32_t unit)

@@ -149,7 +149,7 @@ static enum mics_status build_embed_head(struct mics_model *model, uint32_t unit
                            tied   ? "ends"
                            : head ? "head"
                                   : "embed",
-                           tied, specs, count, err);
+                           "", tied, specs, count, err);
 }
 
 /* [in, out] of a matrix of a block, or the width of a vector and 0. */
@@ -245,7 +245,7 @@ static enum mics_status build_block(struct mics_model *model, uint32_t layer, st
         if (mics_transformer_has(model, (enum mics_block_tensor)i))
             specs[count++] = block_spec(model, (enum mics_block_tensor)i);
     snprintf(name, sizeof name, "%s.%u", model->family->layer, layer);
-    status = mics_build_unit(model, 1 + layer, name, false, specs, count, err);
+    status = mics_build_unit(model, 1 + layer, name, name, false, specs, count, err);
     if (status == MICS_OK)
         unit->written_count = written_count(unit);
     return status;
@@ -301,6 +301,7 @@ static void logits(const struct mics_pass *pass, uint32_t row, void *out)
 const struct mics_model_ops mics_transformer_ops = {
     .build = build,
     .stage_bytes = mics_transformer_stage_bytes,
+    .boundary_bytes = mics_transformer_boundary_bytes,
     .forward = forward,
     .backward = backward,
     .logits = logits,

@@ -105,7 +105,6 @@ void mics_norm_backward(const struct mics_norm *norm, uint32_t rows, const void 
  * saved area or, where the whole block is recomputed, in the scratch area, computed again by the
  * backward pass. */
 struct mics_block_activations {
-    void *in; /* [R, C], always saved */
     struct mics_norm_stats norm_1, norm_2;
     void *qkv; /* [R, W]: what the product puts out; with rotary positions rotated in place, unless
                         heads are normalised first */
@@ -128,7 +127,6 @@ struct mics_block_activations {
 
 /* The head works on a chunk of `rows` rows at a time. */
 struct mics_head_activations {
-    const void *in; /* [R, C], saved */
     uint32_t rows;
     uint32_t columns; /* of the logits, with padding */
     struct mics_norm_stats norm;
@@ -143,10 +141,14 @@ struct mics_block_activations mics_block_activations_of(const struct mics_model 
                                                         void *scratch,
                                                         struct mics_stage_bytes *bytes);
 struct mics_head_activations mics_head_activations_of(const struct mics_model *model,
-                                                      const struct mics_batch *batch, void *saved,
-                                                      void *scratch,
+                                                      const struct mics_batch *batch, void *scratch,
                                                       struct mics_stage_bytes *bytes);
 
+/* The only boundary tensor is the residual stream [B, T, C]. */
+enum { MICS_RESIDUAL };
+
+void mics_transformer_boundary_bytes(const struct mics_model *model, const struct mics_batch *batch,
+                                     uint32_t boundary, struct mics_boundary_bytes *out);
 void mics_transformer_stage_bytes(const struct mics_model *model, const struct mics_batch *batch,
                                   uint32_t stage, struct mics_stage_bytes *out);
 

@@ -283,10 +283,10 @@ static void compute(struct build *build, uint32_t index)
 {
     const struct mics_computation at = mics_compute_order_at(&build->order, index);
     const bool head = at.stage + 1 == build->model->stage_count;
-    const bool makes_grads = build->order.train && (at.backward || head);
-    struct mics_op op =
-        plain_op(at.backward ? MICS_OP_BACKWARD : MICS_OP_FORWARD, MICS_STREAM_COMPUTE,
-                 build->model->stages[at.stage].unit, at.micro_step);
+    const uint32_t unit = build->model->stages[at.stage].unit;
+    const bool makes_grads = build->order.train && unit != MICS_NO_UNIT && (at.backward || head);
+    struct mics_op op = plain_op(at.backward ? MICS_OP_BACKWARD : MICS_OP_FORWARD,
+                                 MICS_STREAM_COMPUTE, unit, at.micro_step);
 
     op.stage = at.stage;
     op.needs_params = mics_compute_order_needs_params(&build->order, build->model, index);
@@ -354,7 +354,7 @@ static void order_units(struct build *build)
     for (uint32_t i = 0; i < build->model->stage_count; i++) {
         const uint32_t unit = build->model->stages[i].unit;
 
-        if (build->grads_left[unit]++ == 0)
+        if (unit != MICS_NO_UNIT && build->grads_left[unit]++ == 0)
             build->unit_order[units++] = unit;
     }
     for (uint32_t u = 0; u < units; u++)

@@ -73,7 +73,8 @@ static void list_computation(const struct tracker *t, const struct mics_op *op, 
         add_access(list, t->param_slot + op->param_slot * t->width, t->width, false);
     if (op->stage == t->head)
         access_scalar(t, list, SCALAR_LOSS, parity, true);
-    if (op->kind == MICS_OP_FORWARD && !(op->stage == t->head && t->train))
+    if (op->unit == MICS_NONE ||
+        (op->kind == MICS_OP_FORWARD && !(op->stage == t->head && t->train)))
         return;
     if (op->grad_slot != MICS_NONE)
         add_access(list, t->grad_slot + op->grad_slot * t->width, t->width, true);

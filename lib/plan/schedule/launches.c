@@ -6,7 +6,7 @@
 #include "work.h"
 
 /* Addresses for arguments: far apart, aligned, never followed. */
-enum { PARAMS = 1, GRADS, SAVED, OUT, RESIDUAL, SCRATCH, TOKENS, TARGETS, SCALARS, OTHER };
+enum { PARAMS = 1, GRADS, SAVED, OUT, SCRATCH, TOKENS, TARGETS, SCALARS, OTHER, BOUNDARY = 32 };
 
 static void *address(int index)
 {
@@ -17,17 +17,28 @@ void mics_stage_launches(const struct mics_model *model, const struct mics_batch
                          uint32_t stage, bool backward, struct mics_recorder *to)
 {
     const bool head = stage + 1 == model->stage_count;
+    const struct mics_stage *const of = &model->stages[stage];
+    const bool has_grads = of->unit != MICS_NO_UNIT && (backward || (head && batch->train));
+    void *in[MICS_BOUNDARIES_MAX] = {NULL}, *out[MICS_BOUNDARIES_MAX] = {NULL};
+    void *grad[MICS_BOUNDARIES_MAX];
+
+    for (int i = 0; i < MICS_BOUNDARIES_MAX; i++) {
+        in[i] = of->receives >> i & 1 ? address(BOUNDARY + 3 * i) : NULL;
+        out[i] = of->hands_on >> i & 1 ? address(BOUNDARY + 3 * i + 1) : NULL;
+        grad[i] = address(BOUNDARY + 3 * i + 2);
+    }
     const struct mics_pass pass = {
         .model = model,
         .stream = &to->stream,
         .batch = *batch,
         .tokens = address(TOKENS),
         .targets = address(TARGETS),
-        .params = backward && !model->stages[stage].backward_needs_params ? NULL : address(PARAMS),
-        .grads = backward || (head && batch->train) ? address(GRADS) : NULL,
+        .params = mics_stage_needs_params(of, backward) ? address(PARAMS) : NULL,
+        .grads = has_grads ? address(GRADS) : NULL,
         .saved = address(SAVED),
-        .out = head ? NULL : address(OUT),
-        .residual_grad = address(RESIDUAL),
+        .in = in,
+        .out = out,
+        .grad = grad,
         .scratch = address(SCRATCH),
         .loss_sum = address(SCALARS),
     };
@@ -157,15 +168,30 @@ void mics_op_launches(const struct mics_model *model, const struct mics_plan_cho
     }
 }
 
-bool mics_stages_are_alike(const struct mics_model *model, uint32_t a, uint32_t b)
+/* Elements of a stage's parameters. */
+static uint64_t count_of(const struct mics_model *model, const struct mics_stage *stage)
+{
+    return stage->unit == MICS_NO_UNIT ? 0 : model->units[stage->unit].count;
+}
+
+static bool are_alike(const struct mics_model *model, uint32_t a, uint32_t b)
 {
     const struct mics_stage *x = &model->stages[a], *y = &model->stages[b];
 
     if (x->kind == MICS_STAGE_BLOCK && y->kind == MICS_STAGE_BLOCK &&
         mics_model_window(model, x->layer) != mics_model_window(model, y->layer))
         return false;
-    return x->kind == y->kind && x->backward_needs_params == y->backward_needs_params &&
-           model->units[x->unit].count == model->units[y->unit].count;
+    return x->kind == y->kind && x->part == y->part && x->receives == y->receives &&
+           x->hands_on == y->hands_on && x->backward_needs_params == y->backward_needs_params &&
+           count_of(model, x) == count_of(model, y);
+}
+
+uint32_t mics_stage_alike_before(const struct mics_model *model, uint32_t stage)
+{
+    for (uint32_t i = stage; i-- > 0;)
+        if (are_alike(model, i, stage))
+            return i;
+    return stage;
 }
 
 static void add_work(void *context, enum mics_kernel kernel, const void *args)
@@ -178,19 +204,21 @@ static void add_work(void *context, enum mics_kernel kernel, const void *args)
     op->memory_bytes += work.read + work.written;
 }
 
-/* Is the work of `op` that of `before`? The blocks of a model are alike, and there are many. */
-static bool is_alike(const struct mics_model *model, const struct mics_op *op,
-                     const struct mics_op *before)
+/* The newest operation before `op`, of a stage, that has the same work; NULL: there is none. The
+ * blocks of a model are alike, and there are many. */
+static const struct mics_op *find_alike(const struct mics_schedule *schedule,
+                                        const struct mics_model *model, const struct mics_op *op)
 {
-    return before && op->first == before->first &&
-           (op->stage == before->stage || mics_stages_are_alike(model, op->stage, before->stage));
+    for (const struct mics_op *before = op; before-- > schedule->ops;)
+        if (before->kind == op->kind && before->first == op->first &&
+            are_alike(model, before->stage, op->stage))
+            return before;
+    return NULL;
 }
 
 void mics_schedule_set_work(struct mics_schedule *schedule, const struct mics_model *model,
                             const struct mics_plan_choice *choice)
 {
-    const struct mics_op *newest[MICS_OP_KIND_COUNT] = {NULL}; /* of stages */
-
     for (uint32_t i = 0; i < schedule->op_count; i++) {
         struct mics_op *op = &schedule->ops[i];
         const bool stage = op->kind == MICS_OP_FORWARD || op->kind == MICS_OP_BACKWARD;
@@ -199,14 +227,13 @@ void mics_schedule_set_work(struct mics_schedule *schedule, const struct mics_mo
         if (mics_op_is_comm(op->kind))
             continue;
         op->flops = op->memory_bytes = 0;
-        if (stage && is_alike(model, op, newest[op->kind])) {
-            op->flops = newest[op->kind]->flops;
-            op->memory_bytes = newest[op->kind]->memory_bytes;
+        const struct mics_op *const alike = stage ? find_alike(schedule, model, op) : NULL;
+        if (alike) {
+            op->flops = alike->flops;
+            op->memory_bytes = alike->memory_bytes;
             continue;
         }
         mics_recorder_init(&recorder, add_work, op);
         mics_op_launches(model, choice, op, schedule->train, &recorder);
-        if (stage)
-            newest[op->kind] = op;
     }
 }

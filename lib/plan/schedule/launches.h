@@ -33,7 +33,8 @@ void mics_op_launches(const struct mics_model *model, const struct mics_plan_cho
 void mics_schedule_set_work(struct mics_schedule *schedule, const struct mics_model *model,
                             const struct mics_plan_choice *choice);
 
-/* Do two stages launch the same, whatever the batch? */
-bool mics_stages_are_alike(const struct mics_model *model, uint32_t a, uint32_t b);
+/* The nearest stage before `stage` that launches the same, whatever the batch; `stage` itself if
+ * there is none. */
+uint32_t mics_stage_alike_before(const struct mics_model *model, uint32_t stage);
 
 #endif

@@ -117,9 +117,11 @@ static void price_batch(const struct mics_op_costs *costs, struct batch_costs *o
 
     out->micro_step = 0;
     for (uint32_t i = 0; i < model->stage_count; i++) {
-        if (i > 0 && mics_stages_are_alike(model, i, i - 1)) {
-            out->forward[i] = out->forward[i - 1];
-            out->backward[i] = out->backward[i - 1];
+        const uint32_t alike = mics_stage_alike_before(model, i);
+
+        if (alike < i) {
+            out->forward[i] = out->forward[alike];
+            out->backward[i] = out->backward[alike];
         } else {
             out->forward[i] = stage_seconds(costs, &out->batch, i, false);
             out->backward[i] = out->batch.train && i + 1 < model->stage_count

@@ -44,7 +44,7 @@ bool mics_compute_order_needs_params(const struct mics_compute_order *order,
 {
     const struct mics_computation computation = mics_compute_order_at(order, index);
 
-    return !computation.backward || model->stages[computation.stage].backward_needs_params;
+    return mics_stage_needs_params(&model->stages[computation.stage], computation.backward);
 }
 
 static uint32_t unit_of(const struct mics_model *model, const struct mics_compute_order *order,
@@ -53,7 +53,7 @@ static uint32_t unit_of(const struct mics_model *model, const struct mics_comput
     return model->stages[mics_compute_order_at(order, index).stage].unit;
 }
 
-/* next[i]: the next computation after i that reads the parameters of the same unit. */
+/* next[i]: where computation i reads parameters, the next one that reads those of the same unit. */
 static uint32_t *find_next_uses(const struct mics_model *model,
                                 const struct mics_compute_order *order)
 {
@@ -71,9 +71,10 @@ static uint32_t *find_next_uses(const struct mics_model *model,
     for (uint32_t i = length; i-- > 0;) {
         const uint32_t unit = unit_of(model, order, i);
 
+        if (!mics_compute_order_needs_params(order, model, i))
+            continue;
         next[i] = upcoming[unit];
-        if (mics_compute_order_needs_params(order, model, i))
-            upcoming[unit] = i;
+        upcoming[unit] = i;
     }
     free(upcoming);
     return next;

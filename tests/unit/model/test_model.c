@@ -347,6 +347,12 @@ static void each_level_saves_less_and_bytes_are_multiples_of_256(void)
 {
     struct mics_model *model = open_model("gpt2");
     const uint64_t number = 4 * 3 * 100, C = 768, F = 3072; /* fp32, rows; of a row */
+    struct mics_boundary_bytes residual;
+
+    model->ops->boundary_bytes(model, &(struct mics_batch){.B = 3, .T = 100}, 0, &residual);
+    CHECK_INT(model->boundary_count, 1);
+    CHECK_INT(residual.value, number * C);
+    CHECK_INT(residual.grad, number * C);
 
     for (uint32_t i = 0; i < model->stage_count; i++) {
         struct mics_stage_bytes bytes[MICS_RECOMPUTE_LEVELS],
@@ -360,14 +366,14 @@ static void each_level_saves_less_and_bytes_are_multiples_of_256(void)
             model->ops->stage_bytes(model, &batch, i, &bytes[level]);
             CHECK_INT((bytes[level].saved | bytes[level].scratch) % 256, 0);
         }
-        CHECK_INT(full->saved, i == 0 ? 0 : number * C);
+        CHECK_INT(full->saved, 0);
         CHECK_INT(selective->saved + selective->scratch, full->saved + full->scratch);
         if (model->stages[i].kind != MICS_STAGE_BLOCK)
             continue;
         /* Both norms and the activation function, which needs no scratch then. */
         CHECK_INT(none->saved - selective->saved, number * (2 * C + F));
         CHECK_INT(selective->scratch - none->scratch, number * (F - C));
-        CHECK_NEAR((double)selective->saved / (double)(number * C), 10, 0.05);
+        CHECK_NEAR((double)selective->saved / (double)(number * C), 9, 0.05);
     }
     mics_model_free(model);
 }
