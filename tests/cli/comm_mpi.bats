@@ -95,34 +95,16 @@ requires_copies()
     done
 }
 
-@test "leaders exchange short data for their nodes, with the bits and counts of all ranks" {
-    requires_copies
-    for shape in '2 4' '2 8' '4 8'; do
+@test "messages between nodes give the same bits and counts as those inside a node" {
+    for shape in '2 4' '3 6' '1 3'; do
         read -r per_node ranks <<<"$shape"
         RANKS_OF_NODE=$per_node run -0 mpi "$ranks" "$comm" copies
-        [ "$output" = leaders ]
+        [ "$output" = messages ]
         for what in check routes; do
             RANKS_OF_NODE=$per_node run -0 mpi "$ranks" "$comm" $what
             [ "$output" = "all well on $ranks ranks" ]
         done
     done
-}
-
-@test "nodes of unequal or odd sizes have no leaders" {
-    for shape in '3 8' '3 6' '1 4'; do
-        read -r per_node ranks <<<"$shape"
-        RANKS_OF_NODE=$per_node run -0 mpi "$ranks" "$comm" copies
-        [ "$output" = messages ]
-    done
-    MICS_NODE_COPY=0 RANKS_OF_NODE=2 run -0 mpi 4 "$comm" copies
-    [ "$output" = messages ]
-}
-
-@test "a leader that cannot send fails its node" {
-    requires_copies
-    RANKS_OF_NODE=2 run -9 timeout 60 mpirun -n 4 "$comm" fault 0
-    [[ $output == *"all_reduce among 4 ranks: MPI: MPI_ERR_OTHER: known error not in list"* ]]
-    [[ $output == *"all_reduce among 4 ranks: rank 0 of the node has failed"* ]]
 }
 
 @test "all ranks use the algorithm that was measured" {

@@ -43,18 +43,12 @@ static int report(struct checker *c)
     return bad != 0;
 }
 
-/* With RANKS_OF_NODE=k in the environment, k ranks each are on a node of their own. Then short data
- * are meant: a tenth of a length. */
+/* With RANKS_OF_NODE=k in the environment, each k ranks are a node. */
 static const char *const ranks_of_node = "RANKS_OF_NODE";
-
-static uint64_t usual_count(uint64_t count)
-{
-    return getenv(ranks_of_node) ? count / 10 : count;
-}
 
 static int check(struct checker *c)
 {
-    c->max_count = usual_count(600011); /* several segments of the ring and of the chain */
+    c->max_count = 600011; /* several segments of the ring and of the chain */
     check_everything(c);
     return report(c);
 }
@@ -428,7 +422,7 @@ static int check_routes(struct checker *c)
     static const uint64_t limits[] = {0, 300, UINT64_MAX};
     struct mics_comm *comm = reorder(c, "0"), *copies = reorder(c, "1");
 
-    c->max_count = usual_count(60011);
+    c->max_count = 60011;
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
         mics_mpi_set_direct_limits(comm, (struct mpi_direct_limits){limits[i], limits[i]});
         check_collectives_of(c, comm);
@@ -449,13 +443,13 @@ static int check_routes(struct checker *c)
     return report(c);
 }
 
-/* Does the world copy from process to process, or its nodes for their leaders? */
+/* Does the world copy from process to process? */
 static int show_copies(struct checker *c)
 {
     const struct mpi_comm *world = (const struct mpi_comm *)c->world;
 
     if (c->world->rank == 0)
-        puts(world->node ? "copies" : world->leaders ? "leaders" : "messages");
+        puts(world->node ? "copies" : "messages");
     return 0;
 }
 
@@ -510,13 +504,13 @@ static int die_while_copying(struct checker *c)
 }
 
 #if MICS_HAVE_MPI
-/* A rank cannot send: its collective fails, every later one fails too, and it aborts the job. */
-static int break_line(struct checker *c, int rank)
+/* Rank 1 cannot send: its collective fails, every later one fails too, and it aborts the job. */
+static int break_line(struct checker *c)
 {
     float data[256] = {0};
     struct mics_err err = {""};
 
-    atomic_store(&line_is_down, c->world->rank == rank);
+    atomic_store(&line_is_down, c->world->rank == 1);
     ops->all_reduce(c->world, c->stream, data, 256, MICS_F32);
     if (c->device->ops->stream_sync(c->stream, &err) == MICS_OK)
         return 0;
@@ -529,10 +523,9 @@ static int break_line(struct checker *c, int rank)
     return 0;
 }
 #else
-static int break_line(struct checker *c, int rank)
+static int break_line(struct checker *c)
 {
     (void)c;
-    (void)rank;
     return 2;
 }
 #endif
@@ -680,7 +673,7 @@ int main(int argc, char **argv)
     else if (!strcmp(what, "abort"))
         code = abort_job(&c);
     else if (!strcmp(what, "fault"))
-        code = break_line(&c, argc > 2 ? atoi(argv[2]) : 1);
+        code = break_line(&c);
     else if (!strcmp(what, "wait") && argc > 2)
         code = wait_for_others(&c, atof(argv[2]));
     else if (!strcmp(what, "bench"))

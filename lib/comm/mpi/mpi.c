@@ -42,20 +42,16 @@ static enum mics_status mpi_execute(struct comm_base *base, const struct comm_ca
         if (calls[i].kind == COMM_ALL_GATHER)
             place_own(base, &calls[i]);
     for (int i = 0; i < count && status == MICS_OK; i += step)
-        if (comm->node && calls[i].kind != COMM_EXCHANGE)
-            status = mics_mpi_node_execute(comm, &calls[i], step, sent, err);
-        else if (mics_mpi_leaders_suit(comm, &calls[i], step))
-            status = mics_mpi_leaders_execute(comm, &calls[i], step, sent, err);
-        else
-            status = mics_mpi_thread_execute(comm, &calls[i], step, sent, err);
+        status = comm->node && calls[i].kind != COMM_EXCHANGE
+                     ? mics_mpi_node_execute(comm, &calls[i], step, sent, err)
+                     : mics_mpi_thread_execute(comm, &calls[i], step, sent, err);
     return status;
 }
 
-void mics_mpi_comm_destroy(struct mpi_comm *comm)
+static void comm_destroy(struct mpi_comm *comm)
 {
     if (!comm)
         return;
-    mics_mpi_leaders_close(comm);
     mics_mpi_node_close(comm);
     free(comm->base.blocks);
     free(comm->ranks);
@@ -69,7 +65,7 @@ static void mpi_free(struct mics_comm *base)
     struct mpi_comm *comm = (struct mpi_comm *)base;
     struct mpi_thread *thread = comm->thread;
 
-    mics_mpi_comm_destroy(comm);
+    comm_destroy(comm);
     if (--thread->comms == 0)
         mics_mpi_thread_stop(thread);
 }
@@ -90,8 +86,8 @@ static const struct comm_backend mpi_backend = {.name = "mpi",
                                                 .submit = mics_comm_host_submit,
                                                 .execute = mpi_execute};
 
-/* The caller fills ranks and blocks and then calls open_comm(). */
-struct mpi_comm *mics_mpi_comm_new(struct mpi_thread *thread, int rank, int size, uint64_t tag)
+/* NULL: out of memory. The caller fills ranks and blocks and then calls open_comm(). */
+static struct mpi_comm *comm_new(struct mpi_thread *thread, int rank, int size, uint64_t tag)
 {
     struct mpi_comm *comm = calloc(1, sizeof *comm);
 
@@ -104,15 +100,13 @@ struct mpi_comm *mics_mpi_comm_new(struct mpi_thread *thread, int rank, int size
     comm->staging = size > 1 ? malloc(COMM_MPI_STAGING) : NULL;
     comm->requests = calloc(2 * (size_t)size, sizeof(MPI_Request));
     if (!comm->ranks || !comm->base.blocks || !comm->requests || (size > 1 && !comm->staging)) {
-        mics_mpi_comm_destroy(comm);
+        comm_destroy(comm);
         return NULL;
     }
     mics_comm_base_init(&comm->base, &mpi_backend);
     comm->base.comm.rank = rank;
     comm->base.comm.size = size;
     comm->base.comm.node = thread->node;
-    comm->window = COMM_MPI_WINDOW;
-    comm->segment = COMM_MPI_SEGMENT;
     return comm;
 }
 
@@ -142,14 +136,10 @@ static enum mics_status open_comm(struct mpi_comm *comm, const struct mpi_comm *
     comm->base.comm.block = comm->base.blocks[comm->base.comm.rank];
     for (int i = 1; i < size; i++)
         one_node = one_node && nodes[comm->ranks[i]] == nodes[comm->ranks[0]];
-    if (one_node) {
-        comm->window = COMM_MPI_NODE_WINDOW;
-        comm->segment = COMM_MPI_NODE_SEGMENT;
-    }
+    comm->window = one_node ? COMM_MPI_NODE_WINDOW : COMM_MPI_WINDOW;
+    comm->segment = one_node ? COMM_MPI_NODE_SEGMENT : COMM_MPI_SEGMENT;
     if (one_node && size > 1)
         status = mics_mpi_node_open(comm, err);
-    if (status == MICS_OK && !one_node)
-        status = mics_mpi_leaders_open(comm, err);
     if (status == MICS_OK && !comm->node)
         status = choose_algorithms(comm, parent, err);
     if (status == MICS_OK)
@@ -182,7 +172,7 @@ static enum mics_status mpi_split(struct mics_comm *base, int color, int key, in
         return status;
     status = take_tag(thread, split.max_tag, err);
     if (status == MICS_OK && color >= 0) {
-        comm = mics_mpi_comm_new(thread, split.rank, split.size, split.max_tag);
+        comm = comm_new(thread, split.rank, split.size, split.max_tag);
         status = comm ? MICS_OK : mics_err_nomem(err);
     }
     for (int i = 0; comm && i < split.size; i++) {
@@ -206,7 +196,7 @@ enum mics_status mics_comm_new_mpi(struct mics_comm **out, struct mics_err *err)
         return status;
 
     struct mpi_comm *comm =
-        mics_mpi_comm_new(thread, thread->world_rank, thread->world_size, thread->next_tag++);
+        comm_new(thread, thread->world_rank, thread->world_size, thread->next_tag++);
     if (!comm) {
         mics_mpi_thread_stop(thread);
         return mics_err_nomem(err);

@@ -16,7 +16,6 @@
  *   halving.c     halving and doubling of short data
  *   tune.c        selects between ring and direct by measurement
  *   node.c        copies between the processes of one node, which replace messages there
- *   leaders.c     short collectives of several nodes, in which one rank of each exchanges messages
  *   heartbeat.c   status words of ranks
  *   native.c      MPI's own collectives, for comparison
  *   none.c        replaces all of these in a build without MPI
@@ -117,10 +116,9 @@ struct mpi_comm {
     char *staging;            /* [COMM_MPI_STAGING] */
     MPI_Request *requests;    /* [2 * size], direct */
     struct mpi_direct_limits direct;
-    struct mpi_node *node;       /* not NULL: all ranks are on one node, and copy from each other */
-    struct mpi_leaders *leaders; /* not NULL: short collectives can go by leaders.c */
-    bool broken;                 /* a transfer failed; messages of it may still be in flight */
-    struct mpi_native *native;   /* not NULL: a communicator of native.c */
+    struct mpi_node *node;     /* not NULL: all ranks are on one node, and copy from each other */
+    bool broken;               /* a transfer failed; messages of it may still be in flight */
+    struct mpi_native *native; /* not NULL: a communicator of native.c */
 
     /* Driver only. */
     struct mpi_request *head, *tail; /* the head is in progress */
@@ -175,10 +173,6 @@ struct mpi_thread {
     struct mpi_comm *active; /* communicators with a request in progress */
 };
 
-/* mpi.c. A communicator without ranks and blocks; NULL: out of memory. */
-struct mpi_comm *mics_mpi_comm_new(struct mpi_thread *thread, int rank, int size, uint64_t tag);
-void mics_mpi_comm_destroy(struct mpi_comm *comm); /* NULL is allowed; not collective */
-
 /* thread.c. Start the thread and MPI; finalise both. */
 enum mics_status mics_mpi_thread_start(struct mpi_thread **out, struct mics_err *err);
 void mics_mpi_thread_stop(struct mpi_thread *thread); /* collective */
@@ -221,36 +215,16 @@ void mics_mpi_heartbeat_progress(struct mpi_thread *thread);
 /* native.c. One blocking call of MPI, by the driver; returns MPI's error code. */
 int mics_mpi_native_run(struct mpi_comm *comm, const struct comm_call *call);
 
-/* node.c. Let the ranks copy from each other's memory if they are on one node and may; else
- * comm->node stays NULL. Collective, over messages. */
-/* Map memory that ranks of one node share: `bytes` of zeros with a name of shm_open(), which one of
- * them creates and unlinks. NULL: failed. */
+/* node.c. Map memory that ranks of one node share: `bytes` of zeros with a name of shm_open(),
+ * which one of them creates and unlinks. NULL: failed. */
 void *mics_mpi_map_shared(const char *name, bool create, size_t bytes);
+/* Let the ranks copy from each other's memory if they are on one node and may; else comm->node
+ * stays NULL. Collective, over messages. */
 enum mics_status mics_mpi_node_open(struct mpi_comm *comm, struct mics_err *err);
 void mics_mpi_node_close(struct mpi_comm *comm); /* not collective */
 /* Carry out one call, or several that can be coalesced; blocks. Any thread, one at a time. */
 enum mics_status mics_mpi_node_execute(struct mpi_comm *comm, const struct comm_call *calls,
                                        int count, struct comm_sent *sent, struct mics_err *err);
-/* The two halves of such a collective, which follow each other. First rank 0 gathers or, in the
- * order of halving, sums in `recv` what all ranks have: of an all-reduce `recv` itself, of a
- * reduce-scatter all blocks of `send`. The data of other ranks must not change until the second
- * half, in which they copy what rank 0 broadcasts; unless its `status` is an error, which fails it
- * on all ranks. */
-enum mics_status mics_mpi_node_collect(struct mpi_comm *comm, const struct comm_call *call,
-                                       struct mics_err *err);
-enum mics_status mics_mpi_node_spread(struct mpi_comm *comm, const struct comm_call *call,
-                                      enum mics_status status, struct mics_err *err);
-/* Whether all ranks say yes. Collective. */
-enum mics_status mics_mpi_agree(struct mpi_comm *comm, bool yes, bool *all_do,
-                                struct mics_err *err);
-
-/* leaders.c. Give a communicator of several nodes leaders if it can have them. Collective. */
-enum mics_status mics_mpi_leaders_open(struct mpi_comm *comm, struct mics_err *err);
-void mics_mpi_leaders_close(struct mpi_comm *comm); /* not collective */
-/* Is it for them to carry out such calls, which can be coalesced? The same on all ranks. */
-bool mics_mpi_leaders_suit(const struct mpi_comm *comm, const struct comm_call *calls, int count);
-enum mics_status mics_mpi_leaders_execute(struct mpi_comm *comm, const struct comm_call *calls,
-                                          int count, struct comm_sent *sent, struct mics_err *err);
 
 /* tune.c. Time ring and direct on all ranks together and set comm->direct. Collective; blocks. */
 enum mics_status mics_mpi_tune(struct mpi_comm *comm, struct mics_err *err);

@@ -55,7 +55,7 @@ struct node_word {
 
 /* What a rank posts of a collective: its batch of calls, and its data if they are short. */
 struct node_post {
-    int count;                                   /* -1: the rank has failed before */
+    int count;
     struct comm_call calls[MICS_COMM_GROUP_MAX]; /* addresses are of the rank's own process */
     _Alignas(ALIGNMENT) char data[SHORT_BYTES];
 };
@@ -173,8 +173,6 @@ static enum mics_status meet(const struct mpi_comm *comm, int rank, struct mics_
 
     wait_for(comm->node, &comm->node->ranks[rank].posted, comm->node->number);
     other = post_of(comm, rank);
-    if (other->count < 0)
-        return mics_err_set(err, MICS_ERR_COMM, "rank %d of the node has failed", rank);
     for (int i = 0; i < own->count; i++)
         if (other->count != own->count || !is_same_call(&own->calls[i], &other->calls[i]))
             return mics_err_set(err, MICS_ERR_COMM, "rank %d called %s of %llu bytes", rank,
@@ -449,50 +447,10 @@ enum mics_status mics_mpi_node_execute(struct mpi_comm *comm, const struct comm_
     return status;
 }
 
-enum mics_status mics_mpi_node_collect(struct mpi_comm *comm, const struct comm_call *call,
-                                       struct mics_err *err)
-{
-    comm->node->number++;
-    post(comm, call, 1);
-    if (comm->base.comm.rank != 0)
-        return MICS_OK;
-    if (call->kind == COMM_ALL_GATHER)
-        return gather(comm, call, 0, err);
-
-    const enum mics_status status = meet_all(comm, err);
-    if (status != MICS_OK)
-        return status;
-    return sum_pairs(comm, call, 0, 0, readable(call), call->recv, readable_bytes(comm, call), err);
-}
-
-enum mics_status mics_mpi_node_spread(struct mpi_comm *comm, const struct comm_call *call,
-                                      enum mics_status status, struct mics_err *err)
-{
-    struct mpi_node *node = comm->node;
-    struct node_rank *own = &node->ranks[comm->base.comm.rank];
-
-    node->number++;
-    if (status != MICS_OK) {
-        post_of(comm, comm->base.comm.rank)->count = -1;
-        announce(&own->posted, node->number);
-        return status;
-    }
-    post(comm, call, 1);
-    if (comm->base.comm.rank == 0) {
-        for (int rank = 1; rank < comm->base.comm.size && !is_short(comm, call, 1); rank++)
-            wait_for(node, &node->ranks[rank].finished, node->number);
-        return MICS_OK;
-    }
-    status = meet(comm, 0, err);
-    if (status == MICS_OK)
-        status = read_rank(comm, 0, 0, 0, call->recv, call->bytes, err);
-    announce(&own->finished, node->number);
-    return status;
-}
-
 /* Opening ------------------------------------------------------------------------------------ */
 
-enum mics_status mics_mpi_agree(struct mpi_comm *comm, bool yes, bool *all_do, struct mics_err *err)
+/* Whether all ranks say yes. */
+static enum mics_status agree(struct mpi_comm *comm, bool yes, bool *all_do, struct mics_err *err)
 {
     struct mics_comm *base = &comm->base.comm;
     bool *answers = calloc((size_t)base->size, sizeof *answers);
@@ -564,7 +522,7 @@ static enum mics_status share_file(struct mpi_comm *comm, struct mpi_node *node,
         have = node->ranks != NULL;
     }
     if (status == MICS_OK)
-        status = mics_mpi_agree(comm, have, shared, err);
+        status = agree(comm, have, shared, err);
     if (base->rank == 0 && have)
         shm_unlink(name);
     return status;
@@ -595,9 +553,9 @@ static enum mics_status try_copies(struct mpi_comm *comm, struct mpi_node *node,
     own->pid = getpid();
     own->secret = node->secret;
     own->address = (uint64_t)(uintptr_t)&node->secret;
-    enum mics_status status = mics_mpi_agree(comm, has_secret, usable, err);
+    enum mics_status status = agree(comm, has_secret, usable, err);
     if (status == MICS_OK && *usable)
-        status = mics_mpi_agree(comm, can_copy(comm, node), usable, err);
+        status = agree(comm, can_copy(comm, node), usable, err);
     return status;
 }
 
@@ -622,7 +580,7 @@ enum mics_status mics_mpi_node_open(struct mpi_comm *comm, struct mics_err *err)
     const int size = comm->base.comm.size;
     struct mpi_node *node = calloc(1, sizeof *node);
     bool usable = false;
-    enum mics_status status = mics_mpi_agree(comm, node && is_wanted(comm), &usable, err);
+    enum mics_status status = agree(comm, node && is_wanted(comm), &usable, err);
 
     if (status == MICS_OK && usable) {
         node->bytes = mics_round_up((uint64_t)size * sizeof *node->ranks, 4096);
