@@ -75,12 +75,14 @@ CMD_SRC  := $(wildcard cmd/mics-*.c)
 CMD_PART := $(filter-out $(CMD_SRC),$(wildcard cmd/*.c))
 CMD_SH   := $(wildcard cmd/mics-*.sh)
 TEST_SRC := $(sort $(shell find tests/unit tests/parity -name '*.c'))
+CLI_TEST_SRC := $(wildcard tests/cli/*.c)
 MPI_TEST_SRC := $(if $(filter 0,$(HAVE_MPI)),,$(wildcard tests/mpi/*.c))
 UNIT_SRC := $(foreach f,$(TEST_SRC),$(if $(filter test_%,$(notdir $(f))),$(f)))
 object    = $(1:%.c=$(BUILD)/%.o)
 PROGRAMS := $(CMD_SRC:cmd/%.c=$(BUILD)/%) $(CMD_SH:cmd/%.sh=$(BUILD)/%)
 UNITS    := $(UNIT_SRC:tests/%.c=$(BUILD)/tests/%)
 MPI_TESTS := $(MPI_TEST_SRC:tests/%.c=$(BUILD)/tests/%)
+CLI_TESTS := $(CLI_TEST_SRC:tests/%.c=$(BUILD)/tests/%)
 GPU_TEST_SRC := $(filter-out tests/gpu/check_kernels_%,$(wildcard tests/gpu/*.c))
 GPU_TESTS := $(GPU_TEST_SRC:tests/%.c=$(BUILD)/tests/%)
 # These start threads, so they also run under ThreadSanitizer. The races of the mutants are
@@ -92,7 +94,7 @@ THREADED := $(filter-out %/test_mutants.c %/test_orders.c %/test_arena.c %/test_
 all: programs
 programs: $(PROGRAMS)
 	@for what in $(LEFT_OUT) $(CUDA_LEFT_OUT); do echo "left out: $$what"; done
-tests-build: $(UNITS) tests-mpi-build tests-gpu-build
+tests-build: $(UNITS) $(CLI_TESTS) tests-mpi-build tests-gpu-build
 tests-gpu-build: $(GPU_TESTS)
 tests-mpi-build: $(MPI_TESTS)
 tests-build-threaded: $(THREADED:tests/%.c=$(BUILD)/tests/%)
@@ -142,7 +144,7 @@ include kernels/cuda/cuda.mk
 include tests/fuzz/fuzz.mk
 
 # Every source through the front end of $(CC) and $(CXX), for their warnings. Nothing is written but a stamp.
-SYNTAX_SRC := $(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(CMD_PART) $(TEST_SRC) $(MPI_TEST_SRC) $(GPU_TEST_SRC)
+SYNTAX_SRC := $(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(CMD_PART) $(TEST_SRC) $(CLI_TEST_SRC) $(MPI_TEST_SRC) $(GPU_TEST_SRC)
 SYNTAX_CXX := $(patsubst $(BUILD)/emulated/%.o,%,$(EMULATED_OBJ)) $(filter tests/emulator/test_%,$(EMULATOR_SRC)) $(filter %.cc,$(GPU_CHECK_SRC))
 syntax: $(SYNTAX_SRC:%=$(BUILD)/syntax/%) $(SYNTAX_CXX:%=$(BUILD)/syntax/%)
 $(BUILD)/syntax/%.c: %.c $(BUILD)/settings $(BUILD)/gen/instances.inc

@@ -670,8 +670,6 @@ static enum mics_status run(struct request *request, int argc, char **argv, stru
         plan->memory_every = request->memory_every;
         plan->memory_copies = (uint32_t)request->memory_copies;
         status = mics_plan_check_memory_ckpt(plan, err);
-        if (status == MICS_OK)
-            status = mics_plan_predict_classes(plan, err);
     }
     if (status == MICS_OK)
         status = write_results(request, plan, argc, argv, err);

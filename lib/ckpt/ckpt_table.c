@@ -208,12 +208,12 @@ enum mics_status mics_ckpt_table_read(const json_t *doc, struct mics_ckpt_table 
                                       struct mics_err *err)
 {
     const struct mics_cursor root = mics_cursor_root(doc);
-    struct mics_ckpt_table table = {.parts = 1};
+    struct mics_ckpt_table table = {0};
     enum mics_status status = read_shape(&root, &table.shape, err);
 
     if (status == MICS_OK)
         status = read_states(&root, &table.states, err);
-    if (status == MICS_OK && mics_cursor_has(&root, "parts"))
+    if (status == MICS_OK)
         status = mics_cursor_u32(&root, "parts", 1, MAX_RANKS, &table.parts, err);
     if (status == MICS_OK)
         status = read_units(&root, &table, err);

@@ -131,6 +131,16 @@ static enum mics_status hash_doc(const json_t *doc, char *hash, struct mics_err 
     return status;
 }
 
+enum mics_status mics_manifest_seal(json_t *doc, struct mics_err *err)
+{
+    char hash[HASH_DIGITS + 1];
+    const enum mics_status status = hash_doc(doc, hash, err);
+
+    if (status == MICS_OK && json_object_set_new(doc, "xxh64", json_string(hash)) != 0)
+        return mics_err_nomem(err);
+    return status;
+}
+
 enum mics_status mics_manifest_to_doc(const struct mics_manifest *manifest,
                                       const struct mics_ckpt_layout *form, json_t **out,
                                       struct mics_err *err)
@@ -160,10 +170,7 @@ enum mics_status mics_manifest_to_doc(const struct mics_manifest *manifest,
         failed |= json_object_set_new(doc, members[i].key, members[i].value) != 0;
     if (manifest->tokenizer)
         failed |= json_object_set(doc, "tokenizer", manifest->tokenizer) != 0;
-    char hash[HASH_DIGITS + 1];
-    enum mics_status status = failed ? mics_err_nomem(err) : hash_doc(doc, hash, err);
-    if (status == MICS_OK && json_object_set_new(doc, "xxh64", json_string(hash)) != 0)
-        status = mics_err_nomem(err);
+    const enum mics_status status = failed ? mics_err_nomem(err) : mics_manifest_seal(doc, err);
     if (status == MICS_OK)
         *out = doc;
     else
@@ -178,7 +185,7 @@ enum mics_status mics_manifest_check(const json_t *doc, struct mics_err *err)
     enum mics_status status =
         mics_doc_expect(doc, MICS_CHECKPOINT_KIND, MICS_CHECKPOINT_VERSION, err);
 
-    if (status != MICS_OK || (!then && json_integer_value(json_object_get(doc, "v")) == 1))
+    if (status != MICS_OK)
         return status;
     if (!json_is_string(then))
         return mics_err_set(err, MICS_ERR_FORMAT,
@@ -245,25 +252,24 @@ static enum mics_status read_counts(const struct mics_cursor *root, struct mics_
 
     if (status == MICS_OK)
         status = mics_cursor_u64(root, "samples", 0, INT64_MAX, &manifest->samples, err);
-    manifest->base_step = manifest->step;
-    manifest->base_samples = manifest->samples;
-    if (status != MICS_OK || !mics_cursor_has(root, "since"))
-        return status;
-    status = mics_cursor_object(root, "since", &since, err);
+    if (status == MICS_OK)
+        status = mics_cursor_object(root, "since", &since, err);
     if (status == MICS_OK)
         status = mics_cursor_u64(&since, "step", 0, manifest->step, &manifest->base_step, err);
     if (status == MICS_OK)
         status =
             mics_cursor_u64(&since, "samples", 0, manifest->samples, &manifest->base_samples, err);
+    if (status != MICS_OK)
+        return status;
+
     const uint64_t steps = manifest->step - manifest->base_step;
     const uint64_t samples = manifest->samples - manifest->base_samples;
-    if (status == MICS_OK && batch > 0 &&
-        (samples / (uint64_t)batch != steps || samples % (uint64_t)batch != 0))
+    if (batch > 0 && (samples / (uint64_t)batch != steps || samples % (uint64_t)batch != 0))
         return mics_cursor_fail(root, "samples", err,
                                 "%" PRIu64 " steps of %" JSON_INTEGER_FORMAT
                                 " sequences do not make %" PRIu64,
                                 steps, batch, samples);
-    return status;
+    return MICS_OK;
 }
 
 static enum mics_status read_members(const struct mics_cursor *root, struct mics_manifest *manifest,
@@ -285,11 +291,10 @@ static enum mics_status read_members(const struct mics_cursor *root, struct mics
         if (status == MICS_OK)
             manifest->tokenizer = json_incref((json_t *)part.value);
     }
-    if (status == MICS_OK && mics_cursor_has(root, "history")) {
+    if (status == MICS_OK)
         status = mics_cursor_array(root, "history", 0, SIZE_MAX, &part, err);
-        if (status == MICS_OK)
-            manifest->history = json_incref((json_t *)part.value);
-    }
+    if (status == MICS_OK)
+        manifest->history = json_incref((json_t *)part.value);
     return status == MICS_OK ? read_files(root, manifest, err) : status;
 }
 

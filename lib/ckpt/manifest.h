@@ -19,7 +19,7 @@
 #include <stdio.h>
 
 #define MICS_CHECKPOINT_KIND    "mics.checkpoint"
-#define MICS_CHECKPOINT_VERSION 2 /* 1 had no checksum and no "since" */
+#define MICS_CHECKPOINT_VERSION 2
 #define MICS_MANIFEST_NAME      "manifest.mp"
 #define MICS_CKPT_MAX_FILES     (1u << 20)
 
@@ -42,7 +42,7 @@ struct mics_manifest {
     json_t *plan;        /* the document mics.plan */
     json_t *training;    /* settings and data of the run; only the trainer interprets it */
     json_t *tokenizer;   /* tokenizer_files.h; NULL: not known */
-    json_t *history;     /* array, or NULL */
+    json_t *history;     /* array; NULL: an empty one is written */
     uint32_t file_count; /* p_optim * parts (table.h) */
     struct mics_file_sum *files;
 };
@@ -53,6 +53,9 @@ void mics_manifest_free(struct mics_manifest *manifest); /* all zeros is fine */
 enum mics_status mics_manifest_to_doc(const struct mics_manifest *manifest,
                                       const struct mics_ckpt_layout *form, json_t **out,
                                       struct mics_err *err);
+
+/* Set the document's own checksum, after a change. */
+enum mics_status mics_manifest_seal(json_t *doc, struct mics_err *err);
 
 /* Check kind, version and checksum. MICS_ERR_FORMAT. */
 enum mics_status mics_manifest_check(const json_t *doc, struct mics_err *err);

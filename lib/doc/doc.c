@@ -76,23 +76,27 @@ enum mics_status mics_doc_decode(const void *data, size_t size, json_t **out, st
     return MICS_OK;
 }
 
-enum mics_status mics_doc_expect(const json_t *doc, const char *kind, int max_version,
+enum mics_status mics_doc_expect(const json_t *doc, const char *kind, int version,
                                  struct mics_err *err)
 {
     const char *found = json_string_value(json_object_get(doc, "kind"));
-    const json_int_t version = json_integer_value(json_object_get(doc, "v"));
+    const json_int_t v = json_integer_value(json_object_get(doc, "v"));
 
     if (!found || strcmp(found, kind) != 0)
         return mics_err_set(err, MICS_ERR_FORMAT, "expected a document of kind '%s', found '%s'",
                             kind, found ? found : "");
-    if (version < 1)
+    if (v < 1)
         return mics_err_set(err, MICS_ERR_FORMAT, "v: expected an integer from 1");
-    if (version > max_version)
+    if (v > version)
         return mics_err_set(
             err, MICS_ERR_FORMAT,
             "'%s' of version %lld was written by a newer mics: this one reads up to "
             "version %d",
-            kind, (long long)version, max_version);
+            kind, (long long)v, version);
+    if (v < version)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "'%s' of version %lld: this mics reads version %d", kind, (long long)v,
+                            version);
     return MICS_OK;
 }
 

@@ -43,8 +43,8 @@ enum mics_status mics_doc_read_file(const char *path, json_t **out, struct mics_
  * block. */
 enum mics_status mics_doc_read_regular(const char *path, json_t **out, struct mics_err *err);
 
-/* MICS_ERR_FORMAT, with what was found, unless the kind is `kind` and 1 <= v <= max_version. */
-enum mics_status mics_doc_expect(const json_t *doc, const char *kind, int max_version,
+/* MICS_ERR_FORMAT, with what was found, unless the document is of this kind and version. */
+enum mics_status mics_doc_expect(const json_t *doc, const char *kind, int version,
                                  struct mics_err *err);
 
 /* Encode. *data belongs to the caller, who calls free(). JSON is indented by 2 and ends with a

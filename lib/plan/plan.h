@@ -111,7 +111,6 @@ struct mics_plan {
     uint64_t global_batch; /* sequences per step: n * micro_batch * micro_steps */
     struct mics_memory memory;
     struct mics_prediction predicted;
-    bool has_classes;                /* false: mics_plan_predict_classes() was not called */
     struct mics_class_times classes; /* of the predicted step */
     struct mics_training training;
     uint64_t memory_every;  /* steps between states kept in the memory of nodes; 0: none */

@@ -5,12 +5,12 @@
  *     kind v model topology global_batch memory_limit_bytes
  *     choice { strategy p_param p_grad p_optim hierarchical_gather hierarchical_reduce segments
  *              joined prefetch grad_slots micro_batch micro_steps seq recompute optimizer dtype
- *              grad_dtype clip }   (recompute of v 1 is a boolean)
+ *              grad_dtype clip }
  *     memory { arena_bytes workspace_bytes context_bytes communicator_bytes snapshot_bytes
- *              ? process_bytes ? pinned_bytes ? host_bytes_per_node
+ *              process_bytes pinned_bytes host_bytes_per_node
  *              regions [ { name bytes offset } ] }
  *     predicted { step_s tokens_per_s compute_s comm_s exposed_s net_bytes sent_bytes }
- *     ? operations (see op_class.h)
+ *     operations (see op_class.h)
  *     ? kept { every copies  node_bytes net_bytes copy_s step_s nodes_to_lose }
  *     ? training { tokens ? node_hour_price ? currency  seconds rank_hours node_hours ? price }
  *     alternatives [ { choice total_bytes fits why predicted } ]
@@ -92,17 +92,13 @@ static enum mics_status read_optimizer(const struct mics_cursor *at, enum mics_o
     return status;
 }
 
-/* Older plans have no types and are of fp32. */
 static enum mics_status read_dtype(const struct mics_cursor *at, const char *key,
                                    enum mics_dtype *out, struct mics_err *err)
 {
     const char *text;
-    enum mics_status status;
+    const enum mics_status status = mics_cursor_string(at, key, &text, err);
 
     *out = MICS_F32;
-    if (!mics_cursor_has(at, key))
-        return MICS_OK;
-    status = mics_cursor_string(at, key, &text, err);
     if (status != MICS_OK || strcmp(text, mics_dtype_name(MICS_F32)) == 0)
         return status;
     if (strcmp(text, mics_dtype_name(MICS_BF16)) != 0)
@@ -111,19 +107,12 @@ static enum mics_status read_dtype(const struct mics_cursor *at, const char *key
     return MICS_OK;
 }
 
-static enum mics_status read_recompute(const struct mics_cursor *at, json_int_t version,
-                                       enum mics_recompute *out, struct mics_err *err)
+static enum mics_status read_recompute(const struct mics_cursor *at, enum mics_recompute *out,
+                                       struct mics_err *err)
 {
     const char *text;
-    bool full = false;
-    enum mics_status status;
+    const enum mics_status status = mics_cursor_string(at, "recompute", &text, err);
 
-    if (version == 1) {
-        status = mics_cursor_bool(at, "recompute", &full, err);
-        *out = full ? MICS_RECOMPUTE_FULL : MICS_RECOMPUTE_SELECTIVE;
-        return status;
-    }
-    status = mics_cursor_string(at, "recompute", &text, err);
     if (status == MICS_OK && !mics_recompute_parse(text, out))
         return mics_cursor_fail(at, "recompute", err, "'%s': expected none, selective or full",
                                 text);
@@ -133,7 +122,6 @@ static enum mics_status read_recompute(const struct mics_cursor *at, json_int_t 
 static enum mics_status read_choice(const struct mics_cursor *parent, const struct mics_plan *plan,
                                     struct mics_plan_choice *out, struct mics_err *err)
 {
-    const json_int_t version = json_integer_value(json_object_get(plan->doc, "v"));
     struct mics_cursor at;
     struct mics_err why;
     enum mics_status status = mics_cursor_object(parent, "choice", &at, err);
@@ -147,12 +135,10 @@ static enum mics_status read_choice(const struct mics_cursor *parent, const stru
     if (status == MICS_OK)
         status = read_dtype(&at, "grad_dtype", &out->grad_dtype, err);
     if (status == MICS_OK)
-        status = read_recompute(&at, version, &out->recompute, err);
+        status = read_recompute(&at, &out->recompute, err);
     for (size_t i = 0; i < CHOICE_NUMBERS && status == MICS_OK; i++) {
         const struct choice_number *number = &choice_numbers[i];
 
-        if (number->offset == CHOICE(coalesced) && !mics_cursor_has(&at, number->key))
-            continue; /* absent from older plans: 0 */
         status = mics_cursor_u32(&at, number->key, number->min, number->max,
                                  (uint32_t *)((char *)out + number->offset), err);
     }
@@ -196,42 +182,19 @@ static enum mics_status expect_bytes(const struct mics_cursor *at, const char *k
     return status;
 }
 
-/* Version 1 has no memory of a GPU's context and communicators; the computed values are taken. */
-static enum mics_status check_gpu_memory(const struct mics_cursor *at,
-                                         const struct mics_memory *memory, json_int_t version,
-                                         struct mics_err *err)
-{
-    enum mics_status status = MICS_OK;
-
-    if (version == 1)
-        return status;
-    status = expect_bytes(at, "context_bytes", memory->context_bytes, err);
-    if (status == MICS_OK)
-        status = expect_bytes(at, "communicator_bytes", memory->communicator_bytes, err);
-    return status;
-}
-
-/* Older plans have no memory of the process, and 16 MiB as a host's workspace; the computed values
- * are taken. */
-static enum mics_status check_host_memory(const struct mics_cursor *at,
-                                          const struct mics_memory *memory, struct mics_err *err)
-{
-    uint64_t older;
-    enum mics_status status;
-
-    if (!mics_cursor_has(at, "process_bytes"))
-        return mics_cursor_u64(at, "workspace_bytes", 0, INT64_MAX, &older, err);
-    status = expect_bytes(at, "process_bytes", memory->process_bytes, err);
-    if (status == MICS_OK)
-        status = expect_bytes(at, "pinned_bytes", memory->pinned_bytes, err);
-    return status == MICS_OK ? expect_bytes(at, "workspace_bytes", memory->workspace_bytes, err)
-                             : status;
-}
-
 static enum mics_status check_memory(const struct mics_cursor *root,
                                      const struct mics_memory *memory, struct mics_err *err)
 {
-    const json_int_t version = json_integer_value(json_object_get(root->value, "v"));
+    const struct {
+        const char *key;
+        uint64_t bytes;
+    } others[] = {{"arena_bytes", memory->arena_bytes},
+                  {"process_bytes", memory->process_bytes},
+                  {"pinned_bytes", memory->pinned_bytes},
+                  {"workspace_bytes", memory->workspace_bytes},
+                  {"context_bytes", memory->context_bytes},
+                  {"communicator_bytes", memory->communicator_bytes},
+                  {"snapshot_bytes", memory->snapshot_bytes}};
     struct mics_cursor at, regions;
     enum mics_status status = mics_cursor_object(root, "memory", &at, err);
 
@@ -247,14 +210,8 @@ static enum mics_status check_memory(const struct mics_cursor *root,
         if (status == MICS_OK)
             status = expect_bytes(&region, "offset", memory->regions[i].offset, err);
     }
-    if (status == MICS_OK)
-        status = expect_bytes(&at, "arena_bytes", memory->arena_bytes, err);
-    if (status == MICS_OK)
-        status = check_host_memory(&at, memory, err);
-    if (status == MICS_OK)
-        status = check_gpu_memory(&at, memory, version, err);
-    if (status == MICS_OK)
-        status = expect_bytes(&at, "snapshot_bytes", memory->snapshot_bytes, err);
+    for (size_t i = 0; i < COUNT(others) && status == MICS_OK; i++)
+        status = expect_bytes(&at, others[i].key, others[i].bytes, err);
     return status;
 }
 
@@ -377,20 +334,6 @@ static enum mics_status read_kept(const struct mics_cursor *root, struct mics_pl
     return status;
 }
 
-/* What older plans lack. */
-static enum mics_status read_optional(const struct mics_cursor *root, struct mics_plan *plan,
-                                      struct mics_err *err)
-{
-    enum mics_status status = read_training(root, &plan->training, err);
-
-    if (status == MICS_OK)
-        status = read_kept(root, plan, err);
-    plan->has_classes = mics_cursor_has(root, "operations");
-    if (status == MICS_OK && plan->has_classes)
-        status = mics_class_times_read(root, "operations", &plan->classes, err);
-    return status;
-}
-
 static enum mics_status read_plan(const struct mics_cursor *root, struct mics_plan *plan,
                                   struct mics_err *err)
 {
@@ -411,7 +354,11 @@ static enum mics_status read_plan(const struct mics_cursor *root, struct mics_pl
     if (status == MICS_OK)
         status = read_prediction(root, &plan->predicted, err);
     if (status == MICS_OK)
-        status = read_optional(root, plan, err);
+        status = mics_class_times_read(root, "operations", &plan->classes, err);
+    if (status == MICS_OK)
+        status = read_kept(root, plan, err);
+    if (status == MICS_OK)
+        status = read_training(root, &plan->training, err);
     if (status == MICS_OK)
         status = read_alternatives(root, plan, err);
     return status;
@@ -594,18 +541,17 @@ enum mics_status mics_plan_to_doc(const struct mics_plan *plan, json_t **out, st
     if (status != MICS_OK)
         return status;
     doc = plan->doc ? json_deep_copy(plan->doc) : mics_doc_new(MICS_PLAN_KIND, MICS_PLAN_VERSION);
-    done = put_count(doc, "v", MICS_PLAN_VERSION) &&
-           put(doc, "model", mics_model_to_json(plan->model));
+    done = put(doc, "model", mics_model_to_json(plan->model));
     done = put_topology(doc, topology) && done;
-    done =
-        done && put_count(doc, "global_batch", plan->global_batch) &&
-        put_count(doc, "memory_limit_bytes", plan->memory_limit) &&
-        put(doc, "choice", write_choice(&plan->choice)) && put(doc, "memory", write_memory(plan)) &&
-        put(doc, "predicted", write_prediction(&plan->predicted)) &&
-        (!plan->has_classes || put(doc, "operations", mics_class_times_to_json(&plan->classes))) &&
-        (plan->memory_every == 0 || put(doc, "kept", write_kept(plan))) &&
-        (plan->training.tokens == 0 || put(doc, "training", write_training(plan))) &&
-        put(doc, "alternatives", write_alternatives(plan));
+    done = done && put_count(doc, "global_batch", plan->global_batch) &&
+           put_count(doc, "memory_limit_bytes", plan->memory_limit) &&
+           put(doc, "choice", write_choice(&plan->choice)) &&
+           put(doc, "memory", write_memory(plan)) &&
+           put(doc, "predicted", write_prediction(&plan->predicted)) &&
+           put(doc, "operations", mics_class_times_to_json(&plan->classes)) &&
+           (plan->memory_every == 0 || put(doc, "kept", write_kept(plan))) &&
+           (plan->training.tokens == 0 || put(doc, "training", write_training(plan))) &&
+           put(doc, "alternatives", write_alternatives(plan));
     if (!done) {
         json_decref(doc);
         return mics_err_nomem(err);

@@ -264,7 +264,7 @@ static void append_communication(struct text *text, const struct mics_plan *plan
         append(text, " A step of %s is computation only.", step);
         return;
     }
-    worst = plan->has_classes ? find_costliest(plan) : -1;
+    worst = find_costliest(plan);
     if (worst < 0)
         append_exchange(text, "Exchanges", predicted->comm_s, predicted->exposed_s,
                         predicted->step_s);

@@ -235,9 +235,8 @@ struct data_record {
     const char *fingerprint, *pack;
     const char *val; /* fingerprint of the data for validation only, or NULL */
     uint64_t tokens, seq, seed;
-    bool has_read; /* older checkpoints have neither seed nor sums of what was read */
     struct mics_read_sums read;
-    uint64_t trained; /* tokens, all samples; UINT64_MAX: it does not say */
+    uint64_t trained; /* tokens, all samples */
 };
 
 static enum mics_status read_record(const json_t *doc, struct data_record *out,
@@ -246,7 +245,7 @@ static enum mics_status read_record(const json_t *doc, struct data_record *out,
     struct mics_cursor root = mics_cursor_root(doc), training, at;
     enum mics_status status = mics_cursor_object(&root, "training", &training, err);
 
-    *out = (struct data_record){.pack = mics_pack_name(MICS_PACK_CONCAT), .trained = UINT64_MAX};
+    *out = (struct data_record){0};
     if (status == MICS_OK)
         status = mics_cursor_object(&training, "data", &at, err);
     if (status == MICS_OK)
@@ -257,12 +256,10 @@ static enum mics_status read_record(const json_t *doc, struct data_record *out,
         status = mics_cursor_u64(&at, "train_tokens", 1, INT64_MAX, &out->tokens, err);
     if (status == MICS_OK)
         status = mics_cursor_u64(&at, "seq", 1, UINT32_MAX, &out->seq, err);
-    if (status == MICS_OK && mics_cursor_has(&at, "tokens"))
+    if (status == MICS_OK)
         status = mics_cursor_u64(&at, "tokens", 0, INT64_MAX, &out->trained, err);
-    if (status != MICS_OK || !mics_cursor_has(&at, "read"))
-        return status;
-    out->has_read = true;
-    status = mics_cursor_string(&at, "pack", &out->pack, err);
+    if (status == MICS_OK)
+        status = mics_cursor_string(&at, "pack", &out->pack, err);
     if (status == MICS_OK)
         status = mics_cursor_u64(&at, "seed", 0, INT64_MAX, &out->seed, err);
     return status == MICS_OK
@@ -277,7 +274,7 @@ static enum mics_status match_data(const struct mics_run *run, const struct data
     char now[17];
 
     snprintf(now, sizeof now, "%016" PRIx64, data->fingerprint);
-    if (then->trained != UINT64_MAX && then->trained != run->samples * then->seq)
+    if (then->trained != run->samples * then->seq)
         return mics_err_set(
             err, MICS_ERR_FORMAT,
             "the manifest contradicts itself: %llu samples of %llu tokens do not make "
@@ -294,7 +291,7 @@ static enum mics_status match_data(const struct mics_run *run, const struct data
         return mics_err_set(err, MICS_ERR_FORMAT,
                             "trained with --pack=%s, now --pack=%s: --other-data resumes with that",
                             then->pack, mics_pack_name(data->pack));
-    if (then->has_read && then->seed != data->seed)
+    if (then->seed != data->seed)
         return mics_err_set(err, MICS_ERR_FORMAT,
                             "trained in the order of --seed=%llu, now --seed=%llu: --other-data "
                             "resumes in that",
@@ -329,14 +326,16 @@ static enum mics_status resume_data(struct mics_run *run, const json_t *doc, boo
     if (status == MICS_OK && !other_data)
         status = match_data(run, &then, err);
     status = mics_agree(run->options.control, status, err);
-    if (status == MICS_OK && then.has_read)
+    if (status == MICS_OK && !other_data)
         status = mics_read_sums_check(run->options.control, run->options.data, &then.read,
                                       run->samples, err);
-    run->read = then.has_read ? then.read : mics_read_sums_from(run->samples);
+    if (status != MICS_OK)
+        return status;
+    run->read = other_data ? mics_read_sums_from(run->samples) : then.read;
     run->reader.sums = (struct mics_read_sums){.first = run->read.first, .each = run->read.each};
     if (run->options.world->rank == 0)
         run->reader.sums = run->read;
-    return status;
+    return MICS_OK;
 }
 
 enum mics_status mics_run_resume(struct mics_run *run, const char *folder, json_t *doc,

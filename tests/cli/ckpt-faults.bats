@@ -122,13 +122,17 @@ kill_while_saving() # rank
     one_rank --init=split --steps=1 --out=new
 }
 
-@test "checkpoint faults: a manifest of a newer version is refused" {
+@test "checkpoint faults: a manifest of another version is refused" {
     one_rank --steps=1 --out=run
     mics-show --json run/latest >shown
     sed 's/"v": *2\b/"v": 3/' shown >run/latest/manifest.mp
     run --separate-stderr one_rank --resume=run --steps=2 --out=run
     one_line_and_code 3
     [[ $stderr == *manifest.mp*newer* ]]
+    sed 's/"v": *2\b/"v": 1/' shown >run/latest/manifest.mp
+    run --separate-stderr one_rank --resume=run --steps=2 --out=run
+    one_line_and_code 3
+    [[ $stderr == *"manifest.mp: 'mics.checkpoint' of version 1: this mics reads version 2" ]]
 }
 
 @test "checkpoint faults: all tensors that are not the model's are named in one line" {
@@ -136,7 +140,7 @@ kill_while_saving() # rank
     one_rank --steps=1 --out=run
     mics-show --json run/latest >shown
     sed -e 's/"h.0.ln_1.weight"/"h.0.ln_9.weight"/' -e 's/"h.1.mlp.c_fc.bias"/"h.1.mlp.c_fc.bios"/' shown |
-        without_checksum >run/latest/manifest.mp
+        sealed >run/latest/manifest.mp
     run --separate-stderr one_rank --resume=run --steps=2 --out=run
     one_line_and_code 3
     [[ $stderr == *'4 tensors are not the model'* ]]

@@ -98,10 +98,10 @@ one_line_and_code() # code
     fi
 }
 
-# A manifest, as JSON, as if it were of version 1, which has no checksum: so a test can change it.
-without_checksum()
+# A manifest that a test has changed, with its checksum made right; as JSON.
+sealed()
 {
-    jq '.v = 1 | del(.xxh64, .since)'
+    "$MICS_BUILD/tests/cli/seal_manifest"
 }
 
 # As a usage mistake: one line, then the hint; exit 2.

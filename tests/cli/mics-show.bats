@@ -218,8 +218,8 @@ metrics()
 # A manifest as mics-train writes it, in JSON; the plan in it is not read.
 manifest()
 {
-    cat <<-'END'
-	{"kind": "mics.checkpoint", "v": 1, "step": 400, "samples": 3200,
+    sealed <<-'END'
+	{"kind": "mics.checkpoint", "v": 2, "step": 400, "samples": 3200, "since": {"step": 0, "samples": 0},
 	 "shape": {"nodes": 2, "per_node": 2, "p_param": 2, "p_grad": 2, "p_optim": 2},
 	 "model": {"family": "gpt2", "name": "gpt2-nano"}, "states": ["param", "m", "v"],
 	 "files": [{"name": "shard-00000.safetensors", "bytes": 1048576, "xxh64": "00000000000000ff"},
@@ -290,7 +290,7 @@ END
     mkdir empty bad
     run --separate-stderr mics-show empty
     one_line_and_code 3
-    manifest | sed 's/"00000000000000ff"/"ff"/' >bad/manifest.mp
+    manifest | sed 's/"00000000000000ff"/"ff"/' | sealed >bad/manifest.mp
     run --separate-stderr mics-show bad
     one_line_and_code 3
     [[ $stderr == "mics-show: bad/manifest.mp: files[0].xxh64: "* ]]

@@ -32,7 +32,7 @@ setup()
         --val-every=0 --sample=0 --init=run --out=begun2
     mics-shard merge begun2 -o hf2
     mics-shard diff -q run hf2
-    mics-show --json z/manifest.mp | without_checksum | jq '.plan.memory.arena_bytes += 256' >old
+    mics-show --json z/manifest.mp | jq '.plan.memory.arena_bytes += 256' | sealed >old
     mv old z/manifest.mp
     mpi 4 mics-train -q -p zero3.mp --data="$root/man/*.1" --steps=1 --lr=1e-9 --min-lr=0 --weight-decay=0 \
         --val-every=0 --sample=0 --init=z --out=begun3

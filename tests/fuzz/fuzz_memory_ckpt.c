@@ -100,7 +100,7 @@ static void write_shard(uint8_t flags, const uint8_t *raw, const uint8_t *data, 
     write_file(path, &header, sizeof header, MICS_MEMORY_CKPT_DATA - sizeof header, data, count);
 }
 
-/* Give the first file of a manifest the sum of the shard's data. */
+/* Give the first file of a manifest the sum of the shard's data, and the manifest its own. */
 static json_t *with_sum(const uint8_t *manifest, size_t bytes, uint64_t sum)
 {
     json_t *doc = NULL;
@@ -111,6 +111,7 @@ static json_t *with_sum(const uint8_t *manifest, size_t bytes, uint64_t sum)
     snprintf(hash, sizeof hash, "%016" PRIx64, sum);
     json_object_set_new(json_array_get(json_object_get(doc, "files"), 0), "xxh64",
                         json_string(hash));
+    mics_manifest_seal(doc, NULL);
     return doc;
 }
 

@@ -31,7 +31,7 @@ struct mics_shard_source {
 
 /* Open the checkpoint at `path` (of a run's folder: its latest), and check the manifest and the
  * sizes and headers of all files, but not their sums. The plan in the manifest is not read: the
- * table has how the files are cut, and older versions made plans that this one may not accept. The
+ * table has how the files are cut, and other versions make plans that this one may not accept. The
  * caller closes the source also after an error. */
 enum mics_status mics_shard_source_open(const char *path, struct mics_shard_source *out,
                                         struct mics_err *err);

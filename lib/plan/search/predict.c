@@ -151,15 +151,12 @@ enum mics_status mics_plan_predict(struct mics_op_costs *costs, const struct mic
     return status;
 }
 
-enum mics_status mics_plan_predict_classes(struct mics_plan *plan, struct mics_err *err)
+enum mics_status mics_plan_predict_classes(struct mics_op_costs *costs,
+                                           const struct mics_model *model,
+                                           const struct mics_plan_choice *choice,
+                                           struct mics_class_times *out, struct mics_err *err)
 {
-    struct mics_op_costs *costs = NULL;
     struct mics_prediction predicted;
-    enum mics_status status = mics_op_costs_new(plan->topology, plan->model, &costs, err);
 
-    if (status == MICS_OK)
-        status = simulate(costs, plan->model, &plan->choice, &predicted, &plan->classes, err);
-    mics_op_costs_free(costs);
-    plan->has_classes = status == MICS_OK;
-    return status;
+    return simulate(costs, model, choice, &predicted, out, err);
 }

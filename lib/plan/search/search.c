@@ -594,6 +594,9 @@ static enum mics_status make_plan(const struct mics_search *search,
     status =
         mics_memory_compute_on(search->topology, search->model, &plan->choice, &plan->memory, err);
     if (status == MICS_OK)
+        status = mics_plan_predict_classes(search->costs, search->model, &plan->choice,
+                                           &plan->classes, err);
+    if (status == MICS_OK)
         status = mics_search_report(search, chosen, plan, err);
     if (status != MICS_OK) {
         mics_plan_free(plan);

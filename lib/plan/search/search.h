@@ -60,7 +60,4 @@ enum mics_status mics_plan_predict(struct mics_op_costs *costs, const struct mic
                                    const struct mics_plan_choice *choice,
                                    struct mics_prediction *out, struct mics_err *err);
 
-/* Set plan->classes by simulating its step, extrapolated in the same way. */
-enum mics_status mics_plan_predict_classes(struct mics_plan *plan, struct mics_err *err);
-
 #endif

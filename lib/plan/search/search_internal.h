@@ -113,6 +113,11 @@ enum mics_status mics_search_visit(struct mics_search *search,
                                                              struct mics_err *err),
                                    void *context, struct mics_err *err);
 
+/* The times of a step by class, extrapolated as in mics_plan_predict(). */
+enum mics_status mics_plan_predict_classes(struct mics_op_costs *costs,
+                                           const struct mics_model *model,
+                                           const struct mics_plan_choice *choice,
+                                           struct mics_class_times *out, struct mics_err *err);
 /* mics_plan_predict() of a choice whose mics_step_bound() is known. */
 enum mics_status mics_plan_predict_above(struct mics_op_costs *costs,
                                          const struct mics_model *model,

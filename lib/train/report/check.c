@@ -271,18 +271,14 @@ static enum mics_status compare_assumptions(struct mics_check *check, struct mic
 enum mics_status mics_check_measured(struct mics_plan *plan, const struct mics_measured *measured,
                                      struct mics_check *out, struct mics_err *err)
 {
-    enum mics_status status = MICS_OK;
+    enum mics_status status;
 
     *out = (struct mics_check){.plan = plan};
     if (measured->steps.count == 0)
         return mics_err_set(err, MICS_ERR_INFEASIBLE, "no step is complete yet");
     if (measured->sampled.count == 0)
-        return mics_err_set(err, MICS_ERR_FORMAT,
-                            "no times of operations: written by an older mics-train");
-    if (!plan->has_classes)
-        status = mics_plan_predict_classes(plan, err);
-    if (status == MICS_OK)
-        status = measure(measured, out, err);
+        return mics_err_set(err, MICS_ERR_FORMAT, "no times of operations");
+    status = measure(measured, out, err);
     if (status != MICS_OK)
         return status;
     out->predicted =

@@ -69,7 +69,7 @@ static enum mics_status read_end(const struct mics_cursor *line, struct log *log
     uint64_t rss = 0;
     enum mics_status status = mics_cursor_string(line, "reason", &reason, err);
 
-    if (status == MICS_OK && mics_cursor_has(line, "peak_rss_bytes"))
+    if (status == MICS_OK)
         status = mics_cursor_u64(line, "peak_rss_bytes", 0, INT64_MAX, &rss, err);
     if (status != MICS_OK)
         return status;

@@ -133,38 +133,44 @@ static void a_flipped_bit_anywhere_in_the_manifest_is_noticed(void)
     free(data);
 }
 
+#define COUNTS                                                                                     \
+    "'v':2,'step':1,'samples':1,'since':{'step':0,'samples':0},'plan':{},'training':{},'history':" \
+    "[],"
+
 static void a_manifest_with_wrong_members_is_refused_with_their_path(void)
 {
     static const struct {
-        const char *json, *words;
+        const char *members, *words;
+        bool sealed;
     } bad[] = {
-        {"{\"kind\":\"mics.plan\",\"v\":1}", "mics.checkpoint"},
-        {"{\"kind\":\"mics.checkpoint\",\"v\":3}", "newer"},
-        {"{\"kind\":\"mics.checkpoint\",\"v\":2}", "xxh64"},
-        {"{\"kind\":\"mics.checkpoint\",\"v\":2,\"xxh64\":\"0123456789abcdef\"}", "damaged"},
-        {"{\"kind\":\"mics.checkpoint\",\"v\":1,\"step\":9,\"samples\":35,\"since\":{\"step\":5,"
-         "\"samples\":20},\"plan\":{\"global_batch\":4}}",
-         "samples: 4 steps of 4 sequences do not make 15"},
-        {"{\"kind\":\"mics.checkpoint\",\"v\":1,\"step\":-1}", "step"},
-        {"{\"kind\":\"mics.checkpoint\",\"v\":1,\"step\":1,\"samples\":1,\"plan\":{},\"training\":{"
-         "},"
-         "\"files\":[]}",
-         "files"},
-        {"{\"kind\":\"mics.checkpoint\",\"v\":1,\"step\":1,\"samples\":1,\"plan\":{},\"training\":{"
-         "},"
-         "\"files\":[{\"name\":\"../x\",\"bytes\":1,\"xxh64\":\"0123456789abcdef\"}]}",
-         "files[0].name"},
-        {"{\"kind\":\"mics.checkpoint\",\"v\":1,\"step\":1,\"samples\":1,\"plan\":{},\"training\":{"
-         "},"
-         "\"files\":[{\"name\":\"shard-00000.safetensors\",\"bytes\":1,\"xxh64\":\"123\"}]}",
-         "files[0].xxh64"},
+        {"'v':3", "newer", false},
+        {"'v':1", "'mics.checkpoint' of version 1: this mics reads version 2", false},
+        {"'v':2", "xxh64", false},
+        {"'v':2,'xxh64':'0123456789abcdef'", "damaged", false},
+        {"'v':2,'step':9,'samples':35,'since':{'step':5,'samples':20},'plan':{'global_batch':4}",
+         "samples: 4 steps of 4 sequences do not make 15", true},
+        {"'v':2,'step':-1", "step", true},
+        {"'v':2,'step':1,'samples':1", "since: missing", true},
+        {COUNTS "'files':[]", "files", true},
+        {COUNTS "'files':[{'name':'../x','bytes':1,'xxh64':'0123456789abcdef'}]", "files[0].name",
+         true},
+        {COUNTS "'files':[{'name':'shard-00000.safetensors','bytes':1,'xxh64':'123'}]",
+         "files[0].xxh64", true},
     };
 
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        json_t *doc = json_loads(bad[i].json, 0, NULL);
         struct mics_manifest manifest;
         struct mics_err err = {""};
+        char text[512];
 
+        snprintf(text, sizeof text, "{'kind':'mics.checkpoint',%s}", bad[i].members);
+        for (char *c = text; *c; c++)
+            if (*c == '\'')
+                *c = '"';
+        json_t *doc = json_loads(text, 0, NULL);
+        CHECK(doc != NULL);
+        if (bad[i].sealed)
+            CHECK_INT(mics_manifest_seal(doc, &err), MICS_OK);
         CHECK_INT(mics_manifest_from_doc(doc, &manifest, &err), MICS_ERR_FORMAT);
         CHECK(strstr(err.text, bad[i].words) != NULL);
         if (!strstr(err.text, bad[i].words))

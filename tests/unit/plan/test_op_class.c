@@ -160,9 +160,6 @@ static void predicted_times_by_class_agree_with_the_prediction(void)
         CHECK_INT(mics_plan_search(topology, model, &options, &plan, &err), MICS_OK);
         if (!plan)
             return;
-        CHECK(!plan->has_classes);
-        CHECK_INT(mics_plan_predict_classes(plan, &err), MICS_OK);
-        CHECK(plan->has_classes);
         const double *busy = plan->classes.busy_s;
         const double compute =
             busy[MICS_CLASS_FORWARD] + busy[MICS_CLASS_BACKWARD] + busy[MICS_CLASS_UPDATE];

@@ -146,7 +146,6 @@ static void the_costliest_exchange_is_named_with_what_is_hidden(void)
 {
     begin("mics", 16, 16, 16);
     CHECK(says(" Exchanges take 1 s of a step of 2 s; 750 ms of it overlap with computation."));
-    plan.has_classes = true;
     plan.classes.busy_s[MICS_CLASS_GATHER_NET] = 0.31;
     plan.classes.exposed_s[MICS_CLASS_GATHER_NET] = 0.03;
     plan.classes.busy_s[MICS_CLASS_REDUCE_NODE] = 0.5;

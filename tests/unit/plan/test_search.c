@@ -394,41 +394,6 @@ static void expect_refusal(const char *object, const char *key, json_t *value, c
     json_decref(doc);
 }
 
-/* Of version 1, in which recompute was a boolean: true for full, false for selective. */
-static void a_plan_of_version_1_keeps_its_meaning(void)
-{
-    for (int level = MICS_RECOMPUTE_SELECTIVE; level < MICS_RECOMPUTE_LEVELS; level++) {
-        struct mics_search_options options = usual;
-        struct mics_plan *plan, *old = NULL;
-        json_t *doc = NULL, *again = NULL, *alternatives;
-        int status;
-
-        options.recompute = (uint32_t)level;
-        plan = search(SLOW_NET, "gpt2-mini", &options, &status);
-        CHECK_INT(mics_plan_to_doc(plan, &doc, &err), MICS_OK);
-        json_object_set_new(doc, "v", json_integer(1));
-        json_object_set_new(json_object_get(doc, "choice"), "recompute",
-                            json_boolean(level == MICS_RECOMPUTE_FULL));
-        alternatives = json_object_get(doc, "alternatives");
-        for (size_t i = 0; i < json_array_size(alternatives); i++)
-            json_object_set_new(json_object_get(json_array_get(alternatives, i), "choice"),
-                                "recompute", json_boolean(level == MICS_RECOMPUTE_FULL));
-        CHECK_INT(mics_plan_from_doc(doc, &old, &err), MICS_OK);
-        CHECK(old && old->choice.recompute == (enum mics_recompute)level);
-        CHECK(old && memcmp(&old->memory, &plan->memory, sizeof plan->memory) == 0);
-        /* It is written in the current version. */
-        if (old)
-            CHECK_INT(mics_plan_to_doc(old, &again, &err), MICS_OK);
-        CHECK_INT(json_integer_value(json_object_get(again, "v")), MICS_PLAN_VERSION);
-        CHECK_STR(json_string_value(json_object_get(json_object_get(again, "choice"), "recompute")),
-                  mics_recompute_name((enum mics_recompute)level));
-        mics_plan_free(old);
-        mics_plan_free(plan);
-        json_decref(doc);
-        json_decref(again);
-    }
-}
-
 static void an_inconsistent_plan_is_refused(void)
 {
     expect_refusal("memory", "arena_bytes", json_integer(4096), "memory.arena_bytes: says 4096");
@@ -440,7 +405,8 @@ static void an_inconsistent_plan_is_refused(void)
     expect_refusal("choice", "recompute", json_string("some"),
                    "choice.recompute: 'some': expected none, selective or full");
     expect_refusal("choice", "recompute", json_true(), "choice.recompute: expected a string");
-    expect_refusal(NULL, "v", json_integer(1), "choice.recompute: expected");
+    expect_refusal(NULL, "v", json_integer(1),
+                   "'mics.plan' of version 1: this mics reads version 2");
     expect_refusal("choice", "strategy", json_string("a strategy of many words"),
                    "choice.strategy: more than 15 bytes");
     expect_refusal("model", "n_embd", json_integer(-1), "model");
@@ -466,7 +432,6 @@ int main(void)
     TAP_RUN(a_thousand_nodes_are_planned_quickly);
     TAP_RUN(long_steps_are_predicted_from_short_ones);
     TAP_RUN(a_plan_survives_its_document);
-    TAP_RUN(a_plan_of_version_1_keeps_its_meaning);
     TAP_RUN(an_inconsistent_plan_is_refused);
     return tap_done();
 }

@@ -35,7 +35,6 @@ static void make_plan(void)
     CHECK_INT(mics_topology_parse("node:8 gpu:4 flops:1T net:10gbit", &topology, &err), MICS_OK);
     CHECK_INT(mics_model_open("gpt2-nano", &model, &err), MICS_OK);
     CHECK_INT(mics_plan_search(topology, model, &options, &plan, &err), MICS_OK);
-    CHECK_INT(mics_plan_predict_classes(plan, &err), MICS_OK);
     CHECK_INT(mics_plan_to_doc(plan, &doc, &err), MICS_OK);
     CHECK_INT(mics_file_create(plan_path, &file, &err), MICS_OK);
     CHECK_INT(mics_doc_write(mics_file_stream(file), doc, MICS_DOC_MSGPACK, &err), MICS_OK);
@@ -225,7 +224,7 @@ static void damaged_metrics_are_refused_with_the_line(void)
     open_metrics();
     begin_run();
     put_step(1, 1, NULL);
-    expect_refusal(MICS_ERR_FORMAT, "no times of operations: written by an older mics-train");
+    expect_refusal(MICS_ERR_FORMAT, "no times of operations");
     open_metrics();
     begin_run();
     put_step(1, -1, NULL);
