@@ -179,8 +179,8 @@ demo: demo-deps
 	$(Q)share/mics/examples/demo.sh $(BUILD)
 check: deps
 	$(Q)tests/run
-lint:
-	$(Q)tests/run lint
+lint quick:
+	$(Q)tests/run $@
 # Programs that bench/plan runs.
 bench-programs: $(foreach p,nccl_curves weak_scaling plan_search,$(BUILD)/bench/$p)
 bench: all $(patsubst %,$(BUILD)/bench/%,$(if $(filter 0,$(HAVE_MPI)),,bare) measure kernels encode reading)
@@ -229,6 +229,7 @@ help:
 #|   deps         install the Debian packages that building and checking need
 #|   demo         deps, build, and go from text to a sharded GPT that writes text
 #|   check        deps, build, and every test; the last line counts them
+#|   quick        build, lint and the unit tests that take seconds
 #|   lint         only the checks of form
 #|   bench        start-up, planning time, memory, kernels, conversions, text (1 GB, some minutes)
 #|   bench-plan   predictions and choices against measurements, a new file of bench/results (many minutes)
@@ -252,6 +253,6 @@ help:
 #|   WERROR=0        1: warnings are errors
 
 FORCE:
-.PHONY: all programs bench-programs syntax fuzz-build tests-build tests-mpi-build tests-gpu-build tests-build-threaded deps demo-deps demo check lint bench bench-plan bench-lab install uninstall dist clean help FORCE
+.PHONY: all programs bench-programs syntax fuzz-build tests-build tests-mpi-build tests-gpu-build tests-build-threaded deps demo-deps demo check quick lint bench bench-plan bench-lab install uninstall dist clean help FORCE
 .SECONDARY:
 -include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(CMD_PART) $(TEST_SRC) $(MPI_TEST_SRC) $(GPU_TEST_SRC) $(FAKES:$(BUILD)/%.so=%.c) bench/bare.c bench/measure.c bench/encode.c bench/reading.c $(wildcard bench/kernels*host*.c) bench/kernels.c bench/nccl_curves.c bench/weak_scaling.c bench/plan_search.c bench/copies.c)

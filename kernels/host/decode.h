@@ -27,7 +27,8 @@ struct mics_kv_cache_rows {
 };
 
 /* out[rows, H D] = attention of the queries at the beginning of each of the rows of
- * qkv[rows, (H + 2 H_kv) D] over kept[rows], as in struct mics_args_attention. D <= MICS_HEAD_MAX. */
+ * qkv[rows, (H + 2 H_kv) D] over kept[rows], as in struct mics_args_attention. At most
+ * MICS_HEAD_MAX channels per head. */
 struct mics_kv_cache_attention {
     float *out;
     const float *qkv;

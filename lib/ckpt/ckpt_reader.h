@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ckpt_reader.h - reads sharded checkpoints: the reader behind resume, --init, conversions and verify.
+ * ckpt_reader.h - reads sharded checkpoints: the reader behind resume, --init, conversions and
+ * verify.
  *
  * Opening a reader reads the manifest only. After that there are two ways to read numbers:
  *

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * topology_dot.c - each node is a cluster of ranks around its link, and of its network cards, which an edge
- * connects with the network.
+ * topology_dot.c - each node is a cluster of ranks around its link, and of its network cards, which
+ * an edge connects with the network.
  */
 #include "topology/topology_dot.h"
 

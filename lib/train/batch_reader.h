@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * batch_reader.h - the sequences that a rank trains on, read a step ahead, and sums of what was read.
+ * batch_reader.h - the sequences that a rank trains on, read a step ahead, and sums of what was
+ * read.
  *
  * While a step computes, a thread reads the sequences of the next one into memory, so that a step
  * never waits for a disk that is fast enough.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_memory_ckpt.c - libFuzzer target for what is read of state in memory: the record of a run's folder,
- * and a node's shards and manifests.
+ * fuzz_memory_ckpt.c - libFuzzer target for what is read of state in memory: the record of a run's
+ * folder, and a node's shards and manifests.
  *
  * The first byte of the input chooses. 'r': the rest is a record; one that is accepted must be read
  * again from what is written. Other bytes are flags. Then the second is a count of bytes: after 64
@@ -10,9 +10,9 @@
  * reached. What is found must be the shard that the manifest describes.
  *
  * sources: lib/base lib/doc lib/model lib/plan/layout.c lib/plan/group.c lib/device/device.c
- * sources: lib/ckpt/memory/memory_ckpt.c lib/ckpt/memory/find.c lib/ckpt/manifest.c lib/ckpt/ckpt_table.c
- * sources: lib/comm/host.c lib/comm/backend.c lib/comm/cpu_time.c lib/comm/agree.c
- * sources: kernels/host kernels/optimizer.c
+ * sources: lib/ckpt/memory/memory_ckpt.c lib/ckpt/memory/find.c lib/ckpt/manifest.c
+ * sources: lib/ckpt/ckpt_table.c lib/comm/host.c lib/comm/backend.c lib/comm/cpu_time.c
+ * sources: lib/comm/agree.c kernels/host kernels/optimizer.c
  */
 #include "ckpt/memory/recover.h"
 #include "comm/comm.h"

@@ -9,9 +9,9 @@
  *     advance  -> done: one rank of each node has written the manifest
  *
  * Copies are sent on a communicator of their own, behind all other traffic. All functions but
- * mics_memory_saver_begin(), mics_memory_saver_busy() and mics_memory_saver_free() are collective over the
- * checkpoint's communicator, which the thread does not use. A failure of the thread is returned by
- * mics_memory_saver_advance() on all ranks; the generation before is then unchanged.
+ * mics_memory_saver_begin(), mics_memory_saver_busy() and mics_memory_saver_free() are collective
+ * over the checkpoint's communicator, which the thread does not use. A failure of the thread is
+ * returned by mics_memory_saver_advance() on all ranks; the generation before is then unchanged.
  */
 #ifndef MICS_CKPT_MEMORY_MEMORY_SAVER_H
 #define MICS_CKPT_MEMORY_MEMORY_SAVER_H

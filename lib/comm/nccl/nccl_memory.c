@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nccl_memory.c - memory that is registered with NCCL, so that NCCL needs no buffers of its own for it.
+ * nccl_memory.c - memory that is registered with NCCL, so that NCCL needs no buffers of its own for
+ * it.
  *
  * MICS_NCCL_REGISTER=1 selects it. The memory comes from ncclMemAlloc() and is registered with
  * every communicator. Copies inside a node then go directly from one GPU's memory to another's, and

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * transformer.c - the units of a decoder from its family's row, and the dispatch from stages to their
- * pieces.
+ * transformer.c - the units of a decoder from its family's row, and the dispatch from stages to
+ * their pieces.
  *
  * Matrices start from N(0, 0.02), those that end a residual branch, where the family scales them,
  * from N(0, 0.02 / sqrt(2 L)); norms from 1, biases from 0.
