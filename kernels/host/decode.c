@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * decode.c - products of few rows, attention over kept keys and values, rotary positions of rows.
+ * decode.c - products of few rows, attention over keys and values of earlier tokens.
  *
  * A token's products read every parameter once, for 2 flops each: memory decides. So a row of the
  * matrix, which lies together in memory, is read once and multiplied by all rows while it is in the
@@ -11,7 +11,6 @@
 #include "host/kernels.h"
 #include "host/vector.h"
 #include "host/vmath.h"
-#include "rope.h"
 
 #include <assert.h>
 #include <math.h>
@@ -72,9 +71,9 @@ static void skinny_matmul_piece(void *context, uint64_t begin, uint64_t end)
     }
 }
 
-void mics_host_few_rows(struct mics_pool *pool, const struct mics_args_matmul *args)
+void mics_host_skinny_matmul(struct mics_pool *pool, const struct mics_args_matmul *args)
 {
-    assert(args->m <= MICS_FEW_ROWS && args->trans_b && !args->trans_a);
+    assert(args->m <= MICS_SKINNY_ROWS && args->trans_b && !args->trans_a);
     assert(args->dtype == MICS_F32 && args->out_dtype == MICS_F32);
     assert(!args->pre_gelu && !args->gelu_of);
     if (args->m > 0 && args->n > 0)
@@ -167,14 +166,14 @@ static void add_values(struct query *query, uint32_t first, uint32_t count)
 
 static void attend(const struct mics_kv_cache_attention *args, uint32_t row, uint32_t head)
 {
-    const struct mics_kv_cache_rows *kept = &args->kept[row];
+    const struct mics_kv_cache_rows *cached = &args->cached[row];
     const uint32_t D = args->D, group = args->H / args->H_kv;
     const size_t width = ((size_t)args->H + 2 * (size_t)args->H_kv) * D;
     const size_t key = (size_t)(head / group) * D;
     struct query query = {
         .at = args->qkv + row * width + (size_t)head * D,
-        .keys = kept->keys + key,
-        .values = kept->values + key,
+        .keys = cached->keys + key,
+        .values = cached->values + key,
         .ld = (size_t)args->H_kv * D,
         .D = D,
         .scale = 1.0f / sqrtf((float)D),
@@ -182,8 +181,8 @@ static void attend(const struct mics_kv_cache_attention *args, uint32_t row, uin
     };
     float *out = args->out + ((size_t)row * args->H + head) * D;
 
-    for (uint32_t first = 0; first < kept->length; first += KEYS) {
-        const uint32_t count = (uint32_t)mics_min_u64(kept->length - first, KEYS);
+    for (uint32_t first = 0; first < cached->length; first += KEYS) {
+        const uint32_t count = (uint32_t)mics_min_u64(cached->length - first, KEYS);
 
         score_block(&query, first, count);
         add_values(&query, first, count);
@@ -207,67 +206,9 @@ void mics_host_kv_cache_attention(struct mics_pool *pool,
 
     assert(args->D <= MICS_HEAD_MAX);
     for (uint32_t i = 0; i < args->rows; i++)
-        keys += args->kept[i].length;
+        keys += args->cached[i].length;
     if (args->rows > 0)
         mics_pool_run(pool, (uint64_t)args->rows * args->H,
                       PIECE_FLOATS / (2 * keys / args->rows * args->D + 1) + 1, attend_piece,
                       (void *)args);
-}
-
-/*
- * Rotary positions.
- */
-
-void mics_host_rope_table(const struct mics_args_rope *args, const uint32_t *positions,
-                          uint32_t rows, float *table)
-{
-    const uint32_t half = args->D / 2;
-    const float amplitude = mics_rope_amplitude(args);
-
-    for (uint32_t i = 0; i < half; i++) {
-        const float frequency = mics_rope_frequency(args, i);
-
-        for (uint32_t row = 0; row < rows; row++) {
-            const float angle = (float)positions[row] * frequency;
-
-            table[(size_t)row * args->D + i] = cosf(angle) * amplitude;
-            table[(size_t)row * args->D + half + i] = sinf(angle) * amplitude;
-        }
-    }
-}
-
-struct rotation {
-    const struct mics_args_rope *args;
-    const float *table;
-};
-
-static void rotate_rows(void *context, uint64_t begin, uint64_t end)
-{
-    const struct rotation *rotation = context;
-    const struct mics_args_rope *args = rotation->args;
-    const uint32_t half = args->D / 2;
-
-    for (uint64_t row = begin; row < end; row++) {
-        const float *cosine = rotation->table + row * args->D, *sine = cosine + half;
-        float *data = (float *)args->data + row * args->stride;
-
-        for (uint32_t head = 0; head < args->heads; head++, data += args->D)
-            for (uint32_t i = 0; i < half; i++) {
-                const float x = data[i], y = data[half + i];
-
-                data[i] = x * cosine[i] - y * sine[i];
-                data[half + i] = y * cosine[i] + x * sine[i];
-            }
-    }
-}
-
-void mics_host_rope_with_table(struct mics_pool *pool, const struct mics_args_rope *args,
-                               uint32_t rows, const float *table)
-{
-    struct rotation rotation = {args, table};
-
-    assert(args->dtype == MICS_F32 && !args->inverse);
-    if (rows > 0)
-        mics_pool_run(pool, rows, PIECE_FLOATS / ((uint64_t)args->heads * args->D + 1) + 1,
-                      rotate_rows, &rotation);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * decode.h - what generating text token by token needs besides the operations of ops.h: products of
- * few rows, attention over keys and values that are kept, rotary positions of any row.
+ * few rows, attention over keys and values of earlier tokens, rotary positions of any row.
  *
  * Everything is fp32. These run in the caller's thread and the pool's, allocate nothing, and cannot
  * fail. The number of threads changes no bit of a result, nor do the other rows of a call.
@@ -14,11 +14,11 @@
 
 /* A product of at most this many rows reads the matrix once; for more, mics_host_matmul() is
  * faster. */
-#define MICS_FEW_ROWS 16
+#define MICS_SKINNY_ROWS 16
 
-/* out = a b' + bias + add of struct mics_args_matmul: m <= MICS_FEW_ROWS, trans_b, all in fp32,
+/* out = a b' + bias + add of struct mics_args_matmul: m <= MICS_SKINNY_ROWS, trans_b, all in fp32,
  * without activations. Takes as long as reading b from memory: 4 n k bytes. */
-void mics_host_few_rows(struct mics_pool *pool, const struct mics_args_matmul *args);
+void mics_host_skinny_matmul(struct mics_pool *pool, const struct mics_args_matmul *args);
 
 /* The keys and values that a row attends to: [length, H_kv D], of its sequence, its own last. */
 struct mics_kv_cache_rows {
@@ -27,24 +27,20 @@ struct mics_kv_cache_rows {
 };
 
 /* out[rows, H D] = attention of the queries at the beginning of each of the rows of
- * qkv[rows, (H + 2 H_kv) D] over kept[rows], as in struct mics_args_attention. At most
+ * qkv[rows, (H + 2 H_kv) D] over cached[rows], as in struct mics_args_attention. At most
  * MICS_HEAD_MAX channels per head. */
 struct mics_kv_cache_attention {
     float *out;
     const float *qkv;
-    const struct mics_kv_cache_rows *kept;
+    const struct mics_kv_cache_rows *cached;
     uint32_t rows, H, H_kv, D;
 };
 
 void mics_host_kv_cache_attention(struct mics_pool *pool,
                                   const struct mics_kv_cache_attention *args);
 
-/* table[rows, D] = for each position the cosines of its D / 2 angles, then their sines: of
- * struct mics_args_rope, whose data is not used. */
-void mics_host_rope_table(const struct mics_args_rope *args, const uint32_t *positions,
-                          uint32_t rows, float *table);
-/* Rotate the heads of data[rows, stride], each row by its row of the table. */
-void mics_host_rope_with_table(struct mics_pool *pool, const struct mics_args_rope *args,
-                               uint32_t rows, const float *table);
+/* struct mics_args_rope with positions[t] in place of t (embedding.c). */
+void mics_host_rope_at(struct mics_pool *pool, const struct mics_args_rope *args,
+                       const uint32_t *positions);
 
 #endif

@@ -2,6 +2,7 @@
 /*
  * embedding.c - embeddings of tokens and positions: the lookup, its gradient, and rotary positions.
  */
+#include "host/decode.h"
 #include "host/kernels.h"
 #include "host/pool.h"
 #include "host/vector.h"
@@ -246,6 +247,7 @@ void mics_host_embedding_grad(struct mics_pool *pool, const struct mics_args_emb
 
 struct rope {
     const struct mics_args_rope *args;
+    const uint32_t *positions; /* [T]; NULL: 0 to T - 1 */
     float frequency[HALF_MAX];
 };
 
@@ -295,7 +297,7 @@ static void rotate_positions(void *context, uint64_t begin, uint64_t end)
     struct rotation rotation;
 
     for (uint64_t t = begin; t < end; t++) {
-        rotation_at(rope, t, &rotation);
+        rotation_at(rope, rope->positions ? rope->positions[t] : t, &rotation);
         for (uint64_t b = 0; b < args->B; b++)
             for (uint32_t h = 0; h < args->heads; h++) {
                 const uint64_t at = (b * args->T + t) * args->stride + (uint64_t)h * args->D;
@@ -308,13 +310,19 @@ static void rotate_positions(void *context, uint64_t begin, uint64_t end)
     }
 }
 
-void mics_host_rope(struct mics_pool *pool, const struct mics_args_rope *args)
+void mics_host_rope_at(struct mics_pool *pool, const struct mics_args_rope *args,
+                       const uint32_t *positions)
 {
     const uint64_t floats = (uint64_t)args->B * args->heads * args->D;
-    struct rope rope = {.args = args};
+    struct rope rope = {.args = args, .positions = positions};
 
     assert(args->D % 2 == 0 && args->D <= MICS_HOST_HEAD_MAX);
     for (uint32_t i = 0; i < args->D / 2; i++)
         rope.frequency[i] = mics_rope_frequency(args, i);
     mics_pool_run(pool, args->T, ROPE_GRAIN / (floats + 1) + 1, rotate_positions, &rope);
+}
+
+void mics_host_rope(struct mics_pool *pool, const struct mics_args_rope *args)
+{
+    mics_host_rope_at(pool, args, NULL);
 }

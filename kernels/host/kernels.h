@@ -20,4 +20,19 @@
 MICS_OPERATIONS(MICS_HOST_KERNEL)
 #undef MICS_HOST_KERNEL
 
+/* Run an operation by its number. */
+static inline void mics_host_run(struct mics_pool *pool, enum mics_kernel kernel, const void *args)
+{
+    switch (kernel) {
+#define MICS_HOST_CASE(KEY, name, gpu)                                                             \
+    case MICS_K_##KEY:                                                                             \
+        mics_host_##name(pool, args);                                                              \
+        break;
+        MICS_OPERATIONS(MICS_HOST_CASE)
+#undef MICS_HOST_CASE
+    case MICS_KERNEL_COUNT:
+        break;
+    }
+}
+
 #endif

@@ -19,6 +19,9 @@
 
 /* MICS_NORM_LAYER has a bias, MICS_NORM_RMS has none. */
 enum mics_norm_kind { MICS_NORM_LAYER, MICS_NORM_RMS };
+/* Of a sublayer: in front of its function, inside the residual, or behind the sum (as in the first
+ * transformers, and BERT). */
+enum mics_norm_place { MICS_NORM_BEFORE, MICS_NORM_AFTER };
 enum mics_positions_kind { MICS_POSITIONS_LEARNED, MICS_POSITIONS_ROTARY };
 /* down(gelu(fc(x))) or down(silu(gate(x)) * up(x)). */
 enum mics_mlp_kind { MICS_MLP_GELU, MICS_MLP_SWIGLU };
@@ -110,9 +113,11 @@ struct mics_family {
     const char *architecture; /* of config.json */
 
     enum mics_norm_kind norm;
+    enum mics_norm_place norm_place;
     /* With rotary positions come the sizes that config.json may choose. */
     enum mics_positions_kind positions;
     enum mics_mlp_kind mlp;
+    bool bidirectional;     /* attention is full, not causal */
     bool parallel_residual; /* out = in + attention(norm_1(in)) + mlp(norm_2(in)) */
     bool weights_in_out;    /* matrices are stored [in, out], not [out, in] */
     bool always_tied;       /* the head is the embedding's matrix; files may hold a copy of it */

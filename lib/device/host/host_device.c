@@ -98,25 +98,18 @@ static enum mics_status host_failure(struct mics_device *base, struct mics_err *
 }
 
 /*
- * The operations by number.
+ * The sizes of operations' arguments.
  */
 
-#define RUN_KERNEL(KEY, name, gpu)                                                                 \
-    static void run_##name(struct mics_pool *pool, const void *args)                               \
-    {                                                                                              \
-        mics_host_##name(pool, args);                                                              \
-    }                                                                                              \
+#define CHECK_ARGS(KEY, name, gpu)                                                                 \
     static_assert(sizeof(struct mics_args_##name) <= MICS_ARGS_MAX, "arguments are copied");
-MICS_OPERATIONS(RUN_KERNEL)
-#undef RUN_KERNEL
+MICS_OPERATIONS(CHECK_ARGS)
+#undef CHECK_ARGS
 
-static const struct {
-    void (*run)(struct mics_pool *pool, const void *args);
-    size_t args_size;
-} kernels[MICS_KERNEL_COUNT] = {
-#define KERNEL_ROW(KEY, name, gpu) [MICS_K_##KEY] = {run_##name, sizeof(struct mics_args_##name)},
-    MICS_OPERATIONS(KERNEL_ROW)
-#undef KERNEL_ROW
+static const size_t args_sizes[MICS_KERNEL_COUNT] = {
+#define ARGS_SIZE(KEY, name, gpu) [MICS_K_##KEY] = sizeof(struct mics_args_##name),
+    MICS_OPERATIONS(ARGS_SIZE)
+#undef ARGS_SIZE
 };
 
 /*
@@ -213,7 +206,7 @@ static void run_kernel(struct host_device *device, const struct host_entry *entr
 {
     struct mics_err err;
 
-    kernels[entry->kernel].run(device->pool, entry->args);
+    mics_host_run(device->pool, entry->kernel, entry->args);
     const enum mics_status status = mics_onednn_failure(mics_pool_onednn(device->pool), &err);
     if (status != MICS_OK)
         host_fail(&device->base, status, err.text);
@@ -278,7 +271,7 @@ static void host_stream_launch(struct mics_stream *base, enum mics_kernel kernel
     struct host_stream *stream = (struct host_stream *)base;
 
     assert(kernel >= 0 && kernel < MICS_KERNEL_COUNT);
-    assert(size == kernels[kernel].args_size);
+    assert(size == args_sizes[kernel]);
     struct host_entry *entry = reserve_entry(stream);
     entry->kind = HOST_RUN;
     entry->kernel = kernel;

@@ -8,8 +8,9 @@
  * with norms of heads what attention takes, need one pass over memory each to compute again, where
  * a product takes some C times the arithmetic. Without recomputation they are saved too: 2C + F
  * more, and W with norms of heads. Their inputs are needed in either case, for their gradients.
- * With full recomputation a block saves its input only, C. Evaluation uses the acts of training,
- * so that it fits the same arena.
+ * With norms after their sublayers what they take is saved (2C) at both levels, and not what they
+ * put out. With full recomputation a block saves its input only, C. Evaluation uses the acts of
+ * training, so that it fits the same arena.
  */
 #include "model/activation_layout.h"
 #include "model/transformer/transformer.h"
@@ -32,6 +33,7 @@ struct mics_block_activations mics_block_activations_of(const struct mics_model 
 {
     const struct mics_transformer_dims s = mics_transformer_dims_of(model, batch);
     const bool all = batch->recompute == MICS_RECOMPUTE_NONE;
+    const bool after = model->family->norm_place == MICS_NORM_AFTER;
     const bool qk_norm = mics_transformer_has(model, MICS_BLOCK_Q_NORM);
     const uint64_t R = s.rows, widest = mics_max_u64(s.F, s.C);
     const enum mics_dtype dtype = batch->dtype;
@@ -51,8 +53,13 @@ struct mics_block_activations mics_block_activations_of(const struct mics_model 
         mics_activation_take_typed(&work, R * mics_max_u64(all ? s.C : widest, s.A), dtype);
     acts.wide_b =
         mics_activation_take_typed(&work, R * mics_max_u64(all ? s.F : widest, s.W), dtype);
-    acts.normed_1 = all ? mics_activation_take_typed(&keep, R * s.C, dtype) : acts.wide_b;
-    acts.normed_2 = all ? mics_activation_take_typed(&keep, R * s.C, dtype) : acts.wide_b;
+    if (after) {
+        acts.sum_1 = mics_activation_take_typed(kept, R * s.C, dtype);
+        acts.sum_2 = mics_activation_take_typed(kept, R * s.C, dtype);
+    } else {
+        acts.normed_1 = all ? mics_activation_take_typed(&keep, R * s.C, dtype) : acts.wide_b;
+        acts.normed_2 = all ? mics_activation_take_typed(&keep, R * s.C, dtype) : acts.wide_b;
+    }
     acts.activated = all ? mics_activation_take_typed(&keep, R * s.F, dtype) : acts.wide_a;
     acts.delta = mics_activation_take_floats(&work, R * s.H);
     acts.attended = acts.qkv;
@@ -60,7 +67,7 @@ struct mics_block_activations mics_block_activations_of(const struct mics_model 
         acts.qk_rstd = mics_activation_take_floats(kept, R * (s.H + s.H_kv));
         acts.attended = mics_activation_take_typed(all ? &keep : &work, R * s.W, dtype);
     }
-    if (model->family->parallel_residual)
+    if (after || model->family->parallel_residual)
         acts.grad_out = mics_activation_take_typed(&work, R * s.C, dtype);
     if (bytes)
         *bytes = (struct mics_stage_bytes){.saved = keep.used, .scratch = work.used};

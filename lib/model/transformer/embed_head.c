@@ -10,6 +10,8 @@
 #include "model/activation_layout.h"
 #include "model/transformer/transformer.h"
 
+#include <assert.h>
+
 #define EMBED_UNIT 0
 
 /* The embedding's matrices as the weights of layers: only their places count. */
@@ -34,20 +36,23 @@ static struct embedding embedding_of(const struct mics_pass *pass)
     };
 }
 
-void mics_embed_forward(const struct mics_pass *pass)
+void mics_embed_forward(const struct mics_pass *pass, uint32_t position)
 {
     const struct embedding embedding = embedding_of(pass);
+    const uint64_t first = (uint64_t)position * pass->model->config.n_embd;
+    const void *wpe = embedding.positions.weight;
 
-    mics_launch_embedding(pass->stream, &(struct mics_args_embedding){
-                                            .out = pass->out[MICS_RESIDUAL],
-                                            .tokens = pass->tokens,
-                                            .wte = embedding.tokens.weight,
-                                            .wpe = embedding.positions.weight,
-                                            .B = pass->batch.B,
-                                            .T = pass->batch.T,
-                                            .C = pass->model->config.n_embd,
-                                            .dtype = pass->batch.dtype,
-                                        });
+    mics_launch_embedding(pass->stream,
+                          &(struct mics_args_embedding){
+                              .out = pass->out[MICS_RESIDUAL],
+                              .tokens = pass->tokens,
+                              .wte = embedding.tokens.weight,
+                              .wpe = wpe ? mics_element(wpe, first, pass->batch.dtype) : NULL,
+                              .B = pass->batch.B,
+                              .T = pass->batch.T,
+                              .C = pass->model->config.n_embd,
+                              .dtype = pass->batch.dtype,
+                          });
 }
 
 void mics_embed_backward(const struct mics_pass *pass)
@@ -116,7 +121,7 @@ static void chunk_backward(const struct head *head, uint32_t first, uint32_t row
     void *const grad = row_of(pass, pass->grad[MICS_RESIDUAL], first);
 
     mics_linear_grad_params(&head->vocabulary, rows, acts->normed, acts->logits);
-    mics_linear_grad_in(&head->vocabulary, rows, acts->logits, acts->grad_normed);
+    mics_linear_grad_in(&head->vocabulary, rows, acts->logits, NULL, acts->grad_normed);
     mics_launch_zero(pass->stream,
                      &(struct mics_args_zero){
                          .dst = grad,
@@ -150,15 +155,14 @@ void mics_head_forward(const struct mics_pass *pass, uint32_t unit)
     }
 }
 
-void mics_head_logits(const struct mics_pass *pass, uint32_t unit, uint32_t row, void *logits)
+void mics_head_logits(const struct mics_pass *pass, uint32_t unit, uint32_t first, uint32_t rows,
+                      void *logits)
 {
-    const struct head head = head_of(pass, unit);
+    struct head head = head_of(pass, unit);
 
-    chunk_forward(&head, row, 1);
-    mics_launch_copy(pass->stream, &(struct mics_args_copy){
-                                       .dst = logits,
-                                       .src = head.acts.logits,
-                                       .bytes = mics_dtype_bytes(pass->batch.dtype) *
-                                                pass->model->config.vocab_size,
-                                   });
+    assert(rows <= head.acts.rows);
+    head.vocabulary.out = pass->model->config.vocab_size;
+    mics_norm_forward(&head.norm, rows, row_of(pass, pass->in[MICS_RESIDUAL], first),
+                      head.acts.normed);
+    mics_linear_forward(&head.vocabulary, rows, head.acts.normed, logits);
 }

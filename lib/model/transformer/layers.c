@@ -122,30 +122,41 @@ void mics_linear_grad_params(const struct mics_linear *layer, uint32_t rows, con
                                              });
 }
 
-void mics_linear_grad_in(const struct mics_linear *layer, uint32_t rows, const void *grad_out,
-                         void *grad_in)
+static struct mics_args_matmul grad_in_of(const struct mics_linear *layer, uint32_t rows,
+                                          const void *grad_out, void *grad_in)
 {
-    mics_linear_grad_in_gelu(layer, rows, grad_out, NULL, grad_in);
+    return (struct mics_args_matmul){
+        .out = grad_in,
+        .a = grad_out,
+        .b = layer->weight,
+        .m = rows,
+        .n = layer->in,
+        .k = layer->out,
+        .lda = layer->out,
+        .ldb = layer->transposed ? layer->in : layer->out,
+        .ldout = layer->in,
+        .trans_b = !layer->transposed,
+        .dtype = layer->dtype,
+        .out_dtype = layer->dtype,
+    };
+}
+
+void mics_linear_grad_in(const struct mics_linear *layer, uint32_t rows, const void *grad_out,
+                         const void *add, void *grad_in)
+{
+    struct mics_args_matmul args = grad_in_of(layer, rows, grad_out, grad_in);
+
+    args.add = add;
+    mics_launch_matmul(layer->stream, &args);
 }
 
 void mics_linear_grad_in_gelu(const struct mics_linear *layer, uint32_t rows, const void *grad_out,
                               const void *pre, void *grad_in)
 {
-    mics_launch_matmul(layer->stream, &(struct mics_args_matmul){
-                                          .out = grad_in,
-                                          .a = grad_out,
-                                          .b = layer->weight,
-                                          .gelu_of = pre,
-                                          .m = rows,
-                                          .n = layer->in,
-                                          .k = layer->out,
-                                          .lda = layer->out,
-                                          .ldb = layer->transposed ? layer->in : layer->out,
-                                          .ldout = layer->in,
-                                          .trans_b = !layer->transposed,
-                                          .dtype = layer->dtype,
-                                          .out_dtype = layer->dtype,
-                                      });
+    struct mics_args_matmul args = grad_in_of(layer, rows, grad_out, grad_in);
+
+    args.gelu_of = pre;
+    mics_launch_matmul(layer->stream, &args);
 }
 
 struct mics_norm mics_norm_of(const struct mics_pass *pass, uint32_t unit, uint32_t weight,

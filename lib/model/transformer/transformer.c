@@ -270,10 +270,10 @@ static void forward(const struct mics_pass *pass, uint32_t stage)
 
     switch (made->kind) {
     case MICS_STAGE_EMBED:
-        mics_embed_forward(pass);
+        mics_embed_forward(pass, 0);
         break;
     case MICS_STAGE_BLOCK:
-        mics_block_forward(pass, made->unit);
+        mics_block_forward(pass, made->unit, NULL);
         break;
     case MICS_STAGE_HEAD:
         mics_head_forward(pass, made->unit);
@@ -295,7 +295,7 @@ static void logits(const struct mics_pass *pass, uint32_t row, void *out)
 {
     const struct mics_model *model = pass->model;
 
-    mics_head_logits(pass, model->stages[model->stage_count - 1].unit, row, out);
+    mics_head_logits(pass, model->stages[model->stage_count - 1].unit, row, 1, out);
 }
 
 const struct mics_model_ops mics_transformer_ops = {

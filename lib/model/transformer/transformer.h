@@ -66,9 +66,10 @@ void mics_linear_forward_gelu(const struct mics_linear *layer, uint32_t rows, co
  * column sums of grad_out. */
 void mics_linear_grad_params(const struct mics_linear *layer, uint32_t rows, const void *in,
                              const void *grad_out);
-/* grad_in[rows, in] = grad_out weight'; behind a GELU times its derivative at pre[rows, in]. */
+/* grad_in[rows, in] = grad_out weight' (+ add[rows, in], which may be grad_in); behind a GELU times
+ * its derivative at pre[rows, in]. */
 void mics_linear_grad_in(const struct mics_linear *layer, uint32_t rows, const void *grad_out,
-                         void *grad_in);
+                         const void *add, void *grad_in);
 void mics_linear_grad_in_gelu(const struct mics_linear *layer, uint32_t rows, const void *grad_out,
                               const void *pre, void *grad_in);
 
@@ -114,15 +115,15 @@ struct mics_block_activations {
     void *attention; /* [R, A] */
     void *middle;    /* [R, C]: the residual stream after attention */
     void *hidden; /* [R, F] before GELU, or [R, 2F] of gate and up, replaced by their gradients */
-    /* Saved if nothing is recomputed; otherwise both norms use wide_b and the activation uses
-     * wide_a. */
+    /* Norms before: their outputs. Saved if nothing is recomputed; otherwise both use wide_b. */
     void *normed_1, *normed_2; /* [R, C] */
-    void *activated;           /* [R, F] */
+    void *sum_1, *sum_2;       /* [R, C]. Norms after: what they take */
+    void *activated;           /* [R, F]; saved if nothing is recomputed, else wide_a */
     /* Always scratch. */
     void *wide_a;   /* [R, max(F, C, A)]; [R, max(C, A)] if nothing is recomputed */
     void *wide_b;   /* [R, max(F, C, W)]; [R, max(F, W)] if nothing is recomputed */
     float *delta;   /* [B, H, T] */
-    void *grad_out; /* [R, C] of a block with a parallel residual: the gradient of its output */
+    void *grad_out; /* [R, C] with norms after or a parallel residual: the gradient of an output */
 };
 
 /* The head works on a chunk of `rows` rows at a time. */
@@ -153,13 +154,107 @@ void mics_transformer_stage_bytes(const struct mics_model *model, const struct m
                                   uint32_t stage, struct mics_stage_bytes *out);
 
 /*
- * block.c and embed_head.c: the stages.
+ * block.c: a block is two sublayers, attention and the MLP. attention.c and mlp.c: their functions.
  */
-void mics_block_forward(const struct mics_pass *pass, uint32_t unit);
+
+struct mics_sublayer;
+
+/* What a sublayer computes. */
+struct mics_sublayer_function {
+    /* sum = in + f(taken) */
+    void (*forward)(const struct mics_sublayer *sublayer);
+    /* Compute again, from `taken`, what backward() reads and the level of recomputation has not
+     * kept, but for what is one pass over memory away from what it has kept. */
+    void (*recompute)(const struct mics_sublayer *sublayer);
+    /* grad_taken = the gradient of `taken` (+ add), from that of f(taken); adds to those of the
+     * parameters. add may be NULL, or grad_taken, which may be grad. */
+    void (*backward)(const struct mics_sublayer *sublayer, const void *grad, const void *add,
+                     void *grad_taken);
+};
+
+extern const struct mics_sublayer_function mics_attention_function, mics_mlp_function;
+
+struct mics_kv_cache;
+
+/*
+ *     norm before:  out = in + f(norm(in))     taken = norm(in), sum = out
+ *     norm after:   out = norm(in + f(in))     taken = in
+ *
+ * With a parallel residual the MLP's norm takes the block's input instead. Activations [R, C].
+ */
+struct mics_sublayer {
+    const struct mics_sublayer_function *function;
+    const struct mics_pass *pass;
+    struct mics_kv_cache *kv_cache; /* of generation; NULL: all rows are whole sequences */
+    uint32_t unit;
+    struct mics_transformer_dims dims;
+    const struct mics_block_activations *acts;
+    enum mics_norm_place place;
+    struct mics_norm norm;
+    const void *norm_in, *in, *taken;
+    void *norm_out, *sum;
+};
+
+/* A linear layer of the sublayer's unit, whose weight and bias are the tensors `weight` and `bias`
+ * or, where the family has several end to end instead, begin with `first` and `first_bias`. */
+struct mics_linear mics_sublayer_linear(const struct mics_sublayer *sublayer,
+                                        enum mics_block_tensor weight, enum mics_block_tensor first,
+                                        enum mics_block_tensor bias,
+                                        enum mics_block_tensor first_bias, uint32_t in,
+                                        uint32_t out);
+/* A norm of the sublayer's unit. bias MICS_BLOCK_TENSORS: none. */
+struct mics_norm mics_sublayer_norm(const struct mics_sublayer *sublayer,
+                                    enum mics_block_tensor weight, enum mics_block_tensor bias,
+                                    const struct mics_norm_stats *stats);
+/* The gradients of the function's first layer, from `grad`, that of its output. `taken` is computed
+ * again, in wide_a, if it was not saved. */
+void mics_sublayer_first_backward(const struct mics_sublayer *sublayer,
+                                  const struct mics_linear *layer, const void *grad,
+                                  const void *add, void *grad_taken);
+
+void mics_block_forward(const struct mics_pass *pass, uint32_t unit,
+                        struct mics_kv_cache *kv_cache);
 void mics_block_backward(const struct mics_pass *pass, uint32_t unit);
-void mics_embed_forward(const struct mics_pass *pass);
+
+/*
+ * embed_head.c: the other stages.
+ */
+
+/* Positions from `position` on. */
+void mics_embed_forward(const struct mics_pass *pass, uint32_t position);
 void mics_embed_backward(const struct mics_pass *pass);
 void mics_head_forward(const struct mics_pass *pass, uint32_t unit); /* and backward */
-void mics_head_logits(const struct mics_pass *pass, uint32_t unit, uint32_t row, void *logits);
+/* logits[rows, V] of rows [first, first + rows) of the head's input; at most half of the batch's
+ * rows. */
+void mics_head_logits(const struct mics_pass *pass, uint32_t unit, uint32_t first, uint32_t rows,
+                      void *logits);
+
+/*
+ * kv_cache.c: keys and values of earlier tokens of several sequences, in fp32 on the host.
+ */
+struct mics_kv_cache_options {
+    struct mics_pool *pool;
+    uint32_t sequences, layers;
+    uint32_t H, H_kv, D;
+    uint32_t limit; /* tokens of a sequence */
+};
+
+enum mics_status mics_kv_cache_new(const struct mics_kv_cache_options *options, uint32_t rows_max,
+                                   struct mics_kv_cache **out, struct mics_err *err);
+void mics_kv_cache_free(struct mics_kv_cache *cache); /* NULL is fine */
+
+/* Make room for `length` tokens of a sequence in each layer. */
+enum mics_status mics_kv_cache_reserve(struct mics_kv_cache *cache, uint32_t sequence,
+                                       uint32_t length, struct mics_err *err);
+/* The rows of the passes that follow, up to rows_max: row i is token positions[i] of sequence
+ * sequences[i], for which there is room. Both arrays are borrowed. */
+void mics_kv_cache_set_rows(struct mics_kv_cache *cache, const uint32_t *sequences,
+                            const uint32_t *positions, uint32_t rows);
+/* Rotate each row to its position: of struct mics_args_rope. */
+void mics_kv_cache_rotate(const struct mics_kv_cache *cache, const struct mics_args_rope *args);
+/* Append keys and values of all rows of qkv to their sequences in a layer, then attend: row by row
+ * to all tokens up to its own, or to the last `window`. */
+void mics_kv_cache_attend(struct mics_kv_cache *cache, uint32_t layer, uint32_t window,
+                          const float *qkv, float *out);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products of few rows and attention over kept rows, against the operations that training uses. */
+/* Products of few rows and attention over cached rows, against the operations that training uses. */
 #include "tap.h"
 
 #include "host/decode.h"
@@ -45,7 +45,7 @@ static void check_product(struct mics_pool *pool, uint32_t m, uint32_t n, uint32
                                     .ldout = n,
                                     .trans_b = true};
 
-    mics_host_few_rows(pool, &args);
+    mics_host_skinny_matmul(pool, &args);
     args.out = want;
     mics_host_matmul(pool, &args);
     check_close(got, want, (size_t)m * n, 1e-6 * (k + 8));
@@ -54,7 +54,7 @@ static void check_product(struct mics_pool *pool, uint32_t m, uint32_t n, uint32
     args.a = a + (size_t)(m - 1) * k;
     args.add = add + (size_t)(m - 1) * n;
     args.m = 1;
-    mics_host_few_rows(pool, &args);
+    mics_host_skinny_matmul(pool, &args);
     CHECK(memcmp(want, got + (size_t)(m - 1) * n, n * sizeof *got) == 0);
     free(a);
     free(b);
@@ -68,7 +68,7 @@ static void products_of_few_rows_are_those_of_many(void)
 {
     struct mics_pool *pool = mics_pool_new(3);
 
-    for (uint32_t m = 1; m <= MICS_FEW_ROWS; m += 3) {
+    for (uint32_t m = 1; m <= MICS_SKINNY_ROWS; m += 3) {
         check_product(pool, m, 1, 1);
         check_product(pool, m, 70, 33);
         check_product(pool, m, 513, 96);
@@ -85,16 +85,17 @@ static void check_attention(struct mics_pool *pool, uint32_t T, uint32_t H, uint
     float *qkv = numbers((size_t)T * W, 7), *keys = numbers((size_t)T * width, 8);
     float *values = numbers((size_t)T * width, 9), *lse = numbers((size_t)T * H, 10);
     float *got = numbers((size_t)T * H * D, 11), *want = numbers((size_t)T * H * D, 12);
-    struct mics_kv_cache_rows *kept = calloc(T, sizeof *kept);
+    struct mics_kv_cache_rows *cached = calloc(T, sizeof *cached);
 
     for (uint32_t t = 0; t < T; t++) {
         memcpy(keys + t * width, qkv + (size_t)t * W + H * D, width * sizeof *keys);
         memcpy(values + t * width, qkv + (size_t)t * W + H * D + width, width * sizeof *keys);
-        kept[t] = (struct mics_kv_cache_rows){keys, values, t + 1};
+        cached[t] = (struct mics_kv_cache_rows){keys, values, t + 1};
     }
     mics_host_kv_cache_attention(
-        pool, &(struct mics_kv_cache_attention){
-                  .out = got, .qkv = qkv, .kept = kept, .rows = T, .H = H, .H_kv = H_kv, .D = D});
+        pool,
+        &(struct mics_kv_cache_attention){
+            .out = got, .qkv = qkv, .cached = cached, .rows = T, .H = H, .H_kv = H_kv, .D = D});
     mics_host_attention(pool, &(struct mics_args_attention){.out = want,
                                                             .lse = lse,
                                                             .qkv = qkv,
@@ -111,10 +112,10 @@ static void check_attention(struct mics_pool *pool, uint32_t T, uint32_t H, uint
     free(lse);
     free(got);
     free(want);
-    free(kept);
+    free(cached);
 }
 
-static void attention_over_kept_rows_is_causal_attention(void)
+static void attention_over_cached_rows_is_causal_attention(void)
 {
     struct mics_pool *pool = mics_pool_new(2);
 
@@ -125,33 +126,35 @@ static void attention_over_kept_rows_is_causal_attention(void)
     mics_pool_free(pool);
 }
 
-static void rotations_are_those_of_the_operation(void)
+static void rows_are_rotated_to_the_positions_that_they_are_given(void)
 {
     enum { T = 70, HEADS = 3, D = 24, STRIDE = HEADS * D + 8 };
     struct mics_pool *pool = mics_pool_new(2);
     float *got = numbers((size_t)T * STRIDE, 13), *want = numbers((size_t)T * STRIDE, 13);
-    float *table = malloc(sizeof(float) * T * D);
     uint32_t positions[T];
     struct mics_args_rope args = {
         .data = got, .B = 1, .T = T, .heads = HEADS, .D = D, .stride = STRIDE, .base = 10000.0f};
 
-    for (uint32_t t = 0; t < T; t++)
-        positions[t] = t;
-    mics_host_rope_table(&args, positions, T, table);
-    mics_host_rope_with_table(pool, &args, T, table);
+    for (uint32_t t = 0; t < T; t++) {
+        positions[t] = t * 11 % T;
+        memcpy(got + (size_t)t * STRIDE, want + (size_t)positions[t] * STRIDE,
+               STRIDE * sizeof *got);
+    }
+    mics_host_rope_at(pool, &args, positions);
     args.data = want;
     mics_host_rope(pool, &args);
-    check_close(got, want, (size_t)T * STRIDE, 1e-6);
+    for (uint32_t t = 0; t < T; t++)
+        CHECK(memcmp(got + (size_t)t * STRIDE, want + (size_t)positions[t] * STRIDE,
+                     STRIDE * sizeof *got) == 0);
     free(got);
     free(want);
-    free(table);
     mics_pool_free(pool);
 }
 
 int main(void)
 {
     TAP_RUN(products_of_few_rows_are_those_of_many);
-    TAP_RUN(attention_over_kept_rows_is_causal_attention);
-    TAP_RUN(rotations_are_those_of_the_operation);
+    TAP_RUN(attention_over_cached_rows_is_causal_attention);
+    TAP_RUN(rows_are_rotated_to_the_positions_that_they_are_given);
     return tap_done();
 }

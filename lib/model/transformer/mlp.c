@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mlp.c - the MLP, down(activation(fc(taken))), as a sublayer's function.
+ *
+ * fc puts out `hidden`: what GELU takes, in the same product, or gate and up for SwiGLU.
+ */
+#include "device/launch.h"
+#include "model/transformer/transformer.h"
+
+static struct mics_linear fc_of(const struct mics_sublayer *mlp)
+{
+    return mics_sublayer_linear(mlp, MICS_BLOCK_FC, MICS_BLOCK_GATE, MICS_BLOCK_FC_BIAS,
+                                MICS_BLOCK_GATE_BIAS, mlp->dims.C, mlp->dims.hidden);
+}
+
+static struct mics_linear down_of(const struct mics_sublayer *mlp)
+{
+    return mics_sublayer_linear(mlp, MICS_BLOCK_DOWN, MICS_BLOCK_DOWN, MICS_BLOCK_DOWN_BIAS,
+                                MICS_BLOCK_DOWN_BIAS, mlp->dims.F, mlp->dims.C);
+}
+
+static bool is_gelu(const struct mics_sublayer *mlp)
+{
+    return mlp->pass->model->family->mlp == MICS_MLP_GELU;
+}
+
+/* hidden -> activated. GELU of `hidden` as it is stored, as the product's epilogue takes it: the
+ * same bits. */
+static void activate(const struct mics_sublayer *mlp)
+{
+    const struct mics_block_activations *acts = mlp->acts;
+
+    if (is_gelu(mlp))
+        mics_launch_gelu(mlp->pass->stream, &(struct mics_args_gelu){
+                                                .out = acts->activated,
+                                                .in = acts->hidden,
+                                                .count = (uint64_t)mlp->dims.rows * mlp->dims.F,
+                                                .dtype = mlp->pass->batch.dtype,
+                                            });
+    else
+        mics_launch_swiglu(mlp->pass->stream, &(struct mics_args_swiglu){
+                                                  .out = acts->activated,
+                                                  .in = acts->hidden,
+                                                  .rows = mlp->dims.rows,
+                                                  .F = mlp->dims.F,
+                                                  .dtype = mlp->pass->batch.dtype,
+                                              });
+}
+
+static void forward(const struct mics_sublayer *mlp)
+{
+    const struct mics_block_activations *acts = mlp->acts;
+    const struct mics_linear fc = fc_of(mlp), down = down_of(mlp);
+
+    if (is_gelu(mlp)) {
+        mics_linear_forward_gelu(&fc, mlp->dims.rows, mlp->taken, acts->hidden, acts->activated);
+    } else {
+        mics_linear_forward(&fc, mlp->dims.rows, mlp->taken, acts->hidden);
+        activate(mlp);
+    }
+    mics_linear_forward_add(&down, mlp->dims.rows, acts->activated, mlp->in, mlp->sum);
+}
+
+static void recompute(const struct mics_sublayer *mlp)
+{
+    const struct mics_linear fc = fc_of(mlp);
+
+    if (mlp->pass->batch.recompute == MICS_RECOMPUTE_FULL)
+        mics_linear_forward(&fc, mlp->dims.rows, mlp->taken, mlp->acts->hidden);
+}
+
+/* The gradient of `hidden`, into its place for SwiGLU, into wide_b for GELU. */
+static const void *activation_backward(const struct mics_sublayer *mlp, const void *grad)
+{
+    const struct mics_block_activations *acts = mlp->acts;
+    const struct mics_linear down = down_of(mlp);
+
+    if (is_gelu(mlp)) {
+        mics_linear_grad_in_gelu(&down, mlp->dims.rows, grad, acts->hidden, acts->wide_b);
+        return acts->wide_b;
+    }
+    mics_linear_grad_in(&down, mlp->dims.rows, grad, NULL, acts->wide_b);
+    mics_launch_swiglu_grad(mlp->pass->stream, &(struct mics_args_swiglu_grad){
+                                                   .grad_in = acts->hidden,
+                                                   .in = acts->hidden,
+                                                   .grad_out = acts->wide_b,
+                                                   .rows = mlp->dims.rows,
+                                                   .F = mlp->dims.F,
+                                                   .dtype = mlp->pass->batch.dtype,
+                                               });
+    return acts->hidden;
+}
+
+static void backward(const struct mics_sublayer *mlp, const void *grad, const void *add,
+                     void *grad_taken)
+{
+    const struct mics_linear fc = fc_of(mlp), down = down_of(mlp);
+
+    if (mlp->pass->batch.recompute != MICS_RECOMPUTE_NONE)
+        activate(mlp);
+    mics_linear_grad_params(&down, mlp->dims.rows, mlp->acts->activated, grad);
+    mics_sublayer_first_backward(mlp, &fc, activation_backward(mlp, grad), add, grad_taken);
+}
+
+const struct mics_sublayer_function mics_mlp_function = {forward, recompute, backward};
