@@ -72,17 +72,24 @@ static struct mics_model *make(const struct mics_model_config *config)
     return model;
 }
 
+static const struct mics_model_config integer_config = {.family = "integer",
+                                                        .name = "integer",
+                                                        .n_layer = 3,
+                                                        .n_embd = 5,
+                                                        .n_head = 1,
+                                                        .n_positions = 8,
+                                                        .vocab_size = 11,
+                                                        .n_inner = 20,
+                                                        .layer_norm_epsilon = 1e-5};
+
 struct mics_model *cases_integer_model(void)
 {
-    return integer_model_new_of(&(struct mics_model_config){.family = "integer",
-                                                            .name = "integer",
-                                                            .n_layer = 3,
-                                                            .n_embd = 5,
-                                                            .n_head = 1,
-                                                            .n_positions = 8,
-                                                            .vocab_size = 11,
-                                                            .n_inner = 20,
-                                                            .layer_norm_epsilon = 1e-5});
+    return integer_model_new_of(&integer_config);
+}
+
+struct mics_model *cases_staged_model(bool fused)
+{
+    return integer_model_new_staged(&integer_config, fused);
 }
 
 struct mics_model *cases_gpt2(void)

@@ -18,6 +18,7 @@ const char *cases_name(const struct mics_plan_choice *choice, char *text, size_t
 /* Models: one whose gradients are integers; a small GPT-2 whose tensor sizes no p divides; a small
  * Llama with grouped queries. Free with mics_model_free(). */
 struct mics_model *cases_integer_model(void);
+struct mics_model *cases_staged_model(bool fused); /* integer_model_new_staged() */
 struct mics_model *cases_gpt2(void);
 struct mics_model *cases_llama(bool untied);
 

@@ -218,7 +218,8 @@ static void run_job(struct job *job)
     pthread_t threads[4];
     struct mics_err err;
 
-    CHECK_INT(mics_model_open("gpt2-nano", &job->model, &err), MICS_OK);
+    if (!job->model)
+        CHECK_INT(mics_model_open("gpt2-nano", &job->model, &err), MICS_OK);
     CHECK_INT(mics_comm_new_threads(4, job->comms, &err), MICS_OK);
     pthread_barrier_init(&job->barrier, NULL, 4);
     for (int i = 0; i < 4; i++) {
@@ -256,7 +257,8 @@ static void check_job(struct job job)
     CHECK_INT(mics_memory_compute(job.model, &job.choice, &memory, NULL), MICS_OK);
     CHECK_INT(job.arena_bytes, memory.arena_bytes);
     CHECK(job.high_water <= job.arena_bytes);
-    CHECK((double)job.high_water >= 0.99 * (double)job.arena_bytes);
+    /* Nothing but what rounds regions up is left. */
+    CHECK(job.arena_bytes - job.high_water < MICS_REGION_COUNT * MICS_REGION_ALIGN);
     printf("# arena %llu, handed out %llu, allocations in steps %ld\n",
            (unsigned long long)job.arena_bytes, (unsigned long long)job.high_water, allocations);
     mics_model_free(job.model);
@@ -294,6 +296,20 @@ static void the_arena_is_the_same_when_attention_stays_within_documents(void)
 
     job.documents = true;
     check_job(job);
+}
+
+/* Three stages and two units in each block, and a boundary tensor that no backward pass reads. */
+static void the_arena_has_the_planned_size_for_blocks_of_several_stages(void)
+{
+    for (int level = 0; level < MICS_RECOMPUTE_LEVELS; level++) {
+        struct job job = make_job((struct mics_shape){2, 2, 2, 2, 4}, MICS_F32);
+
+        job.model = cases_staged_model(false);
+        job.choice.seq = 8;
+        job.choice.micro_batch = 32;
+        job.choice.recompute = (enum mics_recompute)level;
+        check_job(job);
+    }
 }
 
 static void the_interposer_counts(void)
@@ -354,6 +370,7 @@ int main(void)
     TAP_RUN(the_arena_has_the_planned_size_and_is_used_for_zero3);
     TAP_RUN(the_arena_has_the_planned_size_and_is_used_in_bf16);
     TAP_RUN(the_arena_is_the_same_when_attention_stays_within_documents);
+    TAP_RUN(the_arena_has_the_planned_size_for_blocks_of_several_stages);
     TAP_RUN(the_interposer_counts);
     TAP_RUN(nothing_is_allocated_inside_a_step);
     return tap_done();

@@ -23,7 +23,7 @@
 #define BF16_TOLERANCE 5e-4
 #define BF16_ROUNDING  1e-4
 
-static struct mics_model *integer_model, *gpt2, *llama, *tied;
+static struct mics_model *integer_model, *staged, *fused, *gpt2, *llama, *tied;
 
 struct walk {
     const struct mics_model *model;
@@ -181,6 +181,78 @@ static void integer_gradients_are_bit_equal_for_every_cut_of_8_ranks(void)
     walk_all(&once, 8);
     walk_all(&thrice, 8);
     printf("# %d cuts\n", once.runs + thrice.runs);
+}
+
+/* Blocks of three stages, two units and three boundary tensors. */
+static void blocks_of_several_stages_are_bit_equal_for_every_cut_of_1_2_and_4_ranks(void)
+{
+    for (uint32_t s = 1; s <= 3; s += 2)
+        for (uint32_t n = 1; n <= 4; n *= 2) {
+            struct walk walk = counting_walk(s, s == 1 ? 0 : 2, s == 3 ? 2 : 1);
+
+            walk.model = staged;
+            walk.base.recompute = s == 1 ? MICS_RECOMPUTE_FULL : MICS_RECOMPUTE_NONE;
+            walk.base.coalesced = s == 3;
+            walk.random_delay_us = n == 4 ? 300 : 0;
+            walk_all(&walk, n);
+        }
+    struct walk walk = counting_walk(2, 1, 1);
+    walk.model = staged;
+    walk.base.dtype = walk.base.grad_dtype = MICS_BF16;
+    walk_all(&walk, 4);
+}
+
+/* Are the parameters of the models' tensors equal, bit for bit? They are in different units. */
+static bool have_equal_tensors(const struct parity_result *split, const struct parity_result *whole)
+{
+    uint32_t unit = 0, tensor = 0;
+
+    for (uint32_t u = 0; u < staged->unit_count; u++)
+        for (uint32_t i = 0; i < staged->units[u].tensor_count; i++) {
+            const struct mics_tensor *a = &staged->units[u].tensors[i];
+            const struct mics_tensor *b = &fused->units[unit].tensors[tensor];
+
+            if (a->id != b->id || a->count != b->count ||
+                memcmp(split->params[u] + a->offset, whole->params[unit] + b->offset,
+                       a->count * sizeof(float)) != 0)
+                return false;
+            if (++tensor == fused->units[unit].tensor_count) {
+                tensor = 0;
+                unit++;
+            }
+        }
+    return unit == fused->unit_count;
+}
+
+static void stages_of_a_block_compute_what_one_stage_computes(void)
+{
+    const struct mics_shape shapes[] = {
+        {1, 1, 1, 1, 1}, {2, 2, 2, 2, 2}, {2, 2, 4, 4, 4}, {1, 2, 1, 1, 2}};
+
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int level = 0; level < MICS_RECOMPUTE_LEVELS; level++) {
+            struct parity_case c = {.model = staged,
+                                    .choice = cases_choice(&shapes[i]),
+                                    .steps = 3,
+                                    .lr = 0.5f,
+                                    .slow_op = MICS_NONE};
+            struct parity_result *split = NULL, *whole = NULL;
+            struct mics_err err = {""};
+
+            c.choice.micro_steps = 2;
+            c.choice.recompute = (enum mics_recompute)level;
+            CHECK_INT(parity_run(&c, &split, &err), MICS_OK);
+            c.model = fused;
+            CHECK_INT(parity_run(&c, &whole, &err), MICS_OK);
+            CHECK_STR(err.text, "");
+            if (split && whole) {
+                CHECK(have_equal_tensors(split, whole));
+                CHECK(split->loss == whole->loss && split->eval_loss == whole->eval_loss);
+                CHECK(split->grad_norm == whole->grad_norm);
+            }
+            parity_result_free(split);
+            parity_result_free(whole);
+        }
 }
 
 static void gpt2_agrees_for_every_cut_of_1_2_and_4_ranks(void)
@@ -380,11 +452,15 @@ int main(void)
 {
     use_one_core();
     integer_model = cases_integer_model();
+    staged = cases_staged_model(false);
+    fused = cases_staged_model(true);
     gpt2 = cases_gpt2();
     llama = cases_llama(true);
     tied = cases_llama(false);
     TAP_RUN(integer_gradients_are_bit_equal_for_every_cut_of_1_2_and_4_ranks);
     TAP_RUN(integer_gradients_are_bit_equal_for_every_cut_of_8_ranks);
+    TAP_RUN(blocks_of_several_stages_are_bit_equal_for_every_cut_of_1_2_and_4_ranks);
+    TAP_RUN(stages_of_a_block_compute_what_one_stage_computes);
     TAP_RUN(gpt2_agrees_for_every_cut_of_1_2_and_4_ranks);
     TAP_RUN(gpt2_agrees_for_every_cut_of_8_ranks);
     TAP_RUN(llama_agrees_for_every_cut_of_1_2_and_4_ranks);
@@ -397,6 +473,8 @@ int main(void)
     TAP_RUN(no_level_of_recomputation_changes_a_bit);
     TAP_RUN(random_delays_change_no_bit);
     mics_model_free(integer_model);
+    mics_model_free(staged);
+    mics_model_free(fused);
     mics_model_free(gpt2);
     mics_model_free(llama);
     mics_model_free(tied);

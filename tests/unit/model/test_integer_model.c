@@ -186,6 +186,58 @@ static void units_have_awkward_sizes(void)
     run_close(&run);
 }
 
+static void open_staged(struct model_run *run, bool fused, enum mics_recompute recompute)
+{
+    const struct mics_model_config config = {.family = "integer",
+                                             .name = "integer",
+                                             .n_layer = 2,
+                                             .n_embd = 5,
+                                             .n_head = 1,
+                                             .n_positions = 64,
+                                             .vocab_size = 11,
+                                             .n_inner = 20,
+                                             .layer_norm_epsilon = 1e-5};
+
+    run_open(run, integer_model_new_staged(&config, fused),
+             (struct mics_batch){.B = 3, .T = 6, .recompute = recompute, .train = true}, 5);
+    run_fill(run, 2);
+}
+
+/* Gradients of all tensors in the order of their numbers, without padding. */
+static uint64_t list_grads(struct model_run *run, float *out)
+{
+    uint64_t at = 0;
+
+    for (uint32_t u = 0; u < run->model->unit_count; u++)
+        for (uint32_t i = 0; i < run->model->units[u].tensor_count; i++) {
+            const struct mics_tensor *tensor = &run->model->units[u].tensors[i];
+
+            memcpy(out + at, run_grads(run, u) + tensor->offset, tensor->count * sizeof *out);
+            at += tensor->count;
+        }
+    return at;
+}
+
+static void a_block_of_three_stages_computes_what_one_stage_computes(void)
+{
+    for (int level = 0; level < MICS_RECOMPUTE_LEVELS; level++) {
+        struct model_run split, whole;
+        static float a[4096], b[4096];
+
+        open_staged(&split, false, (enum mics_recompute)level);
+        open_staged(&whole, true, MICS_RECOMPUTE_NONE);
+        CHECK_INT(split.model->stage_count, 8);
+        CHECK_INT(split.model->unit_count, 5);
+        CHECK(run_step(&split) == run_step(&whole));
+        CHECK_INT(list_grads(&split, a), split.model->param_count);
+        CHECK_INT(list_grads(&whole, b), split.model->param_count);
+        CHECK(memcmp(a, b, split.model->param_count * sizeof *a) == 0);
+        CHECK(split.saved[1].bytes == 0 || level != MICS_RECOMPUTE_FULL);
+        run_close(&split);
+        run_close(&whole);
+    }
+}
+
 int main(void)
 {
     TAP_RUN(gradients_are_small_whole_numbers_and_differ);
@@ -196,5 +248,6 @@ int main(void)
     TAP_RUN(a_parameter_that_changes_before_backward_is_seen);
     TAP_RUN(every_token_and_target_is_seen);
     TAP_RUN(units_have_awkward_sizes);
+    TAP_RUN(a_block_of_three_stages_computes_what_one_stage_computes);
     return tap_done();
 }
