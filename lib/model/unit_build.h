@@ -25,8 +25,8 @@ struct mics_tensor_spec {
 enum mics_status mics_build_stages(struct mics_model *model, struct mics_err *err);
 
 /* Lay out `count` tensors, those that decay first, in unit `unit` of the model. Their names begin
- * with "<prefix>.", unless the prefix is "". Units must be filled in order: tensors are numbered through the whole
- * model. */
+ * with "<prefix>.", unless the prefix is "". Units must be filled in order: tensors are numbered
+ * through the whole model. */
 enum mics_status mics_build_unit(struct mics_model *model, uint32_t unit, const char *name,
                                  const char *prefix, bool resident,
                                  const struct mics_tensor_spec *specs, uint32_t count,

@@ -154,8 +154,9 @@ static struct mics_stage_bytes stage_bytes(const struct mics_model *model,
     return a;
 }
 
-/* What the stages of one micro-batch save and hand on, and the scratch of the stage that needs most,
- * with the gradients of boundary tensors and those tensors that no backward pass reads. */
+/* `saved`: what the stages of one micro-batch save and hand on. `scratch`: that of the stage that
+ * needs most, with the gradients of boundary tensors and those tensors that no backward pass reads.
+ */
 static void activation_bytes(const struct mics_model *model, const struct mics_plan_choice *choice,
                              uint64_t *saved, uint64_t *scratch)
 {

@@ -39,6 +39,18 @@ const char *mics_stream_kind_name(enum mics_stream_kind kind)
     return names[kind];
 }
 
+const char *mics_op_subject(const struct mics_op *op, const struct mics_model *model, char *text,
+                            size_t size)
+{
+    if (op->unit != MICS_NONE)
+        return model->units[op->unit].name;
+    if (op->stage == MICS_NONE)
+        return "";
+    snprintf(text, size, "block %u part %u", model->stages[op->stage].layer,
+             model->stages[op->stage].part);
+    return text;
+}
+
 bool mics_op_is_comm(enum mics_op_kind kind)
 {
     switch (kind) {
@@ -172,16 +184,16 @@ static void print_op(const struct mics_schedule *schedule, const struct mics_mod
 {
     const struct mics_op *op = &schedule->ops[index];
     const bool is_comm = mics_op_is_comm(op->kind);
-    const char *unit = op->unit == MICS_NONE ? "-" : model->units[op->unit].name;
-    char amount[32];
+    char amount[32], text[32];
+    const char *subject = mics_op_subject(op, model, text, sizeof text);
 
     if (is_comm)
         mics_format_bytes(op->bytes, amount, sizeof amount);
     else
         mics_format_count(op->flops, amount, sizeof amount);
     fprintf(out, "%5u  %-16s %-11s %-11s %-8s %4u %3u", index, mics_op_kind_name(op->kind),
-            mics_stream_kind_name(op->stream), is_comm ? mics_comm_kind_name(op->comm) : "-", unit,
-            op->micro_step, op->segment);
+            mics_stream_kind_name(op->stream), is_comm ? mics_comm_kind_name(op->comm) : "-",
+            *subject ? subject : "-", op->micro_step, op->segment);
     print_slot('p', op->param_slot, out);
     print_slot('g', op->grad_slot, out);
     fprintf(out, " %10s%s  ", amount, op->coalesce_next ? "+" : is_comm ? " " : "*");

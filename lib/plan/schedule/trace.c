@@ -62,11 +62,12 @@ static void print_op(struct mics_trace_writer *writer, uint32_t pid, uint64_t st
                      const struct mics_op *op, double start_s, double end_s)
 {
     const int64_t start_ns = llround(start_s * 1e9), end_ns = llround(end_s * 1e9);
-    const char *unit = op->unit == MICS_NONE ? NULL : writer->model->units[op->unit].name;
+    char text[32];
+    const char *subject = mics_op_subject(op, writer->model, text, sizeof text);
 
     separate(writer);
     fprintf(writer->out, "{\"ph\":\"X\",\"name\":\"%s%s%s\",\"cat\":\"%s\"",
-            mics_op_kind_name(op->kind), unit ? " " : "", unit ? unit : "",
+            mics_op_kind_name(op->kind), *subject ? " " : "", subject,
             mics_op_is_comm(op->kind) ? "communication" : "computation");
     fprintf(writer->out, ",\"pid\":%" PRIu32 ",\"tid\":%d", pid, (int)op->stream);
     print_us(writer, "ts", start_ns);

@@ -93,10 +93,11 @@ static void format_state(const struct mics_watchdog *watchdog, uint64_t state, c
         return;
     }
     const struct mics_op *op = mics_engine_op(watchdog->options.engine, evaluating, op_index - 1);
-    const char *unit = op->unit == MICS_NONE ? NULL : model->units[op->unit].name;
+    char stage[32];
+    const char *subject = mics_op_subject(op, model, stage, sizeof stage);
 
-    snprintf(text, size, "%s%s%s, micro-step %u", mics_op_kind_name(op->kind), unit ? " of " : "",
-             unit ? unit : "", op->micro_step);
+    snprintf(text, size, "%s%s%s, micro-step %u", mics_op_kind_name(op->kind),
+             *subject ? " of " : "", subject, op->micro_step);
 }
 
 /* Seconds since the last heartbeat of `rank`, and the state in it; < 0: this rank receives none. */

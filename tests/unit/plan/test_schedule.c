@@ -439,9 +439,23 @@ static void printing_gives_a_line_for_each_operation(void)
     for (size_t i = 0; i < size; i++)
         lines += text[i] == '\n';
     CHECK_INT(lines, schedule->op_count + 1);
-    CHECK(strstr(text, "accumulate  reduce_node") != NULL);
+    CHECK(strstr(text, "accumulate       reduce_node") != NULL);
     free(text);
     mics_schedule_free(schedule);
+}
+
+static void a_stage_without_parameters_is_named_by_its_block(void)
+{
+    char text[32];
+
+    fake_model_init(&fake, 2, 10000, 7001, true);
+    fake.stages[2].part = 1;
+    CHECK_STR(mics_op_subject(&(struct mics_op){.unit = MICS_NONE, .stage = 2}, &fake.model, text,
+                              sizeof text),
+              "block 1 part 1");
+    CHECK_STR(mics_op_subject(&(struct mics_op){.unit = MICS_NONE, .stage = MICS_NONE}, &fake.model,
+                              text, sizeof text),
+              "");
 }
 
 int main(void)
@@ -462,5 +476,6 @@ int main(void)
     TAP_RUN(counted_bytes_follow_the_formulas);
     TAP_RUN(the_same_arguments_give_the_same_schedule);
     TAP_RUN(printing_gives_a_line_for_each_operation);
+    TAP_RUN(a_stage_without_parameters_is_named_by_its_block);
     return tap_done();
 }
