@@ -56,170 +56,116 @@ struct mics_ckpt_place mics_ckpt_locate(const struct mics_layout *layout, uint32
                                     .run = mics_min_u64(layout->optim_piece - in_piece, end - at)};
 }
 
-static enum mics_status read_shape(const struct mics_cursor *root, struct mics_shape *shape,
-                                   struct mics_err *err)
+static void read_shape(const struct mics_cursor *root, struct mics_shape *shape)
 {
-    struct mics_cursor at;
-    const struct {
-        const char *key;
-        uint32_t *value;
-    } fields[] = {
-        {"nodes", &shape->nodes},   {"per_node", &shape->per_node}, {"p_param", &shape->p_param},
-        {"p_grad", &shape->p_grad}, {"p_optim", &shape->p_optim},
-    };
-    enum mics_status status = mics_cursor_object(root, "shape", &at, err);
+    const struct mics_cursor at = mics_cursor_get_object(root, "shape");
 
-    for (size_t i = 0; status == MICS_OK && i < sizeof fields / sizeof *fields; i++)
-        status = mics_cursor_u32(&at, fields[i].key, 1, MAX_RANKS, fields[i].value, err);
-    if (status == MICS_OK && mics_shape_check(shape, err) != MICS_OK) {
-        mics_err_prefix(err, "shape");
-        status = MICS_ERR_FORMAT;
-    }
-    return status;
+    shape->nodes = mics_cursor_get_u32(&at, "nodes", 1, MAX_RANKS);
+    shape->per_node = mics_cursor_get_u32(&at, "per_node", 1, MAX_RANKS);
+    shape->p_param = mics_cursor_get_u32(&at, "p_param", 1, MAX_RANKS);
+    shape->p_grad = mics_cursor_get_u32(&at, "p_grad", 1, MAX_RANKS);
+    shape->p_optim = mics_cursor_get_u32(&at, "p_optim", 1, MAX_RANKS);
+    struct mics_err why;
+    if (mics_cursor_ok(root) && mics_shape_check(shape, &why) != MICS_OK)
+        mics_cursor_reject(&at, NULL, "%s", why.text);
 }
 
-static enum mics_status read_states(const struct mics_cursor *root, uint32_t *states,
-                                    struct mics_err *err)
+static uint32_t read_states(const struct mics_cursor *root)
 {
-    struct mics_cursor at;
-    enum mics_status status = mics_cursor_array(root, "states", 1, MICS_CKPT_STATES, &at, err);
+    const struct mics_cursor at = mics_cursor_get_array(root, "states", 1, MICS_CKPT_STATES);
+    const uint32_t states = (uint32_t)mics_cursor_count(&at);
 
-    if (status != MICS_OK)
-        return status;
-    *states = (uint32_t)mics_cursor_count(&at);
-    for (uint32_t i = 0; i < *states; i++) {
+    for (uint32_t i = 0; i < states; i++) {
         const char *name = json_string_value(json_array_get(at.value, i));
 
         if (!name || strcmp(name, mics_ckpt_state_name(i)) != 0)
-            return mics_cursor_fail(root, "states", err, "item %u is not \"%s\"", i,
-                                    mics_ckpt_state_name(i));
+            mics_cursor_reject(root, "states", "item %u is not \"%s\"", i, mics_ckpt_state_name(i));
     }
-    return MICS_OK;
+    return states;
 }
 
-/* Read the member `name`; MICS_ERR_FORMAT if it is empty or does not fit. */
-static enum mics_status read_name(const struct mics_cursor *at, char *buf, size_t size,
-                                  struct mics_err *err)
+/* Read the member `name`, which may not be empty. */
+static void read_name(const struct mics_cursor *at, char *buf, size_t size)
 {
-    const char *name = NULL;
-    enum mics_status status = mics_cursor_string(at, "name", &name, err);
+    const char *name = mics_cursor_get_string(at, "name");
 
-    if (status != MICS_OK)
-        return status;
     if (!*name || strlen(name) >= size)
-        return mics_cursor_fail(at, "name", err, "expected 1 to %zu bytes", size - 1);
-    memcpy(buf, name, strlen(name) + 1);
-    return MICS_OK;
+        mics_cursor_reject(at, "name", "expected 1 to %zu bytes", size - 1);
+    else
+        memcpy(buf, name, strlen(name) + 1);
 }
 
-static enum mics_status read_tensor(const struct mics_cursor *at, uint64_t unit_count,
-                                    struct mics_ckpt_tensor *tensor, struct mics_err *err)
+static void read_tensor(const struct mics_cursor *at, uint64_t unit_count,
+                        struct mics_ckpt_tensor *tensor)
 {
-    struct mics_cursor shape;
     uint64_t count = 1;
-    enum mics_status status = read_name(at, tensor->name, sizeof tensor->name, err);
 
-    if (status == MICS_OK)
-        status = mics_cursor_u64(at, "offset", 0, unit_count, &tensor->offset, err);
-    if (status == MICS_OK)
-        status = mics_cursor_array(at, "shape", 1, 2, &shape, err);
-    if (status != MICS_OK)
-        return status;
+    read_name(at, tensor->name, sizeof tensor->name);
+    tensor->offset = mics_cursor_get_u64(at, "offset", 0, unit_count);
+    const struct mics_cursor shape = mics_cursor_get_array(at, "shape", 1, 2);
     tensor->rank = (uint32_t)mics_cursor_count(&shape);
     for (uint32_t i = 0; i < tensor->rank; i++) {
         const json_int_t size = json_integer_value(json_array_get(shape.value, i));
 
-        if (size < 1 || (uint64_t)size > unit_count)
-            return mics_cursor_fail(at, "shape", err, "item %u is not from 1 to the unit's count",
-                                    i);
+        if (size < 1 || (uint64_t)size > unit_count) {
+            mics_cursor_reject(at, "shape", "item %u is not from 1 to the unit's count", i);
+            return;
+        }
         tensor->shape[i] = (uint64_t)size;
-        if (count > unit_count / tensor->shape[i])
-            return mics_cursor_fail(at, "shape", err, "more elements than the unit has");
+        if (count > unit_count / tensor->shape[i]) {
+            mics_cursor_reject(at, "shape", "more elements than the unit has");
+            return;
+        }
         count *= tensor->shape[i];
     }
-    return count <= unit_count - tensor->offset
-               ? MICS_OK
-               : mics_cursor_fail(at, "offset", err, "the tensor ends outside its unit");
+    if (count > unit_count - tensor->offset)
+        mics_cursor_reject(at, "offset", "the tensor ends outside its unit");
 }
 
-static enum mics_status read_tensors(const struct mics_cursor *at, struct mics_ckpt_unit *unit,
-                                     struct mics_err *err)
+static void read_unit(const struct mics_cursor *at, const struct mics_shape *shape,
+                      struct mics_ckpt_unit *unit)
 {
-    struct mics_cursor tensors, tensor;
-    enum mics_status status = mics_cursor_array(at, "tensors", 1, MAX_TENSORS, &tensors, err);
-
-    if (status != MICS_OK)
-        return status;
-    unit->tensors = calloc(mics_cursor_count(&tensors), sizeof *unit->tensors);
-    if (!unit->tensors)
-        return mics_err_nomem(err);
-    unit->tensor_count = (uint32_t)mics_cursor_count(&tensors);
-    for (uint32_t i = 0; status == MICS_OK && i < unit->tensor_count; i++) {
-        status = mics_cursor_item(&tensors, i, &tensor, err);
-        if (status == MICS_OK)
-            status = read_tensor(&tensor, unit->layout.count, &unit->tensors[i], err);
-    }
-    return status;
-}
-
-static enum mics_status read_unit(const struct mics_cursor *at, const struct mics_shape *shape,
-                                  struct mics_ckpt_unit *unit, struct mics_err *err)
-{
-    uint64_t count = 0, padded = 0;
-    uint32_t segments = 0;
-    enum mics_status status = read_name(at, unit->name, sizeof unit->name, err);
-
-    if (status == MICS_OK)
-        status = mics_cursor_u64(at, "count", 1, MAX_ELEMENTS, &count, err);
-    if (status == MICS_OK)
-        status = mics_cursor_u64(at, "padded", 1, INT64_MAX, &padded, err);
-    if (status == MICS_OK)
-        status = mics_cursor_u32(at, "segments", 1, MAX_SEGMENTS, &segments, err);
-    if (status != MICS_OK)
-        return status;
+    read_name(at, unit->name, sizeof unit->name);
+    const uint64_t count = mics_cursor_get_u64(at, "count", 1, MAX_ELEMENTS);
+    const uint64_t padded = mics_cursor_get_u64(at, "padded", 1, INT64_MAX);
+    const uint32_t segments = mics_cursor_get_u32(at, "segments", 1, MAX_SEGMENTS);
+    if (!mics_cursor_ok(at))
+        return;
     unit->layout = mics_layout_make(shape, count, segments);
     if (unit->layout.padded != padded)
-        return mics_cursor_fail(at, "padded", err, "expected %llu",
-                                (unsigned long long)unit->layout.padded);
-    return read_tensors(at, unit, err);
-}
+        mics_cursor_reject(at, "padded", "expected %llu", (unsigned long long)unit->layout.padded);
 
-static enum mics_status read_units(const struct mics_cursor *root, struct mics_ckpt_table *table,
-                                   struct mics_err *err)
-{
-    struct mics_cursor units, unit;
-    enum mics_status status = mics_cursor_array(root, "units", 1, MAX_UNITS, &units, err);
+    const struct mics_cursor tensors = mics_cursor_get_array(at, "tensors", 1, MAX_TENSORS);
+    unit->tensors = mics_cursor_calloc(&tensors, sizeof *unit->tensors);
+    unit->tensor_count = unit->tensors ? (uint32_t)mics_cursor_count(&tensors) : 0;
+    for (uint32_t i = 0; i < unit->tensor_count && mics_cursor_ok(at); i++) {
+        const struct mics_cursor tensor = mics_cursor_get_item(&tensors, i);
 
-    if (status != MICS_OK)
-        return status;
-    table->units = calloc(mics_cursor_count(&units), sizeof *table->units);
-    if (!table->units)
-        return mics_err_nomem(err);
-    table->unit_count = (uint32_t)mics_cursor_count(&units);
-    for (uint32_t i = 0; status == MICS_OK && i < table->unit_count; i++) {
-        status = mics_cursor_item(&units, i, &unit, err);
-        if (status == MICS_OK)
-            status = read_unit(&unit, &table->shape, &table->units[i], err);
+        read_tensor(&tensor, unit->layout.count, &unit->tensors[i]);
     }
-    return status;
 }
 
 enum mics_status mics_ckpt_table_read(const json_t *doc, struct mics_ckpt_table *out,
                                       struct mics_err *err)
 {
-    const struct mics_cursor root = mics_cursor_root(doc);
+    struct mics_reading reading = {.err = err};
+    const struct mics_cursor root = mics_cursor_begin(doc, &reading);
     struct mics_ckpt_table table = {0};
-    enum mics_status status = read_shape(&root, &table.shape, err);
 
-    if (status == MICS_OK)
-        status = read_states(&root, &table.states, err);
-    if (status == MICS_OK)
-        status = mics_cursor_u32(&root, "parts", 1, MAX_RANKS, &table.parts, err);
-    if (status == MICS_OK)
-        status = read_units(&root, &table, err);
-    if (status != MICS_OK) {
+    read_shape(&root, &table.shape);
+    table.states = read_states(&root);
+    table.parts = mics_cursor_get_u32(&root, "parts", 1, MAX_RANKS);
+    const struct mics_cursor units = mics_cursor_get_array(&root, "units", 1, MAX_UNITS);
+    table.units = mics_cursor_calloc(&units, sizeof *table.units);
+    table.unit_count = table.units ? (uint32_t)mics_cursor_count(&units) : 0;
+    for (uint32_t i = 0; i < table.unit_count && mics_cursor_ok(&root); i++) {
+        const struct mics_cursor unit = mics_cursor_get_item(&units, i);
+
+        read_unit(&unit, &table.shape, &table.units[i]);
+    }
+    if (reading.status != MICS_OK) {
         mics_ckpt_table_free(&table);
-        return status;
+        return reading.status;
     }
     *out = table;
     return MICS_OK;

@@ -199,117 +199,77 @@ enum mics_status mics_manifest_check(const json_t *doc, struct mics_err *err)
     return status;
 }
 
-static enum mics_status read_file(const struct mics_cursor *at, uint32_t index,
-                                  struct mics_file_sum *sum, struct mics_err *err)
+static void read_file(const struct mics_cursor *at, uint32_t index, struct mics_file_sum *sum)
 {
-    const char *name = NULL, *hash = NULL;
+    const char *name = mics_cursor_get_string(at, "name");
     char expected[64];
-    enum mics_status status = mics_cursor_string(at, "name", &name, err);
 
-    if (status == MICS_OK)
-        status = mics_cursor_u64(at, "bytes", 0, INT64_MAX, &sum->bytes, err);
-    if (status == MICS_OK)
-        status = mics_cursor_string(at, "xxh64", &hash, err);
-    if (status != MICS_OK)
-        return status;
+    sum->bytes = mics_cursor_get_u64(at, "bytes", 0, INT64_MAX);
+    const char *hash = mics_cursor_get_string(at, "xxh64");
     mics_ckpt_file_name(index, expected, sizeof expected);
     if (strcmp(name, expected) != 0)
-        return mics_cursor_fail(at, "name", err, "expected \"%s\"", expected);
+        mics_cursor_reject(at, "name", "expected \"%s\"", expected);
     if (strspn(hash, "0123456789abcdef") != HASH_DIGITS || hash[HASH_DIGITS])
-        return mics_cursor_fail(at, "xxh64", err, "expected 16 hexadecimal digits");
+        mics_cursor_reject(at, "xxh64", "expected 16 hexadecimal digits");
     sum->xxh64 = strtoull(hash, NULL, 16);
-    return MICS_OK;
 }
 
-static enum mics_status read_files(const struct mics_cursor *root, struct mics_manifest *manifest,
-                                   struct mics_err *err)
+static void read_files(const struct mics_cursor *root, struct mics_manifest *manifest)
 {
-    struct mics_cursor files, file;
-    enum mics_status status = mics_cursor_array(root, "files", 1, MICS_CKPT_MAX_FILES, &files, err);
+    const struct mics_cursor files = mics_cursor_get_array(root, "files", 1, MICS_CKPT_MAX_FILES);
 
-    if (status != MICS_OK)
-        return status;
-    manifest->file_count = (uint32_t)mics_cursor_count(&files);
-    manifest->files = calloc(manifest->file_count, sizeof *manifest->files);
-    if (!manifest->files)
-        return mics_err_nomem(err);
-    for (uint32_t i = 0; status == MICS_OK && i < manifest->file_count; i++) {
-        status = mics_cursor_item(&files, i, &file, err);
-        if (status == MICS_OK)
-            status = read_file(&file, i, &manifest->files[i], err);
+    manifest->files = mics_cursor_calloc(&files, sizeof *manifest->files);
+    manifest->file_count = manifest->files ? (uint32_t)mics_cursor_count(&files) : 0;
+    for (uint32_t i = 0; i < manifest->file_count; i++) {
+        const struct mics_cursor file = mics_cursor_get_item(&files, i);
+
+        read_file(&file, i, &manifest->files[i]);
     }
-    return status;
 }
 
 /* Steps and samples of a training, which the plan's batch connects. */
-static enum mics_status read_counts(const struct mics_cursor *root, struct mics_manifest *manifest,
-                                    struct mics_err *err)
+static void read_counts(const struct mics_cursor *root, struct mics_manifest *manifest)
 {
     const json_int_t batch =
         json_integer_value(json_object_get(json_object_get(root->value, "plan"), "global_batch"));
-    struct mics_cursor since;
-    enum mics_status status = mics_cursor_u64(root, "step", 0, INT64_MAX, &manifest->step, err);
 
-    if (status == MICS_OK)
-        status = mics_cursor_u64(root, "samples", 0, INT64_MAX, &manifest->samples, err);
-    if (status == MICS_OK)
-        status = mics_cursor_object(root, "since", &since, err);
-    if (status == MICS_OK)
-        status = mics_cursor_u64(&since, "step", 0, manifest->step, &manifest->base_step, err);
-    if (status == MICS_OK)
-        status =
-            mics_cursor_u64(&since, "samples", 0, manifest->samples, &manifest->base_samples, err);
-    if (status != MICS_OK)
-        return status;
-
+    manifest->step = mics_cursor_get_u64(root, "step", 0, INT64_MAX);
+    manifest->samples = mics_cursor_get_u64(root, "samples", 0, INT64_MAX);
+    const struct mics_cursor since = mics_cursor_get_object(root, "since");
+    manifest->base_step = mics_cursor_get_u64(&since, "step", 0, manifest->step);
+    manifest->base_samples = mics_cursor_get_u64(&since, "samples", 0, manifest->samples);
     const uint64_t steps = manifest->step - manifest->base_step;
     const uint64_t samples = manifest->samples - manifest->base_samples;
     if (batch > 0 && (samples / (uint64_t)batch != steps || samples % (uint64_t)batch != 0))
-        return mics_cursor_fail(root, "samples", err,
-                                "%" PRIu64 " steps of %" JSON_INTEGER_FORMAT
-                                " sequences do not make %" PRIu64,
-                                steps, batch, samples);
-    return MICS_OK;
+        mics_cursor_reject(root, "samples",
+                           "%" PRIu64 " steps of %" JSON_INTEGER_FORMAT
+                           " sequences do not make %" PRIu64,
+                           steps, batch, samples);
 }
 
-static enum mics_status read_members(const struct mics_cursor *root, struct mics_manifest *manifest,
-                                     struct mics_err *err)
+/* A reference of its own to the value of the cursor. */
+static json_t *own(struct mics_cursor at)
 {
-    struct mics_cursor part;
-    enum mics_status status = read_counts(root, manifest, err);
-
-    if (status == MICS_OK)
-        status = mics_cursor_object(root, "plan", &part, err);
-    if (status == MICS_OK)
-        manifest->plan = json_incref((json_t *)part.value);
-    if (status == MICS_OK)
-        status = mics_cursor_object(root, "training", &part, err);
-    if (status == MICS_OK)
-        manifest->training = json_incref((json_t *)part.value);
-    if (status == MICS_OK && mics_cursor_has(root, "tokenizer")) {
-        status = mics_cursor_object(root, "tokenizer", &part, err);
-        if (status == MICS_OK)
-            manifest->tokenizer = json_incref((json_t *)part.value);
-    }
-    if (status == MICS_OK)
-        status = mics_cursor_array(root, "history", 0, SIZE_MAX, &part, err);
-    if (status == MICS_OK)
-        manifest->history = json_incref((json_t *)part.value);
-    return status == MICS_OK ? read_files(root, manifest, err) : status;
+    return json_incref((json_t *)(uintptr_t)at.value);
 }
 
 enum mics_status mics_manifest_from_doc(json_t *doc, struct mics_manifest *out,
                                         struct mics_err *err)
 {
-    struct mics_cursor root = mics_cursor_root(doc);
-    enum mics_status status = mics_manifest_check(doc, err);
+    struct mics_reading reading = {.err = err, .status = mics_manifest_check(doc, err)};
+    const struct mics_cursor root = mics_cursor_begin(doc, &reading);
 
     *out = (struct mics_manifest){0};
-    if (status == MICS_OK)
-        status = read_members(&root, out, err);
-    if (status != MICS_OK)
+    read_counts(&root, out);
+    out->plan = own(mics_cursor_get_object(&root, "plan"));
+    out->training = own(mics_cursor_get_object(&root, "training"));
+    if (mics_cursor_has(&root, "tokenizer"))
+        out->tokenizer = own(mics_cursor_get_object(&root, "tokenizer"));
+    out->history = own(mics_cursor_get_array(&root, "history", 0, SIZE_MAX));
+    read_files(&root, out);
+    if (reading.status != MICS_OK)
         mics_manifest_free(out);
-    return status;
+    return reading.status;
 }
 
 static void add_number_row(struct mics_table *table, const char *name, uint64_t value)
@@ -318,37 +278,22 @@ static void add_number_row(struct mics_table *table, const char *name, uint64_t 
     mics_table_cell(table, "%" PRIu64, value);
 }
 
-static enum mics_status add_model_row(struct mics_table *table, const struct mics_cursor *root,
-                                      struct mics_err *err)
+static void add_model_row(struct mics_table *table, const struct mics_cursor *root)
 {
-    struct mics_cursor model;
-    const char *name = NULL;
-    enum mics_status status = mics_cursor_object(root, "model", &model, err);
+    const struct mics_cursor model = mics_cursor_get_object(root, "model");
 
-    if (status == MICS_OK)
-        status = mics_cursor_string(&model, "name", &name, err);
-    if (status != MICS_OK)
-        return status;
     mics_table_cell(table, "model");
-    mics_table_cell(table, "%s", name);
-    return MICS_OK;
+    mics_table_cell(table, "%s", mics_cursor_get_string(&model, "name"));
 }
 
 /* A row for each size. */
-static enum mics_status add_shape_row(struct mics_table *table, const struct mics_cursor *root,
-                                      struct mics_err *err)
+static void add_shape_rows(struct mics_table *table, const struct mics_cursor *root)
 {
     static const char *const keys[] = {"nodes", "per_node", "p_param", "p_grad", "p_optim"};
-    struct mics_cursor shape;
-    enum mics_status status = mics_cursor_object(root, "shape", &shape, err);
-    uint32_t value;
+    const struct mics_cursor shape = mics_cursor_get_object(root, "shape");
 
-    for (size_t i = 0; i < sizeof keys / sizeof *keys && status == MICS_OK; i++) {
-        status = mics_cursor_u32(&shape, keys[i], 1, UINT32_MAX, &value, err);
-        if (status == MICS_OK)
-            add_number_row(table, keys[i], value);
-    }
-    return status;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        add_number_row(table, keys[i], mics_cursor_get_u32(&shape, keys[i], 1, UINT32_MAX));
 }
 
 static uint64_t total_bytes(const struct mics_manifest *manifest)
@@ -360,28 +305,28 @@ static uint64_t total_bytes(const struct mics_manifest *manifest)
     return total;
 }
 
-static enum mics_status print_summary(FILE *out, const struct mics_cursor *root,
+static enum mics_status print_summary(FILE *out, const json_t *doc,
                                       const struct mics_manifest *manifest, int tsv,
                                       struct mics_err *err)
 {
+    struct mics_reading reading = {.err = err};
+    const struct mics_cursor root = mics_cursor_begin(doc, &reading);
     struct mics_table *table = mics_table_new("<|<");
-    enum mics_status status = add_model_row(table, root, err);
 
+    add_model_row(table, &root);
     add_number_row(table, tsv ? "step" : "steps done", manifest->step);
     add_number_row(table, tsv ? "samples" : "sequences seen", manifest->samples);
-    if (status == MICS_OK)
-        status = add_shape_row(table, root, err);
+    add_shape_rows(table, &root);
     add_number_row(table, "files", manifest->file_count);
     mics_table_cell(table, "bytes");
     mics_table_bytes(table, tsv, total_bytes(manifest));
-    if (status == MICS_OK) {
-        mics_tree_print_rows(table, "training", manifest->training, tsv);
-        if (manifest->tokenizer)
-            mics_tree_print_rows(table, "tokenizer", manifest->tokenizer, tsv);
+    mics_tree_print_rows(table, "training", manifest->training, tsv);
+    if (manifest->tokenizer)
+        mics_tree_print_rows(table, "tokenizer", manifest->tokenizer, tsv);
+    if (reading.status == MICS_OK)
         return mics_table_finish(table, out, tsv, err);
-    }
     mics_table_free(table);
-    return status;
+    return reading.status;
 }
 
 static enum mics_status print_files(FILE *out, const struct mics_manifest *manifest, int tsv,
@@ -402,12 +347,12 @@ static enum mics_status print_files(FILE *out, const struct mics_manifest *manif
 
 enum mics_status mics_manifest_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
 {
-    const struct mics_cursor root = mics_cursor_root(doc);
     struct mics_manifest manifest = {0};
     enum mics_status status = mics_manifest_from_doc((json_t *)(uintptr_t)doc, &manifest, err);
 
-    if (status == MICS_OK)
-        status = print_summary(out, &root, &manifest, tsv, err);
+    if (status != MICS_OK)
+        return status;
+    status = print_summary(out, doc, &manifest, tsv, err);
     if (status == MICS_OK)
         status = print_files(out, &manifest, tsv, err);
     mics_manifest_free(&manifest);

@@ -255,15 +255,17 @@ static enum mics_status compare_configs(const struct mics_model_config *then,
     return MICS_OK;
 }
 
-static enum mics_status match_model(const struct mics_cursor *root, const struct mics_model *now,
+static enum mics_status match_model(const json_t *doc, const struct mics_model *now,
                                     struct mics_err *err)
 {
+    struct mics_reading reading = {.err = err};
+    const struct mics_cursor root = mics_cursor_begin(doc, &reading);
+    const struct mics_cursor at = mics_cursor_get_object(&root, "model");
     struct mics_model *then = NULL;
-    struct mics_cursor at;
-    enum mics_status status = mics_cursor_object(root, "model", &at, err);
+    enum mics_status status;
 
-    if (status != MICS_OK)
-        return status;
+    if (reading.status != MICS_OK)
+        return reading.status;
     status = mics_model_from_json(at.value, &then, err);
     if (status != MICS_OK)
         mics_err_prefix(err, "model");
@@ -304,13 +306,12 @@ static enum mics_status match_optimizer(const json_t *doc, uint32_t then,
 }
 
 /* The difference of the configurations, followed by the tensors that differ because of it. */
-static enum mics_status match_all(const struct mics_cursor *root,
-                                  const struct mics_ckpt_table *table,
+static enum mics_status match_all(const json_t *doc, const struct mics_ckpt_table *table,
                                   const struct mics_model *model, struct mics_err *err)
 {
     struct mics_err tensors = {""}, config = {""};
     const enum mics_status differ = mics_ckpt_match_tensors(table, model, &tensors);
-    const enum mics_status status = match_model(root, model, &config);
+    const enum mics_status status = match_model(doc, model, &config);
 
     if (status == MICS_OK && differ == MICS_OK)
         return MICS_OK;
@@ -326,8 +327,7 @@ static enum mics_status match_all(const struct mics_cursor *root,
 enum mics_status mics_manifest_match(const json_t *doc, const struct mics_ckpt_table *table,
                                      const struct mics_ckpt_layout *form, struct mics_err *err)
 {
-    const struct mics_cursor root = mics_cursor_root(doc);
-    enum mics_status status = match_all(&root, table, form->model, err);
+    enum mics_status status = match_all(doc, table, form->model, err);
 
     return status == MICS_OK ? match_optimizer(doc, table->states, form, err) : status;
 }

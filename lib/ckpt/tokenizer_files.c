@@ -181,23 +181,17 @@ static void format_sum(const struct mics_tokenizer_file *file, char text[17])
 static enum mics_status load_file(struct mics_tokenizer_files *files, const struct mics_cursor *at,
                                   const char *folder, struct mics_err *err)
 {
-    const char *name = NULL, *sum = NULL;
-    uint64_t bytes = 0;
-    char found[17];
-    enum mics_status status = mics_cursor_string(at, "name", &name, err);
-
-    if (status == MICS_OK)
-        status = mics_cursor_u64(at, "bytes", 0, MAX_FILE_BYTES, &bytes, err);
-    if (status == MICS_OK)
-        status = mics_cursor_string(at, "xxh64", &sum, err);
-    if (status != MICS_OK)
-        return status;
-    if (!is_safe_name(name) || contains(files, name))
-        return mics_cursor_fail(at, "name", err, "'%.80s' is not the name of a tokenizer's file",
-                                name);
+    const char *name = mics_cursor_get_string(at, "name");
+    const uint64_t bytes = mics_cursor_get_u64(at, "bytes", 0, MAX_FILE_BYTES);
+    const char *sum = mics_cursor_get_string(at, "xxh64");
     const size_t before = files->count;
+    char found[17];
 
-    status = find_file(files, folder, name, err);
+    if (!is_safe_name(name) || contains(files, name))
+        mics_cursor_reject(at, "name", "'%.80s' is not the name of a tokenizer's file", name);
+    if (!mics_cursor_ok(at))
+        return at->reading->status;
+    const enum mics_status status = find_file(files, folder, name, err);
     if (status != MICS_OK)
         return status;
     if (files->count == before)
@@ -217,19 +211,18 @@ enum mics_status mics_tokenizer_files_load(struct mics_tokenizer_files *files,
                                            const json_t *tokenizer, const char *folder,
                                            struct mics_err *err)
 {
-    const struct mics_cursor root = mics_cursor_root(tokenizer);
-    struct mics_cursor list, item;
-    enum mics_status status;
+    struct mics_reading reading = {.err = err};
+    const struct mics_cursor root = mics_cursor_begin(tokenizer, &reading);
 
     if (!tokenizer)
         return MICS_OK;
-    status = mics_cursor_array(&root, "files", 0, MAX_FILES, &list, err);
-    for (size_t i = 0; status == MICS_OK && i < mics_cursor_count(&list); i++) {
-        status = mics_cursor_item(&list, i, &item, err);
-        if (status == MICS_OK)
-            status = load_file(files, &item, folder, err);
+    const struct mics_cursor list = mics_cursor_get_array(&root, "files", 0, MAX_FILES);
+    for (size_t i = 0; i < mics_cursor_count(&list) && mics_cursor_ok(&root); i++) {
+        const struct mics_cursor item = mics_cursor_get_item(&list, i);
+
+        reading.status = load_file(files, &item, folder, err);
     }
-    return status;
+    return reading.status;
 }
 
 json_t *mics_tokenizer_files_to_json(const struct mics_tokenizer_files *files)

@@ -142,23 +142,22 @@ enum mics_status mics_dataset_add_files(json_t *doc, const char *prefix, struct 
 static enum mics_status match_file(const struct mics_cursor *listed, const char *prefix,
                                    struct mics_err *err)
 {
+    const char *name = mics_cursor_get_string(listed, "name");
+    const uint64_t bytes = mics_cursor_get_u64(listed, "bytes", 0, INT64_MAX);
+    const char *then = mics_cursor_get_string(listed, "sample_xxh64");
+    const char *suffix = strrchr(name, '.');
     char path[MICS_PATH_MAX], now[17];
-    const char *name = NULL, *then = NULL, *suffix = NULL;
-    uint64_t bytes = 0, sum = 0, size = 0;
-    enum mics_status status = mics_cursor_string(listed, "name", &name, err);
+    uint64_t sum = 0, size = 0;
+    enum mics_status status;
 
-    if (status == MICS_OK)
-        status = mics_cursor_u64(listed, "bytes", 0, INT64_MAX, &bytes, err);
-    if (status == MICS_OK)
-        status = mics_cursor_string(listed, "sample_xxh64", &then, err);
+    if (!suffix || (strcmp(suffix, file_suffixes[0]) != 0 && strcmp(suffix, file_suffixes[1]) != 0))
+        mics_cursor_reject(listed, "name", "'%.80s' is no file of tokens", name);
+    if (!mics_cursor_ok(listed))
+        return listed->reading->status;
+    status = mics_path_format(path, err, "%s%s", prefix, suffix);
     if (status != MICS_OK)
         return status;
-    suffix = strrchr(name, '.');
-    if (!suffix || (strcmp(suffix, file_suffixes[0]) != 0 && strcmp(suffix, file_suffixes[1]) != 0))
-        return mics_cursor_fail(listed, "name", err, "'%.80s' is no file of tokens", name);
-    status = mics_path_format(path, err, "%s%s", prefix, suffix);
-    if (status == MICS_OK)
-        status = sample_file(path, &size, &sum, err);
+    status = sample_file(path, &size, &sum, err);
     if (status != MICS_OK)
         return status;
     snprintf(now, sizeof now, "%016" PRIx64, sum);
@@ -174,36 +173,37 @@ static enum mics_status match_file(const struct mics_cursor *listed, const char 
 static enum mics_status match_files(const struct mics_cursor *root, const char *path,
                                     struct mics_err *err)
 {
-    struct mics_cursor list, item;
+    struct mics_reading *reading = root->reading;
     char prefix[MICS_PATH_MAX];
-    enum mics_status status = mics_token_prefix(path, prefix, err);
 
-    if (status != MICS_OK || !mics_cursor_has(root, "files"))
-        return status;
-    status = mics_cursor_array(root, "files", 0, 2, &list, err);
-    for (size_t i = 0; status == MICS_OK && i < mics_cursor_count(&list); i++) {
-        status = mics_cursor_item(&list, i, &item, err);
-        if (status == MICS_OK)
-            status = match_file(&item, prefix, err);
+    reading->status = mics_token_prefix(path, prefix, err);
+    if (!mics_cursor_has(root, "files"))
+        return reading->status;
+    const struct mics_cursor list = mics_cursor_get_array(root, "files", 0, 2);
+    for (size_t i = 0; i < mics_cursor_count(&list) && mics_cursor_ok(root); i++) {
+        const struct mics_cursor item = mics_cursor_get_item(&list, i);
+
+        reading->status = match_file(&item, prefix, err);
     }
-    return status;
+    return reading->status;
 }
 
 enum mics_status mics_dataset_match(const json_t *doc, const struct mics_token_file *file,
                                     struct mics_err *err)
 {
-    const struct mics_cursor root = mics_cursor_root(doc);
-    uint64_t tokens = 0, width = 0;
-    enum mics_status status = mics_cursor_u64(&root, "tokens", 1, INT64_MAX, &tokens, err);
+    struct mics_reading reading = {.err = err};
+    const struct mics_cursor root = mics_cursor_begin(doc, &reading);
+    const uint64_t tokens = mics_cursor_get_u64(&root, "tokens", 1, INT64_MAX);
+    const uint64_t width = mics_cursor_get_u64(&root, "id_bytes", 1, 8);
 
-    if (status == MICS_OK)
-        status = mics_cursor_u64(&root, "id_bytes", 1, 8, &width, err);
-    if (status == MICS_OK && (tokens != file->count || width != file->width))
-        status = mics_err_set(err, MICS_ERR_FORMAT,
-                              "it describes %" PRIu64 " tokens of %" PRIu64
-                              " bytes, but '%s' has %" PRIu64 " of %" PRIu32,
-                              tokens, width, file->path, file->count, file->width);
-    return status == MICS_OK ? match_files(&root, file->path, err) : status;
+    if (reading.status != MICS_OK)
+        return reading.status;
+    if (tokens != file->count || width != file->width)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "it describes %" PRIu64 " tokens of %" PRIu64
+                            " bytes, but '%s' has %" PRIu64 " of %" PRIu32,
+                            tokens, width, file->path, file->count, file->width);
+    return match_files(&root, file->path, err);
 }
 
 enum mics_status mics_dataset_check(const json_t *doc, const struct mics_token_file *file,
@@ -268,15 +268,14 @@ static void row_tokenizer(struct mics_table *table, const json_t *tokenizer)
 
 enum mics_status mics_dataset_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
 {
-    const struct mics_cursor root = mics_cursor_root(doc);
+    struct mics_reading reading = {.err = err};
+    const struct mics_cursor root = mics_cursor_begin(doc, &reading);
     const json_t *text = json_object_get(doc, "text"), *bytes = json_object_get(text, "bytes");
-    uint64_t tokens = 0, width = 0;
-    enum mics_status status = mics_cursor_u64(&root, "tokens", 1, INT64_MAX / 8, &tokens, err);
+    const uint64_t tokens = mics_cursor_get_u64(&root, "tokens", 1, INT64_MAX / 8);
+    const uint64_t width = mics_cursor_get_u64(&root, "id_bytes", 1, 8);
 
-    if (status == MICS_OK)
-        status = mics_cursor_u64(&root, "id_bytes", 1, 8, &width, err);
-    if (status != MICS_OK)
-        return status;
+    if (reading.status != MICS_OK)
+        return reading.status;
     struct mics_table *table = mics_table_new("<|>");
 
     row_text(table, doc, "file", "file");

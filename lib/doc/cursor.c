@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cursor.c - each getter finds the member, checks its type and its range, and only then stores the
- * value.
+ * cursor.c - each getter finds the member and checks its type and its range.
  */
 #include "doc/cursor.h"
 
@@ -9,15 +8,22 @@
 #include "doc/foreign.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* 2^64: the first double that uint64_t cannot hold. */
 #define TWO_TO_64 18446744073709551616.0
 
-struct mics_cursor mics_cursor_root(const json_t *doc)
+struct mics_cursor mics_cursor_begin(const json_t *doc, struct mics_reading *reading)
 {
-    return (struct mics_cursor){.value = doc};
+    return (struct mics_cursor){.value = doc, .reading = reading};
+}
+
+bool mics_cursor_ok(const struct mics_cursor *cursor)
+{
+    return cursor->reading->status == MICS_OK;
 }
 
 static const char *describe(const json_t *value)
@@ -64,41 +70,40 @@ size_t mics_cursor_path(const struct mics_cursor *cursor, char *buf, size_t size
     return used + (size_t)wrote;
 }
 
-enum mics_status mics_cursor_fail(const struct mics_cursor *cursor, const char *key,
-                                  struct mics_err *err, const char *fmt, ...)
+void mics_cursor_reject(const struct mics_cursor *cursor, const char *key, const char *fmt, ...)
 {
     const struct mics_cursor member = {.parent = cursor, .key = key};
     char path[256], text[256];
     va_list args;
 
+    if (!mics_cursor_ok(cursor))
+        return;
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    if (mics_cursor_path(key ? &member : cursor, path, sizeof path) == 0)
-        return mics_err_set(err, MICS_ERR_FORMAT, "%s", text);
-    return mics_err_set(err, MICS_ERR_FORMAT, "%s: %s", path, text);
+    const bool inside = mics_cursor_path(key ? &member : cursor, path, sizeof path) > 0;
+    cursor->reading->status = mics_err_set(cursor->reading->err, MICS_ERR_FORMAT, "%s%s%s",
+                                           inside ? path : "", inside ? ": " : "", text);
 }
 
-/* The member, or an error if it is missing. */
-static enum mics_status find(const struct mics_cursor *cursor, const char *key, const json_t **out,
-                             struct mics_err *err)
+/* NULL: the member is missing, or there was an error before. */
+static const json_t *find(const struct mics_cursor *cursor, const char *key)
 {
-    const json_t *value;
+    const json_t *value = NULL;
 
+    if (!mics_cursor_ok(cursor))
+        return NULL;
     if (!json_is_object(cursor->value))
-        return mics_cursor_fail(cursor, NULL, err, "expected a map, found %s",
-                                describe(cursor->value));
-    value = json_object_get(cursor->value, key);
-    if (!value)
-        return mics_cursor_fail(cursor, key, err, "missing");
-    *out = value;
-    return MICS_OK;
+        mics_cursor_reject(cursor, NULL, "expected a map, found %s", describe(cursor->value));
+    else if (!(value = json_object_get(cursor->value, key)))
+        mics_cursor_reject(cursor, key, "missing");
+    return value;
 }
 
-static enum mics_status fail_type(const struct mics_cursor *cursor, const char *key,
-                                  const char *expected, const json_t *found, struct mics_err *err)
+static void reject_type(const struct mics_cursor *cursor, const char *key, const char *expected,
+                        const json_t *found)
 {
-    return mics_cursor_fail(cursor, key, err, "expected %s, found %s", expected, describe(found));
+    mics_cursor_reject(cursor, key, "expected %s, found %s", expected, describe(found));
 }
 
 bool mics_cursor_has(const struct mics_cursor *cursor, const char *key)
@@ -108,35 +113,36 @@ bool mics_cursor_has(const struct mics_cursor *cursor, const char *key)
     return value && !json_is_null(value);
 }
 
-enum mics_status mics_cursor_object(const struct mics_cursor *cursor, const char *key,
-                                    struct mics_cursor *out, struct mics_err *err)
+/* The cursor at the value, or at nothing after an error. */
+static struct mics_cursor enter(const struct mics_cursor *cursor, const char *key,
+                                const json_t *value)
 {
-    const json_t *value;
-    const enum mics_status status = find(cursor, key, &value, err);
-
-    if (status != MICS_OK)
-        return status;
-    if (!json_is_object(value))
-        return fail_type(cursor, key, "a map", value, err);
-    *out = (struct mics_cursor){.value = value, .parent = cursor, .key = key};
-    return MICS_OK;
+    return (struct mics_cursor){.value = mics_cursor_ok(cursor) ? value : NULL,
+                                .parent = cursor,
+                                .key = key,
+                                .reading = cursor->reading};
 }
 
-enum mics_status mics_cursor_array(const struct mics_cursor *cursor, const char *key, size_t min,
-                                   size_t max, struct mics_cursor *out, struct mics_err *err)
+struct mics_cursor mics_cursor_get_object(const struct mics_cursor *cursor, const char *key)
 {
-    const json_t *value;
-    const enum mics_status status = find(cursor, key, &value, err);
+    const json_t *value = find(cursor, key);
 
-    if (status != MICS_OK)
-        return status;
-    if (!json_is_array(value))
-        return fail_type(cursor, key, "an array", value, err);
-    if (json_array_size(value) < min || json_array_size(value) > max)
-        return mics_cursor_fail(cursor, key, err, "expected %zu to %zu items, found %zu", min, max,
-                                json_array_size(value));
-    *out = (struct mics_cursor){.value = value, .parent = cursor, .key = key};
-    return MICS_OK;
+    if (value && !json_is_object(value))
+        reject_type(cursor, key, "a map", value);
+    return enter(cursor, key, value);
+}
+
+struct mics_cursor mics_cursor_get_array(const struct mics_cursor *cursor, const char *key,
+                                         size_t min, size_t max)
+{
+    const json_t *value = find(cursor, key);
+    const size_t count = json_array_size(value);
+
+    if (value && !json_is_array(value))
+        reject_type(cursor, key, "an array", value);
+    else if (value && (count < min || count > max))
+        mics_cursor_reject(cursor, key, "expected %zu to %zu items, found %zu", min, max, count);
+    return enter(cursor, key, value);
 }
 
 size_t mics_cursor_count(const struct mics_cursor *array)
@@ -146,128 +152,161 @@ size_t mics_cursor_count(const struct mics_cursor *array)
 
 struct mics_cursor mics_cursor_item_any(const struct mics_cursor *array, size_t index)
 {
-    return (struct mics_cursor){
-        .value = json_array_get(array->value, index), .parent = array, .index = index};
+    return (struct mics_cursor){.value = json_array_get(array->value, index),
+                                .parent = array,
+                                .index = index,
+                                .reading = array->reading};
 }
 
-enum mics_status mics_cursor_item(const struct mics_cursor *array, size_t index,
-                                  struct mics_cursor *out, struct mics_err *err)
+struct mics_cursor mics_cursor_get_item(const struct mics_cursor *array, size_t index)
 {
-    const struct mics_cursor item = mics_cursor_item_any(array, index);
+    struct mics_cursor item = mics_cursor_item_any(array, index);
 
     if (!item.value)
-        return mics_cursor_fail(&item, NULL, err, "missing");
-    if (!json_is_object(item.value))
-        return fail_type(&item, NULL, "a map", item.value, err);
-    *out = item;
-    return MICS_OK;
+        mics_cursor_reject(&item, NULL, "missing");
+    else if (!json_is_object(item.value))
+        reject_type(&item, NULL, "a map", item.value);
+    if (!mics_cursor_ok(array))
+        item.value = NULL;
+    return item;
 }
 
-static enum mics_status fail_range(const struct mics_cursor *cursor, const char *key, uint64_t min,
-                                   uint64_t max, double found, struct mics_err *err)
+void mics_cursor_nomem(const struct mics_cursor *cursor)
+{
+    if (mics_cursor_ok(cursor))
+        cursor->reading->status = mics_err_nomem(cursor->reading->err);
+}
+
+void *mics_cursor_calloc(const struct mics_cursor *array, size_t size)
+{
+    const size_t count = mics_cursor_count(array);
+    void *items = mics_cursor_ok(array) ? calloc(count ? count : 1, size) : NULL;
+
+    if (!items)
+        mics_cursor_nomem(array);
+    return items;
+}
+
+static void reject_range(const struct mics_cursor *cursor, const char *key, uint64_t min,
+                         uint64_t max, double found)
 {
     if (max == UINT64_MAX)
-        return mics_cursor_fail(cursor, key, err, "expected at least %llu, found %.17g",
-                                (unsigned long long)min, found);
-    return mics_cursor_fail(cursor, key, err, "expected %llu to %llu, found %.17g",
-                            (unsigned long long)min, (unsigned long long)max, found);
+        mics_cursor_reject(cursor, key, "expected at least %llu, found %.17g",
+                           (unsigned long long)min, found);
+    else
+        mics_cursor_reject(cursor, key, "expected %llu to %llu, found %.17g",
+                           (unsigned long long)min, (unsigned long long)max, found);
 }
 
-enum mics_status mics_cursor_u64(const struct mics_cursor *cursor, const char *key, uint64_t min,
-                                 uint64_t max, uint64_t *out, struct mics_err *err)
+uint64_t mics_cursor_get_u64(const struct mics_cursor *cursor, const char *key, uint64_t min,
+                             uint64_t max)
 {
-    const json_t *value;
-    const enum mics_status status = find(cursor, key, &value, err);
-    double number;
-    uint64_t whole;
+    const json_t *value = find(cursor, key);
+    const double number = json_number_value(value);
 
-    if (status != MICS_OK)
-        return status;
+    if (!value)
+        return min;
+    if (!json_is_number(value)) {
+        reject_type(cursor, key, "a whole number", value);
+        return min;
+    }
+    if (floor(number) != number) {
+        mics_cursor_reject(cursor, key, "expected a whole number, found %.17g", number);
+        return min;
+    }
+    if (number >= 0 && number < TWO_TO_64) {
+        const uint64_t whole =
+            json_is_integer(value) ? (uint64_t)json_integer_value(value) : (uint64_t)number;
+
+        if (whole >= min && whole <= max)
+            return whole;
+    }
+    reject_range(cursor, key, min, max, number);
+    return min;
+}
+
+uint32_t mics_cursor_get_u32(const struct mics_cursor *cursor, const char *key, uint32_t min,
+                             uint32_t max)
+{
+    return (uint32_t)mics_cursor_get_u64(cursor, key, min, max);
+}
+
+double mics_cursor_get_double(const struct mics_cursor *cursor, const char *key, double min,
+                              double max)
+{
+    const json_t *value = find(cursor, key);
+    const double number = json_number_value(value);
+
+    if (!value)
+        return min;
+    if (json_is_number(value) && number >= min && number <= max)
+        return number;
     if (!json_is_number(value))
-        return fail_type(cursor, key, "a whole number", value, err);
-    number = json_number_value(value);
-    if (floor(number) != number)
-        return mics_cursor_fail(cursor, key, err, "expected a whole number, found %.17g", number);
-    if (number < 0 || number >= TWO_TO_64)
-        return fail_range(cursor, key, min, max, number, err);
-    whole = json_is_integer(value) ? (uint64_t)json_integer_value(value) : (uint64_t)number;
-    if (whole < min || whole > max)
-        return fail_range(cursor, key, min, max, number, err);
-    *out = whole;
-    return MICS_OK;
+        reject_type(cursor, key, "a number", value);
+    else
+        mics_cursor_reject(cursor, key, "expected %g to %g, found %g", min, max, number);
+    return min;
 }
 
-enum mics_status mics_cursor_u32(const struct mics_cursor *cursor, const char *key, uint32_t min,
-                                 uint32_t max, uint32_t *out, struct mics_err *err)
+bool mics_cursor_get_bool(const struct mics_cursor *cursor, const char *key)
 {
-    uint64_t wide;
-    const enum mics_status status = mics_cursor_u64(cursor, key, min, max, &wide, err);
+    const json_t *value = find(cursor, key);
 
-    if (status == MICS_OK)
-        *out = (uint32_t)wide;
-    return status;
+    if (value && !json_is_boolean(value))
+        reject_type(cursor, key, "a boolean", value);
+    return json_is_true(value);
 }
 
-enum mics_status mics_cursor_double(const struct mics_cursor *cursor, const char *key, double min,
-                                    double max, double *out, struct mics_err *err)
+const char *mics_cursor_get_string(const struct mics_cursor *cursor, const char *key)
 {
-    const json_t *value;
-    const enum mics_status status = find(cursor, key, &value, err);
-    double number;
+    const json_t *value = find(cursor, key);
 
-    if (status != MICS_OK)
-        return status;
-    if (!json_is_number(value))
-        return fail_type(cursor, key, "a number", value, err);
-    number = json_number_value(value);
-    if (!(number >= min && number <= max))
-        return mics_cursor_fail(cursor, key, err, "expected %g to %g, found %g", min, max, number);
-    *out = number;
-    return MICS_OK;
-}
-
-enum mics_status mics_cursor_bool(const struct mics_cursor *cursor, const char *key, bool *out,
-                                  struct mics_err *err)
-{
-    const json_t *value;
-    const enum mics_status status = find(cursor, key, &value, err);
-
-    if (status != MICS_OK)
-        return status;
-    if (!json_is_boolean(value))
-        return fail_type(cursor, key, "a boolean", value, err);
-    *out = json_is_true(value);
-    return MICS_OK;
-}
-
-enum mics_status mics_cursor_string(const struct mics_cursor *cursor, const char *key,
-                                    const char **out, struct mics_err *err)
-{
-    const json_t *value;
-    const enum mics_status status = find(cursor, key, &value, err);
-
-    if (status != MICS_OK)
-        return status;
+    if (!value)
+        return "";
     if (!json_is_string(value))
-        return fail_type(cursor, key, "a string", value, err);
-    if (strlen(json_string_value(value)) != json_string_length(value))
-        return mics_cursor_fail(cursor, key, err, "text with a NUL byte");
-    *out = json_string_value(value);
-    return MICS_OK;
+        reject_type(cursor, key, "a string", value);
+    else if (strlen(json_string_value(value)) != json_string_length(value))
+        mics_cursor_reject(cursor, key, "text with a NUL byte");
+    return mics_cursor_ok(cursor) ? json_string_value(value) : "";
 }
 
-enum mics_status mics_cursor_text(const struct mics_cursor *cursor, const char *key, char *out,
-                                  size_t size, struct mics_err *err)
+uint64_t mics_cursor_opt_u64(const struct mics_cursor *cursor, const char *key, uint64_t min,
+                             uint64_t max, uint64_t absent)
 {
-    const char *text;
-    enum mics_status status = mics_cursor_string(cursor, key, &text, err);
+    return mics_cursor_has(cursor, key) ? mics_cursor_get_u64(cursor, key, min, max) : absent;
+}
 
-    if (status != MICS_OK)
-        return status;
+uint32_t mics_cursor_opt_u32(const struct mics_cursor *cursor, const char *key, uint32_t min,
+                             uint32_t max, uint32_t absent)
+{
+    return mics_cursor_has(cursor, key) ? mics_cursor_get_u32(cursor, key, min, max) : absent;
+}
+
+double mics_cursor_opt_double(const struct mics_cursor *cursor, const char *key, double min,
+                              double max, double absent)
+{
+    return mics_cursor_has(cursor, key) ? mics_cursor_get_double(cursor, key, min, max) : absent;
+}
+
+bool mics_cursor_opt_bool(const struct mics_cursor *cursor, const char *key, bool absent)
+{
+    return mics_cursor_has(cursor, key) ? mics_cursor_get_bool(cursor, key) : absent;
+}
+
+const char *mics_cursor_opt_string(const struct mics_cursor *cursor, const char *key,
+                                   const char *absent)
+{
+    return mics_cursor_has(cursor, key) ? mics_cursor_get_string(cursor, key) : absent;
+}
+
+void mics_cursor_get_text(const struct mics_cursor *cursor, const char *key, char *out, size_t size)
+{
+    const char *text = mics_cursor_get_string(cursor, key);
+
     if (strlen(text) >= size)
-        return mics_cursor_fail(cursor, key, err, "more than %zu bytes", size - 1);
-    if (mics_utf8_has_control(text))
-        return mics_cursor_fail(cursor, key, err, "control characters in a name");
-    memcpy(out, text, strlen(text) + 1);
-    return MICS_OK;
+        mics_cursor_reject(cursor, key, "more than %zu bytes", size - 1);
+    else if (mics_utf8_has_control(text))
+        mics_cursor_reject(cursor, key, "control characters in a name");
+    else if (mics_cursor_ok(cursor))
+        memcpy(out, text, strlen(text) + 1);
 }

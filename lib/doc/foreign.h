@@ -10,7 +10,7 @@
  * - NaN, Infinity and -Infinity, also from 1e999, are values of no type of jansson's, so that every
  *   check of a type refuses them: "rope_theta: expected a number, found NaN".
  * - An integer that 64 bits cannot hold is a real.
- * - A text, or a key, may have a NUL: mics_cursor_string() refuses it; where it is data, take
+ * - A text, or a key, may have a NUL: mics_cursor_get_string() refuses it; where it is data, take
  *   json_string_length() or json_object_iter_key_len().
  *
  * Limits protect against hostile input: depth 1024, and a number of values (an array or a map

@@ -29,74 +29,53 @@ static void put_word(FILE *out, const char *word)
     fputc('\'', out);
 }
 
-/* The command as one line, which the caller frees. */
-static enum mics_status join_words(const struct mics_cursor *argv, char **out, struct mics_err *err)
+/* The command as one line, which the caller frees. NULL after an error. */
+static char *join_words(const struct mics_cursor *argv)
 {
     char *text = NULL;
     size_t size = 0;
     FILE *stream = open_memstream(&text, &size);
-    enum mics_status status = stream ? MICS_OK : mics_err_nomem(err);
 
-    for (size_t i = 0; i < mics_cursor_count(argv) && status == MICS_OK; i++) {
+    for (size_t i = 0; stream && i < mics_cursor_count(argv) && mics_cursor_ok(argv); i++) {
         const struct mics_cursor word = mics_cursor_item_any(argv, i);
 
         if (!json_is_string(word.value)) {
-            status = mics_cursor_fail(&word, NULL, err, "expected a string");
+            mics_cursor_reject(&word, NULL, "expected a string");
             break;
         }
         if (i > 0)
             fputc(' ', stream);
         put_word(stream, json_string_value(word.value));
     }
-    if (stream && fclose(stream) != 0 && status == MICS_OK)
-        status = mics_err_nomem(err);
-    if (status != MICS_OK) {
-        free(text);
-        return status;
-    }
-    *out = text;
-    return MICS_OK;
-}
-
-static enum mics_status put_entry(struct mics_table *table, const struct mics_cursor *entry,
-                                  struct mics_err *err)
-{
-    const char *program, *version;
-    struct mics_cursor argv;
-    char *command = NULL;
-    enum mics_status status = mics_cursor_string(entry, "program", &program, err);
-
-    if (status == MICS_OK)
-        status = mics_cursor_string(entry, "version", &version, err);
-    if (status == MICS_OK)
-        status = mics_cursor_array(entry, "argv", 0, MAX_ENTRIES, &argv, err);
-    if (status == MICS_OK)
-        status = join_words(&argv, &command, err);
-    if (status != MICS_OK)
-        return status;
-    mics_table_cell(table, "%s", program);
-    mics_table_cell(table, "%s", version);
-    mics_table_cell(table, "%s", command);
-    free(command);
-    return MICS_OK;
+    if (!stream || fclose(stream) != 0)
+        mics_cursor_nomem(argv);
+    if (mics_cursor_ok(argv))
+        return text;
+    free(text);
+    return NULL;
 }
 
 enum mics_status mics_history_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
 {
-    const struct mics_cursor root = mics_cursor_root(doc);
+    struct mics_reading reading = {.err = err};
+    const struct mics_cursor root = mics_cursor_begin(doc, &reading);
     struct mics_table *table = mics_table_new("<program|<version|<command");
-    enum mics_status status = MICS_OK;
-    struct mics_cursor history = {0}, entry;
+    struct mics_cursor history = {0};
 
     if (mics_cursor_has(&root, "history"))
-        status = mics_cursor_array(&root, "history", 0, MAX_ENTRIES, &history, err);
-    for (size_t i = 0; i < mics_cursor_count(&history) && status == MICS_OK; i++) {
-        status = mics_cursor_item(&history, i, &entry, err);
-        if (status == MICS_OK)
-            status = put_entry(table, &entry, err);
+        history = mics_cursor_get_array(&root, "history", 0, MAX_ENTRIES);
+    for (size_t i = 0; i < mics_cursor_count(&history) && mics_cursor_ok(&root); i++) {
+        const struct mics_cursor entry = mics_cursor_get_item(&history, i);
+
+        mics_table_cell(table, "%s", mics_cursor_get_string(&entry, "program"));
+        mics_table_cell(table, "%s", mics_cursor_get_string(&entry, "version"));
+        const struct mics_cursor argv = mics_cursor_get_array(&entry, "argv", 0, MAX_ENTRIES);
+        char *command = join_words(&argv);
+        mics_table_cell(table, "%s", command ? command : "");
+        free(command);
     }
-    if (status == MICS_OK)
+    if (reading.status == MICS_OK)
         return mics_table_finish(table, out, tsv, err);
     mics_table_free(table);
-    return status;
+    return reading.status;
 }

@@ -103,7 +103,7 @@ void mics_tree_print_rows(struct mics_table *table, const char *name, const json
 
 enum mics_status mics_tree_print(FILE *out, const json_t *value, int tsv, struct mics_err *err)
 {
-    const struct mics_cursor root = mics_cursor_root(value);
+    const struct mics_cursor root = {.value = value};
     struct mics_table *table = mics_table_new("<|<");
 
     put_members(table, &root, 0, tsv);

@@ -109,88 +109,57 @@ enum mics_status mics_bench_to_doc(const struct mics_world *world,
 }
 
 /* The index of a name in its list. */
-static enum mics_status read_name(const struct mics_cursor *at, const char *key,
-                                  mics_bench_namer *name_at, int *out, struct mics_err *err)
+static int read_name(const struct mics_cursor *at, const char *key, mics_bench_namer *name_at)
 {
-    const char *name;
-    const enum mics_status status = mics_cursor_string(at, key, &name, err);
+    const char *name = mics_cursor_get_string(at, key);
 
-    if (status != MICS_OK)
-        return status;
-    for (int i = 0; name_at(i); i++) {
-        if (strcmp(name_at(i), name) == 0) {
-            *out = i;
-            return MICS_OK;
-        }
-    }
-    return mics_cursor_fail(at, key, err, "'%.32s' is unknown", name);
+    for (int i = 0; name_at(i); i++)
+        if (strcmp(name_at(i), name) == 0)
+            return i;
+    mics_cursor_reject(at, key, "'%.32s' is unknown", name);
+    return 0;
 }
 
-static enum mics_status read_names(const struct mics_cursor *at, struct mics_bench_row *row,
-                                   struct mics_err *err)
+static void read_row(const struct mics_cursor *at, struct mics_bench_row *row)
 {
-    int op, algo, group;
-    enum mics_status status = read_name(at, "op", mics_bench_op_at, &op, err);
-
-    if (status == MICS_OK)
-        status = read_name(at, "algo", mics_bench_algo_at, &algo, err);
-    if (status == MICS_OK)
-        status = read_name(at, "group", mics_bench_group_at, &group, err);
-    if (status != MICS_OK)
-        return status;
-    row->op = (enum mics_bench_op)op;
-    row->algo = (enum mics_bench_algo)algo;
-    row->group = (enum mics_bench_group)group;
-    return MICS_OK;
-}
-
-static enum mics_status read_row(const struct mics_cursor *at, struct mics_bench_row *row,
-                                 struct mics_err *err)
-{
-    enum mics_status status = read_names(at, row, err);
-
-    if (status == MICS_OK)
-        status = mics_cursor_bool(at, "in_place", &row->in_place, err);
-    if (status == MICS_OK)
-        status = mics_cursor_u64(at, "bytes", 1, (uint64_t)1 << 60, &row->bytes, err);
-    if (status == MICS_OK)
-        status = mics_cursor_u64(at, "count", 1, (uint64_t)1 << 60, &row->count, err);
-    for (size_t i = 0; i < COUNT_OF(numbers) && status == MICS_OK; i++)
-        status = mics_cursor_u32(at, numbers[i].key, 1, UINT32_MAX,
-                                 (uint32_t *)((char *)row + numbers[i].offset), err);
-    for (size_t i = 0; i < COUNT_OF(times) && status == MICS_OK; i++)
-        status = mics_cursor_double(at, times[i].key, 0, 1e9,
-                                    (double *)((char *)row + times[i].offset), err);
-    if (status == MICS_OK)
-        status = mics_cursor_u32(at, "slowest_rank", 0, UINT32_MAX, &row->slowest_rank, err);
+    row->op = (enum mics_bench_op)read_name(at, "op", mics_bench_op_at);
+    row->algo = (enum mics_bench_algo)read_name(at, "algo", mics_bench_algo_at);
+    row->group = (enum mics_bench_group)read_name(at, "group", mics_bench_group_at);
+    row->in_place = mics_cursor_get_bool(at, "in_place");
+    row->bytes = mics_cursor_get_u64(at, "bytes", 1, (uint64_t)1 << 60);
+    row->count = mics_cursor_get_u64(at, "count", 1, (uint64_t)1 << 60);
+    for (size_t i = 0; i < COUNT_OF(numbers); i++)
+        *(uint32_t *)((char *)row + numbers[i].offset) =
+            mics_cursor_get_u32(at, numbers[i].key, 1, UINT32_MAX);
+    for (size_t i = 0; i < COUNT_OF(times); i++)
+        *(double *)((char *)row + times[i].offset) =
+            mics_cursor_get_double(at, times[i].key, 0, 1e9);
+    row->slowest_rank = mics_cursor_get_u32(at, "slowest_rank", 0, UINT32_MAX);
     row->checked = mics_cursor_has(at, "wrong");
-    if (status == MICS_OK && row->checked)
-        status = mics_cursor_u64(at, "wrong", 0, INT64_MAX, &row->wrong, err);
-    return status;
+    row->wrong = mics_cursor_opt_u64(at, "wrong", 0, INT64_MAX, 0);
 }
 
 enum mics_status mics_bench_from_doc(const json_t *doc, struct mics_bench_result *out,
                                      struct mics_err *err)
 {
-    const struct mics_cursor root = mics_cursor_root(doc);
-    struct mics_cursor rows, item;
-    enum mics_status status = mics_doc_expect(doc, MICS_BENCH_KIND, MICS_BENCH_VERSION, err);
+    struct mics_reading reading = {.err = err};
+    const struct mics_cursor root = mics_cursor_begin(doc, &reading);
 
     *out = (struct mics_bench_result){0};
-    if (status == MICS_OK)
-        status = mics_cursor_array(&root, "rows", 0, MAX_ROWS, &rows, err);
-    if (status != MICS_OK)
-        return status;
-    for (size_t i = 0; i < mics_cursor_count(&rows) && status == MICS_OK; i++) {
+    reading.status = mics_doc_expect(doc, MICS_BENCH_KIND, MICS_BENCH_VERSION, err);
+    const struct mics_cursor rows = mics_cursor_get_array(&root, "rows", 0, MAX_ROWS);
+    for (size_t i = 0; i < mics_cursor_count(&rows) && mics_cursor_ok(&root); i++) {
         struct mics_bench_row *row = mics_bench_result_add(out);
+        const struct mics_cursor item = mics_cursor_get_item(&rows, i);
 
-        status = row ? mics_cursor_item(&rows, i, &item, err) : mics_err_nomem(err);
-        if (status == MICS_OK)
-            status = read_row(&item, row, err);
+        if (row)
+            read_row(&item, row);
+        else
+            reading.status = mics_err_nomem(err);
     }
-    if (status != MICS_OK)
+    if (reading.status != MICS_OK)
         mics_bench_result_fini(out);
-    return status;
+    return reading.status;
 }
 
 static const double growth = 1.1;
@@ -258,18 +227,18 @@ enum mics_status mics_bench_compare(json_t *doc, const json_t *old, size_t *coun
 {
     struct mics_bench_result before = {0}, now = {0};
     json_t *list = json_array();
-    enum mics_status status = list ? MICS_OK : mics_err_nomem(err);
+    enum mics_status status = mics_bench_from_doc(old, &before, err);
 
-    if (status == MICS_OK)
-        status = mics_bench_from_doc(old, &before, err);
-    if (status == MICS_OK)
-        status = mics_bench_from_doc(doc, &now, err);
-    if (status == MICS_OK)
-        status = list_regressions(&now, &before, list, err);
+    if (status != MICS_OK)
+        goto out;
+    status = mics_bench_from_doc(doc, &now, err);
+    if (status != MICS_OK)
+        goto out;
+    status = list ? list_regressions(&now, &before, list, err) : mics_err_nomem(err);
     if (status == MICS_OK && json_object_set(doc, "regressions", list) != 0)
         status = mics_err_nomem(err);
-    if (status == MICS_OK)
-        *count = json_array_size(list);
+    *count = json_array_size(list);
+out:
     json_decref(list);
     mics_bench_result_fini(&before);
     mics_bench_result_fini(&now);

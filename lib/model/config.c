@@ -11,8 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TRY MICS_CONFIG_TRY
-
 /* The sizes of every model, by their names in a plan. */
 #define SIZE(field, max)                                                                           \
     {                                                                                              \
@@ -154,28 +152,25 @@ json_t *mics_layer_types_to_json(const struct mics_model_config *config)
     return types;
 }
 
-enum mics_status mics_layer_types_read(const struct mics_cursor *at, struct mics_model_config *out,
-                                       struct mics_err *err)
+void mics_layer_types_read(const struct mics_cursor *at, struct mics_model_config *out)
 {
-    struct mics_cursor types;
+    const struct mics_cursor types = mics_cursor_get_array(at, "layer_types", 0, MICS_MAX_LAYERS);
 
-    TRY(mics_cursor_array(at, "layer_types", 0, MICS_MAX_LAYERS, &types, err));
     if (mics_cursor_count(&types) != out->n_layer)
-        return mics_cursor_fail(at, "layer_types", err, "%zu names, but the model has %u layers",
-                                mics_cursor_count(&types), out->n_layer);
-    for (uint32_t i = 0; i < out->n_layer; i++) {
+        mics_cursor_reject(at, "layer_types", "%zu names, but the model has %u layers",
+                           mics_cursor_count(&types), out->n_layer);
+    for (uint32_t i = 0; i < out->n_layer && mics_cursor_ok(at); i++) {
         const struct mics_cursor type = mics_cursor_item_any(&types, i);
         const char *const name = json_string_value(type.value);
 
         if (!name)
-            return mics_cursor_fail(&type, NULL, err, "expected a string");
-        if (strcmp(name, full_attention) == 0)
+            mics_cursor_reject(&type, NULL, "expected a string");
+        else if (strcmp(name, full_attention) == 0)
             out->full_attention[i / 64] |= UINT64_C(1) << i % 64;
         else if (strcmp(name, sliding_attention) != 0)
-            return mics_cursor_fail(&type, NULL, err, "'%s' is not supported, only '%s' and '%s'",
-                                    name, full_attention, sliding_attention);
+            mics_cursor_reject(&type, NULL, "'%s' is not supported, only '%s' and '%s'", name,
+                               full_attention, sliding_attention);
     }
-    return MICS_OK;
 }
 
 /*
@@ -216,127 +211,102 @@ json_t *mics_rope_scaling_to_json(const struct mics_rope_scaling *scaling)
     return json_pack("{s:s}", "rope_type", kind);
 }
 
-static enum mics_status read_kind(const struct mics_cursor *map, enum mics_rope_kind *out,
-                                  struct mics_err *err)
+static enum mics_rope_kind read_kind(const struct mics_cursor *map)
 {
     const char *const key = mics_cursor_has(map, "rope_type") ? "rope_type" : "type";
-    const char *text;
+    const char *text = mics_cursor_opt_string(map, key, kinds[MICS_ROPE_PLAIN]);
 
-    *out = MICS_ROPE_PLAIN;
-    if (!mics_cursor_has(map, key))
-        return MICS_OK;
-    TRY(mics_cursor_string(map, key, &text, err));
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (strcmp(text, kinds[i]) == 0) {
-            *out = (enum mics_rope_kind)i;
-            return MICS_OK;
-        }
-    return mics_cursor_fail(
-        map, key, err,
-        "'%s' is not supported, only 'default', 'linear', 'llama3', 'dynamic' and 'yarn'", text);
+        if (strcmp(text, kinds[i]) == 0)
+            return (enum mics_rope_kind)i;
+    mics_cursor_reject(
+        map, key, "'%s' is not supported, only 'default', 'linear', 'llama3', 'dynamic' and 'yarn'",
+        text);
+    return MICS_ROPE_PLAIN;
 }
 
 /* As the library resolves it: those beside the map before those in it, else those of the model. */
-static enum mics_status read_original(const struct mics_cursor *map,
-                                      const struct mics_rope_positions *positions, uint32_t *out,
-                                      struct mics_err *err)
+static uint32_t read_original(const struct mics_cursor *map,
+                              const struct mics_rope_positions *positions)
 {
     const char *const key = "original_max_position_embeddings";
 
-    *out = positions->original ? positions->original : positions->model;
     if (positions->original == 0 && (positions->model == 0 || mics_cursor_has(map, key)))
-        return mics_cursor_u32(map, key, 1, MICS_MAX_POSITIONS, out, err);
-    return MICS_OK;
+        return mics_cursor_get_u32(map, key, 1, MICS_MAX_POSITIONS);
+    return positions->original ? positions->original : positions->model;
 }
 
-static enum mics_status read_llama3(const struct mics_cursor *map,
-                                    const struct mics_rope_positions *positions,
-                                    struct mics_rope_scaling *out, struct mics_err *err)
+static void read_llama3(const struct mics_cursor *map, const struct mics_rope_positions *positions,
+                        struct mics_rope_scaling *out)
 {
-    TRY(mics_cursor_double(map, "factor", 1, MAX_FACTOR, &out->factor, err));
-    TRY(mics_cursor_double(map, "low_freq_factor", MIN_FACTOR, MAX_FACTOR, &out->low_freq_factor,
-                           err));
-    TRY(mics_cursor_double(map, "high_freq_factor", MIN_FACTOR, MAX_FACTOR, &out->high_freq_factor,
-                           err));
-    TRY(read_original(map, positions, &out->original_positions, err));
+    out->factor = mics_cursor_get_double(map, "factor", 1, MAX_FACTOR);
+    out->low_freq_factor = mics_cursor_get_double(map, "low_freq_factor", MIN_FACTOR, MAX_FACTOR);
+    out->high_freq_factor = mics_cursor_get_double(map, "high_freq_factor", MIN_FACTOR, MAX_FACTOR);
+    out->original_positions = read_original(map, positions);
     if (out->high_freq_factor <= out->low_freq_factor)
-        return mics_cursor_fail(map, "high_freq_factor", err, "%g is not above low_freq_factor, %g",
-                                out->high_freq_factor, out->low_freq_factor);
-    return MICS_OK;
+        mics_cursor_reject(map, "high_freq_factor", "%g is not above low_freq_factor, %g",
+                           out->high_freq_factor, out->low_freq_factor);
 }
 
-/* *out stays as it is where the member is absent, null or 0. */
-static enum mics_status read_nonzero(const struct mics_cursor *map, const char *key, double *out,
-                                     struct mics_err *err)
+/* `absent` where the member is absent, null or 0. */
+static double read_nonzero(const struct mics_cursor *map, const char *key, double absent)
 {
-    double value = 0;
+    const double value = mics_cursor_opt_double(map, key, 0, MAX_FACTOR, 0);
 
-    if (mics_cursor_has(map, key))
-        TRY(mics_cursor_double(map, key, 0, MAX_FACTOR, &value, err));
-    if (value > 0)
-        *out = value;
-    return MICS_OK;
+    return value > 0 ? value : absent;
 }
 
 /* The attention factor that follows from the others, if the map has none. */
-static enum mics_status read_attention_factor(const struct mics_cursor *map,
-                                              struct mics_rope_scaling *out, struct mics_err *err)
+static double read_attention_factor(const struct mics_cursor *map, double factor)
 {
-    const double growth = 0.1 * log(out->factor);
-    double mscale = 0, all_dim = 0;
+    const double growth = 0.1 * log(factor);
 
     if (mics_cursor_has(map, "attention_factor"))
-        return mics_cursor_double(map, "attention_factor", MIN_FACTOR, MAX_FACTOR,
-                                  &out->attention_factor, err);
-    TRY(read_nonzero(map, "mscale", &mscale, err));
-    TRY(read_nonzero(map, "mscale_all_dim", &all_dim, err));
-    out->attention_factor =
-        mscale > 0 && all_dim > 0 ? (mscale * growth + 1) / (all_dim * growth + 1) : growth + 1;
-    return MICS_OK;
+        return mics_cursor_get_double(map, "attention_factor", MIN_FACTOR, MAX_FACTOR);
+    const double mscale = read_nonzero(map, "mscale", 0);
+    const double all_dim = read_nonzero(map, "mscale_all_dim", 0);
+    return mscale > 0 && all_dim > 0 ? (mscale * growth + 1) / (all_dim * growth + 1) : growth + 1;
 }
 
 /* A factor of null is that by which the model's positions exceed the original ones. */
-static enum mics_status read_yarn(const struct mics_cursor *map,
-                                  const struct mics_rope_positions *positions,
-                                  struct mics_rope_scaling *out, struct mics_err *err)
+static void read_yarn(const struct mics_cursor *map, const struct mics_rope_positions *positions,
+                      struct mics_rope_scaling *out)
 {
-    TRY(read_original(map, positions, &out->original_positions, err));
+    out->original_positions = read_original(map, positions);
     if (positions->model > 0 && json_is_null(json_object_get(map->value, "factor")))
         out->factor = (double)positions->model / out->original_positions;
     else
-        TRY(mics_cursor_double(map, "factor", 1, MAX_FACTOR, &out->factor, err));
+        out->factor = mics_cursor_get_double(map, "factor", 1, MAX_FACTOR);
     if (out->factor < 1)
-        return mics_cursor_fail(map, "original_max_position_embeddings", err,
-                                "%u is more than the model's %u", out->original_positions,
-                                positions->model);
-    out->beta_fast = 32;
-    out->beta_slow = 1;
-    TRY(read_nonzero(map, "beta_fast", &out->beta_fast, err));
-    TRY(read_nonzero(map, "beta_slow", &out->beta_slow, err));
-    out->truncate = !json_is_null(json_object_get(map->value, "truncate"));
-    if (mics_cursor_has(map, "truncate"))
-        TRY(mics_cursor_bool(map, "truncate", &out->truncate, err));
-    return read_attention_factor(map, out, err);
+        mics_cursor_reject(map, "original_max_position_embeddings",
+                           "%u is more than the model's %u", out->original_positions,
+                           positions->model);
+    out->beta_fast = read_nonzero(map, "beta_fast", 32);
+    out->beta_slow = read_nonzero(map, "beta_slow", 1);
+    out->truncate = mics_cursor_opt_bool(map, "truncate",
+                                         !json_is_null(json_object_get(map->value, "truncate")));
+    out->attention_factor = read_attention_factor(map, out->factor);
 }
 
-enum mics_status mics_rope_scaling_read(const struct mics_cursor *map,
-                                        const struct mics_rope_positions *positions,
-                                        struct mics_rope_scaling *out, struct mics_err *err)
+void mics_rope_scaling_read(const struct mics_cursor *map,
+                            const struct mics_rope_positions *positions,
+                            struct mics_rope_scaling *out)
 {
-    *out = (struct mics_rope_scaling){.kind = MICS_ROPE_PLAIN};
-    TRY(read_kind(map, &out->kind, err));
+    *out = (struct mics_rope_scaling){.kind = read_kind(map)};
     switch (out->kind) {
     case MICS_ROPE_LINEAR:
     case MICS_ROPE_DYNAMIC:
-        return mics_cursor_double(map, "factor", 1, MAX_FACTOR, &out->factor, err);
+        out->factor = mics_cursor_get_double(map, "factor", 1, MAX_FACTOR);
+        break;
     case MICS_ROPE_LLAMA3:
-        return read_llama3(map, positions, out, err);
+        read_llama3(map, positions, out);
+        break;
     case MICS_ROPE_YARN:
-        return read_yarn(map, positions, out, err);
+        read_yarn(map, positions, out);
+        break;
     case MICS_ROPE_PLAIN:
         break;
     }
-    return MICS_OK;
 }
 
 /* Files have numbers of 15 digits. */
@@ -401,80 +371,65 @@ json_t *mics_model_to_json(const struct mics_model *model)
     return value;
 }
 
-static enum mics_status read_rotary(const struct mics_cursor *at, struct mics_model_config *out,
-                                    struct mics_err *err)
+static void read_rotary(const struct mics_cursor *at, struct mics_model_config *out)
 {
-    bool tied = false;
-    struct mics_cursor scaling;
-
-    TRY(mics_cursor_u32(at, "n_kv_head", 1, MICS_MAX_EMBD, &out->n_kv_head, err));
-    TRY(mics_cursor_u32(at, "head_dim", 1, MICS_HEAD_MAX, &out->head_dim, err));
-    TRY(mics_cursor_double(at, "rope_theta", 1, MICS_MAX_ROPE_THETA, &out->rope_theta, err));
+    out->n_kv_head = mics_cursor_get_u32(at, "n_kv_head", 1, MICS_MAX_EMBD);
+    out->head_dim = mics_cursor_get_u32(at, "head_dim", 1, MICS_HEAD_MAX);
+    out->rope_theta = mics_cursor_get_double(at, "rope_theta", 1, MICS_MAX_ROPE_THETA);
     if (mics_cursor_has(at, "rope_scaling")) {
-        TRY(mics_cursor_object(at, "rope_scaling", &scaling, err));
-        TRY(mics_rope_scaling_read(&scaling, &(struct mics_rope_positions){0}, &out->rope_scaling,
-                                   err));
+        const struct mics_cursor scaling = mics_cursor_get_object(at, "rope_scaling");
+
+        mics_rope_scaling_read(&scaling, &(struct mics_rope_positions){0}, &out->rope_scaling);
     }
-    TRY(mics_cursor_bool(at, "tie_word_embeddings", &tied, err));
-    out->untied = !tied;
-    if (mics_cursor_has(at, "attention_bias"))
-        TRY(mics_cursor_bool(at, "attention_bias", &out->attention_bias, err));
-    if (mics_cursor_has(at, "mlp_bias"))
-        TRY(mics_cursor_bool(at, "mlp_bias", &out->mlp_bias, err));
-    if (mics_cursor_has(at, "sliding_window"))
-        TRY(mics_cursor_u32(at, "sliding_window", 1, UINT32_MAX, &out->sliding_window, err));
+    out->untied = !mics_cursor_get_bool(at, "tie_word_embeddings");
+    out->attention_bias = mics_cursor_opt_bool(at, "attention_bias", false);
+    out->mlp_bias = mics_cursor_opt_bool(at, "mlp_bias", false);
+    out->sliding_window = mics_cursor_opt_u32(at, "sliding_window", 1, UINT32_MAX, 0);
     if (mics_cursor_has(at, "layer_types"))
-        TRY(mics_layer_types_read(at, out, err));
-    return MICS_OK;
+        mics_layer_types_read(at, out);
 }
 
-static enum mics_status read_config(const struct mics_cursor *at, struct mics_model_config *out,
-                                    struct mics_err *err)
+static void read_config(const struct mics_cursor *at, struct mics_model_config *out)
 {
     const struct mics_family *family;
 
-    TRY(mics_cursor_text(at, "family", out->family, sizeof out->family, err));
-    TRY(mics_cursor_text(at, "name", out->name, sizeof out->name, err));
+    mics_cursor_get_text(at, "family", out->family, sizeof out->family);
+    mics_cursor_get_text(at, "name", out->name, sizeof out->name);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        TRY(mics_cursor_u32(at, sizes[i].key, 1, sizes[i].max, size_of(out, &sizes[i]), err));
-    TRY(mics_cursor_double(at, "layer_norm_epsilon", 0, 1, &out->layer_norm_epsilon, err));
+        *size_of(out, &sizes[i]) = mics_cursor_get_u32(at, sizes[i].key, 1, sizes[i].max);
+    out->layer_norm_epsilon = mics_cursor_get_double(at, "layer_norm_epsilon", 0, 1);
     family = mics_family_find(out->family); /* an unknown one is refused with the whole model */
-    return family && mics_family_is_rotary(family) ? read_rotary(at, out, err) : MICS_OK;
-}
-
-static enum mics_status check_parameters(const struct mics_cursor *at,
-                                         const struct mics_model *model, struct mics_err *err)
-{
-    uint64_t said;
-    enum mics_status status = mics_cursor_u64(at, "parameters", 1, UINT64_MAX, &said, err);
-
-    if (status == MICS_OK && said != model->param_count)
-        return mics_cursor_fail(at, "parameters", err, "%llu, but the sizes make %llu",
-                                (unsigned long long)said, (unsigned long long)model->param_count);
-    return status;
+    if (family && mics_family_is_rotary(family))
+        read_rotary(at, out);
 }
 
 enum mics_status mics_model_from_json(const json_t *value, struct mics_model **out,
                                       struct mics_err *err)
 {
-    const struct mics_cursor at = mics_cursor_root(value);
-    struct mics_cursor source = at;
+    struct mics_reading reading = {.err = err};
+    const struct mics_cursor at = mics_cursor_begin(value, &reading);
     struct mics_model_config config = {0};
     struct mics_model *model = NULL;
+    const json_t *source = NULL;
 
-    enum mics_status status = read_config(&at, &config, err);
-    if (status == MICS_OK && mics_cursor_has(&at, "source"))
-        status = mics_cursor_object(&at, "source", &source, err);
-    if (status == MICS_OK)
-        status = mics_model_new(&config, &model, err);
-    if (status == MICS_OK && mics_cursor_has(&at, "parameters"))
-        status = check_parameters(&at, model, err);
-    if (status != MICS_OK) {
+    read_config(&at, &config);
+    if (mics_cursor_has(&at, "source"))
+        source = mics_cursor_get_object(&at, "source").value;
+    if (reading.status != MICS_OK)
+        return reading.status;
+    reading.status = mics_model_new(&config, &model, err);
+    if (reading.status != MICS_OK)
+        return reading.status;
+    const uint64_t parameters =
+        mics_cursor_opt_u64(&at, "parameters", 1, UINT64_MAX, model->param_count);
+    if (parameters != model->param_count)
+        mics_cursor_reject(&at, "parameters", "%llu, but the sizes make %llu",
+                           (unsigned long long)parameters, (unsigned long long)model->param_count);
+    if (reading.status != MICS_OK) {
         mics_model_free(model);
-        return status;
+        return reading.status;
     }
-    if (source.value != value)
-        model->source = json_incref((json_t *)source.value);
+    model->source = json_incref((json_t *)(uintptr_t)source);
     *out = model;
     return MICS_OK;
 }

@@ -17,14 +17,6 @@
 #define MICS_MAX_INNER      (4u * MICS_MAX_EMBD)
 #define MICS_MAX_ROPE_THETA 1e12
 
-/* Return from the function unless `call` returns MICS_OK. */
-#define MICS_CONFIG_TRY(call)                                                                      \
-    do {                                                                                           \
-        enum mics_status try_status = (call);                                                      \
-        if (try_status != MICS_OK)                                                                 \
-            return try_status;                                                                     \
-    } while (0)
-
 /* Give the sizes that follow from others their values: those that are 0, and in a family without
  * rotary positions those that it does not choose. */
 void mics_config_resolve(struct mics_model_config *config, const struct mics_family *family);
@@ -56,10 +48,8 @@ uint32_t mics_config_windowed_layers(const struct mics_model_config *config);
 /* layer_types, as Hugging Face has it: one name for each layer, "full_attention" or
  * "sliding_attention". NULL: out of memory. */
 json_t *mics_layer_types_to_json(const struct mics_model_config *config);
-/* Read it into full_attention, which is 0; n_layer is set. MICS_ERR_FORMAT names the item: another
- * number of layers, another name. */
-enum mics_status mics_layer_types_read(const struct mics_cursor *at, struct mics_model_config *out,
-                                       struct mics_err *err);
+/* Read it into full_attention, which is 0; n_layer is set. */
+void mics_layer_types_read(const struct mics_cursor *at, struct mics_model_config *out);
 
 /* What a scaling takes from outside of its map. 0: the map must have it. */
 struct mics_rope_positions {
@@ -70,11 +60,10 @@ struct mics_rope_positions {
 /* The scaling as a new map, with Hugging Face's keys: rope_type "default", "linear", "dynamic",
  * "llama3" or "yarn", and the numbers of that kind. NULL: out of memory. */
 json_t *mics_rope_scaling_to_json(const struct mics_rope_scaling *scaling);
-/* Read a map with rope_type or, as old files have it, type; without either it is "default".
- * MICS_ERR_FORMAT names the member: another kind, a number that is missing or out of range. */
-enum mics_status mics_rope_scaling_read(const struct mics_cursor *map,
-                                        const struct mics_rope_positions *positions,
-                                        struct mics_rope_scaling *out, struct mics_err *err);
+/* Read a map with rope_type or, as old files have it, type; without either it is "default". */
+void mics_rope_scaling_read(const struct mics_cursor *map,
+                            const struct mics_rope_positions *positions,
+                            struct mics_rope_scaling *out);
 bool mics_rope_scaling_equal(const struct mics_rope_scaling *a, const struct mics_rope_scaling *b);
 
 #endif

@@ -13,40 +13,30 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TRY MICS_CONFIG_TRY
-
 #define DEFAULT_ROPE_THETA     10000.0
 #define DEFAULT_SLIDING_WINDOW 4096
 #define DEFAULT_WINDOW_LAYERS  28
 
 /* The member must be one of `accepted`; the error names the first of them. */
-static enum mics_status expect_text(const struct mics_cursor *at, const char *key,
-                                    const char *const *accepted, struct mics_err *err)
+static void expect_text(const struct mics_cursor *at, const char *key, const char *const *accepted)
 {
-    const char *text;
+    const char *text = mics_cursor_get_string(at, key);
 
-    TRY(mics_cursor_string(at, key, &text, err));
     for (size_t i = 0; accepted[i]; i++)
         if (strcmp(text, accepted[i]) == 0)
-            return MICS_OK;
-    return mics_cursor_fail(at, key, err, "'%s' is not supported, only '%s'", text, accepted[0]);
+            return;
+    mics_cursor_reject(at, key, "'%s' is not supported, only '%s'", text, accepted[0]);
 }
 
 /* Those that are there must have the supported value. */
-static enum mics_status expect_switches(const struct mics_cursor *at,
-                                        const struct mics_hf_switch *switches, struct mics_err *err)
+static void expect_switches(const struct mics_cursor *at, const struct mics_hf_switch *switches)
 {
     for (const struct mics_hf_switch *one = switches; one->key; one++) {
-        bool value;
+        const bool value = mics_cursor_opt_bool(at, one->key, one->value);
 
-        if (!mics_cursor_has(at, one->key))
-            continue;
-        TRY(mics_cursor_bool(at, one->key, &value, err));
         if (value != one->value)
-            return mics_cursor_fail(at, one->key, err, "%s is not supported",
-                                    value ? "true" : "false");
+            mics_cursor_reject(at, one->key, "%s is not supported", value ? "true" : "false");
     }
-    return MICS_OK;
 }
 
 static uint32_t *size_field(struct mics_model_config *config, const struct mics_hf_size *size)
@@ -55,18 +45,17 @@ static uint32_t *size_field(struct mics_model_config *config, const struct mics_
 }
 
 /* An optional size that is null follows from other sizes, as one whose default is 0. */
-static enum mics_status read_sizes(const struct mics_cursor *at, const struct mics_hf_size *sizes,
-                                   struct mics_model_config *out, struct mics_err *err)
+static void read_sizes(const struct mics_cursor *at, const struct mics_hf_size *sizes,
+                       struct mics_model_config *out)
 {
     for (const struct mics_hf_size *size = sizes; size->key; size++) {
         if (size->absent == MICS_HF_REQUIRED || mics_cursor_has(at, size->key))
-            TRY(mics_cursor_u32(at, size->key, 1, size->max, size_field(out, size), err));
+            *size_field(out, size) = mics_cursor_get_u32(at, size->key, 1, size->max);
         else if (!json_object_get(at->value, size->key))
             *size_field(out, size) = size->absent;
     }
     if (out->n_inner == 0)
         out->n_inner = 4 * out->n_embd;
-    return MICS_OK;
 }
 
 /* Rotary positions as one map has them. */
@@ -75,19 +64,12 @@ struct rope {
     struct mics_rope_scaling scaling;
 };
 
-static enum mics_status read_rope_map(const struct mics_cursor *map,
-                                      const struct mics_rope_positions *positions, struct rope *out,
-                                      struct mics_err *err)
+static void read_rope_map(const struct mics_cursor *map,
+                          const struct mics_rope_positions *positions, struct rope *out)
 {
-    double rotary = 1;
-
-    *out = (struct rope){0};
-    TRY(mics_rope_scaling_read(map, positions, &out->scaling, err));
-    if (mics_cursor_has(map, "partial_rotary_factor"))
-        TRY(mics_cursor_double(map, "partial_rotary_factor", 1, 1, &rotary, err));
-    if (mics_cursor_has(map, "rope_theta"))
-        TRY(mics_cursor_double(map, "rope_theta", 1, MICS_MAX_ROPE_THETA, &out->theta, err));
-    return MICS_OK;
+    mics_rope_scaling_read(map, positions, &out->scaling);
+    (void)mics_cursor_opt_double(map, "partial_rotary_factor", 1, 1, 1);
+    out->theta = mics_cursor_opt_double(map, "rope_theta", 1, MICS_MAX_ROPE_THETA, 0);
 }
 
 static bool rope_equal(const struct rope *a, const struct rope *b)
@@ -97,186 +79,153 @@ static bool rope_equal(const struct rope *a, const struct rope *b)
 }
 
 /* A map, or maps by the names of layer_types, which must then be equal. */
-static enum mics_status read_rope_maps(const struct mics_cursor *map,
-                                       const struct mics_rope_positions *positions,
-                                       struct rope *out, struct mics_err *err)
+static void read_rope_maps(const struct mics_cursor *map,
+                           const struct mics_rope_positions *positions, struct rope *out)
 {
     static const char *const names[] = {"full_attention", "sliding_attention"};
     bool found = false;
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        struct mics_cursor inner;
-        struct rope rope;
+        struct rope rope = {0};
 
         if (!mics_cursor_has(map, names[i]))
             continue;
-        TRY(mics_cursor_object(map, names[i], &inner, err));
-        TRY(read_rope_map(&inner, positions, &rope, err));
+        const struct mics_cursor inner = mics_cursor_get_object(map, names[i]);
+        read_rope_map(&inner, positions, &rope);
         if (found && !rope_equal(out, &rope))
-            return mics_cursor_fail(map, names[i], err,
-                                    "other rotary positions than those of %s are not supported",
-                                    names[0]);
+            mics_cursor_reject(map, names[i],
+                               "other rotary positions than those of %s are not supported",
+                               names[0]);
         *out = rope;
         found = true;
     }
-    return found ? MICS_OK : read_rope_map(map, positions, out, err);
+    if (!found)
+        read_rope_map(map, positions, out);
 }
 
-/* The map `key`, unless it is absent or has no members. */
-static enum mics_status read_rope_member(const struct mics_cursor *at, const char *key,
-                                         const struct mics_rope_positions *positions, bool *found,
-                                         struct rope *out, struct mics_err *err)
+/* The map `key`; false: it is absent or has no members. */
+static bool read_rope_member(const struct mics_cursor *at, const char *key,
+                             const struct mics_rope_positions *positions, struct rope *out)
 {
-    struct mics_cursor map;
-
-    *found = false;
     if (!mics_cursor_has(at, key))
-        return MICS_OK;
-    TRY(mics_cursor_object(at, key, &map, err));
-    *found = json_object_size(map.value) > 0;
-    return *found ? read_rope_maps(&map, positions, out, err) : MICS_OK;
+        return false;
+    const struct mics_cursor map = mics_cursor_get_object(at, key);
+    const bool found = json_object_size(map.value) > 0;
+    if (found)
+        read_rope_maps(&map, positions, out);
+    return found;
 }
 
 /* rope_scaling replaces rope_parameters, with its base. A base that is then not used, or another
  * scaling, is an error: either of the two may be meant. */
-static enum mics_status read_rope(const struct mics_cursor *at, struct mics_model_config *out,
-                                  struct mics_err *err)
+static void read_rope(const struct mics_cursor *at, struct mics_model_config *out)
 {
-    static const char original[] = "original_max_position_embeddings";
     struct mics_rope_positions positions = {.model = out->n_positions};
     struct rope old = {0}, new = {0};
-    bool has_old, has_new;
-    double outer = 0;
 
-    if (mics_cursor_has(at, "rope_theta"))
-        TRY(mics_cursor_double(at, "rope_theta", 1, MICS_MAX_ROPE_THETA, &outer, err));
-    if (mics_cursor_has(at, original))
-        TRY(mics_cursor_u32(at, original, 1, MICS_MAX_POSITIONS, &positions.original, err));
-    TRY(read_rope_member(at, "rope_scaling", &positions, &has_old, &old, err));
-    TRY(read_rope_member(at, "rope_parameters", &positions, &has_new, &new, err));
+    const double outer = mics_cursor_opt_double(at, "rope_theta", 1, MICS_MAX_ROPE_THETA, 0);
+    positions.original =
+        mics_cursor_opt_u32(at, "original_max_position_embeddings", 1, MICS_MAX_POSITIONS, 0);
+    const bool has_old = read_rope_member(at, "rope_scaling", &positions, &old);
+    read_rope_member(at, "rope_parameters", &positions, &new);
 
     const struct rope *const used = has_old ? &old : &new;
     const double theta = used->theta > 0 ? used->theta : outer > 0 ? outer : DEFAULT_ROPE_THETA;
     if (outer > 0 && fabs(outer - theta) > 0)
-        return mics_cursor_fail(at, "rope_theta", err, "%g, but %s has %g", outer,
-                                has_old ? "rope_scaling" : "rope_parameters", theta);
+        mics_cursor_reject(at, "rope_theta", "%g, but %s has %g", outer,
+                           has_old ? "rope_scaling" : "rope_parameters", theta);
     if (new.theta > 0 && fabs(new.theta - theta) > 0)
-        return mics_cursor_fail(at, "rope_parameters", err,
-                                "has rope_theta %g, but with rope_scaling it is %g", new.theta,
-                                theta);
+        mics_cursor_reject(at, "rope_parameters",
+                           "has rope_theta %g, but with rope_scaling it is %g", new.theta, theta);
     if (has_old && new.scaling.kind != MICS_ROPE_PLAIN &&
         !mics_rope_scaling_equal(&old.scaling, &new.scaling))
-        return mics_cursor_fail(at, "rope_parameters", err,
-                                "has another scaling than rope_scaling");
+        mics_cursor_reject(at, "rope_parameters", "has another scaling than rope_scaling");
     out->rope_theta = theta;
     out->rope_scaling = used->scaling;
-    return MICS_OK;
 }
 
 /* The layers that the window applies to: all but those of full_attention. */
-static enum mics_status read_window_layers(const struct mics_cursor *at,
-                                           struct mics_model_config *out, struct mics_err *err)
+static void read_window_layers(const struct mics_cursor *at, struct mics_model_config *out)
 {
-    uint32_t first = DEFAULT_WINDOW_LAYERS;
-
-    if (mics_cursor_has(at, "layer_types"))
-        return mics_layer_types_read(at, out, err);
-    if (mics_cursor_has(at, "max_window_layers"))
-        TRY(mics_cursor_u32(at, "max_window_layers", 0, UINT32_MAX, &first, err));
+    if (mics_cursor_has(at, "layer_types")) {
+        mics_layer_types_read(at, out);
+        return;
+    }
+    const uint32_t first =
+        mics_cursor_opt_u32(at, "max_window_layers", 0, UINT32_MAX, DEFAULT_WINDOW_LAYERS);
     for (uint32_t i = 0; i < out->n_layer && i < first; i++)
         out->full_attention[i / 64] |= UINT64_C(1) << i % 64;
-    return MICS_OK;
 }
 
-static enum mics_status read_window(const struct mics_cursor *at, enum mics_hf_window kind,
-                                    struct mics_model_config *out, struct mics_err *err)
+static void read_window(const struct mics_cursor *at, enum mics_hf_window kind,
+                        struct mics_model_config *out)
 {
     bool windowed = kind == MICS_HF_WINDOW_ALWAYS;
 
     if (kind == MICS_HF_WINDOW_LAYERS) {
-        if (mics_cursor_has(at, "use_sliding_window"))
-            TRY(mics_cursor_bool(at, "use_sliding_window", &windowed, err));
-        TRY(read_window_layers(at, out, err));
+        windowed = mics_cursor_opt_bool(at, "use_sliding_window", false);
+        read_window_layers(at, out);
     }
     if (windowed && mics_cursor_has(at, "sliding_window"))
-        return mics_cursor_u32(at, "sliding_window", 1, UINT32_MAX, &out->sliding_window, err);
-    if (windowed && !json_object_get(at->value, "sliding_window"))
+        out->sliding_window = mics_cursor_get_u32(at, "sliding_window", 1, UINT32_MAX);
+    else if (windowed && !json_object_get(at->value, "sliding_window"))
         out->sliding_window = DEFAULT_SLIDING_WINDOW;
     if (out->sliding_window > 0 || !mics_cursor_has(at, "layer_types") ||
         kind != MICS_HF_WINDOW_LAYERS)
-        return MICS_OK;
+        return;
     out->sliding_window = 1; /* is there a layer that would have it? */
     if (mics_config_windowed_layers(out) > 0)
-        return mics_cursor_fail(at, "layer_types", err,
-                                "has 'sliding_attention', but the model has no sliding_window%s",
-                                windowed ? "" : ": use_sliding_window is not true");
+        mics_cursor_reject(at, "layer_types",
+                           "has 'sliding_attention', but the model has no sliding_window%s",
+                           windowed ? "" : ": use_sliding_window is not true");
     out->sliding_window = 0;
-    return MICS_OK;
-}
-
-static enum mics_status read_biases(const struct mics_cursor *at, const struct mics_family *family,
-                                    struct mics_model_config *out, struct mics_err *err)
-{
-    if (family->optional_attention_bias && mics_cursor_has(at, "attention_bias"))
-        TRY(mics_cursor_bool(at, "attention_bias", &out->attention_bias, err));
-    if (family->optional_mlp_bias && mics_cursor_has(at, "mlp_bias"))
-        TRY(mics_cursor_bool(at, "mlp_bias", &out->mlp_bias, err));
-    return MICS_OK;
 }
 
 /* What comes with rotary positions. */
-static enum mics_status read_hf_rotary(const struct mics_cursor *at,
-                                       const struct mics_family *family,
-                                       struct mics_model_config *out, struct mics_err *err)
+static void read_hf_rotary(const struct mics_cursor *at, const struct mics_family *family,
+                           struct mics_model_config *out)
 {
-    bool tied = false;
-
-    TRY(read_rope(at, out, err));
-    TRY(read_window(at, family->hf.window, out, err));
-    TRY(read_biases(at, family, out, err));
-    if (mics_cursor_has(at, "tie_word_embeddings"))
-        TRY(mics_cursor_bool(at, "tie_word_embeddings", &tied, err));
-    out->untied = !tied;
-    return MICS_OK;
-}
-
-static enum mics_status read_family(const struct mics_cursor *at, const struct mics_family **out,
-                                    struct mics_err *err)
-{
-    const char *type;
-    char names[256];
-
-    TRY(mics_cursor_string(at, "model_type", &type, err));
-    *out = mics_family_find(type);
-    return *out ? MICS_OK
-                : mics_cursor_fail(at, "model_type", err, "'%s' is not supported, only %s", type,
-                                   mics_family_names(names, sizeof names));
+    read_rope(at, out);
+    read_window(at, family->hf.window, out);
+    if (family->optional_attention_bias)
+        out->attention_bias = mics_cursor_opt_bool(at, "attention_bias", false);
+    if (family->optional_mlp_bias)
+        out->mlp_bias = mics_cursor_opt_bool(at, "mlp_bias", false);
+    out->untied = !mics_cursor_opt_bool(at, "tie_word_embeddings", false);
 }
 
 enum mics_status mics_config_from_hf(const json_t *doc, const char *name,
                                      struct mics_model_config *out, struct mics_err *err)
 {
-    const struct mics_cursor at = mics_cursor_root(doc);
+    struct mics_reading reading = {.err = err};
+    const struct mics_cursor at = mics_cursor_begin(doc, &reading);
+    const char *type = mics_cursor_get_string(&at, "model_type");
+    const struct mics_family *family = mics_family_find(type);
     struct mics_model_config config = {.family = ""};
-    const struct mics_family *family;
+    char names[256];
 
-    TRY(read_family(&at, &family, err));
+    if (!family) {
+        mics_cursor_reject(&at, "model_type", "'%s' is not supported, only %s", type,
+                           mics_family_names(names, sizeof names));
+        return reading.status;
+    }
     const struct mics_hf_keys *keys = &family->hf;
     if (mics_cursor_has(&at, keys->activation_key))
-        TRY(expect_text(&at, keys->activation_key, keys->activations, err));
-    TRY(expect_switches(&at, keys->switches, err));
-    TRY(read_sizes(&at, keys->sizes, &config, err));
-    config.layer_norm_epsilon = keys->epsilon;
-    if (mics_cursor_has(&at, keys->epsilon_key))
-        TRY(mics_cursor_double(&at, keys->epsilon_key, 0, 1, &config.layer_norm_epsilon, err));
-    if (mics_family_is_rotary(family))
-        TRY(read_hf_rotary(&at, family, &config, err));
+        expect_text(&at, keys->activation_key, keys->activations);
+    expect_switches(&at, keys->switches);
+    read_sizes(&at, keys->sizes, &config);
+    config.layer_norm_epsilon = mics_cursor_opt_double(&at, keys->epsilon_key, 0, 1, keys->epsilon);
+    if (reading.status == MICS_OK && mics_family_is_rotary(family))
+        read_hf_rotary(&at, family, &config);
+    if (reading.status != MICS_OK)
+        return reading.status;
     snprintf(config.family, sizeof config.family, "%s", family->name);
     snprintf(config.name, sizeof config.name, "%s", name);
     mics_config_resolve(&config, family);
-    TRY(mics_config_check(&config, family, err));
-    *out = config;
-    return MICS_OK;
+    reading.status = mics_config_check(&config, family, err);
+    if (reading.status == MICS_OK)
+        *out = config;
+    return reading.status;
 }
 
 /*

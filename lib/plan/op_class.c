@@ -61,31 +61,23 @@ json_t *mics_class_times_to_json(const struct mics_class_times *times)
     return NULL;
 }
 
-enum mics_status mics_class_times_read(const struct mics_cursor *parent, const char *key,
-                                       struct mics_class_times *out, struct mics_err *err)
+void mics_class_times_read(const struct mics_cursor *parent, const char *key,
+                           struct mics_class_times *out)
 {
-    struct mics_cursor at, classes, one;
-    struct mics_class_times times = {.net_s = 0};
-    enum mics_status status = mics_cursor_object(parent, key, &at, err);
+    const struct mics_cursor at = mics_cursor_get_object(parent, key);
 
-    for (int i = 0; i < MEDIA && status == MICS_OK; i++)
-        status = mics_cursor_double(&at, media[i].key, 0, MAX_SECONDS,
-                                    (double *)((char *)&times + media[i].offset), err);
-    if (status == MICS_OK)
-        status = mics_cursor_object(&at, "classes", &classes, err);
-    for (int c = 0; c < MICS_CLASS_COUNT && status == MICS_OK; c++) {
+    *out = (struct mics_class_times){.net_s = 0};
+    for (int i = 0; i < MEDIA; i++)
+        *(double *)((char *)out + media[i].offset) =
+            mics_cursor_get_double(&at, media[i].key, 0, MAX_SECONDS);
+    const struct mics_cursor classes = mics_cursor_get_object(&at, "classes");
+    for (int c = 0; c < MICS_CLASS_COUNT; c++) {
         const char *name = mics_op_class_name((enum mics_op_class)c);
 
         if (!mics_cursor_has(&classes, name))
             continue;
-        status = mics_cursor_object(&classes, name, &one, err);
-        if (status == MICS_OK)
-            status = mics_cursor_double(&one, "busy_s", 0, MAX_SECONDS, &times.busy_s[c], err);
-        if (status == MICS_OK)
-            status =
-                mics_cursor_double(&one, "exposed_s", 0, MAX_SECONDS, &times.exposed_s[c], err);
+        const struct mics_cursor one = mics_cursor_get_object(&classes, name);
+        out->busy_s[c] = mics_cursor_get_double(&one, "busy_s", 0, MAX_SECONDS);
+        out->exposed_s[c] = mics_cursor_get_double(&one, "exposed_s", 0, MAX_SECONDS);
     }
-    if (status == MICS_OK)
-        *out = times;
-    return status;
 }

@@ -54,9 +54,8 @@ void mics_class_times_add(struct mics_class_times *to, const struct mics_class_t
 /* {net_s, net_exposed_s, node_s, node_exposed_s, classes {forward {busy_s, exposed_s}, ...}}, with
  * the classes that take time. NULL: out of memory. */
 json_t *mics_class_times_to_json(const struct mics_class_times *times);
-/* The same from the member `key`. Unknown classes are ignored. MICS_ERR_FORMAT: a time is missing,
- * negative or no number. */
-enum mics_status mics_class_times_read(const struct mics_cursor *parent, const char *key,
-                                       struct mics_class_times *out, struct mics_err *err);
+/* The same from the member `key`. Unknown classes are ignored. */
+void mics_class_times_read(const struct mics_cursor *parent, const char *key,
+                           struct mics_class_times *out);
 
 #endif

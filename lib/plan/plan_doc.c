@@ -80,294 +80,186 @@ static const struct named_field prediction_reals[] = {
 };
 enum { PREDICTION_REALS = COUNT(prediction_reals) };
 
-static enum mics_status read_optimizer(const struct mics_cursor *at, enum mics_optimizer *out,
-                                       struct mics_err *err)
+static enum mics_optimizer read_optimizer(const struct mics_cursor *at)
 {
-    const char *text;
-    enum mics_status status = mics_cursor_string(at, "optimizer", &text, err);
+    const char *text = mics_cursor_get_string(at, "optimizer");
+    enum mics_optimizer optimizer = MICS_OPT_ADAMW;
 
-    if (status == MICS_OK && !mics_optimizer_parse(text, out))
-        return mics_cursor_fail(at, "optimizer", err, "'%s': expected one of " MICS_OPTIMIZER_NAMES,
-                                text);
-    return status;
+    if (!mics_optimizer_parse(text, &optimizer))
+        mics_cursor_reject(at, "optimizer", "'%s': expected one of " MICS_OPTIMIZER_NAMES, text);
+    return optimizer;
 }
 
-static enum mics_status read_dtype(const struct mics_cursor *at, const char *key,
-                                   enum mics_dtype *out, struct mics_err *err)
+static enum mics_dtype read_dtype(const struct mics_cursor *at, const char *key)
 {
-    const char *text;
-    const enum mics_status status = mics_cursor_string(at, key, &text, err);
+    const char *text = mics_cursor_get_string(at, key);
 
-    *out = MICS_F32;
-    if (status != MICS_OK || strcmp(text, mics_dtype_name(MICS_F32)) == 0)
-        return status;
+    if (strcmp(text, mics_dtype_name(MICS_F32)) == 0)
+        return MICS_F32;
     if (strcmp(text, mics_dtype_name(MICS_BF16)) != 0)
-        return mics_cursor_fail(at, key, err, "'%s': expected f32 or bf16", text);
-    *out = MICS_BF16;
-    return MICS_OK;
+        mics_cursor_reject(at, key, "'%s': expected f32 or bf16", text);
+    return MICS_BF16;
 }
 
-static enum mics_status read_recompute(const struct mics_cursor *at, enum mics_recompute *out,
-                                       struct mics_err *err)
+static enum mics_recompute read_recompute(const struct mics_cursor *at)
 {
-    const char *text;
-    const enum mics_status status = mics_cursor_string(at, "recompute", &text, err);
+    const char *text = mics_cursor_get_string(at, "recompute");
+    enum mics_recompute recompute = MICS_RECOMPUTE_NONE;
 
-    if (status == MICS_OK && !mics_recompute_parse(text, out))
-        return mics_cursor_fail(at, "recompute", err, "'%s': expected none, selective or full",
-                                text);
-    return status;
+    if (!mics_recompute_parse(text, &recompute))
+        mics_cursor_reject(at, "recompute", "'%s': expected none, selective or full", text);
+    return recompute;
 }
 
-static enum mics_status read_choice(const struct mics_cursor *parent, const struct mics_plan *plan,
-                                    struct mics_plan_choice *out, struct mics_err *err)
+static void read_choice(const struct mics_cursor *parent, const struct mics_plan *plan,
+                        struct mics_plan_choice *out)
 {
-    struct mics_cursor at;
+    const struct mics_cursor at = mics_cursor_get_object(parent, "choice");
     struct mics_err why;
-    enum mics_status status = mics_cursor_object(parent, "choice", &at, err);
 
-    if (status == MICS_OK)
-        status = mics_cursor_text(&at, "strategy", out->strategy, sizeof out->strategy, err);
-    if (status == MICS_OK)
-        status = read_optimizer(&at, &out->optimizer, err);
-    if (status == MICS_OK)
-        status = read_dtype(&at, "dtype", &out->dtype, err);
-    if (status == MICS_OK)
-        status = read_dtype(&at, "grad_dtype", &out->grad_dtype, err);
-    if (status == MICS_OK)
-        status = read_recompute(&at, &out->recompute, err);
-    for (size_t i = 0; i < CHOICE_NUMBERS && status == MICS_OK; i++) {
+    mics_cursor_get_text(&at, "strategy", out->strategy, sizeof out->strategy);
+    out->optimizer = read_optimizer(&at);
+    out->dtype = read_dtype(&at, "dtype");
+    out->grad_dtype = read_dtype(&at, "grad_dtype");
+    out->recompute = read_recompute(&at);
+    for (size_t i = 0; i < CHOICE_NUMBERS; i++) {
         const struct choice_number *number = &choice_numbers[i];
 
-        status = mics_cursor_u32(&at, number->key, number->min, number->max,
-                                 (uint32_t *)((char *)out + number->offset), err);
+        *(uint32_t *)((char *)out + number->offset) =
+            mics_cursor_get_u32(&at, number->key, number->min, number->max);
     }
-    for (size_t i = 0; i < CHOICE_FLAGS && status == MICS_OK; i++)
-        status = mics_cursor_bool(&at, choice_flags[i].key,
-                                  (bool *)((char *)out + choice_flags[i].offset), err);
-    if (status != MICS_OK)
-        return status;
+    for (size_t i = 0; i < CHOICE_FLAGS; i++)
+        *(bool *)((char *)out + choice_flags[i].offset) =
+            mics_cursor_get_bool(&at, choice_flags[i].key);
     out->shape.nodes = plan->topology->nodes;
     out->shape.per_node = plan->topology->per_node;
-    if (mics_choice_check(plan->model, out, &why) != MICS_OK)
-        return mics_cursor_fail(&at, NULL, err, "%s", why.text);
-    return MICS_OK;
+    if (mics_cursor_ok(&at) && mics_choice_check(plan->model, out, &why) != MICS_OK)
+        mics_cursor_reject(&at, NULL, "%s", why.text);
 }
 
-static enum mics_status read_prediction(const struct mics_cursor *parent,
-                                        struct mics_prediction *out, struct mics_err *err)
+static void read_prediction(const struct mics_cursor *parent, struct mics_prediction *out)
 {
-    struct mics_cursor at;
-    enum mics_status status = mics_cursor_object(parent, "predicted", &at, err);
+    const struct mics_cursor at = mics_cursor_get_object(parent, "predicted");
 
-    if (status == MICS_OK)
-        status = mics_cursor_u64(&at, "net_bytes", 0, INT64_MAX, &out->net_bytes, err);
-    if (status == MICS_OK)
-        status = mics_cursor_u64(&at, "sent_bytes", 0, INT64_MAX, &out->sent_bytes, err);
-    for (size_t i = 0; i < PREDICTION_REALS && status == MICS_OK; i++)
-        status = mics_cursor_double(&at, prediction_reals[i].key, 0, 1e18,
-                                    (double *)((char *)out + prediction_reals[i].offset), err);
-    return status;
+    out->net_bytes = mics_cursor_get_u64(&at, "net_bytes", 0, INT64_MAX);
+    out->sent_bytes = mics_cursor_get_u64(&at, "sent_bytes", 0, INT64_MAX);
+    for (size_t i = 0; i < PREDICTION_REALS; i++)
+        *(double *)((char *)out + prediction_reals[i].offset) =
+            mics_cursor_get_double(&at, prediction_reals[i].key, 0, 1e18);
 }
 
-static enum mics_status expect_bytes(const struct mics_cursor *at, const char *key,
-                                     uint64_t computed, struct mics_err *err)
+static void expect_bytes(const struct mics_cursor *at, const char *key, uint64_t computed)
 {
-    uint64_t found;
-    enum mics_status status = mics_cursor_u64(at, key, 0, INT64_MAX, &found, err);
+    const uint64_t found = mics_cursor_get_u64(at, key, 0, INT64_MAX);
 
-    if (status == MICS_OK && found != computed)
-        return mics_cursor_fail(at, key, err, "says %" PRIu64 ", but this choice takes %" PRIu64,
-                                found, computed);
-    return status;
+    if (found != computed)
+        mics_cursor_reject(at, key, "says %" PRIu64 ", but this choice takes %" PRIu64, found,
+                           computed);
 }
 
-static enum mics_status check_memory(const struct mics_cursor *root,
-                                     const struct mics_memory *memory, struct mics_err *err)
+static void check_memory(const struct mics_cursor *root, const struct mics_memory *memory)
 {
-    const struct {
-        const char *key;
-        uint64_t bytes;
-    } others[] = {{"arena_bytes", memory->arena_bytes},
-                  {"process_bytes", memory->process_bytes},
-                  {"pinned_bytes", memory->pinned_bytes},
-                  {"workspace_bytes", memory->workspace_bytes},
-                  {"context_bytes", memory->context_bytes},
-                  {"communicator_bytes", memory->communicator_bytes},
-                  {"snapshot_bytes", memory->snapshot_bytes}};
-    struct mics_cursor at, regions;
-    enum mics_status status = mics_cursor_object(root, "memory", &at, err);
+    const struct mics_cursor at = mics_cursor_get_object(root, "memory");
+    const struct mics_cursor regions =
+        mics_cursor_get_array(&at, "regions", MICS_REGION_COUNT, MICS_REGION_COUNT);
 
-    if (status == MICS_OK)
-        status =
-            mics_cursor_array(&at, "regions", MICS_REGION_COUNT, MICS_REGION_COUNT, &regions, err);
-    for (uint32_t i = 0; i < MICS_REGION_COUNT && status == MICS_OK; i++) {
-        struct mics_cursor region;
+    for (uint32_t i = 0; i < MICS_REGION_COUNT; i++) {
+        const struct mics_cursor region = mics_cursor_get_item(&regions, i);
 
-        status = mics_cursor_item(&regions, i, &region, err);
-        if (status == MICS_OK)
-            status = expect_bytes(&region, "bytes", memory->regions[i].bytes, err);
-        if (status == MICS_OK)
-            status = expect_bytes(&region, "offset", memory->regions[i].offset, err);
+        expect_bytes(&region, "bytes", memory->regions[i].bytes);
+        expect_bytes(&region, "offset", memory->regions[i].offset);
     }
-    for (size_t i = 0; i < COUNT(others) && status == MICS_OK; i++)
-        status = expect_bytes(&at, others[i].key, others[i].bytes, err);
-    return status;
+    expect_bytes(&at, "arena_bytes", memory->arena_bytes);
+    expect_bytes(&at, "process_bytes", memory->process_bytes);
+    expect_bytes(&at, "pinned_bytes", memory->pinned_bytes);
+    expect_bytes(&at, "workspace_bytes", memory->workspace_bytes);
+    expect_bytes(&at, "context_bytes", memory->context_bytes);
+    expect_bytes(&at, "communicator_bytes", memory->communicator_bytes);
+    expect_bytes(&at, "snapshot_bytes", memory->snapshot_bytes);
 }
 
-static enum mics_status read_alternative(const struct mics_cursor *at, const struct mics_plan *plan,
-                                         struct mics_alternative *out, struct mics_err *err)
+static void read_alternatives(const struct mics_cursor *root, struct mics_plan *plan)
 {
-    enum mics_status status = read_choice(at, plan, &out->choice, err);
+    const struct mics_cursor array =
+        mics_cursor_get_array(root, "alternatives", 0, MAX_ALTERNATIVES);
 
-    if (status == MICS_OK)
-        status = mics_cursor_u64(at, "total_bytes", 0, INT64_MAX, &out->total_bytes, err);
-    if (status == MICS_OK)
-        status = mics_cursor_bool(at, "fits", &out->fits, err);
-    if (status == MICS_OK)
-        status = mics_cursor_text(at, "why", out->why, sizeof out->why, err);
-    if (status == MICS_OK && out->fits)
-        status = read_prediction(at, &out->predicted, err);
-    return status;
-}
+    plan->alternatives = mics_cursor_calloc(&array, sizeof *plan->alternatives);
+    plan->alternative_count = plan->alternatives ? (uint32_t)mics_cursor_count(&array) : 0;
+    for (size_t i = 0; i < plan->alternative_count && mics_cursor_ok(root); i++) {
+        const struct mics_cursor at = mics_cursor_get_item(&array, i);
+        struct mics_alternative *out = &plan->alternatives[i];
 
-static enum mics_status read_alternatives(const struct mics_cursor *root, struct mics_plan *plan,
-                                          struct mics_err *err)
-{
-    struct mics_cursor array;
-    enum mics_status status =
-        mics_cursor_array(root, "alternatives", 0, MAX_ALTERNATIVES, &array, err);
-    size_t count;
-
-    if (status != MICS_OK)
-        return status;
-    count = mics_cursor_count(&array);
-    plan->alternatives = calloc(count + 1, sizeof *plan->alternatives);
-    if (!plan->alternatives)
-        return mics_err_nomem(err);
-    plan->alternative_count = (uint32_t)count;
-    for (size_t i = 0; i < count && status == MICS_OK; i++) {
-        struct mics_cursor at;
-
-        status = mics_cursor_item(&array, i, &at, err);
-        if (status == MICS_OK)
-            status = read_alternative(&at, plan, &plan->alternatives[i], err);
+        read_choice(&at, plan, &out->choice);
+        out->total_bytes = mics_cursor_get_u64(&at, "total_bytes", 0, INT64_MAX);
+        out->fits = mics_cursor_get_bool(&at, "fits");
+        mics_cursor_get_text(&at, "why", out->why, sizeof out->why);
+        if (out->fits)
+            read_prediction(&at, &out->predicted);
     }
-    return status;
 }
 
 /* Topology and model are read as their own kinds; the path in their errors begins with the key. */
-static enum mics_status read_parts(const struct mics_cursor *root, struct mics_plan *plan,
-                                   struct mics_err *err)
+static void read_parts(const struct mics_cursor *root, struct mics_plan *plan)
 {
-    struct mics_cursor topology, model;
-    enum mics_status status = mics_cursor_object(root, "topology", &topology, err);
+    const struct mics_cursor topology = mics_cursor_get_object(root, "topology");
+    const struct mics_cursor model = mics_cursor_get_object(root, "model");
+    struct mics_reading *reading = root->reading;
 
-    if (status == MICS_OK)
-        status = mics_cursor_object(root, "model", &model, err);
-    if (status != MICS_OK)
-        return status;
-    status = mics_topology_from_doc((json_t *)(uintptr_t)topology.value, &plan->topology, err);
-    if (status != MICS_OK) {
-        mics_err_prefix(err, "topology");
-        return status;
+    if (!mics_cursor_ok(root))
+        return;
+    reading->status =
+        mics_topology_from_doc((json_t *)(uintptr_t)topology.value, &plan->topology, reading->err);
+    if (reading->status != MICS_OK) {
+        mics_err_prefix(reading->err, "topology");
+        return;
     }
-    status = mics_model_from_json(model.value, &plan->model, err);
-    if (status != MICS_OK)
-        mics_err_prefix(err, "model");
-    return status;
+    reading->status = mics_model_from_json(model.value, &plan->model, reading->err);
+    if (reading->status != MICS_OK)
+        mics_err_prefix(reading->err, "model");
 }
 
-static enum mics_status read_batch(const struct mics_cursor *root, struct mics_plan *plan,
-                                   struct mics_err *err)
+static void read_batch(const struct mics_cursor *root, struct mics_plan *plan)
 {
     const struct mics_plan_choice *choice = &plan->choice;
     const uint64_t batch =
         (uint64_t)mics_shape_world_size(&choice->shape) * choice->micro_batch * choice->micro_steps;
-    enum mics_status status =
-        mics_cursor_u64(root, "global_batch", 1, INT64_MAX, &plan->global_batch, err);
 
-    if (status != MICS_OK || plan->global_batch == batch)
-        return status;
-    return mics_cursor_fail(root, "global_batch", err,
-                            "says %" PRIu64
-                            ", but %u x %u ranks with %u micro-steps of %u make %" PRIu64,
-                            plan->global_batch, choice->shape.nodes, choice->shape.per_node,
-                            choice->micro_steps, choice->micro_batch, batch);
-}
-
-/* Its results (seconds, hours, price) are computed from the plan, not read. */
-static enum mics_status read_training(const struct mics_cursor *root, struct mics_training *out,
-                                      struct mics_err *err)
-{
-    struct mics_cursor at;
-    enum mics_status status;
-
-    if (!mics_cursor_has(root, "training"))
-        return MICS_OK;
-    status = mics_cursor_object(root, "training", &at, err);
-    if (status == MICS_OK)
-        status = mics_cursor_u64(&at, "tokens", 1, INT64_MAX, &out->tokens, err);
-    if (status != MICS_OK || !mics_cursor_has(&at, "node_hour_price"))
-        return status;
-    status = mics_cursor_double(&at, "node_hour_price", 0, 1e12, &out->node_hour_price, err);
-    if (status == MICS_OK)
-        status = mics_cursor_text(&at, "currency", out->currency, sizeof out->currency, err);
-    return status;
+    plan->global_batch = mics_cursor_get_u64(root, "global_batch", 1, INT64_MAX);
+    if (plan->global_batch != batch)
+        mics_cursor_reject(root, "global_batch",
+                           "says %" PRIu64
+                           ", but %u x %u ranks with %u micro-steps of %u make %" PRIu64,
+                           plan->global_batch, choice->shape.nodes, choice->shape.per_node,
+                           choice->micro_steps, choice->micro_batch, batch);
 }
 
 /* Its costs are computed from the plan, not read. */
-static enum mics_status read_kept(const struct mics_cursor *root, struct mics_plan *plan,
-                                  struct mics_err *err)
+static void read_kept(const struct mics_cursor *root, struct mics_plan *plan)
 {
-    struct mics_cursor at;
-    enum mics_status status;
-
     if (!mics_cursor_has(root, "kept"))
-        return MICS_OK;
-    status = mics_cursor_object(root, "kept", &at, err);
-    if (status == MICS_OK)
-        status = mics_cursor_u64(&at, "every", 1, UINT32_MAX, &plan->memory_every, err);
-    if (status == MICS_OK)
-        status =
-            mics_cursor_u32(&at, "copies", 1, MICS_MEMORY_COPIES_MAX, &plan->memory_copies, err);
-    return status;
+        return;
+    const struct mics_cursor at = mics_cursor_get_object(root, "kept");
+    plan->memory_every = mics_cursor_get_u64(&at, "every", 1, UINT32_MAX);
+    plan->memory_copies = mics_cursor_get_u32(&at, "copies", 1, MICS_MEMORY_COPIES_MAX);
 }
 
-static enum mics_status read_plan(const struct mics_cursor *root, struct mics_plan *plan,
-                                  struct mics_err *err)
+/* Its results (seconds, hours, price) are computed from the plan, not read. */
+static void read_training(const struct mics_cursor *root, struct mics_training *out)
 {
-    enum mics_status status = read_parts(root, plan, err);
-
-    if (status == MICS_OK)
-        status = read_choice(root, plan, &plan->choice, err);
-    if (status == MICS_OK)
-        status = read_batch(root, plan, err);
-    if (status == MICS_OK)
-        status =
-            mics_cursor_u64(root, "memory_limit_bytes", 0, INT64_MAX, &plan->memory_limit, err);
-    if (status == MICS_OK)
-        status =
-            mics_memory_compute_on(plan->topology, plan->model, &plan->choice, &plan->memory, err);
-    if (status == MICS_OK)
-        status = check_memory(root, &plan->memory, err);
-    if (status == MICS_OK)
-        status = read_prediction(root, &plan->predicted, err);
-    if (status == MICS_OK)
-        status = mics_class_times_read(root, "operations", &plan->classes, err);
-    if (status == MICS_OK)
-        status = read_kept(root, plan, err);
-    if (status == MICS_OK)
-        status = read_training(root, &plan->training, err);
-    if (status == MICS_OK)
-        status = read_alternatives(root, plan, err);
-    return status;
+    if (!mics_cursor_has(root, "training"))
+        return;
+    const struct mics_cursor at = mics_cursor_get_object(root, "training");
+    out->tokens = mics_cursor_get_u64(&at, "tokens", 1, INT64_MAX);
+    out->node_hour_price = mics_cursor_opt_double(&at, "node_hour_price", 0, 1e12, 0);
+    if (mics_cursor_has(&at, "node_hour_price"))
+        mics_cursor_get_text(&at, "currency", out->currency, sizeof out->currency);
 }
 
 enum mics_status mics_plan_from_doc(json_t *doc, struct mics_plan **out, struct mics_err *err)
 {
+    struct mics_reading reading = {.err = err};
+    const struct mics_cursor root = mics_cursor_begin(doc, &reading);
     enum mics_status status = mics_doc_expect(doc, MICS_PLAN_KIND, MICS_PLAN_VERSION, err);
-    struct mics_cursor root = mics_cursor_root(doc);
     struct mics_plan *plan;
 
     if (status != MICS_OK)
@@ -376,10 +268,26 @@ enum mics_status mics_plan_from_doc(json_t *doc, struct mics_plan **out, struct 
     if (!plan)
         return mics_err_nomem(err);
     plan->doc = json_incref(doc);
-    status = read_plan(&root, plan, err);
-    if (status != MICS_OK) {
+    read_parts(&root, plan);
+    if (reading.status != MICS_OK)
+        goto out;
+    read_choice(&root, plan, &plan->choice);
+    read_batch(&root, plan);
+    plan->memory_limit = mics_cursor_get_u64(&root, "memory_limit_bytes", 0, INT64_MAX);
+    if (reading.status != MICS_OK)
+        goto out;
+    reading.status =
+        mics_memory_compute_on(plan->topology, plan->model, &plan->choice, &plan->memory, err);
+    check_memory(&root, &plan->memory);
+    read_prediction(&root, &plan->predicted);
+    mics_class_times_read(&root, "operations", &plan->classes);
+    read_kept(&root, plan);
+    read_training(&root, &plan->training);
+    read_alternatives(&root, plan);
+out:
+    if (reading.status != MICS_OK) {
         mics_plan_free(plan);
-        return status;
+        return reading.status;
     }
     *out = plan;
     return MICS_OK;

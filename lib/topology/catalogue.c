@@ -70,182 +70,150 @@ static size_t find_entry(const json_t *entries, const char *key, const char *nam
     return i;
 }
 
-/* The entry `index` of the section `key` and what it says about its GPU or its machine. */
-static enum mics_status item_of(const struct mics_cursor *root, const char *key, size_t index,
-                                struct mics_cursor *list, struct mics_cursor *out,
-                                struct mics_err *err)
-{
-    const enum mics_status status = mics_cursor_array(root, key, 1, MAX_INSTANCES, list, err);
-
-    return status == MICS_OK ? mics_cursor_item(list, index, out, err) : status;
-}
-
 enum mics_status mics_catalogue_get_gpu(const struct mics_catalogue *catalogue, size_t index,
                                         struct mics_instance *out, struct mics_err *err)
 {
-    const struct mics_cursor root = mics_cursor_root(catalogue->json);
-    struct mics_cursor gpus, gpu;
-    enum mics_status status = item_of(&root, "gpus", index, &gpus, &gpu, err);
+    struct mics_reading reading = {.err = err};
+    const struct mics_cursor root = mics_cursor_begin(catalogue->json, &reading);
+    const struct mics_cursor gpus = mics_cursor_get_array(&root, "gpus", 1, MAX_INSTANCES);
+    const struct mics_cursor gpu = mics_cursor_get_item(&gpus, index);
 
     *out = (struct mics_instance){0};
-    if (status == MICS_OK)
-        status = mics_entry_gpu(&gpu, out, err);
-    if (status == MICS_OK)
-        status = mics_entry_reached(&root, out, err);
-    return status == MICS_OK ? mics_entry_link_latency(&root, out, err) : status;
+    mics_entry_gpu(&gpu, out);
+    mics_entry_reached(&root, out);
+    mics_entry_link_latency(&root, out);
+    return reading.status;
 }
 
 enum mics_status mics_catalogue_get(const struct mics_catalogue *catalogue, size_t index,
                                     struct mics_instance *out, struct mics_err *err)
 {
-    const struct mics_cursor root = mics_cursor_root(catalogue->json);
+    struct mics_reading reading = {.err = err};
+    const struct mics_cursor root = mics_cursor_begin(catalogue->json, &reading);
+    const struct mics_cursor list = mics_cursor_get_array(&root, "instances", 1, MAX_INSTANCES);
+    const struct mics_cursor at = mics_cursor_get_item(&list, index);
     struct mics_instance instance = {0};
-    struct mics_cursor instances, at, gpus, gpu;
-    enum mics_status status = item_of(&root, "instances", index, &instances, &at, err);
 
-    if (status == MICS_OK)
-        status = mics_entry_instance(&at, &instance, err);
-    if (status != MICS_OK)
-        return status;
+    mics_entry_instance(&at, &instance);
     index = find_entry(catalogue->gpus, "id", instance.gpu_id);
     if (index == mics_catalogue_gpu_count(catalogue))
-        return mics_cursor_fail(&at, "gpu", err, "'%.64s': no GPU has this id", instance.gpu_id);
-    status = item_of(&root, "gpus", index, &gpus, &gpu, err);
-    if (status == MICS_OK)
-        status = mics_entry_gpu(&gpu, &instance, err);
-    if (status == MICS_OK)
-        status = mics_entry_reached(&root, &instance, err);
-    if (status == MICS_OK)
-        status = mics_entry_link_latency(&root, &instance, err);
-    if (status == MICS_OK)
+        mics_cursor_reject(&at, "gpu", "'%.64s': no GPU has this id", instance.gpu_id);
+    const struct mics_cursor gpus = mics_cursor_get_array(&root, "gpus", 1, MAX_INSTANCES);
+    const struct mics_cursor gpu = mics_cursor_get_item(&gpus, index);
+    mics_entry_gpu(&gpu, &instance);
+    mics_entry_reached(&root, &instance);
+    mics_entry_link_latency(&root, &instance);
+    if (reading.status == MICS_OK)
         *out = instance;
-    return status;
+    return reading.status;
 }
 
 /* Put a copy of the entry, which comes from `path`, in the place of the one of the same name. It
  * keeps that one's aliases if it states none. */
-static enum mics_status merge_entry(json_t *entries, const char *key, const json_t *entry,
-                                    const char *path, struct mics_err *err)
+static void merge_entry(json_t *entries, const char *key, const struct mics_cursor *entry,
+                        const char *path)
 {
-    const char *name = json_string_value(json_object_get(entry, key));
-    const size_t index = find_entry(entries, key, name);
-    json_t *aliases = json_object_get(json_array_get(entries, index), "aliases");
-    json_t *copy = json_deep_copy(entry);
-    bool failed = json_object_set_new(copy, "file", json_string(path)) != 0;
+    json_t *aliases, *copy;
+    size_t index;
+    int failed;
 
+    if (!mics_cursor_ok(entry))
+        return;
+    index = find_entry(entries, key, json_string_value(json_object_get(entry->value, key)));
+    aliases = json_object_get(json_array_get(entries, index), "aliases");
+    copy = json_deep_copy(entry->value);
+    failed = json_object_set_new(copy, "file", json_string(path));
     if (aliases && !json_object_get(copy, "aliases"))
-        failed |= json_object_set(copy, "aliases", aliases) != 0;
-
-    if (failed) {
-        json_decref(copy);
-        return mics_err_nomem(err);
-    }
-    failed = index < json_array_size(entries) ? json_array_set_new(entries, index, copy) != 0
-                                              : json_array_append_new(entries, copy) != 0;
-    return failed ? mics_err_nomem(err) : MICS_OK;
+        failed |= json_object_set(copy, "aliases", aliases);
+    failed |= index < json_array_size(entries) ? json_array_set_new(entries, index, copy)
+                                               : json_array_append_new(entries, copy);
+    if (failed)
+        mics_cursor_nomem(entry);
 }
 
-static enum mics_status merge_gpus(struct mics_catalogue *catalogue, const struct mics_cursor *root,
-                                   const char *path, struct mics_err *err)
+static void merge_gpus(struct mics_catalogue *catalogue, const struct mics_cursor *root,
+                       const char *path)
 {
     struct mics_instance unused = {0};
-    struct mics_cursor gpus, gpu;
-    enum mics_status status = MICS_OK;
 
-    if (mics_cursor_has(root, "gpus"))
-        status = mics_cursor_array(root, "gpus", 0, MAX_GPUS, &gpus, err);
-    else
-        return MICS_OK;
-    for (size_t i = 0; status == MICS_OK && i < mics_cursor_count(&gpus); i++) {
-        status = mics_cursor_item(&gpus, i, &gpu, err);
-        if (status == MICS_OK)
-            status = mics_entry_gpu(&gpu, &unused, err);
-        if (status == MICS_OK)
-            status = merge_entry(catalogue->gpus, "id", gpu.value, path, err);
+    if (!mics_cursor_has(root, "gpus"))
+        return;
+    const struct mics_cursor gpus = mics_cursor_get_array(root, "gpus", 0, MAX_GPUS);
+    for (size_t i = 0; i < mics_cursor_count(&gpus); i++) {
+        const struct mics_cursor gpu = mics_cursor_get_item(&gpus, i);
+
+        mics_entry_gpu(&gpu, &unused);
+        merge_entry(catalogue->gpus, "id", &gpu, path);
     }
-    return status;
 }
 
-static enum mics_status check_instance(const struct mics_catalogue *catalogue,
-                                       const struct mics_cursor *at, struct mics_err *err)
+static void check_gpu_id(const struct mics_catalogue *catalogue, const struct mics_cursor *at,
+                         const char *id)
 {
-    struct mics_instance instance = {0};
     struct mics_suggestions similar;
-    enum mics_status status = mics_entry_instance(at, &instance, err);
     char list[256];
 
-    if (status != MICS_OK ||
-        find_entry(catalogue->gpus, "id", instance.gpu_id) < mics_catalogue_gpu_count(catalogue))
-        return status;
-    mics_suggest_init(&similar, instance.gpu_id);
+    if (!mics_cursor_ok(at) ||
+        find_entry(catalogue->gpus, "id", id) < mics_catalogue_gpu_count(catalogue))
+        return;
+    mics_suggest_init(&similar, id);
     for (size_t i = 0; i < mics_catalogue_gpu_count(catalogue); i++)
         mics_suggest_offer(
             &similar, json_string_value(json_object_get(json_array_get(catalogue->gpus, i), "id")));
-    return mics_cursor_fail(at, "gpu", err, "'%.64s': no GPU has this id%s%s", instance.gpu_id,
-                            similar.count ? "; similar: " : "",
-                            mics_suggest_list(&similar, list, sizeof list));
+    mics_cursor_reject(at, "gpu", "'%.64s': no GPU has this id%s%s", id,
+                       similar.count ? "; similar: " : "",
+                       mics_suggest_list(&similar, list, sizeof list));
 }
 
-static enum mics_status merge_instances(struct mics_catalogue *catalogue,
-                                        const struct mics_cursor *root, const char *path,
-                                        struct mics_err *err)
+static void merge_instances(struct mics_catalogue *catalogue, const struct mics_cursor *root,
+                            const char *path)
 {
-    struct mics_cursor instances, at;
-    enum mics_status status;
-
     if (!mics_cursor_has(root, "instances"))
-        return MICS_OK;
-    status = mics_cursor_array(root, "instances", 0, MAX_INSTANCES, &instances, err);
-    for (size_t i = 0; status == MICS_OK && i < mics_cursor_count(&instances); i++) {
-        status = mics_cursor_item(&instances, i, &at, err);
-        if (status == MICS_OK)
-            status = check_instance(catalogue, &at, err);
-        if (status == MICS_OK)
-            status = merge_entry(catalogue->instances, "name", at.value, path, err);
+        return;
+    const struct mics_cursor list = mics_cursor_get_array(root, "instances", 0, MAX_INSTANCES);
+    for (size_t i = 0; i < mics_cursor_count(&list); i++) {
+        const struct mics_cursor at = mics_cursor_get_item(&list, i);
+        struct mics_instance instance = {0};
+
+        mics_entry_instance(&at, &instance);
+        check_gpu_id(catalogue, &at, instance.gpu_id);
+        merge_entry(catalogue->instances, "name", &at, path);
     }
-    return status;
 }
 
 /* "reached" and "link_latency" are replaced as a whole. */
-static enum mics_status merge_common(struct mics_catalogue *catalogue,
-                                     const struct mics_cursor *root, struct mics_err *err)
+static void merge_section(struct mics_catalogue *catalogue, const struct mics_cursor *root,
+                          const char *key,
+                          void (*read)(const struct mics_cursor *root, struct mics_instance *out))
 {
-    struct mics_instance unused;
-    enum mics_status status = MICS_OK;
-    bool failed = false;
+    struct mics_instance unused = {0};
 
-    if (mics_cursor_has(root, "reached")) {
-        status = mics_entry_reached(root, &unused, err);
-        failed |= json_object_set(catalogue->json, "reached",
-                                  json_object_get(root->value, "reached")) != 0;
-    }
-    if (status == MICS_OK && mics_cursor_has(root, "link_latency")) {
-        status = mics_entry_link_latency(root, &unused, err);
-        failed |= json_object_set(catalogue->json, "link_latency",
-                                  json_object_get(root->value, "link_latency")) != 0;
-    }
-    return failed && status == MICS_OK ? mics_err_nomem(err) : status;
+    if (!mics_cursor_has(root, key))
+        return;
+    read(root, &unused);
+    if (mics_cursor_ok(root) &&
+        json_object_set(catalogue->json, key, json_object_get(root->value, key)) != 0)
+        mics_cursor_nomem(root);
 }
 
 static enum mics_status merge(struct mics_catalogue *catalogue, const json_t *json,
                               const char *path, struct mics_err *err)
 {
-    const struct mics_cursor root = mics_cursor_root(json);
-    enum mics_status status;
+    struct mics_reading reading = {.err = err};
+    const struct mics_cursor root = mics_cursor_begin(json, &reading);
 
     if (!json_is_object(json))
-        return mics_err_set(err, MICS_ERR_FORMAT, "expected a map with gpus or instances");
+        mics_cursor_reject(&root, NULL, "expected a map with gpus or instances");
     if (json_object_get(json, "kind"))
-        return mics_err_set(err, MICS_ERR_FORMAT,
-                            "expected a catalogue, found a document of the programs");
-    status = mics_entry_check_members(&root, sections, err);
-    if (status == MICS_OK && json_object_size(json) == 0)
-        status = mics_err_set(err, MICS_ERR_FORMAT, "has neither gpus nor instances");
-    if (status == MICS_OK)
-        status = merge_gpus(catalogue, &root, path, err);
-    if (status == MICS_OK)
-        status = merge_instances(catalogue, &root, path, err);
-    return status == MICS_OK ? merge_common(catalogue, &root, err) : status;
+        mics_cursor_reject(&root, NULL, "expected a catalogue, found a document of the programs");
+    mics_entry_check_members(&root, sections);
+    if (json_object_size(json) == 0)
+        mics_cursor_reject(&root, NULL, "has neither gpus nor instances");
+    merge_gpus(catalogue, &root, path);
+    merge_instances(catalogue, &root, path);
+    merge_section(catalogue, &root, "reached", mics_entry_reached);
+    merge_section(catalogue, &root, "link_latency", mics_entry_link_latency);
+    return reading.status;
 }
 
 enum mics_status mics_catalogue_add(struct mics_catalogue *catalogue, const char *path,
@@ -321,12 +289,15 @@ static enum mics_status add_folder(struct mics_catalogue *catalogue, const char 
     for (int i = 0; i < count; i++) {
         char path[MICS_PATH_MAX];
 
-        if (status == MICS_OK)
-            status = mics_path_format(path, err, "%s/%s", folder, names[i]->d_name);
-        if (status == MICS_OK)
-            status = mics_catalogue_add(catalogue, path, err);
-        free(names[i]);
+        status = mics_path_format(path, err, "%s/%s", folder, names[i]->d_name);
+        if (status != MICS_OK)
+            break;
+        status = mics_catalogue_add(catalogue, path, err);
+        if (status != MICS_OK)
+            break;
     }
+    for (int i = 0; i < count; i++)
+        free(names[i]);
     free(names);
     return status;
 }
@@ -338,12 +309,17 @@ enum mics_status mics_catalogue_open_user(const char *path, struct mics_catalogu
     char folder[MICS_PATH_MAX];
     enum mics_status status = mics_catalogue_open(&catalogue, err);
 
-    if (status == MICS_OK)
-        status = config_folder(folder, err);
-    if (status == MICS_OK)
-        status = add_folder(catalogue, folder, err);
-    if (status == MICS_OK && path)
+    if (status != MICS_OK)
+        return status;
+    status = config_folder(folder, err);
+    if (status != MICS_OK)
+        goto out;
+    status = add_folder(catalogue, folder, err);
+    if (status != MICS_OK)
+        goto out;
+    if (path)
         status = mics_catalogue_add(catalogue, path, err);
+out:
     if (status == MICS_OK)
         *out = catalogue;
     else

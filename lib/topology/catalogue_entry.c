@@ -8,16 +8,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
-
 /* "file" is added when a user's file is read. */
 static const char *const instance_members[] = {
     "name",   "aliases", "gpu",         "gpus",  "cards", "card_gbit",
     "source", "date",    "net_latency", "price", "file",  NULL,
 };
 
-enum mics_status mics_entry_check_members(const struct mics_cursor *at, const char *const *known,
-                                          struct mics_err *err)
+void mics_entry_check_members(const struct mics_cursor *at, const char *const *known)
 {
     const char *key;
     json_t *value;
@@ -35,257 +32,167 @@ enum mics_status mics_entry_check_members(const struct mics_cursor *at, const ch
         mics_suggest_init(&similar, key);
         for (i = 0; known[i]; i++)
             mics_suggest_offer(&similar, known[i]);
-        return mics_cursor_fail(at, key, err, "unknown member%s%s",
-                                similar.count ? "; similar: " : "",
-                                mics_suggest_list(&similar, list, sizeof list));
+        mics_cursor_reject(at, key, "unknown member%s%s", similar.count ? "; similar: " : "",
+                           mics_suggest_list(&similar, list, sizeof list));
+        return;
     }
-    return MICS_OK;
-}
-
-/* Optional text; NULL if absent. */
-static enum mics_status read_text(const struct mics_cursor *at, const char *key, const char **out,
-                                  struct mics_err *err)
-{
-    *out = NULL;
-    return mics_cursor_has(at, key) ? mics_cursor_string(at, key, out, err) : MICS_OK;
 }
 
 /* What the map does not state stays: a map inside a file's entry is of the same file. */
-static enum mics_status read_source(const struct mics_cursor *at, struct mics_source *out,
-                                    struct mics_err *err)
+static void read_source(const struct mics_cursor *at, struct mics_source *out)
 {
-    enum mics_status status = read_text(at, "source", &out->text, err);
-
-    if (status == MICS_OK)
-        status = read_text(at, "date", &out->date, err);
-    if (status == MICS_OK && mics_cursor_has(at, "file"))
-        status = mics_cursor_string(at, "file", &out->file, err);
-    return status;
+    out->text = mics_cursor_opt_string(at, "source", NULL);
+    out->date = mics_cursor_opt_string(at, "date", NULL);
+    out->file = mics_cursor_opt_string(at, "file", out->file);
 }
 
-/* A number of the catalogue; `scale` converts from the unit that it has there. With `source` it may
- * have one of its own, as {value, source, date}; *source is before that of the map. */
-struct figure {
-    const char *key;
-    double scale;
-    double *out;
-    struct mics_source *source; /* or NULL */
-};
-
-static enum mics_status read_figure(const struct mics_cursor *at, const struct figure *figure,
-                                    const struct mics_source *source, struct mics_err *err)
+/* A number of the catalogue. */
+static double get_figure(const struct mics_cursor *at, const char *key)
 {
-    const bool own = figure->source && json_is_object(json_object_get(at->value, figure->key));
-    struct mics_cursor map;
-    double value;
-    enum mics_status status = MICS_OK;
-
-    if (figure->source)
-        *figure->source = *source;
-    if (own)
-        status = mics_cursor_object(at, figure->key, &map, err);
-    if (own && status == MICS_OK)
-        status = read_source(&map, figure->source, err);
-    if (status == MICS_OK)
-        status = mics_cursor_double(own ? &map : at, own ? "value" : figure->key, 1e-6, 1e9, &value,
-                                    err);
-    if (status == MICS_OK)
-        *figure->out = value * figure->scale;
-    return status;
+    return mics_cursor_get_double(at, key, 1e-6, 1e9);
 }
 
-/* `source`: of the map `at`. */
-static enum mics_status read_figures(const struct mics_cursor *at, const struct figure *figures,
-                                     size_t count, const struct mics_source *source,
-                                     struct mics_err *err)
+/* The same for a number that may have a source of its own, as {value, source, date}. *source: that
+ * of the map before, and of the number after. */
+static double get_sourced(const struct mics_cursor *at, const char *key, struct mics_source *source)
 {
-    enum mics_status status = MICS_OK;
-
-    for (size_t i = 0; i < count && status == MICS_OK; i++)
-        status = read_figure(at, &figures[i], source, err);
-    return status;
+    if (!json_is_object(json_object_get(at->value, key)))
+        return get_figure(at, key);
+    const struct mics_cursor map = mics_cursor_get_object(at, key);
+    read_source(&map, source);
+    return get_figure(&map, "value");
 }
 
 /* What kernels reach: the peak of each type is sustained in the same part. */
-static enum mics_status read_kernels(const struct mics_cursor *gpu, double sustained,
-                                     struct mics_instance *out, struct mics_err *err)
+static void read_kernels(const struct mics_cursor *gpu, double sustained, struct mics_instance *out)
 {
     struct mics_gpu_rates *rates = &out->rates;
-    const struct figure figures[] = {
-        {"f32_tflops", sustained * 1e12, &rates->f32, &out->f32_source},
-        {"bf16_tflops", sustained * 1e12, &rates->bf16, &out->bf16_source},
-        {"f16_tflops", sustained * 1e12, &rates->f16, NULL},
-        {"product_overhead_us", 1e-6, &rates->product_overhead_s, &out->overhead_source},
-        {"attention_factor", 1, &rates->attention_factor, &out->attention_source}};
-    const struct figure more[] = {
-        {"tf32_tflops", sustained * 1e12, &rates->tf32, NULL},
-        {"pytorch_efficiency", 1, &rates->pytorch_efficiency, &out->pytorch_source}};
-    struct mics_cursor at;
+    struct mics_source *source = &out->kernels_source;
+    const double scale = sustained * 1e12;
     const char *attention;
-    enum mics_status status;
 
     if (!mics_cursor_has(gpu, "kernels"))
-        return MICS_OK;
-    status = mics_cursor_object(gpu, "kernels", &at, err);
-    out->kernels_source = out->gpu_source;
-    if (status == MICS_OK)
-        status = read_source(&at, &out->kernels_source, err);
-    if (status == MICS_OK)
-        status = mics_cursor_u32(&at, "sms", 1, 1 << 16, &rates->sms, err);
-    if (status == MICS_OK)
-        status = read_figures(&at, figures, COUNT_OF(figures), &out->kernels_source, err);
-    for (size_t i = 0; i < COUNT_OF(more) && status == MICS_OK; i++)
-        if (mics_cursor_has(&at, more[i].key))
-            status = read_figure(&at, &more[i], &out->kernels_source, err);
-    if (status == MICS_OK)
-        status = mics_cursor_string(&at, "attention", &attention, err);
-    if (status == MICS_OK && !mics_gpu_attention_is_known(attention))
-        return mics_cursor_fail(&at, "attention", err, "'%.32s': expected A100 or H100", attention);
-    if (status == MICS_OK)
-        snprintf(rates->attention, sizeof rates->attention, "%s", attention);
-    return status;
+        return;
+    const struct mics_cursor at = mics_cursor_get_object(gpu, "kernels");
+    *source = out->gpu_source;
+    read_source(&at, source);
+    out->f32_source = out->bf16_source = out->overhead_source = out->attention_source = *source;
+    rates->sms = mics_cursor_get_u32(&at, "sms", 1, 1 << 16);
+    rates->f32 = get_sourced(&at, "f32_tflops", &out->f32_source) * scale;
+    rates->bf16 = get_sourced(&at, "bf16_tflops", &out->bf16_source) * scale;
+    rates->f16 = get_figure(&at, "f16_tflops") * scale;
+    rates->product_overhead_s =
+        get_sourced(&at, "product_overhead_us", &out->overhead_source) * 1e-6;
+    rates->attention_factor = get_sourced(&at, "attention_factor", &out->attention_source);
+    if (mics_cursor_has(&at, "tf32_tflops"))
+        rates->tf32 = get_figure(&at, "tf32_tflops") * scale;
+    if (mics_cursor_has(&at, "pytorch_efficiency")) {
+        out->pytorch_source = *source;
+        rates->pytorch_efficiency = get_sourced(&at, "pytorch_efficiency", &out->pytorch_source);
+    }
+    attention = mics_cursor_get_string(&at, "attention");
+    if (!mics_gpu_attention_is_known(attention))
+        mics_cursor_reject(&at, "attention", "'%.32s': expected A100 or H100", attention);
+    snprintf(rates->attention, sizeof rates->attention, "%s", attention);
 }
 
-enum mics_status mics_entry_gpu(const struct mics_cursor *gpu, struct mics_instance *out,
-                                struct mics_err *err)
+void mics_entry_gpu(const struct mics_cursor *gpu, struct mics_instance *out)
 {
     double sustained;
-    const struct figure figures[] = {
-        {"peak_tflops", 1e12, &out->peak_flops, NULL},
-        {"sustained", 1, &sustained, &out->flops_source},
-        {"memory_mib", 1 << 20, &out->memory_bytes, &out->memory_source},
-        {"memory_gb_per_s", 1e9, &out->memory_rate, NULL},
-        {"memory_reached", 1, &out->memory_factor, &out->memory_factor_source},
-        {"link_gb_per_s", 1e9, &out->link_rate, NULL}};
-    enum mics_status status = mics_cursor_string(gpu, "id", &out->gpu_id, err);
 
-    if (status == MICS_OK)
-        status = mics_cursor_string(gpu, "name", &out->gpu, err);
-    if (status == MICS_OK)
-        status = mics_cursor_string(gpu, "flops_dtype", &out->flops_dtype, err);
-    if (status == MICS_OK && !mics_topology_dtype_is_known(out->flops_dtype))
-        return mics_cursor_fail(gpu, "flops_dtype", err, "'%.32s': expected f32, bf16 or f16",
-                                out->flops_dtype);
-    if (status == MICS_OK)
-        status = read_source(gpu, &out->gpu_source, err);
-    if (status == MICS_OK)
-        status = read_figures(gpu, figures, COUNT_OF(figures), &out->gpu_source, err);
-    if (status == MICS_OK && (sustained > 1 || out->memory_factor > 1))
-        return mics_cursor_fail(gpu, sustained > 1 ? "sustained" : "memory_reached", err,
-                                "expected a part of the peak, at most 1");
-    if (status != MICS_OK)
-        return status;
+    out->gpu_id = mics_cursor_get_string(gpu, "id");
+    out->gpu = mics_cursor_get_string(gpu, "name");
+    out->flops_dtype = mics_cursor_get_string(gpu, "flops_dtype");
+    if (!mics_topology_dtype_is_known(out->flops_dtype))
+        mics_cursor_reject(gpu, "flops_dtype", "'%.32s': expected f32, bf16 or f16",
+                           out->flops_dtype);
+    read_source(gpu, &out->gpu_source);
+    out->flops_source = out->memory_source = out->memory_factor_source = out->gpu_source;
+    out->peak_flops = get_figure(gpu, "peak_tflops") * 1e12;
+    sustained = get_sourced(gpu, "sustained", &out->flops_source);
+    out->memory_bytes = get_sourced(gpu, "memory_mib", &out->memory_source) * (1 << 20);
+    out->memory_rate = get_figure(gpu, "memory_gb_per_s") * 1e9;
+    out->memory_factor = get_sourced(gpu, "memory_reached", &out->memory_factor_source);
+    out->link_rate = get_figure(gpu, "link_gb_per_s") * 1e9;
+    if (sustained > 1 || out->memory_factor > 1)
+        mics_cursor_reject(gpu, sustained > 1 ? "sustained" : "memory_reached",
+                           "expected a part of the peak, at most 1");
     out->flops = sustained * out->peak_flops;
-    return read_kernels(gpu, sustained, out, err);
+    read_kernels(gpu, sustained, out);
 }
 
-enum mics_status mics_entry_reached(const struct mics_cursor *root, struct mics_instance *out,
-                                    struct mics_err *err)
+static double read_share(const struct mics_cursor *reached, const char *key,
+                         struct mics_source *source)
 {
-    const struct {
-        const char *key;
-        double *out;
-        struct mics_source *source;
-    } shares[] = {{"link", &out->link_factor, &out->link_factor_source},
-                  {"net", &out->net_factor, &out->net_factor_source}};
-    struct mics_cursor reached, share;
-    enum mics_status status = mics_cursor_object(root, "reached", &reached, err);
+    const struct mics_cursor at = mics_cursor_get_object(reached, key);
+    const double share = mics_cursor_get_double(&at, "share", 1e-6, 1);
 
-    for (size_t i = 0; i < COUNT_OF(shares) && status == MICS_OK; i++) {
-        status = mics_cursor_object(&reached, shares[i].key, &share, err);
-        if (status == MICS_OK)
-            status = mics_cursor_double(&share, "share", 1e-6, 1, shares[i].out, err);
-        if (status == MICS_OK)
-            status = read_source(&share, shares[i].source, err);
-    }
-    return status;
+    read_source(&at, source);
+    return share;
 }
 
-enum mics_status mics_entry_link_latency(const struct mics_cursor *root, struct mics_instance *out,
-                                         struct mics_err *err)
+void mics_entry_reached(const struct mics_cursor *root, struct mics_instance *out)
 {
-    const struct figure figure = {"us", 1e-6, &out->link_latency_s, NULL};
-    struct mics_cursor latency;
-    enum mics_status status = mics_cursor_object(root, "link_latency", &latency, err);
+    const struct mics_cursor reached = mics_cursor_get_object(root, "reached");
 
-    if (status == MICS_OK)
-        status = read_figure(&latency, &figure, NULL, err);
-    return status == MICS_OK ? read_source(&latency, &out->link_latency_source, err) : status;
+    out->link_factor = read_share(&reached, "link", &out->link_factor_source);
+    out->net_factor = read_share(&reached, "net", &out->net_factor_source);
 }
 
-static enum mics_status read_aliases(const struct mics_cursor *at, struct mics_instance *out,
-                                     struct mics_err *err)
+/* {us, source, date}, in seconds. */
+static double read_latency(const struct mics_cursor *root, const char *key,
+                           struct mics_source *source)
 {
-    struct mics_cursor aliases;
-    enum mics_status status;
+    const struct mics_cursor at = mics_cursor_get_object(root, key);
+    const double latency_s = get_figure(&at, "us") * 1e-6;
 
+    read_source(&at, source);
+    return latency_s;
+}
+
+void mics_entry_link_latency(const struct mics_cursor *root, struct mics_instance *out)
+{
+    out->link_latency_s = read_latency(root, "link_latency", &out->link_latency_source);
+}
+
+static void read_aliases(const struct mics_cursor *at, struct mics_instance *out)
+{
     if (!mics_cursor_has(at, "aliases"))
-        return MICS_OK;
-    status = mics_cursor_array(at, "aliases", 0, 16, &aliases, err);
-    for (size_t i = 0; status == MICS_OK && i < mics_cursor_count(&aliases); i++) {
+        return;
+    const struct mics_cursor aliases = mics_cursor_get_array(at, "aliases", 0, 16);
+    for (size_t i = 0; i < mics_cursor_count(&aliases); i++) {
         const struct mics_cursor alias = mics_cursor_item_any(&aliases, i);
 
         if (!json_is_string(alias.value))
-            status = mics_cursor_fail(&alias, NULL, err, "expected a string");
+            mics_cursor_reject(&alias, NULL, "expected a string");
     }
-    if (status == MICS_OK)
-        out->aliases = aliases.value;
-    return status;
+    out->aliases = aliases.value;
 }
 
-static enum mics_status read_network(const struct mics_cursor *at, struct mics_instance *out,
-                                     struct mics_err *err)
+static void read_price(const struct mics_cursor *at, struct mics_instance *out)
 {
-    const struct figure rate = {"card_gbit", 1e9 / 8, &out->card_rate, NULL};
-    const struct figure latency = {"us", 1e-6, &out->net_latency_s, NULL};
-    struct mics_cursor net_latency;
-    enum mics_status status = mics_cursor_u32(at, "cards", 1, 1024, &out->cards, err);
-
-    if (status == MICS_OK)
-        status = read_figure(at, &rate, NULL, err);
-    if (status == MICS_OK)
-        status = mics_cursor_object(at, "net_latency", &net_latency, err);
-    if (status == MICS_OK)
-        status = read_figure(&net_latency, &latency, NULL, err);
-    out->net_latency_source.file = out->source.file;
-    return status == MICS_OK ? read_source(&net_latency, &out->net_latency_source, err) : status;
-}
-
-static enum mics_status read_price(const struct mics_cursor *at, struct mics_instance *out,
-                                   struct mics_err *err)
-{
-    const struct figure figure = {"usd_per_hour", 1, &out->usd_per_hour, NULL};
-    struct mics_cursor price;
-    enum mics_status status;
-
     if (!mics_cursor_has(at, "price"))
-        return MICS_OK;
-    status = mics_cursor_object(at, "price", &price, err);
-    if (status == MICS_OK)
-        status = read_figure(&price, &figure, NULL, err);
+        return;
+    const struct mics_cursor price = mics_cursor_get_object(at, "price");
+    out->usd_per_hour = get_figure(&price, "usd_per_hour");
     out->price_source.file = out->source.file;
-    return status == MICS_OK ? read_source(&price, &out->price_source, err) : status;
+    read_source(&price, &out->price_source);
 }
 
-enum mics_status mics_entry_instance(const struct mics_cursor *at, struct mics_instance *out,
-                                     struct mics_err *err)
+void mics_entry_instance(const struct mics_cursor *at, struct mics_instance *out)
 {
-    enum mics_status status = mics_entry_check_members(at, instance_members, err);
-
-    if (status == MICS_OK)
-        status = mics_cursor_string(at, "name", &out->name, err);
-    if (status == MICS_OK && (!out->name[0] || strpbrk(out->name, ": \t\n")))
-        return mics_cursor_fail(at, "name", err, "'%.64s': expected a name without colon or blank",
-                                out->name);
-    if (status == MICS_OK)
-        status = read_source(at, &out->source, err);
-    if (status == MICS_OK)
-        status = read_aliases(at, out, err);
-    if (status == MICS_OK)
-        status = mics_cursor_string(at, "gpu", &out->gpu_id, err);
-    if (status == MICS_OK)
-        status = mics_cursor_u32(at, "gpus", 1, MICS_MAX_PER_NODE, &out->gpus, err);
-    if (status == MICS_OK)
-        status = read_network(at, out, err);
-    return status == MICS_OK ? read_price(at, out, err) : status;
+    mics_entry_check_members(at, instance_members);
+    out->name = mics_cursor_get_string(at, "name");
+    if (!out->name[0] || strpbrk(out->name, ": \t\n"))
+        mics_cursor_reject(at, "name", "'%.64s': expected a name without colon or blank",
+                           out->name);
+    read_source(at, &out->source);
+    read_aliases(at, out);
+    out->gpu_id = mics_cursor_get_string(at, "gpu");
+    out->gpus = mics_cursor_get_u32(at, "gpus", 1, MICS_MAX_PER_NODE);
+    out->cards = mics_cursor_get_u32(at, "cards", 1, 1024);
+    out->card_rate = get_figure(at, "card_gbit") * (1e9 / 8);
+    out->net_latency_source.file = out->source.file;
+    out->net_latency_s = read_latency(at, "net_latency", &out->net_latency_source);
+    read_price(at, out);
 }

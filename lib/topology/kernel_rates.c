@@ -444,129 +444,86 @@ double mics_kernel_launch_seconds(const struct mics_kernel_rates *list, uint32_t
 
 /* The document ------------------------------------------------------------------------------- */
 
-static enum mics_status read_kernel(const struct mics_cursor *at, struct mics_kernel_rates *rates,
-                                    struct mics_err *err)
+static void read_kernel(const struct mics_cursor *at, struct mics_kernel_rates *rates)
 {
-    const char *name, *form = "";
-    enum mics_status status = mics_cursor_string(at, "kernel", &name, err);
+    const char *name = mics_cursor_get_string(at, "kernel");
+    const char *form = mics_cursor_opt_string(at, "form", "");
     uint32_t kernel = 0;
 
-    if (status == MICS_OK && mics_cursor_has(at, "form"))
-        status = mics_cursor_string(at, "form", &form, err);
-    if (status != MICS_OK)
-        return status;
     while (kernel < MICS_KERNEL_COUNT && strcmp(name, mics_kernel_name((enum mics_kernel)kernel)))
         kernel++;
-    if (kernel == MICS_KERNEL_COUNT || kernel == MICS_K_CALL)
-        return mics_cursor_fail(at, "kernel", err, "'%.32s': no such operation", name);
+    if (kernel == MICS_KERNEL_COUNT || kernel == MICS_K_CALL) {
+        mics_cursor_reject(at, "kernel", "'%.32s': no such operation", name);
+        return;
+    }
     rates->kernel = (enum mics_kernel)kernel;
     for (const char *known; (known = mics_kernel_form_name(rates->kernel, rates->form)) != NULL;
          rates->form++)
         if (strcmp(form, known) == 0)
-            return MICS_OK;
-    return mics_cursor_fail(at, "form", err, "'%.32s': no such form of '%s'", form, name);
+            return;
+    mics_cursor_reject(at, "form", "'%.32s': no such form of '%s'", form, name);
 }
 
-static enum mics_status read_dtype(const struct mics_cursor *at, enum mics_dtype *out,
-                                   struct mics_err *err)
-{
-    const char *name;
-    const enum mics_status status = mics_cursor_string(at, "dtype", &name, err);
-
-    if (status != MICS_OK)
-        return status;
-    if (strcmp(name, "f32") != 0 && strcmp(name, "bf16") != 0)
-        return mics_cursor_fail(at, "dtype", err, "'%.16s': expected f32 or bf16", name);
-    *out = strcmp(name, "f32") == 0 ? MICS_F32 : MICS_BF16;
-    return MICS_OK;
-}
-
-static enum mics_status read_point(const struct mics_cursor *points, size_t index,
-                                   struct mics_kernel_point *out, struct mics_err *err)
+static void read_point(const struct mics_cursor *points, size_t index,
+                       struct mics_kernel_point *out)
 {
     const struct mics_cursor at = mics_cursor_item_any(points, index);
     double numbers[4];
 
     if (!json_is_array(at.value) || json_array_size(at.value) != 4)
-        return mics_cursor_fail(&at, NULL, err, "expected [m, n, k, seconds]");
+        mics_cursor_reject(&at, NULL, "expected [m, n, k, seconds]");
     for (size_t i = 0; i < 4; i++) {
         const struct mics_cursor number = mics_cursor_item_any(&at, i);
 
         numbers[i] = json_number_value(number.value);
         if (i < 3 && (!json_is_number(number.value) || !(numbers[i] >= 1) || numbers[i] > max_size))
-            return mics_cursor_fail(&number, NULL, err, "expected a size from 1 to 1e15");
+            mics_cursor_reject(&number, NULL, "expected a size from 1 to 1e15");
         if (!json_is_number(number.value) || !(numbers[i] > 1e-12) ||
             (i == 3 && numbers[i] > max_seconds))
-            return mics_cursor_fail(&number, NULL, err, "expected seconds from 1e-12 to 3600");
+            mics_cursor_reject(&number, NULL, "expected seconds from 1e-12 to 3600");
     }
     *out = (struct mics_kernel_point){numbers[0], numbers[1], numbers[2], numbers[3]};
-    return MICS_OK;
 }
 
-static enum mics_status read_series(const struct mics_cursor *at, struct mics_kernel_rates *rates,
-                                    struct mics_err *err)
+static void read_series(const struct mics_cursor *at, struct mics_kernel_rates *rates)
 {
-    struct mics_cursor points;
-    enum mics_status status = read_kernel(at, rates, err);
+    const char *dtype;
 
-    if (status == MICS_OK)
-        status = read_dtype(at, &rates->dtype, err);
-    if (status == MICS_OK)
-        status = mics_cursor_array(at, "points", 1, MICS_KERNEL_POINTS, &points, err);
-    if (status != MICS_OK)
-        return status;
+    read_kernel(at, rates);
+    dtype = mics_cursor_get_string(at, "dtype");
+    if (strcmp(dtype, "f32") != 0 && strcmp(dtype, "bf16") != 0)
+        mics_cursor_reject(at, "dtype", "'%.16s': expected f32 or bf16", dtype);
+    rates->dtype = strcmp(dtype, "f32") == 0 ? MICS_F32 : MICS_BF16;
+    const struct mics_cursor points = mics_cursor_get_array(at, "points", 1, MICS_KERNEL_POINTS);
     rates->count = (uint32_t)mics_cursor_count(&points);
-    for (size_t i = 0; i < rates->count && status == MICS_OK; i++)
-        status = read_point(&points, i, &rates->points[i], err);
-    if (status == MICS_OK)
+    for (size_t i = 0; i < rates->count; i++)
+        read_point(&points, i, &rates->points[i]);
+    if (mics_cursor_ok(at))
         mics_kernel_rates_fit(rates);
-    return status;
 }
 
-static enum mics_status read_item(const struct mics_cursor *array, size_t index,
-                                  struct mics_kernel_rates *list, struct mics_err *err)
-{
-    struct mics_cursor at;
-    enum mics_status status = mics_cursor_item(array, index, &at, err);
-
-    if (status == MICS_OK)
-        status = read_series(&at, &list[index], err);
-    for (size_t i = 0; i < index && status == MICS_OK; i++)
-        if (list[i].kernel == list[index].kernel && list[i].form == list[index].form &&
-            list[i].dtype == list[index].dtype)
-            return mics_cursor_fail(&at, NULL, err, "same operation, form and type as in item %zu",
-                                    i);
-    return status;
-}
-
-enum mics_status mics_kernel_rates_read(const struct mics_cursor *device,
-                                        struct mics_kernel_rates **out, uint32_t *count,
-                                        struct mics_err *err)
+void mics_kernel_rates_read(const struct mics_cursor *device, struct mics_kernel_rates **out,
+                            uint32_t *count)
 {
     struct mics_kernel_rates *list;
-    struct mics_cursor array;
-    enum mics_status status;
 
     *out = NULL;
     *count = 0;
     if (!mics_cursor_has(device, "kernel_rates"))
-        return MICS_OK;
-    status = mics_cursor_array(device, "kernel_rates", 0, MAX_SERIES, &array, err);
-    const size_t size = status == MICS_OK ? mics_cursor_count(&array) : 0;
-    if (size == 0)
-        return status;
-    list = calloc(size, sizeof *list);
-    if (!list)
-        return mics_err_nomem(err);
-    for (size_t i = 0; i < size && status == MICS_OK; i++)
-        status = read_item(&array, i, list, err);
-    if (status != MICS_OK) {
-        free(list);
-        return status;
+        return;
+    const struct mics_cursor array = mics_cursor_get_array(device, "kernel_rates", 0, MAX_SERIES);
+
+    *out = list = mics_cursor_calloc(&array, sizeof *list);
+    *count = list ? (uint32_t)mics_cursor_count(&array) : 0;
+    for (size_t i = 0; i < *count && mics_cursor_ok(device); i++) {
+        const struct mics_cursor at = mics_cursor_get_item(&array, i);
+
+        read_series(&at, &list[i]);
+        for (size_t j = 0; j < i; j++)
+            if (list[j].kernel == list[i].kernel && list[j].form == list[i].form &&
+                list[j].dtype == list[i].dtype)
+                mics_cursor_reject(&at, NULL, "same operation, form and type as in item %zu", j);
     }
-    *out = list;
-    *count = (uint32_t)size;
-    return MICS_OK;
 }
 
 static json_t *series_to_doc(const struct mics_kernel_rates *rates)

@@ -75,11 +75,9 @@ double mics_kernel_launch_seconds(const struct mics_kernel_rates *list, uint32_t
                                   enum mics_kernel kernel, const void *args);
 
 /* The value of a document's device.kernel_rates: [{kernel, ? form, dtype, points [[m, n, k,
- * seconds], ...]}]. *out is the caller's, to free(); an empty array gives none. MICS_ERR_FORMAT:
- * the path of the wrong value below `device`, and why. */
-enum mics_status mics_kernel_rates_read(const struct mics_cursor *device,
-                                        struct mics_kernel_rates **out, uint32_t *count,
-                                        struct mics_err *err);
+ * seconds], ...]}]. *out is the caller's, to free(), also after an error. */
+void mics_kernel_rates_read(const struct mics_cursor *device, struct mics_kernel_rates **out,
+                            uint32_t *count);
 /* *out belongs to the caller. */
 enum mics_status mics_kernel_rates_to_doc(const struct mics_kernel_rates *list, uint32_t count,
                                           json_t **out, struct mics_err *err);

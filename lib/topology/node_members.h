@@ -16,10 +16,10 @@
 
 enum { MICS_MAX_NODE_CLASSES = 32, MICS_MAX_PARTS = 64 };
 
-/* Check "hosts", "bad_nodes", "outliers", "node_classes" and "other_parts" of topology->doc against
- * the topology and against each other. MICS_ERR_FORMAT: the path, and what contradicts what. */
-enum mics_status mics_topology_check_nodes(const struct mics_topology *topology,
-                                           struct mics_err *err);
+/* Check "hosts", "bad_nodes", "outliers", "node_classes" and "other_parts" of the topology's document
+ * against the topology and against each other. */
+void mics_topology_check_nodes(const struct mics_cursor *root,
+                               const struct mics_topology *topology);
 
 /* The name of a node, or NULL. It belongs to the document. */
 const char *mics_topology_host(const struct mics_topology *topology, size_t node);
@@ -42,13 +42,12 @@ struct mics_node_class {
     const json_t *nodes;
 };
 
-/* *count: 0 if the document has no classes. MICS_ERR_FORMAT as above. */
+/* *count: 0 if the document has no classes. MICS_ERR_FORMAT: the path, and what contradicts what. */
 enum mics_status mics_node_classes_read(const struct mics_topology *topology,
                                         struct mics_node_class classes[MICS_MAX_NODE_CLASSES],
                                         uint32_t *count, struct mics_err *err);
 
-/* Item `index` of "other_parts". *out belongs to the caller. */
-enum mics_status mics_topology_open_part(const struct mics_cursor *array, size_t index,
-                                         struct mics_topology **out, struct mics_err *err);
+/* Item `index` of "other_parts"; it belongs to the caller. NULL after an error. */
+struct mics_topology *mics_topology_open_part(const struct mics_cursor *array, size_t index);
 
 #endif

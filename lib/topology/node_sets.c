@@ -463,27 +463,29 @@ enum mics_status mics_node_sets_new(const struct mics_topology *topology, bool a
                                     struct mics_node_set **out, uint32_t *count,
                                     struct mics_err *err)
 {
-    const struct mics_cursor root = mics_cursor_root(topology->doc);
+    struct mics_reading reading = {.err = err};
+    const struct mics_cursor root = mics_cursor_begin(topology->doc, &reading);
     struct mics_topology *parts[1 + MICS_MAX_PARTS] = {(struct mics_topology *)(uintptr_t)topology};
     struct builder builder = {.part = topology};
-    struct mics_cursor array;
     uint32_t part_count = 1;
-    enum mics_status status = MICS_OK;
+    enum mics_status status;
 
-    if (topology->doc && mics_cursor_has(&root, "other_parts"))
-        status = mics_cursor_array(&root, "other_parts", 0, MICS_MAX_PARTS, &array, err);
-    else
-        array = (struct mics_cursor){0};
-    while (status == MICS_OK && array.value && part_count <= mics_cursor_count(&array)) {
-        status = mics_topology_open_part(&array, part_count - 1, &parts[part_count], err);
-        part_count += status == MICS_OK;
+    if (mics_cursor_has(&root, "other_parts")) {
+        const struct mics_cursor array =
+            mics_cursor_get_array(&root, "other_parts", 0, MICS_MAX_PARTS);
+
+        for (size_t i = 0; i < mics_cursor_count(&array) && mics_cursor_ok(&root); i++)
+            parts[part_count++] = mics_topology_open_part(&array, i);
     }
-    if (status == MICS_OK && all_nodes && part_count > 1)
+    if (reading.status != MICS_OK)
+        status = reading.status;
+    else if (!all_nodes)
+        status = add_sets(&builder, parts, part_count, err);
+    else if (part_count == 1)
+        status = add_all_nodes(&builder, err);
+    else
         status = mics_err_set(err, MICS_ERR_INFEASIBLE,
                               "a plan for all nodes needs the same number of ranks on each");
-    else if (status == MICS_OK)
-        status =
-            all_nodes ? add_all_nodes(&builder, err) : add_sets(&builder, parts, part_count, err);
     for (uint32_t p = 1; p < part_count; p++)
         mics_topology_free(parts[p]);
     free(builder.class_of);

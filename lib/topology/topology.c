@@ -54,41 +54,25 @@ bool mics_topology_dtype_is_known(const char *dtype)
     return false;
 }
 
-static enum mics_status read_name(const struct mics_cursor *at, const char *key, char *out,
-                                  size_t size, struct mics_err *err)
+static void read_name(const struct mics_cursor *at, const char *key, char *out, size_t size)
 {
-    const char *text;
-    const enum mics_status status = mics_cursor_string(at, key, &text, err);
+    const char *text = mics_cursor_get_string(at, key);
 
-    if (status != MICS_OK)
-        return status;
     if (strlen(text) >= size)
-        return mics_cursor_fail(at, key, err, "longer than %zu bytes", size - 1);
-    strcpy(out, text);
-    return MICS_OK;
+        mics_cursor_reject(at, key, "longer than %zu bytes", size - 1);
+    else
+        strcpy(out, text);
 }
 
-static enum mics_status read_link(const struct mics_cursor *at, struct mics_link *out,
-                                  struct mics_err *err)
+static void read_link(const struct mics_cursor *at, struct mics_link *out)
 {
-    struct mics_link link = {0};
-    enum mics_status status =
-        mics_cursor_double(at, "latency_s", 0, max_seconds, &link.latency_s, err);
-
-    if (status == MICS_OK)
-        status = mics_cursor_double(at, "bandwidth_bytes_per_s", 1, max_rate, &link.bandwidth_bytes,
-                                    err);
-    if (status == MICS_OK && mics_cursor_has(at, "samples"))
-        status = mics_cursor_u32(at, "samples", 0, UINT32_MAX, &link.samples, err);
-    if (status == MICS_OK && mics_cursor_has(at, "spread"))
-        status = mics_cursor_double(at, "spread", 0, 1e9, &link.spread, err);
-    if (status == MICS_OK)
-        *out = link;
-    return status;
+    out->latency_s = mics_cursor_get_double(at, "latency_s", 0, max_seconds);
+    out->bandwidth_bytes = mics_cursor_get_double(at, "bandwidth_bytes_per_s", 1, max_rate);
+    out->samples = mics_cursor_opt_u32(at, "samples", 0, UINT32_MAX, 0);
+    out->spread = mics_cursor_opt_double(at, "spread", 0, 1e9, 0);
 }
 
-static enum mics_status read_links(const struct mics_cursor *root, struct mics_topology *topology,
-                                   struct mics_err *err)
+static void read_links(const struct mics_cursor *root, struct mics_topology *topology)
 {
     const struct {
         const char *key;
@@ -96,424 +80,265 @@ static enum mics_status read_links(const struct mics_cursor *root, struct mics_t
         struct mics_link *link;
     } table[] = {{"node", topology->per_node > 1, &topology->node_link},
                  {"net", topology->nodes > 1, &topology->net_link}};
-    const bool needed = table[0].needed || table[1].needed;
-    struct mics_cursor links, at;
-    enum mics_status status;
 
-    if (!needed && !mics_cursor_has(root, "links"))
-        return MICS_OK;
-    status = mics_cursor_object(root, "links", &links, err);
-    for (size_t i = 0; i < 2 && status == MICS_OK; i++) {
+    if (!table[0].needed && !table[1].needed && !mics_cursor_has(root, "links"))
+        return;
+    const struct mics_cursor links = mics_cursor_get_object(root, "links");
+    for (size_t i = 0; i < 2; i++) {
         if (!table[i].needed && !mics_cursor_has(&links, table[i].key))
             continue;
-        status = mics_cursor_object(&links, table[i].key, &at, err);
-        if (status == MICS_OK)
-            status = read_link(&at, table[i].link, err);
+        const struct mics_cursor at = mics_cursor_get_object(&links, table[i].key);
+        read_link(&at, table[i].link);
     }
-    return status;
 }
 
-static enum mics_status read_dtype(const struct mics_cursor *at, struct mics_topology *topology,
-                                   struct mics_err *err)
+static void read_dtype(const struct mics_cursor *at, struct mics_topology *topology)
 {
-    const char *dtype;
-    const enum mics_status status = mics_cursor_string(at, "flops_dtype", &dtype, err);
+    const char *dtype = mics_cursor_get_string(at, "flops_dtype");
 
-    if (status != MICS_OK)
-        return status;
-    if (!mics_topology_dtype_is_known(dtype))
-        return mics_cursor_fail(at, "flops_dtype", err, "'%.16s': expected f32, bf16 or f16",
-                                dtype);
-    strcpy(topology->flops_dtype, dtype);
-    return MICS_OK;
+    if (mics_topology_dtype_is_known(dtype))
+        strcpy(topology->flops_dtype, dtype);
+    else
+        mics_cursor_reject(at, "flops_dtype", "'%.16s': expected f32, bf16 or f16", dtype);
 }
 
-static enum mics_status read_rates(const struct mics_cursor *device, struct mics_gpu_rates *rates,
-                                   struct mics_err *err)
+static void read_rates(const struct mics_cursor *device, struct mics_gpu_rates *rates)
 {
-    const struct {
-        const char *key;
-        double min, max, *out;
-    } numbers[] = {{"f32_flops_per_s", 1, max_rate, &rates->f32},
-                   {"tf32_flops_per_s", 0, max_rate, &rates->tf32},
-                   {"bf16_flops_per_s", 1, max_rate, &rates->bf16},
-                   {"f16_flops_per_s", 1, max_rate, &rates->f16},
-                   {"product_overhead_s", 0, 1, &rates->product_overhead_s},
-                   {"attention_factor", 1e-6, 1e6, &rates->attention_factor}};
-    struct mics_cursor at;
-    enum mics_status status;
-
     if (!mics_cursor_has(device, "gpu_rates"))
-        return MICS_OK;
-    status = mics_cursor_object(device, "gpu_rates", &at, err);
-    if (status == MICS_OK)
-        status = mics_cursor_u32(&at, "sms", 1, 1 << 16, &rates->sms, err);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers && status == MICS_OK; i++)
-        status = mics_cursor_double(&at, numbers[i].key, numbers[i].min, numbers[i].max,
-                                    numbers[i].out, err);
-    if (status == MICS_OK)
-        status = read_name(&at, "attention", rates->attention, sizeof rates->attention, err);
-    if (status == MICS_OK && !mics_gpu_attention_is_known(rates->attention))
-        return mics_cursor_fail(&at, "attention", err, "'%s': expected A100 or H100",
-                                rates->attention);
-    if (status == MICS_OK && mics_cursor_has(&at, "pytorch_efficiency"))
-        status =
-            mics_cursor_double(&at, "pytorch_efficiency", 0, 1, &rates->pytorch_efficiency, err);
-    return status;
+        return;
+    const struct mics_cursor at = mics_cursor_get_object(device, "gpu_rates");
+    rates->sms = mics_cursor_get_u32(&at, "sms", 1, 1 << 16);
+    rates->f32 = mics_cursor_get_double(&at, "f32_flops_per_s", 1, max_rate);
+    rates->tf32 = mics_cursor_get_double(&at, "tf32_flops_per_s", 0, max_rate);
+    rates->bf16 = mics_cursor_get_double(&at, "bf16_flops_per_s", 1, max_rate);
+    rates->f16 = mics_cursor_get_double(&at, "f16_flops_per_s", 1, max_rate);
+    rates->product_overhead_s = mics_cursor_get_double(&at, "product_overhead_s", 0, 1);
+    rates->attention_factor = mics_cursor_get_double(&at, "attention_factor", 1e-6, 1e6);
+    read_name(&at, "attention", rates->attention, sizeof rates->attention);
+    if (!mics_gpu_attention_is_known(rates->attention))
+        mics_cursor_reject(&at, "attention", "'%s': expected A100 or H100", rates->attention);
+    rates->pytorch_efficiency = mics_cursor_opt_double(&at, "pytorch_efficiency", 0, 1, 0);
 }
 
-static enum mics_status read_profile(const struct mics_cursor *root, struct mics_topology *topology,
-                                     struct mics_err *err)
+static void read_profile(const struct mics_cursor *root, struct mics_topology *topology)
 {
-    const char *name;
-    enum mics_status status;
+    const char *name =
+        mics_cursor_opt_string(root, "profile", mics_profile_name(topology->profile));
 
-    if (!mics_cursor_has(root, "profile"))
-        return MICS_OK;
-    status = mics_cursor_string(root, "profile", &name, err);
-    if (status != MICS_OK)
-        return status;
     for (int i = 0; i < MICS_PROFILE_COUNT; i++)
         if (strcmp(name, mics_profile_name((enum mics_profile)i)) == 0) {
             topology->profile = (enum mics_profile)i;
-            return MICS_OK;
+            return;
         }
-    return mics_cursor_fail(root, "profile", err, "'%.16s': expected mics or pytorch", name);
+    mics_cursor_reject(root, "profile", "'%.16s': expected mics or pytorch", name);
 }
 
-static enum mics_status read_device(const struct mics_cursor *root, struct mics_topology *topology,
-                                    struct mics_err *err)
+static void read_device(const struct mics_cursor *root, struct mics_topology *topology)
 {
-    struct mics_cursor at;
-    enum mics_status status = mics_cursor_object(root, "device", &at, err);
+    const struct mics_cursor at = mics_cursor_get_object(root, "device");
 
-    if (status == MICS_OK)
-        status = read_name(&at, "name", topology->device, sizeof topology->device, err);
-    if (status == MICS_OK)
-        status = mics_cursor_double(&at, "flops_per_s", 1, max_rate, &topology->flops, err);
-    if (status == MICS_OK)
-        status = read_dtype(&at, topology, err);
-    if (status == MICS_OK)
-        status = mics_cursor_double(&at, "memory_bandwidth_bytes_per_s", 1, max_rate,
-                                    &topology->memory_bandwidth, err);
-    if (status == MICS_OK)
-        status = mics_cursor_u64(&at, "memory_bytes", 1, (uint64_t)1 << 60, &topology->memory_bytes,
-                                 err);
-    if (status == MICS_OK && mics_cursor_has(&at, "cores"))
-        status = mics_cursor_u32(&at, "cores", 0, 1 << 20, &topology->cores, err);
-    if (status == MICS_OK && mics_cursor_has(&at, "process_bytes"))
-        status = mics_cursor_u64(&at, "process_bytes", 0, (uint64_t)1 << 40,
-                                 &topology->process_bytes, err);
-    topology->onednn = true;
-    if (status == MICS_OK && mics_cursor_has(&at, "onednn"))
-        status = mics_cursor_bool(&at, "onednn", &topology->onednn, err);
-    if (status == MICS_OK && mics_cursor_has(&at, "tf32"))
-        status = mics_cursor_bool(&at, "tf32", &topology->tf32, err);
-    if (status == MICS_OK)
-        status = read_rates(&at, &topology->rates, err);
-    if (status == MICS_OK)
-        status =
-            mics_kernel_rates_read(&at, &topology->kernel_rates, &topology->kernel_rate_count, err);
-    return status;
+    read_name(&at, "name", topology->device, sizeof topology->device);
+    topology->flops = mics_cursor_get_double(&at, "flops_per_s", 1, max_rate);
+    read_dtype(&at, topology);
+    topology->memory_bandwidth =
+        mics_cursor_get_double(&at, "memory_bandwidth_bytes_per_s", 1, max_rate);
+    topology->memory_bytes = mics_cursor_get_u64(&at, "memory_bytes", 1, (uint64_t)1 << 60);
+    topology->cores = mics_cursor_opt_u32(&at, "cores", 0, 1 << 20, 0);
+    topology->process_bytes = mics_cursor_opt_u64(&at, "process_bytes", 0, (uint64_t)1 << 40, 0);
+    topology->onednn = mics_cursor_opt_bool(&at, "onednn", true);
+    topology->tf32 = mics_cursor_opt_bool(&at, "tf32", false);
+    read_rates(&at, &topology->rates);
+    mics_kernel_rates_read(&at, &topology->kernel_rates, &topology->kernel_rate_count);
 }
 
-static enum mics_status read_collective(const struct mics_cursor *at, enum mics_collective *out,
-                                        struct mics_err *err)
+static enum mics_collective read_collective(const struct mics_cursor *at)
 {
-    const char *name;
-    const enum mics_status status = mics_cursor_string(at, "collective", &name, err);
+    const char *name = mics_cursor_get_string(at, "collective");
 
-    if (status != MICS_OK)
-        return status;
-    for (int i = 0; i < MICS_COLLECTIVE_COUNT; i++) {
-        if (strcmp(name, mics_collective_name((enum mics_collective)i)) == 0) {
-            *out = (enum mics_collective)i;
-            return MICS_OK;
-        }
-    }
-    return mics_cursor_fail(at, "collective", err,
-                            "'%.32s': expected all_gather, reduce_scatter or all_reduce", name);
+    for (int i = 0; i < MICS_COLLECTIVE_COUNT; i++)
+        if (strcmp(name, mics_collective_name((enum mics_collective)i)) == 0)
+            return (enum mics_collective)i;
+    mics_cursor_reject(at, "collective",
+                       "'%.32s': expected all_gather, reduce_scatter or all_reduce", name);
+    return MICS_ALL_GATHER;
+}
+
+/* Item `index`, an array of `count` numbers, such as "[bytes, seconds]". */
+static struct mics_cursor get_point(const struct mics_cursor *points, size_t index, size_t count,
+                                    const char *expected)
+{
+    const struct mics_cursor at = mics_cursor_item_any(points, index);
+
+    if (json_array_size(at.value) != count)
+        mics_cursor_reject(&at, NULL, "expected %s", expected);
+    return at;
 }
 
 /* One number of a point of at least `least`; members of an array have no name. */
-static enum mics_status read_number(const struct mics_cursor *point, size_t index, double least,
-                                    double most, double *out, struct mics_err *err)
+static double get_number(const struct mics_cursor *point, size_t index, double least, double most)
 {
     const struct mics_cursor at = mics_cursor_item_any(point, index);
     const double value = json_number_value(at.value);
 
-    if (!json_is_number(at.value) || !(value >= least) || value > most)
-        return least > DBL_MIN || least == 0
-                   ? mics_cursor_fail(&at, NULL, err, "expected a number from %g to %g", least,
-                                      most)
-                   : mics_cursor_fail(&at, NULL, err, "expected a number above 0");
-    *out = value;
-    return MICS_OK;
+    if (json_is_number(at.value) && value >= least && value <= most)
+        return value;
+    if (least > DBL_MIN || least == 0)
+        mics_cursor_reject(&at, NULL, "expected a number from %g to %g", least, most);
+    else
+        mics_cursor_reject(&at, NULL, "expected a number above 0");
+    return least;
 }
 
-static enum mics_status read_beside_point(const struct mics_cursor *points, size_t index,
-                                          struct mics_overlap_point *list, struct mics_err *err)
+static uint32_t read_overlap(const struct mics_cursor *at, struct mics_overlap_point *list)
 {
-    const struct mics_cursor at = mics_cursor_item_any(points, index);
-    struct mics_overlap_point *point = &list[index];
-    enum mics_status status;
-
-    if (json_array_size(at.value) != 4)
-        return mics_cursor_fail(&at, NULL, err, "expected [bytes, seconds, seconds, part lost]");
-    status = read_number(&at, 0, 1, 1e18, &point->bytes, err);
-    if (status == MICS_OK)
-        status = read_number(&at, 1, 1e-9, max_seconds, &point->alone_s, err);
-    if (status == MICS_OK)
-        status = read_number(&at, 2, 1e-9, max_seconds, &point->beside_s, err);
-    if (status == MICS_OK)
-        status = read_number(&at, 3, 0, 1, &point->lost, err);
-    if (status == MICS_OK && index > 0 && point->bytes <= list[index - 1].bytes)
-        return mics_cursor_fail(&at, NULL, err, "sizes must increase from point to point");
-    return status;
-}
-
-static enum mics_status read_beside(const struct mics_cursor *at, struct mics_collective_cost *out,
-                                    struct mics_err *err)
-{
-    struct mics_cursor points;
-    enum mics_status status;
-
     if (!mics_cursor_has(at, "beside_compute"))
-        return MICS_OK;
-    status = mics_cursor_array(at, "beside_compute", 1, MICS_BESIDE_POINTS, &points, err);
-    if (status != MICS_OK)
-        return status;
-    out->beside_count = (uint32_t)mics_cursor_count(&points);
-    for (size_t i = 0; i < out->beside_count && status == MICS_OK; i++)
-        status = read_beside_point(&points, i, out->beside, err);
-    return status;
+        return 0;
+    const struct mics_cursor points =
+        mics_cursor_get_array(at, "beside_compute", 1, MICS_BESIDE_POINTS);
+    const uint32_t count = (uint32_t)mics_cursor_count(&points);
+
+    for (size_t i = 0; i < count; i++) {
+        const struct mics_cursor point =
+            get_point(&points, i, 4, "[bytes, seconds, seconds, part lost]");
+
+        list[i].bytes = get_number(&point, 0, 1, 1e18);
+        list[i].alone_s = get_number(&point, 1, 1e-9, max_seconds);
+        list[i].beside_s = get_number(&point, 2, 1e-9, max_seconds);
+        list[i].lost = get_number(&point, 3, 0, 1);
+        if (i > 0 && list[i].bytes <= list[i - 1].bytes)
+            mics_cursor_reject(&point, NULL, "sizes must increase from point to point");
+    }
+    return count;
 }
 
-static enum mics_status read_stragglers(const struct mics_cursor *root,
-                                        struct mics_topology *topology, struct mics_err *err)
+static uint32_t read_stragglers(const struct mics_cursor *root, struct mics_straggler_point *list)
 {
-    struct mics_straggler_point *list = topology->stragglers;
-    struct mics_cursor points;
-    enum mics_status status;
-
     if (!mics_cursor_has(root, "stragglers"))
-        return MICS_OK;
-    status = mics_cursor_array(root, "stragglers", 1, MICS_STRAGGLER_POINTS, &points, err);
-    if (status != MICS_OK)
-        return status;
-    topology->straggler_count = (uint32_t)mics_cursor_count(&points);
-    for (uint32_t i = 0; i < topology->straggler_count && status == MICS_OK; i++) {
-        const struct mics_cursor point = mics_cursor_item_any(&points, i);
+        return 0;
+    const struct mics_cursor points =
+        mics_cursor_get_array(root, "stragglers", 1, MICS_STRAGGLER_POINTS);
+    const uint32_t count = (uint32_t)mics_cursor_count(&points);
 
-        if (json_array_size(point.value) != 2)
-            return mics_cursor_fail(&point, NULL, err, "expected [seconds, seconds]");
-        status = read_number(&point, 0, 1e-9, max_seconds, &list[i].computing_s, err);
-        if (status == MICS_OK)
-            status = read_number(&point, 1, 0, max_seconds, &list[i].behind_s, err);
-        if (status == MICS_OK && i > 0 && list[i].computing_s <= list[i - 1].computing_s)
-            return mics_cursor_fail(&point, NULL, err, "times must increase from point to point");
+    for (uint32_t i = 0; i < count; i++) {
+        const struct mics_cursor point = get_point(&points, i, 2, "[seconds, seconds]");
+
+        list[i].computing_s = get_number(&point, 0, 1e-9, max_seconds);
+        list[i].behind_s = get_number(&point, 1, 0, max_seconds);
+        if (i > 0 && list[i].computing_s <= list[i - 1].computing_s)
+            mics_cursor_reject(&point, NULL, "times must increase from point to point");
     }
-    return status;
+    return count;
 }
 
-/* The member "points" of a collective: [[bytes, seconds], ...]. */
-static enum mics_status read_cost_points(const struct mics_cursor *at,
-                                         struct mics_collective_cost *out, struct mics_err *err)
+/* The member "points" of a collective. */
+static void read_cost_points(const struct mics_cursor *at, struct mics_collective_cost *out)
 {
-    struct mics_cursor points;
-    enum mics_status status =
-        mics_cursor_array(at, "points", 0, MICS_COLLECTIVE_POINTS, &points, err);
+    if (!mics_cursor_has(at, "points"))
+        return;
+    const struct mics_cursor points =
+        mics_cursor_get_array(at, "points", 0, MICS_COLLECTIVE_POINTS);
 
-    if (status != MICS_OK)
-        return status;
     out->point_count = (uint32_t)mics_cursor_count(&points);
-    for (uint32_t i = 0; i < out->point_count && status == MICS_OK; i++) {
-        const struct mics_cursor point = mics_cursor_item_any(&points, i);
+    for (uint32_t i = 0; i < out->point_count; i++) {
+        const struct mics_cursor point = get_point(&points, i, 2, "[bytes, seconds]");
 
-        if (json_array_size(point.value) != 2)
-            return mics_cursor_fail(&point, NULL, err, "expected [bytes, seconds]");
-        status = read_number(&point, 0, DBL_MIN, 1e18, &out->points[i].bytes, err);
-        if (status == MICS_OK)
-            status = read_number(&point, 1, DBL_MIN, 1e18, &out->points[i].seconds, err);
-        if (status == MICS_OK && i > 0 && out->points[i].bytes <= out->points[i - 1].bytes)
-            return mics_cursor_fail(&point, NULL, err, "sizes must increase from point to point");
+        out->points[i].bytes = get_number(&point, 0, DBL_MIN, 1e18);
+        out->points[i].seconds = get_number(&point, 1, DBL_MIN, 1e18);
+        if (i > 0 && out->points[i].bytes <= out->points[i - 1].bytes)
+            mics_cursor_reject(&point, NULL, "sizes must increase from point to point");
     }
-    return status;
 }
 
-static enum mics_status read_cost(const struct mics_cursor *at,
-                                  const struct mics_topology *topology,
-                                  struct mics_collective_cost *out, struct mics_err *err)
+static void read_costs(const struct mics_cursor *root, struct mics_topology *topology)
 {
-    enum mics_status status = read_collective(at, &out->collective, err);
-
-    if (status == MICS_OK)
-        status = mics_cursor_u32(at, "nodes", 1, topology->nodes, &out->nodes, err);
-    if (status == MICS_OK)
-        status = mics_cursor_u32(at, "per_node", 1, topology->per_node, &out->per_node, err);
-    if (status == MICS_OK)
-        status = read_link(at, &out->cost, err);
-    if (status == MICS_OK && mics_cursor_has(at, "points"))
-        status = read_cost_points(at, out, err);
-    if (status == MICS_OK)
-        status = read_beside(at, out, err);
-    return status;
-}
-
-static enum mics_status read_costs(const struct mics_cursor *root, struct mics_topology *topology,
-                                   struct mics_err *err)
-{
-    struct mics_cursor array, item;
-    enum mics_status status;
-
     if (!mics_cursor_has(root, "collectives"))
-        return MICS_OK;
-    status = mics_cursor_array(root, "collectives", 0, MAX_COSTS, &array, err);
-    if (status != MICS_OK || mics_cursor_count(&array) == 0)
-        return status;
-    topology->costs = calloc(mics_cursor_count(&array), sizeof *topology->costs);
+        return;
+    const struct mics_cursor array = mics_cursor_get_array(root, "collectives", 0, MAX_COSTS);
+
+    topology->costs = mics_cursor_calloc(&array, sizeof *topology->costs);
     if (!topology->costs)
-        return mics_err_nomem(err);
-    for (size_t i = 0; i < mics_cursor_count(&array) && status == MICS_OK; i++) {
-        status = mics_cursor_item(&array, i, &item, err);
-        if (status == MICS_OK)
-            status = read_cost(&item, topology, &topology->costs[i], err);
-    }
+        return;
     topology->cost_count = (uint32_t)mics_cursor_count(&array);
-    return status;
+    for (uint32_t i = 0; i < topology->cost_count && mics_cursor_ok(root); i++) {
+        const struct mics_cursor at = mics_cursor_get_item(&array, i);
+        struct mics_collective_cost *cost = &topology->costs[i];
+
+        cost->collective = read_collective(&at);
+        cost->nodes = mics_cursor_get_u32(&at, "nodes", 1, topology->nodes);
+        cost->per_node = mics_cursor_get_u32(&at, "per_node", 1, topology->per_node);
+        read_link(&at, &cost->cost);
+        read_cost_points(&at, cost);
+        cost->beside_count = read_overlap(&at, cost->beside);
+    }
 }
 
 /* Two costs of one collective on groups of one shape contradict each other. */
-static enum mics_status check_costs(const struct mics_cursor *root,
-                                    const struct mics_topology *topology, struct mics_err *err)
+static void check_costs(const struct mics_cursor *root, const struct mics_topology *topology)
 {
-    for (uint32_t i = 0; i < topology->cost_count; i++)
+    for (uint32_t i = 0; i < topology->cost_count && mics_cursor_ok(root); i++)
         for (uint32_t j = 0; j < i; j++) {
             const struct mics_collective_cost *a = &topology->costs[i], *b = &topology->costs[j];
 
             if (a->collective == b->collective && a->nodes == b->nodes &&
                 a->per_node == b->per_node)
-                return mics_cursor_fail(root, "collectives", err,
-                                        "items %u and %u are both %s of %u x %u ranks", j, i,
-                                        mics_collective_name(a->collective), a->nodes, a->per_node);
+                mics_cursor_reject(root, "collectives",
+                                   "items %u and %u are both %s of %u x %u ranks", j, i,
+                                   mics_collective_name(a->collective), a->nodes, a->per_node);
         }
-    return MICS_OK;
 }
 
 enum { MAX_ALGORITHM_TIMINGS = 1024 };
 
-static enum mics_status read_point(const struct mics_cursor *points, size_t index,
-                                   struct mics_algorithm_timing *timing, struct mics_err *err)
+static void read_algorithm_timing(const struct mics_cursor *at,
+                                  const struct mics_topology *topology,
+                                  struct mics_algorithm_timing *timing)
 {
-    const struct mics_cursor at = mics_cursor_item_any(points, index);
-    struct mics_algorithm_point *point = &timing->points[index];
-    enum mics_status status;
+    const char *name = mics_cursor_get_string(at, "collective");
 
-    if (json_array_size(at.value) != 3)
-        return mics_cursor_fail(&at, NULL, err, "expected [bytes, seconds, seconds]");
-    status = read_number(&at, 0, DBL_MIN, 1e18, &point->bytes, err);
-    if (status == MICS_OK)
-        status = read_number(&at, 1, DBL_MIN, 1e18, &point->flat_s, err);
-    if (status == MICS_OK)
-        status = read_number(&at, 2, DBL_MIN, 1e18, &point->hierarchical_s, err);
-    if (status == MICS_OK && index > 0 && point->bytes <= timing->points[index - 1].bytes)
-        return mics_cursor_fail(&at, NULL, err, "sizes must increase from point to point");
-    return status;
-}
-
-static enum mics_status read_algorithm_collective(const struct mics_cursor *at,
-                                                  enum mics_collective *out, struct mics_err *err)
-{
-    const char *name;
-    const enum mics_status status = mics_cursor_string(at, "collective", &name, err);
-
-    if (status != MICS_OK)
-        return status;
-    *out = MICS_ALL_GATHER;
-    if (strcmp(name, "all_gather") == 0)
-        return MICS_OK;
-    *out = MICS_REDUCE_SCATTER;
-    if (strcmp(name, "reduce_scatter") == 0)
-        return MICS_OK;
-    return mics_cursor_fail(at, "collective", err, "'%.32s': expected all_gather or reduce_scatter",
-                            name);
-}
-
-static enum mics_status read_algorithm_timing(const struct mics_cursor *at,
-                                              const struct mics_topology *topology,
-                                              struct mics_algorithm_timing *timing,
-                                              struct mics_err *err)
-{
-    struct mics_cursor points;
-    enum mics_status status = read_algorithm_collective(at, &timing->collective, err);
-
-    if (status == MICS_OK)
-        status = mics_cursor_u32(at, "nodes", 1, topology->nodes, &timing->nodes, err);
-    if (status == MICS_OK)
-        status = mics_cursor_u32(at, "per_node", 1, topology->per_node, &timing->per_node, err);
-    if (status == MICS_OK)
-        status = mics_cursor_u32(at, "segments", 1, 1 << 16, &timing->segments, err);
-    if (status == MICS_OK)
-        status = mics_cursor_array(at, "points", 1, MICS_ALGORITHM_POINTS, &points, err);
-    if (status != MICS_OK)
-        return status;
+    timing->collective =
+        strcmp(name, "reduce_scatter") == 0 ? MICS_REDUCE_SCATTER : MICS_ALL_GATHER;
+    if (strcmp(name, mics_collective_name(timing->collective)) != 0)
+        mics_cursor_reject(at, "collective", "'%.32s': expected all_gather or reduce_scatter",
+                           name);
+    timing->nodes = mics_cursor_get_u32(at, "nodes", 1, topology->nodes);
+    timing->per_node = mics_cursor_get_u32(at, "per_node", 1, topology->per_node);
+    timing->segments = mics_cursor_get_u32(at, "segments", 1, 1 << 16);
+    const struct mics_cursor points = mics_cursor_get_array(at, "points", 1, MICS_ALGORITHM_POINTS);
     timing->count = (uint32_t)mics_cursor_count(&points);
-    for (size_t i = 0; i < timing->count && status == MICS_OK; i++)
-        status = read_point(&points, i, timing, err);
-    return status;
-}
+    for (size_t i = 0; i < timing->count; i++) {
+        const struct mics_cursor point = get_point(&points, i, 3, "[bytes, seconds, seconds]");
 
-static enum mics_status read_algorithm_timings(const json_t *doc, struct mics_topology *topology,
-                                               struct mics_err *err)
-{
-    const struct mics_cursor root = mics_cursor_root(doc);
-    struct mics_cursor array, item;
-    enum mics_status status;
-
-    if (!mics_cursor_has(&root, "exchanges"))
-        return MICS_OK;
-    status = mics_cursor_array(&root, "exchanges", 0, MAX_ALGORITHM_TIMINGS, &array, err);
-    if (status != MICS_OK || mics_cursor_count(&array) == 0)
-        return status;
-    topology->algorithm_timing_count = (uint32_t)mics_cursor_count(&array);
-    topology->algorithm_timings =
-        calloc(topology->algorithm_timing_count, sizeof *topology->algorithm_timings);
-    if (!topology->algorithm_timings)
-        return mics_err_nomem(err);
-    for (size_t i = 0; i < topology->algorithm_timing_count && status == MICS_OK; i++) {
-        status = mics_cursor_item(&array, i, &item, err);
-        if (status == MICS_OK)
-            status = read_algorithm_timing(&item, topology, &topology->algorithm_timings[i], err);
+        timing->points[i].bytes = get_number(&point, 0, DBL_MIN, 1e18);
+        timing->points[i].flat_s = get_number(&point, 1, DBL_MIN, 1e18);
+        timing->points[i].hierarchical_s = get_number(&point, 2, DBL_MIN, 1e18);
+        if (i > 0 && timing->points[i].bytes <= timing->points[i - 1].bytes)
+            mics_cursor_reject(&point, NULL, "sizes must increase from point to point");
     }
-    return status;
 }
 
-static enum mics_status read_all(const struct mics_cursor *root, struct mics_topology *topology,
-                                 struct mics_err *err)
+static void read_algorithm_timings(const struct mics_cursor *root, struct mics_topology *topology)
 {
-    enum mics_status status = read_name(root, "name", topology->name, sizeof topology->name, err);
+    if (!mics_cursor_has(root, "exchanges"))
+        return;
+    const struct mics_cursor array =
+        mics_cursor_get_array(root, "exchanges", 0, MAX_ALGORITHM_TIMINGS);
 
-    if (status == MICS_OK)
-        status = read_name(root, "source", topology->source, sizeof topology->source, err);
-    if (status == MICS_OK)
-        status = mics_cursor_u32(root, "nodes", 1, MICS_MAX_NODES, &topology->nodes, err);
-    if (status == MICS_OK)
-        status = mics_cursor_u32(root, "per_node", 1, MICS_MAX_PER_NODE, &topology->per_node, err);
-    if (status == MICS_OK)
-        status = read_device(root, topology, err);
-    if (status == MICS_OK)
-        status = read_links(root, topology, err);
-    if (status == MICS_OK)
-        status = read_costs(root, topology, err);
-    if (status == MICS_OK)
-        status = read_stragglers(root, topology, err);
-    return status == MICS_OK ? read_profile(root, topology, err) : status;
+    topology->algorithm_timings = mics_cursor_calloc(&array, sizeof *topology->algorithm_timings);
+    if (!topology->algorithm_timings)
+        return;
+    topology->algorithm_timing_count = (uint32_t)mics_cursor_count(&array);
+    for (size_t i = 0; i < topology->algorithm_timing_count && mics_cursor_ok(root); i++) {
+        const struct mics_cursor item = mics_cursor_get_item(&array, i);
+
+        read_algorithm_timing(&item, topology, &topology->algorithm_timings[i]);
+    }
 }
 
 enum mics_status mics_topology_from_doc(json_t *doc, struct mics_topology **out,
                                         struct mics_err *err)
 {
-    const struct mics_cursor root = mics_cursor_root(doc);
+    struct mics_reading reading = {.err = err};
+    const struct mics_cursor root = mics_cursor_begin(doc, &reading);
     struct mics_topology *topology;
     enum mics_status status = mics_doc_expect(doc, MICS_TOPOLOGY_KIND, MICS_TOPOLOGY_VERSION, err);
 
@@ -523,16 +348,21 @@ enum mics_status mics_topology_from_doc(json_t *doc, struct mics_topology **out,
     if (!topology)
         return mics_err_nomem(err);
     topology->doc = json_incref(doc);
-    status = read_all(&root, topology, err);
-    if (status == MICS_OK)
-        status = read_algorithm_timings(doc, topology, err);
-    if (status == MICS_OK)
-        status = check_costs(&root, topology, err);
-    if (status == MICS_OK)
-        status = mics_topology_check_nodes(topology, err);
-    if (status != MICS_OK) {
+    read_name(&root, "name", topology->name, sizeof topology->name);
+    read_name(&root, "source", topology->source, sizeof topology->source);
+    topology->nodes = mics_cursor_get_u32(&root, "nodes", 1, MICS_MAX_NODES);
+    topology->per_node = mics_cursor_get_u32(&root, "per_node", 1, MICS_MAX_PER_NODE);
+    read_device(&root, topology);
+    read_links(&root, topology);
+    read_costs(&root, topology);
+    topology->straggler_count = read_stragglers(&root, topology->stragglers);
+    read_profile(&root, topology);
+    read_algorithm_timings(&root, topology);
+    check_costs(&root, topology);
+    mics_topology_check_nodes(&root, topology);
+    if (reading.status != MICS_OK) {
         mics_topology_free(topology);
-        return status;
+        return reading.status;
     }
     *out = topology;
     return MICS_OK;

@@ -142,26 +142,25 @@ json_t *mics_read_sums_to_json(const struct mics_read_sums *sums)
 enum mics_status mics_read_sums_from_json(const json_t *doc, struct mics_read_sums *out,
                                           struct mics_err *err)
 {
-    struct mics_cursor root = mics_cursor_root(doc), list;
-    enum mics_status status = mics_cursor_u64(&root, "first", 0, INT64_MAX, &out->first, err);
+    struct mics_reading reading = {.err = err};
+    const struct mics_cursor root = mics_cursor_begin(doc, &reading);
 
     memset(out->sums, 0, sizeof out->sums);
-    if (status == MICS_OK)
-        status = mics_cursor_u64(&root, "each", 1, 1ull << 62, &out->each, err);
-    if (status == MICS_OK && (out->each & (out->each - 1)) != 0)
-        return mics_cursor_fail(&root, "each", err, "expected a power of two");
-    if (status == MICS_OK)
-        status = mics_cursor_array(&root, "xxh64", 0, MICS_READ_RANGES, &list, err);
-    for (size_t i = 0; status == MICS_OK && i < mics_cursor_count(&list); i++) {
+    out->first = mics_cursor_get_u64(&root, "first", 0, INT64_MAX);
+    out->each = mics_cursor_get_u64(&root, "each", 1, 1ull << 62);
+    if ((out->each & (out->each - 1)) != 0)
+        mics_cursor_reject(&root, "each", "expected a power of two");
+    const struct mics_cursor list = mics_cursor_get_array(&root, "xxh64", 0, MICS_READ_RANGES);
+    for (size_t i = 0; i < mics_cursor_count(&list); i++) {
         const struct mics_cursor item = mics_cursor_item_any(&list, i);
         const char *text = json_string_value(item.value);
         char *end = NULL;
 
         out->sums[i] = text ? strtoull(text, &end, 16) : 0;
         if (!text || end != text + 16 || *end)
-            status = mics_cursor_fail(&item, NULL, err, "expected 16 hexadecimal digits");
+            mics_cursor_reject(&item, NULL, "expected 16 hexadecimal digits");
     }
-    return status;
+    return reading.status;
 }
 
 /* Reading ahead ------------------------------------------------------------------------------ */

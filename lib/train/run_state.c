@@ -220,14 +220,13 @@ enum mics_status mics_run_open_saver(struct mics_run *run, struct mics_err *err)
 enum mics_status mics_run_read_settings(const json_t *doc, struct mics_settings *settings,
                                         struct mics_err *err)
 {
-    struct mics_cursor root = mics_cursor_root(doc), training, at;
-    enum mics_status status = mics_cursor_object(&root, "training", &training, err);
+    struct mics_reading reading = {.err = err};
+    const struct mics_cursor root = mics_cursor_begin(doc, &reading);
+    const struct mics_cursor training = mics_cursor_get_object(&root, "training");
+    const struct mics_cursor at = mics_cursor_get_object(&training, "settings");
 
-    if (status == MICS_OK)
-        status = mics_cursor_object(&training, "settings", &at, err);
-    if (status == MICS_OK)
-        status = mics_settings_from_json(at.value, settings, err);
-    return status;
+    return reading.status == MICS_OK ? mics_settings_from_json(at.value, settings, err)
+                                     : reading.status;
 }
 
 /* What a checkpoint says about its data. */
@@ -242,29 +241,22 @@ struct data_record {
 static enum mics_status read_record(const json_t *doc, struct data_record *out,
                                     struct mics_err *err)
 {
-    struct mics_cursor root = mics_cursor_root(doc), training, at;
-    enum mics_status status = mics_cursor_object(&root, "training", &training, err);
+    struct mics_reading reading = {.err = err};
+    const struct mics_cursor root = mics_cursor_begin(doc, &reading);
+    const struct mics_cursor training = mics_cursor_get_object(&root, "training");
+    const struct mics_cursor at = mics_cursor_get_object(&training, "data");
 
     *out = (struct data_record){0};
-    if (status == MICS_OK)
-        status = mics_cursor_object(&training, "data", &at, err);
-    if (status == MICS_OK)
-        status = mics_cursor_string(&at, "fingerprint", &out->fingerprint, err);
-    if (status == MICS_OK && mics_cursor_has(&at, "val_fingerprint"))
-        status = mics_cursor_string(&at, "val_fingerprint", &out->val, err);
-    if (status == MICS_OK)
-        status = mics_cursor_u64(&at, "train_tokens", 1, INT64_MAX, &out->tokens, err);
-    if (status == MICS_OK)
-        status = mics_cursor_u64(&at, "seq", 1, UINT32_MAX, &out->seq, err);
-    if (status == MICS_OK)
-        status = mics_cursor_u64(&at, "tokens", 0, INT64_MAX, &out->trained, err);
-    if (status == MICS_OK)
-        status = mics_cursor_string(&at, "pack", &out->pack, err);
-    if (status == MICS_OK)
-        status = mics_cursor_u64(&at, "seed", 0, INT64_MAX, &out->seed, err);
-    return status == MICS_OK
-               ? mics_read_sums_from_json(json_object_get(at.value, "read"), &out->read, err)
-               : status;
+    out->fingerprint = mics_cursor_get_string(&at, "fingerprint");
+    out->val = mics_cursor_opt_string(&at, "val_fingerprint", NULL);
+    out->tokens = mics_cursor_get_u64(&at, "train_tokens", 1, INT64_MAX);
+    out->seq = mics_cursor_get_u64(&at, "seq", 1, UINT32_MAX);
+    out->trained = mics_cursor_get_u64(&at, "tokens", 0, INT64_MAX);
+    out->pack = mics_cursor_get_string(&at, "pack");
+    out->seed = mics_cursor_get_u64(&at, "seed", 0, INT64_MAX);
+    if (reading.status != MICS_OK)
+        return reading.status;
+    return mics_read_sums_from_json(json_object_get(at.value, "read"), &out->read, err);
 }
 
 static enum mics_status match_data(const struct mics_run *run, const struct data_record *then,

@@ -307,47 +307,44 @@ json_t *mics_settings_to_json(const struct mics_settings *settings)
     return object;
 }
 
-static enum mics_status read_setting(const struct mics_cursor *cursor,
-                                     const struct setting *setting, struct mics_settings *settings,
-                                     struct mics_err *err)
+static void read_setting(const struct mics_cursor *cursor, const struct setting *setting,
+                         struct mics_settings *settings)
 {
-    const char *text = NULL;
-    enum mics_status status;
+    void *value = field(settings, setting);
     char key[32];
 
     key_of(setting, key, sizeof key);
     if (setting->optional && !mics_cursor_has(cursor, key))
-        return MICS_OK;
+        return;
     switch (setting->type) {
     case INTEGER:
-        return mics_cursor_u64(cursor, key, (uint64_t)setting->min, (uint64_t)setting->max,
-                               field(settings, setting), err);
+        *(uint64_t *)value =
+            mics_cursor_get_u64(cursor, key, (uint64_t)setting->min, (uint64_t)setting->max);
+        break;
     case REAL:
-        return mics_cursor_double(cursor, key, setting->min, setting->max, field(settings, setting),
-                                  err);
+        *(double *)value = mics_cursor_get_double(cursor, key, setting->min, setting->max);
+        break;
     case SCHEDULE:
+        if (parse_lr_kind(mics_cursor_get_string(cursor, key), value, NULL) != MICS_OK)
+            mics_cursor_reject(cursor, key, "unknown schedule");
         break;
     }
-    status = mics_cursor_string(cursor, key, &text, err);
-    if (status == MICS_OK && parse_lr_kind(text, field(settings, setting), NULL) != MICS_OK)
-        status = mics_cursor_fail(cursor, key, err, "unknown schedule");
-    return status;
 }
 
 enum mics_status mics_settings_from_json(const json_t *value, struct mics_settings *settings,
                                          struct mics_err *err)
 {
-    const struct mics_cursor cursor = mics_cursor_root(value);
+    struct mics_reading reading = {.err = err};
+    const struct mics_cursor cursor = mics_cursor_begin(value, &reading);
     struct mics_settings read = {.lr_decay = -1};
-    enum mics_status status = MICS_OK;
 
     if (!json_is_object(value))
-        return mics_err_set(err, MICS_ERR_FORMAT, "settings: expected a map");
-    for (size_t i = 0; status == MICS_OK && i < COUNT; i++)
-        status = read_setting(&cursor, &table[i], &read, err);
-    if (status == MICS_OK)
+        mics_cursor_reject(&cursor, NULL, "settings: expected a map");
+    for (size_t i = 0; i < COUNT; i++)
+        read_setting(&cursor, &table[i], &read);
+    if (reading.status == MICS_OK)
         *settings = read;
-    return status;
+    return reading.status;
 }
 
 struct mics_lr mics_settings_lr(const struct mics_settings *settings)

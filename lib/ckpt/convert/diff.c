@@ -8,6 +8,7 @@
 #include "doc/doc.h"
 #include "doc/table.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,50 +148,33 @@ enum mics_status mics_convert_diff(const char *a, const char *b,
     return status;
 }
 
-static enum mics_status add_table_row(struct mics_table *table, const struct mics_cursor *row,
-                                      struct mics_err *err)
+static void add_table_row(struct mics_table *table, const struct mics_cursor *row)
 {
-    const char *tensor = NULL, *state = NULL;
-    uint64_t elements = 0, differ = 0;
-    double largest = 0;
-    enum mics_status status = mics_cursor_string(row, "tensor", &tensor, err);
-
-    if (status == MICS_OK)
-        status = mics_cursor_string(row, "state", &state, err);
-    if (status == MICS_OK)
-        status = mics_cursor_u64(row, "elements", 0, INT64_MAX, &elements, err);
-    if (status == MICS_OK)
-        status = mics_cursor_u64(row, "differ", 0, INT64_MAX, &differ, err);
-    if (status == MICS_OK)
-        status = mics_cursor_double(row, "largest", 0, 1e300, &largest, err);
-    if (status != MICS_OK)
-        return status;
-    mics_table_cell(table, "%s", tensor);
-    mics_table_cell(table, "%s", state);
-    mics_table_cell(table, "%llu", (unsigned long long)elements);
-    mics_table_cell(table, "%llu", (unsigned long long)differ);
-    mics_table_cell(table, "%.3g", largest);
-    return MICS_OK;
+    mics_table_cell(table, "%s", mics_cursor_get_string(row, "tensor"));
+    mics_table_cell(table, "%s", mics_cursor_get_string(row, "state"));
+    mics_table_cell(table, "%" PRIu64, mics_cursor_get_u64(row, "elements", 0, INT64_MAX));
+    mics_table_cell(table, "%" PRIu64, mics_cursor_get_u64(row, "differ", 0, INT64_MAX));
+    mics_table_cell(table, "%.3g", mics_cursor_get_double(row, "largest", 0, 1e300));
 }
 
 enum mics_status mics_diff_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
 {
-    const struct mics_cursor root = mics_cursor_root(doc);
-    struct mics_cursor rows, row;
-    struct mics_table *table = NULL;
-    enum mics_status status = mics_cursor_array(&root, "tensors", 0, MAX_ROWS, &rows, err);
+    struct mics_reading reading = {.err = err};
+    const struct mics_cursor root = mics_cursor_begin(doc, &reading);
+    const struct mics_cursor rows = mics_cursor_get_array(&root, "tensors", 0, MAX_ROWS);
+    struct mics_table *table;
 
-    if (status != MICS_OK || (mics_cursor_count(&rows) == 0 && !tsv))
-        return status;
+    if (mics_cursor_count(&rows) == 0 && !tsv)
+        return reading.status;
     table = mics_table_new(tsv ? "tensor|state|elements|differ|largest"
                                : "<tensor|<state|>elements|>differ|>largest difference");
-    for (size_t i = 0; status == MICS_OK && i < mics_cursor_count(&rows); i++) {
-        status = mics_cursor_item(&rows, i, &row, err);
-        if (status == MICS_OK)
-            status = add_table_row(table, &row, err);
+    for (size_t i = 0; i < mics_cursor_count(&rows) && mics_cursor_ok(&root); i++) {
+        const struct mics_cursor row = mics_cursor_get_item(&rows, i);
+
+        add_table_row(table, &row);
     }
-    if (status == MICS_OK)
+    if (reading.status == MICS_OK)
         return mics_table_finish(table, out, tsv, err);
     mics_table_free(table);
-    return status;
+    return reading.status;
 }

@@ -83,25 +83,16 @@ enum mics_status mics_convert_list(const char *path, struct mics_diagnostics *di
     return status;
 }
 
-static enum mics_status add_row(struct mics_table *table, const struct mics_cursor *tensor, int tsv,
-                                struct mics_err *err)
+static void add_row(struct mics_table *table, const struct mics_cursor *tensor, int tsv)
 {
-    const char *name = NULL, *dtype = NULL, *file = NULL;
-    uint64_t bytes = 0;
-    struct mics_cursor shape;
     char text[160] = "";
-    enum mics_status status = mics_cursor_string(tensor, "name", &name, err);
+    const char *name = mics_cursor_get_string(tensor, "name");
+    const char *dtype = mics_cursor_get_string(tensor, "dtype");
+    const char *file = mics_cursor_get_string(tensor, "in");
+    const uint64_t bytes = mics_cursor_get_u64(tensor, "bytes", 0, INT64_MAX);
+    const struct mics_cursor shape =
+        mics_cursor_get_array(tensor, "shape", 0, MICS_SAFETENSORS_MAX_RANK);
 
-    if (status == MICS_OK)
-        status = mics_cursor_string(tensor, "dtype", &dtype, err);
-    if (status == MICS_OK)
-        status = mics_cursor_string(tensor, "in", &file, err);
-    if (status == MICS_OK)
-        status = mics_cursor_u64(tensor, "bytes", 0, INT64_MAX, &bytes, err);
-    if (status == MICS_OK)
-        status = mics_cursor_array(tensor, "shape", 0, MICS_SAFETENSORS_MAX_RANK, &shape, err);
-    if (status != MICS_OK)
-        return status;
     for (size_t i = 0; i < mics_cursor_count(&shape); i++)
         snprintf(text + strlen(text), sizeof text - strlen(text), "%s%" JSON_INTEGER_FORMAT,
                  i ? "x" : "", json_integer_value(json_array_get(shape.value, i)));
@@ -110,27 +101,23 @@ static enum mics_status add_row(struct mics_table *table, const struct mics_curs
     mics_table_cell(table, "%s", text);
     mics_table_bytes(table, tsv, bytes);
     mics_table_cell(table, "%s", file);
-    return MICS_OK;
 }
 
 enum mics_status mics_tensors_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
 {
-    const struct mics_cursor root = mics_cursor_root(doc);
-    struct mics_cursor tensors, tensor;
-    struct mics_table *table = NULL;
-    enum mics_status status = mics_cursor_array(&root, "tensors", 0, MAX_TENSORS, &tensors, err);
-
-    if (status != MICS_OK)
-        return status;
-    table =
+    struct mics_reading reading = {.err = err};
+    const struct mics_cursor root = mics_cursor_begin(doc, &reading);
+    const struct mics_cursor tensors = mics_cursor_get_array(&root, "tensors", 0, MAX_TENSORS);
+    struct mics_table *table =
         mics_table_new(tsv ? "tensor|dtype|shape|bytes|in" : "<tensor|<dtype|>shape|>bytes|<in");
-    for (size_t i = 0; status == MICS_OK && i < mics_cursor_count(&tensors); i++) {
-        status = mics_cursor_item(&tensors, i, &tensor, err);
-        if (status == MICS_OK)
-            status = add_row(table, &tensor, tsv, err);
+
+    for (size_t i = 0; i < mics_cursor_count(&tensors) && mics_cursor_ok(&root); i++) {
+        const struct mics_cursor tensor = mics_cursor_get_item(&tensors, i);
+
+        add_row(table, &tensor, tsv);
     }
-    if (status == MICS_OK)
+    if (reading.status == MICS_OK)
         return mics_table_finish(table, out, tsv, err);
     mics_table_free(table);
-    return status;
+    return reading.status;
 }

@@ -55,19 +55,23 @@ static enum mics_status check_units(const struct mics_ckpt_table *table,
 static enum mics_status open_model(struct mics_shard_source *source, struct mics_err *err)
 {
     const struct mics_ckpt_reader *reader = &source->reader;
-    const struct mics_cursor root = mics_cursor_root(reader->doc);
-    struct mics_cursor at;
-    enum mics_status status = mics_cursor_object(&root, "model", &at, err);
+    struct mics_reading reading = {.err = err};
+    const struct mics_cursor root = mics_cursor_begin(reader->doc, &reading);
+    const struct mics_cursor at = mics_cursor_get_object(&root, "model");
+    enum mics_status status = reading.status;
 
-    if (status == MICS_OK) {
-        status = mics_model_from_json(at.value, &source->model, err);
-        if (status != MICS_OK)
-            mics_err_prefix(err, "model");
+    if (status != MICS_OK)
+        goto out;
+    status = mics_model_from_json(at.value, &source->model, err);
+    if (status != MICS_OK) {
+        mics_err_prefix(err, "model");
+        goto out;
     }
-    if (status == MICS_OK)
-        status = mics_ckpt_match_tensors(&reader->table, source->model, err);
-    if (status == MICS_OK)
-        status = check_units(&reader->table, source->model, err);
+    status = mics_ckpt_match_tensors(&reader->table, source->model, err);
+    if (status != MICS_OK)
+        goto out;
+    status = check_units(&reader->table, source->model, err);
+out:
     if (status != MICS_OK)
         mics_err_prefix(err, "%s/" MICS_MANIFEST_NAME, reader->folder);
     return status;

@@ -241,21 +241,18 @@ static bool has_id(const json_t *ids, uint32_t id)
 enum mics_status mics_hf_add_special_tokens(json_t *config, const struct mics_model *model,
                                             const json_t *tokenizer, struct mics_err *err)
 {
-    const struct mics_cursor at = mics_cursor_root(tokenizer);
+    struct mics_reading reading = {.err = err};
+    const struct mics_cursor at = mics_cursor_begin(tokenizer, &reading);
     const uint32_t last = model->config.vocab_size - 1;
-    uint32_t begin = 0, end = 0;
-    enum mics_status status;
     int failed = 0;
 
     if (!tokenizer || !mics_cursor_has(&at, "end"))
         return MICS_OK;
-    status = mics_cursor_u32(&at, "end", 0, last, &end, err);
-    begin = end;
-    if (status == MICS_OK && mics_cursor_has(&at, "begin"))
-        status = mics_cursor_u32(&at, "begin", 0, last, &begin, err);
-    if (status != MICS_OK) {
+    const uint32_t end = mics_cursor_get_u32(&at, "end", 0, last);
+    const uint32_t begin = mics_cursor_opt_u32(&at, "begin", 0, last, end);
+    if (reading.status != MICS_OK) {
         mics_err_prefix(err, "tokenizer");
-        return status;
+        return reading.status;
     }
     if (!has_id(json_object_get(config, "eos_token_id"), end))
         failed |= json_object_set_new(config, "eos_token_id", json_integer(end));

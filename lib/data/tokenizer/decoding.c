@@ -293,57 +293,49 @@ enum mics_status mics_decoding_run_end(struct mics_decoding_run *run, struct mic
 
 /* ---- reading ---- */
 
-static enum mics_status own_text(const char *text, char **out, size_t *size, struct mics_err *err)
+/* A copy of the text, which the caller frees. NULL: out of memory. */
+static char *own_text(const struct mics_cursor *cursor, const char *text, size_t *size)
 {
-    *out = strdup(text);
+    char *copy = strdup(text);
+
     *size = strlen(text);
-    return *out ? MICS_OK : mics_err_nomem(err);
+    if (!copy)
+        mics_cursor_nomem(cursor);
+    return copy;
 }
 
-static enum mics_status read_replace(const struct mics_cursor *cursor, struct step *step,
-                                     struct mics_err *err)
+static void read_replace(const struct mics_cursor *cursor, struct step *step)
 {
-    const char *pattern = NULL, *content = NULL;
-    enum mics_status status = mics_json_read_pattern(cursor, &pattern, &step->regex, err);
+    const char *pattern;
 
-    if (status == MICS_OK)
-        status = mics_cursor_string(cursor, "content", &content, err);
-    if (status == MICS_OK)
-        status = own_text(pattern, &step->pattern, &step->pattern_size, err);
-    return status == MICS_OK ? own_text(content, &step->content, &step->content_size, err) : status;
+    mics_json_read_pattern(cursor, &pattern, &step->regex);
+    const char *content = mics_cursor_get_string(cursor, "content");
+    step->pattern = own_text(cursor, pattern, &step->pattern_size);
+    step->content = own_text(cursor, content, &step->content_size);
 }
 
-static enum mics_status read_strip(const struct mics_cursor *cursor, struct step *step,
-                                   struct mics_err *err)
+static void read_strip(const struct mics_cursor *cursor, struct step *step)
 {
-    const char *content = NULL;
-    enum mics_status status = mics_json_read_character(cursor, "content", &content, err);
+    const char *content = mics_json_read_character(cursor, "content");
 
-    if (status == MICS_OK)
-        status = mics_cursor_u32(cursor, "start", 0, UINT32_MAX, &step->start, err);
-    if (status == MICS_OK)
-        status = mics_cursor_u32(cursor, "stop", 0, UINT32_MAX, &step->stop, err);
-    return status == MICS_OK ? own_text(content, &step->content, &step->content_size, err) : status;
+    step->start = mics_cursor_get_u32(cursor, "start", 0, UINT32_MAX);
+    step->stop = mics_cursor_get_u32(cursor, "stop", 0, UINT32_MAX);
+    step->content = own_text(cursor, content, &step->content_size);
 }
 
-static enum mics_status read_metaspace(const struct mics_cursor *cursor, struct step *step,
-                                       struct mics_err *err)
+static void read_metaspace(const struct mics_cursor *cursor, struct step *step)
 {
-    struct mics_metaspace metaspace;
-    enum mics_status status = mics_json_read_metaspace(cursor, &metaspace, err);
+    const struct mics_metaspace metaspace = mics_json_read_metaspace(cursor);
 
-    if (status != MICS_OK)
-        return status;
     step->never = metaspace.scheme == MICS_PREPEND_NEVER;
-    status = own_text(metaspace.replacement, &step->pattern, &step->pattern_size, err);
-    return status == MICS_OK ? own_text(" ", &step->content, &step->content_size, err) : status;
+    step->pattern = own_text(cursor, metaspace.replacement, &step->pattern_size);
+    step->content = own_text(cursor, " ", &step->content_size);
 }
 
 static const struct reader {
     const char *type;
     enum step_kind kind;
-    enum mics_status (*read)(const struct mics_cursor *cursor, struct step *step,
-                             struct mics_err *err);
+    void (*read)(const struct mics_cursor *cursor, struct step *step);
     const char *members[7];
 } readers[] = {
     {"Replace", STEP_REPLACE, read_replace, {"type", "pattern", "content"}},
@@ -353,59 +345,53 @@ static const struct reader {
     {"Metaspace", STEP_METASPACE, read_metaspace, MICS_METASPACE_MEMBERS},
 };
 
-static enum mics_status read_step(const struct mics_cursor *cursor, bool byte_level,
-                                  struct mics_decoding *decoding, struct mics_err *err)
+static void read_step(const struct mics_cursor *cursor, const char *type, bool byte_level,
+                      struct mics_decoding *decoding)
 {
-    const char *type = NULL;
-    enum mics_status status = mics_cursor_string(cursor, "type", &type, err);
-
-    if (status != MICS_OK)
-        return status;
-    if (byte_level && strcmp(type, "ByteLevel") == 0)
-        return mics_json_check_members(cursor, mics_byte_level_members, err);
-    if (byte_level && strcmp(type, "Fuse") == 0) /* tokens of bytes are one text in any case */
-        return MICS_OK;
-    if (byte_level)
-        return mics_cursor_fail(cursor, "type", err,
-                                "decoder '%s' is not supported for tokens of bytes, only ByteLevel",
-                                type);
+    if (byte_level) {
+        if (strcmp(type, "ByteLevel") == 0)
+            mics_json_check_members(cursor, mics_byte_level_members);
+        else if (strcmp(type, "Fuse") != 0) /* tokens of bytes are one text in any case */
+            mics_cursor_reject(cursor, "type",
+                               "decoder '%s' is not supported for tokens of bytes, only ByteLevel",
+                               type);
+        return;
+    }
     if (decoding->count == MAX_STEPS)
-        return mics_cursor_fail(cursor, NULL, err, "more than %d decoders", MAX_STEPS);
-    for (size_t i = 0; i < sizeof readers / sizeof readers[0]; i++) {
+        mics_cursor_reject(cursor, NULL, "more than %d decoders", MAX_STEPS);
+    for (size_t i = 0; i < sizeof readers / sizeof readers[0] && mics_cursor_ok(cursor); i++) {
         if (strcmp(type, readers[i].type) != 0)
             continue;
 
         struct step *step = &decoding->steps[decoding->count++];
 
         step->kind = readers[i].kind;
-        status = mics_json_check_members(cursor, readers[i].members, err);
-        return status == MICS_OK && readers[i].read ? readers[i].read(cursor, step, err) : status;
+        mics_json_check_members(cursor, readers[i].members);
+        if (readers[i].read)
+            readers[i].read(cursor, step);
+        return;
     }
-    return mics_cursor_fail(cursor, "type", err, "decoder '%s' is not supported", type);
+    mics_cursor_reject(cursor, "type", "decoder '%s' is not supported", type);
 }
 
-static enum mics_status read_steps(const struct mics_cursor *cursor, bool byte_level,
-                                   struct mics_decoding *decoding, struct mics_err *err)
+static void read_steps(const struct mics_cursor *cursor, bool byte_level,
+                       struct mics_decoding *decoding)
 {
     static const char *const known[] = {"type", "decoders", NULL};
-    struct mics_cursor decoders, item;
-    const char *type = NULL;
-    enum mics_status status = mics_cursor_string(cursor, "type", &type, err);
+    const char *type = mics_cursor_get_string(cursor, "type");
 
-    if (status != MICS_OK)
-        return status;
-    if (strcmp(type, "Sequence") != 0)
-        return read_step(cursor, byte_level, decoding, err);
-    status = mics_json_check_members(cursor, known, err);
-    if (status == MICS_OK)
-        status =
-            mics_cursor_array(cursor, "decoders", byte_level ? 1 : 0, MAX_STEPS, &decoders, err);
-    for (size_t i = 0; status == MICS_OK && i < mics_cursor_count(&decoders); i++) {
-        status = mics_cursor_item(&decoders, i, &item, err);
-        if (status == MICS_OK)
-            status = read_steps(&item, byte_level, decoding, err);
+    if (strcmp(type, "Sequence") != 0) {
+        read_step(cursor, type, byte_level, decoding);
+        return;
     }
-    return status;
+    mics_json_check_members(cursor, known);
+    const struct mics_cursor decoders =
+        mics_cursor_get_array(cursor, "decoders", byte_level ? 1 : 0, MAX_STEPS);
+    for (size_t i = 0; i < mics_cursor_count(&decoders); i++) {
+        const struct mics_cursor item = mics_cursor_get_item(&decoders, i);
+
+        read_steps(&item, byte_level, decoding);
+    }
 }
 
 /* Fuse at the end does nothing, and before a last Strip of the beginning only that remains. */
@@ -424,28 +410,25 @@ static void simplify(struct mics_decoding *decoding)
     }
 }
 
-enum mics_status mics_decoder_read(const struct mics_cursor *root, bool byte_level,
-                                   struct mics_tokenizer *tokenizer, struct mics_err *err)
+void mics_decoder_read(const struct mics_cursor *root, bool byte_level,
+                       struct mics_tokenizer *tokenizer)
 {
     struct mics_decoding *decoding = calloc(1, sizeof *decoding);
-    struct mics_cursor decoder;
-    enum mics_status status = MICS_OK;
 
-    if (!decoding)
-        return mics_err_nomem(err);
+    if (!decoding) {
+        mics_cursor_nomem(root);
+        return;
+    }
     if (byte_level || mics_cursor_has(root, "decoder")) {
-        status = mics_cursor_object(root, "decoder", &decoder, err);
-        if (status == MICS_OK)
-            status = read_steps(&decoder, byte_level, decoding, err);
-        if (status == MICS_OK)
-            simplify(decoding);
+        const struct mics_cursor decoder = mics_cursor_get_object(root, "decoder");
+
+        read_steps(&decoder, byte_level, decoding);
+        simplify(decoding);
     } else {
         decoding->steps[decoding->count++].kind = STEP_JOIN;
     }
-    if (status != MICS_OK || byte_level) {
+    if (mics_cursor_ok(root) && !byte_level)
+        tokenizer->decoding = decoding;
+    else
         mics_decoding_free(decoding);
-        return status;
-    }
-    tokenizer->decoding = decoding;
-    return MICS_OK;
 }

@@ -398,78 +398,68 @@ static enum mics_status apply(const void *opaque, const unsigned char *text, siz
 
 /* ---- reading ---- */
 
-enum mics_status mics_json_read_pattern(const struct mics_cursor *cursor, const char **text,
-                                        struct mics_regex **regex, struct mics_err *err)
+void mics_json_read_pattern(const struct mics_cursor *cursor, const char **text,
+                            struct mics_regex **regex)
 {
     struct mics_err cause = {.text = ""};
-    struct mics_cursor pattern;
-    enum mics_status status = mics_cursor_object(cursor, "pattern", &pattern, err);
-    const bool is_regex = status == MICS_OK && mics_cursor_has(&pattern, "Regex");
+    const struct mics_cursor pattern = mics_cursor_get_object(cursor, "pattern");
+    const bool is_regex = mics_cursor_has(&pattern, "Regex");
     const char *kind = is_regex ? "Regex" : "String";
 
     *regex = NULL;
-    if (status == MICS_OK)
-        status = mics_cursor_string(&pattern, kind, text, err);
-    if (status != MICS_OK)
-        return status;
+    *text = mics_cursor_get_string(&pattern, kind);
     if ((*text)[0] == '\0')
-        return mics_cursor_fail(&pattern, kind, err, "must not be empty");
-    if (!is_regex)
-        return MICS_OK;
-    status = mics_regex_new(*text, strlen(*text), regex, &cause);
+        mics_cursor_reject(&pattern, kind, "must not be empty");
+    if (!is_regex || !mics_cursor_ok(cursor))
+        return;
+    const enum mics_status status = mics_regex_new(*text, strlen(*text), regex, &cause);
     if (status == MICS_ERR_NOMEM)
-        return mics_err_nomem(err);
-    return status == MICS_OK ? MICS_OK : mics_cursor_fail(&pattern, kind, err, "%s", cause.text);
+        mics_cursor_nomem(cursor);
+    else if (status != MICS_OK)
+        mics_cursor_reject(&pattern, kind, "%s", cause.text);
 }
 
-static enum mics_status read_replace(const struct mics_cursor *cursor, struct step *step,
-                                     struct mics_err *err)
+/* A copy of the text, which the caller frees. NULL: out of memory. */
+static char *own_text(const struct mics_cursor *cursor, const char *text, size_t *size)
 {
-    const char *text = NULL, *content = NULL;
-    enum mics_status status = mics_json_read_pattern(cursor, &text, &step->regex, err);
+    char *copy = strdup(text);
 
-    if (status == MICS_OK)
-        status = mics_cursor_string(cursor, "content", &content, err);
-    if (status != MICS_OK)
-        return status;
+    *size = strlen(text);
+    if (!copy)
+        mics_cursor_nomem(cursor);
+    return copy;
+}
+
+static void read_replace(const struct mics_cursor *cursor, struct step *step)
+{
+    const char *text;
+
+    mics_json_read_pattern(cursor, &text, &step->regex);
+    const char *content = mics_cursor_get_string(cursor, "content");
     /* After these the library repeats parts of the text where it cuts it. */
     if (step->regex && mics_regex_may_be_empty(step->regex))
-        return mics_cursor_fail(cursor, "pattern", err,
-                                "'%s' can match the empty text, which is not supported", text);
-    step->pattern = strdup(text);
-    step->content = strdup(content);
-    step->pattern_size = strlen(text);
-    step->content_size = strlen(content);
-    return step->pattern && step->content ? MICS_OK : mics_err_nomem(err);
+        mics_cursor_reject(cursor, "pattern",
+                           "'%s' can match the empty text, which is not supported", text);
+    step->pattern = own_text(cursor, text, &step->pattern_size);
+    step->content = own_text(cursor, content, &step->content_size);
 }
 
-static enum mics_status read_prepend(const struct mics_cursor *cursor, struct step *step,
-                                     struct mics_err *err)
+static void read_prepend(const struct mics_cursor *cursor, struct step *step)
 {
-    const char *content = NULL;
-    const enum mics_status status = mics_cursor_string(cursor, "prepend", &content, err);
-
-    if (status != MICS_OK)
-        return status;
-    step->content = strdup(content);
-    step->content_size = strlen(content);
-    return step->content ? MICS_OK : mics_err_nomem(err);
+    step->content =
+        own_text(cursor, mics_cursor_get_string(cursor, "prepend"), &step->content_size);
 }
 
-static enum mics_status read_strip(const struct mics_cursor *cursor, struct step *step,
-                                   struct mics_err *err)
+static void read_strip(const struct mics_cursor *cursor, struct step *step)
 {
-    const enum mics_status status = mics_cursor_bool(cursor, "strip_left", &step->strip_left, err);
-
-    return status == MICS_OK ? mics_cursor_bool(cursor, "strip_right", &step->strip_right, err)
-                             : status;
+    step->strip_left = mics_cursor_get_bool(cursor, "strip_left");
+    step->strip_right = mics_cursor_get_bool(cursor, "strip_right");
 }
 
 static const struct reader {
     const char *type;
     enum step_kind kind;
-    enum mics_status (*read)(const struct mics_cursor *cursor, struct step *step,
-                             struct mics_err *err);
+    void (*read)(const struct mics_cursor *cursor, struct step *step);
     const char *members[4];
 } readers[] = {
     {"Prepend", STEP_PREPEND, read_prepend, {"type", "prepend"}},
@@ -486,27 +476,22 @@ static const struct reader {
 };
 
 /* A step that is no Sequence. */
-static enum mics_status read_step(const struct mics_cursor *cursor, struct state *state,
-                                  struct mics_err *err)
+static void read_step(const struct mics_cursor *cursor, const char *type, struct state *state)
 {
     const struct reader *reader = NULL;
-    const char *type = NULL;
-    enum mics_status status = mics_cursor_string(cursor, "type", &type, err);
 
-    if (status != MICS_OK)
-        return status;
     if (state->count == MAX_STEPS)
-        return mics_cursor_fail(cursor, NULL, err, "more than %d normalizers", MAX_STEPS);
+        mics_cursor_reject(cursor, NULL, "more than %d normalizers", MAX_STEPS);
     for (size_t i = 0; i < sizeof readers / sizeof readers[0]; i++)
         if (strcmp(type, readers[i].type) == 0)
             reader = &readers[i];
     if (!reader)
-        return mics_cursor_fail(cursor, "type", err, "normalizer '%s' is not supported", type);
+        mics_cursor_reject(cursor, "type", "normalizer '%s' is not supported", type);
     if (state->count > 0 && state->steps[state->count - 1].kind == STEP_BYTE_LEVEL)
-        return mics_cursor_fail(cursor, "type", err, "'%s' after ByteLevel is not supported", type);
-    status = mics_json_check_members(cursor, reader->members, err);
-    if (status != MICS_OK)
-        return status;
+        mics_cursor_reject(cursor, "type", "'%s' after ByteLevel is not supported", type);
+    if (!mics_cursor_ok(cursor))
+        return;
+    mics_json_check_members(cursor, reader->members);
 
     struct step *step = &state->steps[state->count++];
 
@@ -514,30 +499,26 @@ static enum mics_status read_step(const struct mics_cursor *cursor, struct state
     for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++)
         if (strcmp(type, forms[i].name) == 0)
             step->form = &forms[i];
-    return reader->read ? reader->read(cursor, step, err) : MICS_OK;
+    if (reader->read)
+        reader->read(cursor, step);
 }
 
-static enum mics_status read_steps(const struct mics_cursor *cursor, struct state *state,
-                                   struct mics_err *err)
+static void read_steps(const struct mics_cursor *cursor, struct state *state)
 {
     static const char *const known[] = {"type", "normalizers", NULL};
-    struct mics_cursor steps, step;
-    const char *type = NULL;
-    enum mics_status status = mics_cursor_string(cursor, "type", &type, err);
+    const char *type = mics_cursor_get_string(cursor, "type");
 
-    if (status != MICS_OK)
-        return status;
-    if (strcmp(type, "Sequence") != 0)
-        return read_step(cursor, state, err);
-    status = mics_json_check_members(cursor, known, err);
-    if (status == MICS_OK)
-        status = mics_cursor_array(cursor, "normalizers", 0, MAX_STEPS, &steps, err);
-    for (size_t i = 0; status == MICS_OK && i < mics_cursor_count(&steps); i++) {
-        status = mics_cursor_item(&steps, i, &step, err);
-        if (status == MICS_OK)
-            status = read_step(&step, state, err);
+    if (strcmp(type, "Sequence") != 0) {
+        read_step(cursor, type, state);
+        return;
     }
-    return status;
+    mics_json_check_members(cursor, known);
+    const struct mics_cursor steps = mics_cursor_get_array(cursor, "normalizers", 0, MAX_STEPS);
+    for (size_t i = 0; i < mics_cursor_count(&steps); i++) {
+        const struct mics_cursor step = mics_cursor_get_item(&steps, i);
+
+        read_step(&step, mics_cursor_get_string(&step, "type"), state);
+    }
 }
 
 /* Does it put U+2581 before a text, or for a space? */
@@ -555,27 +536,21 @@ static bool is_local(const struct step *step)
     return step->kind == STEP_FORM || step->kind == STEP_LOWERCASE || step->kind == STEP_ACCENTS;
 }
 
-enum mics_status mics_normalizer_read(const struct mics_cursor *root, struct mics_normalizer *out,
-                                      struct mics_err *err)
+void mics_normalizer_read(const struct mics_cursor *root, struct mics_normalizer *out)
 {
-    struct mics_cursor cursor;
-
     if (!mics_cursor_has(root, "normalizer"))
-        return MICS_OK;
-
-    enum mics_status status = mics_cursor_object(root, "normalizer", &cursor, err);
-
-    if (status != MICS_OK)
-        return status;
-
+        return;
+    const struct mics_cursor cursor = mics_cursor_get_object(root, "normalizer");
     struct state *state = calloc(1, sizeof *state);
 
-    if (!state)
-        return mics_err_nomem(err);
-    status = read_steps(&cursor, state, err);
-    if (status != MICS_OK || state->count == 0) {
+    if (!state) {
+        mics_cursor_nomem(root);
+        return;
+    }
+    read_steps(&cursor, state);
+    if (!mics_cursor_ok(root) || state->count == 0) {
         free_state(state);
-        return status;
+        return;
     }
     *out = (struct mics_normalizer){
         .state = state, .free_state = free_state, .apply = apply, .local = true, .metaspace = true};
@@ -587,5 +562,4 @@ enum mics_status mics_normalizer_read(const struct mics_cursor *root, struct mic
         out->spaces = out->spaces || (is_metaspace(step) && step->kind == STEP_REPLACE);
         out->byte_level = step->kind == STEP_BYTE_LEVEL;
     }
-    return MICS_OK;
 }

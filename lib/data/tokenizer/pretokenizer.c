@@ -174,65 +174,55 @@ static enum mics_status apply(const void *opaque, size_t size, enum mics_text_pl
 
 /* ---- reading ---- */
 
-static enum mics_status new_step(const struct mics_cursor *cursor, struct state *state,
-                                 enum step_kind kind, struct step **out, struct mics_err *err)
+/* NULL after an error. */
+static struct step *new_step(const struct mics_cursor *cursor, struct state *state,
+                             enum step_kind kind)
 {
     if (state->count >= MAX_STEPS)
-        return mics_cursor_fail(cursor, NULL, err, "more than %d steps", MAX_STEPS);
-    *out = &state->steps[state->count++];
-    (*out)->kind = kind;
-    return MICS_OK;
+        mics_cursor_reject(cursor, NULL, "more than %d steps", MAX_STEPS);
+    if (!mics_cursor_ok(cursor))
+        return NULL;
+    state->steps[state->count].kind = kind;
+    return &state->steps[state->count++];
 }
 
-static enum mics_status add_split(const struct mics_cursor *cursor, struct state *state,
-                                  const char *pattern, enum mics_split_behavior behavior,
-                                  bool invert, struct mics_err *err)
+/* NULL after an error. */
+static struct step *add_split(const struct mics_cursor *cursor, struct state *state,
+                              const char *pattern, enum mics_split_behavior behavior, bool invert)
 {
-    struct step *step = NULL;
-    enum mics_status status = new_step(cursor, state, STEP_SPLIT, &step, err);
+    struct step *step = new_step(cursor, state, STEP_SPLIT);
+    struct mics_err cause = {.text = ""};
+    enum mics_status status;
 
-    if (status != MICS_OK)
-        return status;
+    if (!step)
+        return NULL;
     step->behavior = behavior;
     step->invert = invert;
-
-    struct mics_err cause = {.text = ""};
-
     status = mics_splitter_init(&step->splitter, pattern, strlen(pattern), &cause);
-    if (status != MICS_OK)
-        return status == MICS_ERR_FORMAT ? mics_cursor_fail(cursor, NULL, err, "%s", cause.text)
-                                         : mics_err_set(err, status, "%s", cause.text);
-    return MICS_OK;
-}
-
-static enum mics_status read_bool(const struct mics_cursor *cursor, const char *key, bool *out,
-                                  struct mics_err *err)
-{
-    return mics_cursor_has(cursor, key) ? mics_cursor_bool(cursor, key, out, err) : MICS_OK;
-}
-
-static enum mics_status read_byte_level(const struct mics_cursor *cursor, struct state *state,
-                                        struct mics_err *err)
-{
-    bool prefix = false, use_regex = true;
-    enum mics_status status = mics_cursor_bool(cursor, "add_prefix_space", &prefix, err);
-    struct step *step = NULL;
-
     if (status == MICS_OK)
-        status = read_bool(cursor, "use_regex", &use_regex, err);
-    if (status == MICS_OK && prefix) {
-        status = new_step(cursor, state, STEP_PREFIX_SPACE, &step, err);
-        if (status == MICS_OK)
-            *step = (struct step){
-                .kind = STEP_PREFIX_SPACE, .scheme = MICS_PREPEND_ALWAYS, .mark = " "};
-    }
-    if (status == MICS_OK && use_regex)
-        status = add_split(cursor, state, MICS_GPT2_PATTERN, MICS_SPLIT_ISOLATED, false, err);
-    return status;
+        return step;
+    if (status == MICS_ERR_FORMAT)
+        mics_cursor_reject(cursor, NULL, "%s", cause.text);
+    else
+        cursor->reading->status = mics_err_set(cursor->reading->err, status, "%s", cause.text);
+    return NULL;
 }
 
-static enum mics_status read_behavior(const struct mics_cursor *cursor,
-                                      enum mics_split_behavior *out, struct mics_err *err)
+static void read_byte_level(const struct mics_cursor *cursor, struct state *state)
+{
+    const bool prefix = mics_cursor_get_bool(cursor, "add_prefix_space");
+    const bool use_regex = mics_cursor_opt_bool(cursor, "use_regex", true);
+    struct step *step = prefix ? new_step(cursor, state, STEP_PREFIX_SPACE) : NULL;
+
+    if (step) {
+        step->scheme = MICS_PREPEND_ALWAYS;
+        strcpy(step->mark, " ");
+    }
+    if (use_regex)
+        add_split(cursor, state, MICS_GPT2_PATTERN, MICS_SPLIT_ISOLATED, false);
+}
+
+static enum mics_split_behavior read_behavior(const struct mics_cursor *cursor)
 {
     static const char *const names[] = {
         [MICS_SPLIT_ISOLATED] = "Isolated",
@@ -241,17 +231,13 @@ static enum mics_status read_behavior(const struct mics_cursor *cursor,
         [MICS_SPLIT_MERGED_WITH_NEXT] = "MergedWithNext",
         [MICS_SPLIT_CONTIGUOUS] = "Contiguous",
     };
-    const char *name = NULL;
-    const enum mics_status status = mics_cursor_string(cursor, "behavior", &name, err);
+    const char *name = mics_cursor_get_string(cursor, "behavior");
 
-    if (status != MICS_OK)
-        return status;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strcmp(name, names[i]) == 0) {
-            *out = (enum mics_split_behavior)i;
-            return MICS_OK;
-        }
-    return mics_cursor_fail(cursor, "behavior", err, "unknown behavior '%s'", name);
+        if (strcmp(name, names[i]) == 0)
+            return (enum mics_split_behavior)i;
+    mics_cursor_reject(cursor, "behavior", "unknown behavior '%s'", name);
+    return MICS_SPLIT_ISOLATED;
 }
 
 /* A regular expression that matches `text` only; belongs to the caller. NULL: out of memory. */
@@ -270,201 +256,152 @@ static char *escape(const char *text)
     return pattern;
 }
 
-static enum mics_status add_escaped(const struct mics_cursor *cursor, struct state *state,
-                                    const char *text, enum mics_split_behavior behavior,
-                                    bool invert, struct mics_err *err)
+static void add_escaped(const struct mics_cursor *cursor, struct state *state, const char *text,
+                        enum mics_split_behavior behavior, bool invert)
 {
     char *escaped = escape(text);
-    enum mics_status status;
 
-    if (!escaped)
-        return mics_err_nomem(err);
-    status = add_split(cursor, state, escaped, behavior, invert, err);
+    if (escaped)
+        add_split(cursor, state, escaped, behavior, invert);
+    else
+        mics_cursor_nomem(cursor);
     free(escaped);
-    return status;
 }
 
-static enum mics_status read_split(const struct mics_cursor *cursor, struct state *state,
-                                   struct mics_err *err)
+static void read_split(const struct mics_cursor *cursor, struct state *state)
 {
-    enum mics_split_behavior behavior = MICS_SPLIT_ISOLATED;
-    struct mics_cursor pattern;
-    const char *text = NULL, *kind;
-    bool invert = false;
-    enum mics_status status = mics_cursor_object(cursor, "pattern", &pattern, err);
+    const struct mics_cursor pattern = mics_cursor_get_object(cursor, "pattern");
+    const enum mics_split_behavior behavior = read_behavior(cursor);
+    const bool invert = mics_cursor_opt_bool(cursor, "invert", false);
+    const bool is_regex = mics_cursor_has(&pattern, "Regex");
+    const char *kind = is_regex ? "Regex" : "String";
+    const char *text = mics_cursor_get_string(&pattern, kind);
 
-    if (status == MICS_OK)
-        status = read_behavior(cursor, &behavior, err);
-    if (status == MICS_OK)
-        status = read_bool(cursor, "invert", &invert, err);
-    if (status != MICS_OK)
-        return status;
-    kind = mics_cursor_has(&pattern, "Regex") ? "Regex" : "String";
-    status = mics_cursor_string(&pattern, kind, &text, err);
-    if (status != MICS_OK)
-        return status;
     if (text[0] == '\0')
-        return mics_cursor_fail(&pattern, kind, err, "must not be empty");
-    return kind[0] == 'R' ? add_split(&pattern, state, text, behavior, invert, err)
-                          : add_escaped(&pattern, state, text, behavior, invert, err);
+        mics_cursor_reject(&pattern, kind, "must not be empty");
+    if (is_regex)
+        add_split(&pattern, state, text, behavior, invert);
+    else
+        add_escaped(&pattern, state, text, behavior, invert);
 }
 
-enum mics_status mics_json_read_character(const struct mics_cursor *cursor, const char *key,
-                                          const char **text, struct mics_err *err)
+const char *mics_json_read_character(const struct mics_cursor *cursor, const char *key)
 {
-    const enum mics_status status = mics_cursor_string(cursor, key, text, err);
-    const size_t length = status == MICS_OK ? strlen(*text) : 0;
+    const char *text = mics_cursor_get_string(cursor, key);
+    const size_t length = strlen(text);
 
-    if (status == MICS_OK && (length == 0 || mics_utf8_length(*text, length) != length))
-        return mics_cursor_fail(cursor, key, err, "expected one character, found '%s'", *text);
-    return status;
+    if (length == 0 || mics_utf8_length(text, length) != length)
+        mics_cursor_reject(cursor, key, "expected one character, found '%s'", text);
+    return mics_cursor_ok(cursor) ? text : " ";
 }
 
-enum mics_status mics_json_read_metaspace(const struct mics_cursor *cursor,
-                                          struct mics_metaspace *out, struct mics_err *err)
+struct mics_metaspace mics_json_read_metaspace(const struct mics_cursor *cursor)
 {
     static const char *const names[] = {"always", "first", "never"};
-    const char *name = "always";
-    bool prefix = true;
-    enum mics_status status =
-        mics_json_read_character(cursor, "replacement", &out->replacement, err);
+    struct mics_metaspace out = {.scheme = MICS_PREPEND_ALWAYS};
 
-    out->split = true;
-    if (status == MICS_OK)
-        status = read_bool(cursor, "split", &out->split, err);
-    if (status == MICS_OK && mics_cursor_has(cursor, "prepend_scheme"))
-        status = mics_cursor_string(cursor, "prepend_scheme", &name, err);
-    if (status == MICS_OK) /* of older files */
-        status = read_bool(cursor, "add_prefix_space", &prefix, err);
-    if (status != MICS_OK)
-        return status;
+    out.replacement = mics_json_read_character(cursor, "replacement");
+    out.split = mics_cursor_opt_bool(cursor, "split", true);
+    const char *name = mics_cursor_opt_string(cursor, "prepend_scheme", "always");
+    const bool prefix = mics_cursor_opt_bool(cursor, "add_prefix_space", true); /* older files */
     if (!prefix && mics_cursor_has(cursor, "prepend_scheme") && strcmp(name, "never") != 0)
-        return mics_cursor_fail(cursor, "add_prefix_space", err,
-                                "is false, but prepend_scheme is '%s'", name);
+        mics_cursor_reject(cursor, "add_prefix_space", "is false, but prepend_scheme is '%s'",
+                           name);
     if (!prefix)
         name = "never";
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i]) == 0) {
-            out->scheme = (enum mics_prepend_scheme)i;
-            return MICS_OK;
+            out.scheme = (enum mics_prepend_scheme)i;
+            return out;
         }
-    return mics_cursor_fail(cursor, "prepend_scheme", err, "unknown scheme '%s'", name);
+    mics_cursor_reject(cursor, "prepend_scheme", "unknown scheme '%s'", name);
+    return out;
 }
 
-static enum mics_status read_metaspace(const struct mics_cursor *cursor, struct state *state,
-                                       struct mics_err *err)
+static void read_metaspace(const struct mics_cursor *cursor, struct state *state)
 {
-    struct mics_metaspace metaspace;
-    struct step *step = NULL;
-    enum mics_status status = mics_json_read_metaspace(cursor, &metaspace, err);
+    const struct mics_metaspace metaspace = mics_json_read_metaspace(cursor);
+    struct step *step = new_step(cursor, state, STEP_METASPACE);
 
-    if (status == MICS_OK)
-        status = new_step(cursor, state, STEP_METASPACE, &step, err);
-    if (status != MICS_OK)
-        return status;
+    if (!step)
+        return;
     step->scheme = metaspace.scheme;
     strcpy(step->mark, metaspace.replacement); /* one character */
-    return metaspace.split ? add_escaped(cursor, state, metaspace.replacement,
-                                         MICS_SPLIT_MERGED_WITH_NEXT, false, err)
-                           : MICS_OK;
+    if (metaspace.split)
+        add_escaped(cursor, state, metaspace.replacement, MICS_SPLIT_MERGED_WITH_NEXT, false);
 }
 
-/* A pattern of single characters. */
-static enum mics_status add_class(const struct mics_cursor *cursor, struct state *state,
-                                  const char *pattern, enum mics_split_behavior behavior,
-                                  struct mics_err *err)
+/* A pattern of single characters. NULL after an error. */
+static struct step *add_class(const struct mics_cursor *cursor, struct state *state,
+                              const char *pattern, enum mics_split_behavior behavior)
 {
-    const enum mics_status status = add_split(cursor, state, pattern, behavior, false, err);
+    struct step *step = add_split(cursor, state, pattern, behavior, false);
 
-    if (status == MICS_OK)
-        state->steps[state->count - 1].single = true;
-    return status;
+    if (step)
+        step->single = true;
+    return step;
 }
 
-static enum mics_status read_digits(const struct mics_cursor *cursor, struct state *state,
-                                    struct mics_err *err)
+static void read_digits(const struct mics_cursor *cursor, struct state *state)
 {
-    bool individual = false;
-    const enum mics_status status = read_bool(cursor, "individual_digits", &individual, err);
+    const bool individual = mics_cursor_opt_bool(cursor, "individual_digits", false);
 
-    return status != MICS_OK
-               ? status
-               : add_class(cursor, state, "\\p{N}",
-                           individual ? MICS_SPLIT_ISOLATED : MICS_SPLIT_CONTIGUOUS, err);
+    add_class(cursor, state, "\\p{N}", individual ? MICS_SPLIT_ISOLATED : MICS_SPLIT_CONTIGUOUS);
 }
 
 #define PUNCTUATION "[!-/:-@\\[-`{-~\\p{P}]"
 
-static enum mics_status read_punctuation(const struct mics_cursor *cursor, struct state *state,
-                                         struct mics_err *err)
+static void read_punctuation(const struct mics_cursor *cursor, struct state *state)
 {
-    enum mics_split_behavior behavior = MICS_SPLIT_ISOLATED;
-    const enum mics_status status =
-        mics_cursor_has(cursor, "behavior") ? read_behavior(cursor, &behavior, err) : MICS_OK;
+    const enum mics_split_behavior behavior =
+        mics_cursor_has(cursor, "behavior") ? read_behavior(cursor) : MICS_SPLIT_ISOLATED;
 
-    return status != MICS_OK ? status : add_class(cursor, state, PUNCTUATION, behavior, err);
+    add_class(cursor, state, PUNCTUATION, behavior);
 }
 
-static enum mics_status read_white_space(const struct mics_cursor *cursor, struct state *state,
-                                         struct mics_err *err)
+static void read_white_space(const struct mics_cursor *cursor, struct state *state)
 {
-    const enum mics_status status = add_class(cursor, state, "\\s", MICS_SPLIT_REMOVED, err);
+    struct step *step = add_class(cursor, state, "\\s", MICS_SPLIT_REMOVED);
 
-    if (status == MICS_OK)
-        state->steps[state->count - 1].drops_spaces = true;
-    return status;
+    if (step)
+        step->drops_spaces = true;
 }
 
-static enum mics_status read_bert(const struct mics_cursor *cursor, struct state *state,
-                                  struct mics_err *err)
+static void read_bert(const struct mics_cursor *cursor, struct state *state)
 {
-    const enum mics_status status = read_white_space(cursor, state, err);
-
-    return status == MICS_OK ? add_class(cursor, state, PUNCTUATION, MICS_SPLIT_ISOLATED, err)
-                             : status;
+    read_white_space(cursor, state);
+    add_class(cursor, state, PUNCTUATION, MICS_SPLIT_ISOLATED);
 }
 
 /* Words, and what is neither word nor white space; \w as Rust has it. */
-static enum mics_status read_words(const struct mics_cursor *cursor, struct state *state,
-                                   struct mics_err *err)
+static void read_words(const struct mics_cursor *cursor, struct state *state)
 {
 #define RUST_WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}"
-    const enum mics_status status = add_split(
-        cursor, state, "[" RUST_WORD "]+|[^" RUST_WORD "\\s]+", MICS_SPLIT_REMOVED, true, err);
+    struct step *step =
+        add_split(cursor, state, "[" RUST_WORD "]+|[^" RUST_WORD "\\s]+", MICS_SPLIT_REMOVED, true);
 
-    if (status == MICS_OK)
-        state->steps[state->count - 1].drops_spaces = true;
-    return status;
+    if (step)
+        step->drops_spaces = true;
 }
 
-static enum mics_status read_delimiter(const struct mics_cursor *cursor, struct state *state,
-                                       struct mics_err *err)
+static void read_delimiter(const struct mics_cursor *cursor, struct state *state)
 {
-    const char *delimiter = NULL;
-    const enum mics_status status = mics_json_read_character(cursor, "delimiter", &delimiter, err);
-
-    return status == MICS_OK ? add_escaped(cursor, state, delimiter, MICS_SPLIT_REMOVED, false, err)
-                             : status;
+    add_escaped(cursor, state, mics_json_read_character(cursor, "delimiter"), MICS_SPLIT_REMOVED,
+                false);
 }
 
-static enum mics_status read_fixed_length(const struct mics_cursor *cursor, struct state *state,
-                                          struct mics_err *err)
+static void read_fixed_length(const struct mics_cursor *cursor, struct state *state)
 {
-    uint32_t length = 5;
+    const uint32_t length = mics_cursor_opt_u32(cursor, "length", 1, 65535, 5);
     char pattern[32];
-    enum mics_status status = MICS_OK;
 
-    if (mics_cursor_has(cursor, "length"))
-        status = mics_cursor_u32(cursor, "length", 1, 65535, &length, err);
     snprintf(pattern, sizeof pattern, "[\\s\\S]{1,%lu}", (unsigned long)length);
-    return status == MICS_OK ? add_split(cursor, state, pattern, MICS_SPLIT_ISOLATED, false, err)
-                             : status;
+    add_split(cursor, state, pattern, MICS_SPLIT_ISOLATED, false);
 }
 
 static const struct reader {
     const char *type;
-    enum mics_status (*read)(const struct mics_cursor *cursor, struct state *state,
-                             struct mics_err *err);
+    void (*read)(const struct mics_cursor *cursor, struct state *state);
     const char *members[7];
 } readers[] = {
     {"ByteLevel", read_byte_level, {"type", "add_prefix_space", "trim_offsets", "use_regex"}},
@@ -480,59 +417,46 @@ static const struct reader {
 };
 
 /* Behind ByteLevel come steps that see its characters, and at last they become bytes again. */
-static enum mics_status begin_alphabet(const struct mics_cursor *cursor, const char *type,
-                                       struct state *state, struct mics_err *err)
+static void begin_alphabet(const struct mics_cursor *cursor, const char *type, struct state *state)
 {
-    struct step *step = NULL;
-
     if (strcmp(type, "ByteLevel") == 0 || strcmp(type, "Metaspace") == 0)
-        return mics_cursor_fail(cursor, "type", err, "'%s' after ByteLevel is not supported", type);
-    if (state->alphabet)
-        return MICS_OK;
+        mics_cursor_reject(cursor, "type", "'%s' after ByteLevel is not supported", type);
+    if (!state->alphabet)
+        new_step(cursor, state, STEP_TO_ALPHABET);
     state->alphabet = true;
-    return new_step(cursor, state, STEP_TO_ALPHABET, &step, err);
 }
 
-static enum mics_status read_step(const struct mics_cursor *cursor, struct state *state,
-                                  bool *byte_level, struct mics_err *err)
+static void read_step(const struct mics_cursor *cursor, const char *type, struct state *state,
+                      bool *byte_level)
 {
-    const char *type = NULL;
-    enum mics_status status = mics_cursor_string(cursor, "type", &type, err);
-
-    if (status == MICS_OK && *byte_level)
-        status = begin_alphabet(cursor, type, state, err);
-    if (status != MICS_OK)
-        return status;
+    if (*byte_level)
+        begin_alphabet(cursor, type, state);
     *byte_level = *byte_level || strcmp(type, "ByteLevel") == 0;
     for (size_t i = 0; i < sizeof readers / sizeof readers[0]; i++)
         if (strcmp(type, readers[i].type) == 0) {
-            status = mics_json_check_members(cursor, readers[i].members, err);
-            return status == MICS_OK ? readers[i].read(cursor, state, err) : status;
+            mics_json_check_members(cursor, readers[i].members);
+            readers[i].read(cursor, state);
+            return;
         }
-    return mics_cursor_fail(cursor, "type", err, "pre-tokenizer '%s' is not supported", type);
+    mics_cursor_reject(cursor, "type", "pre-tokenizer '%s' is not supported", type);
 }
 
-static enum mics_status read_steps(const struct mics_cursor *cursor, struct state *state,
-                                   bool *byte_level, struct mics_err *err)
+static void read_steps(const struct mics_cursor *cursor, struct state *state, bool *byte_level)
 {
     static const char *const known[] = {"type", "pretokenizers", NULL};
-    struct mics_cursor steps, step;
-    const char *type = NULL;
-    enum mics_status status = mics_cursor_string(cursor, "type", &type, err);
+    const char *type = mics_cursor_get_string(cursor, "type");
 
-    if (status != MICS_OK)
-        return status;
-    if (strcmp(type, "Sequence") != 0)
-        return read_step(cursor, state, byte_level, err);
-    status = mics_json_check_members(cursor, known, err);
-    if (status == MICS_OK)
-        status = mics_cursor_array(cursor, "pretokenizers", 0, MAX_STEPS, &steps, err);
-    for (size_t i = 0; status == MICS_OK && i < mics_cursor_count(&steps); i++) {
-        status = mics_cursor_item(&steps, i, &step, err);
-        if (status == MICS_OK)
-            status = read_steps(&step, state, byte_level, err);
+    if (strcmp(type, "Sequence") != 0) {
+        read_step(cursor, type, state, byte_level);
+        return;
     }
-    return status;
+    mics_json_check_members(cursor, known);
+    const struct mics_cursor steps = mics_cursor_get_array(cursor, "pretokenizers", 0, MAX_STEPS);
+    for (size_t i = 0; i < mics_cursor_count(&steps); i++) {
+        const struct mics_cursor step = mics_cursor_get_item(&steps, i);
+
+        read_steps(&step, state, byte_level);
+    }
 }
 
 /* The classes of characters that decide where a text may be cut; NULL: what the steps do depends
@@ -583,30 +507,28 @@ static void set_steps(struct mics_tokenizer *tokenizer, struct state *state)
     }
 }
 
-enum mics_status mics_pretokenizer_read(const struct mics_cursor *root,
-                                        struct mics_tokenizer *tokenizer, bool *byte_level,
-                                        struct mics_err *err)
+void mics_pretokenizer_read(const struct mics_cursor *root, struct mics_tokenizer *tokenizer,
+                            bool *byte_level)
 {
     struct state *state = calloc(1, sizeof *state);
-    struct mics_cursor cursor;
-    enum mics_status status = MICS_OK;
 
-    if (!state)
-        return mics_err_nomem(err);
+    if (!state) {
+        mics_cursor_nomem(root);
+        return;
+    }
     *byte_level = state->alphabet = tokenizer->normalizer.byte_level;
     if (mics_cursor_has(root, "pre_tokenizer")) {
-        status = mics_cursor_object(root, "pre_tokenizer", &cursor, err);
-        if (status == MICS_OK)
-            status = read_steps(&cursor, state, byte_level, err);
+        const struct mics_cursor cursor = mics_cursor_get_object(root, "pre_tokenizer");
+
+        read_steps(&cursor, state, byte_level);
     }
-    if (status != MICS_OK) {
+    if (!mics_cursor_ok(root)) {
         free_state(state);
-        return status;
+        return;
     }
     if (state->alphabet)
         state->steps[state->count++].kind = STEP_FROM_ALPHABET;
     set_steps(tokenizer, state);
-    return MICS_OK;
 }
 
 /* ---- long texts ---- */

@@ -401,14 +401,14 @@ static enum mics_status set_normalizer(struct mics_tokenizer *tokenizer, bool du
         "{s{ss s[o*{ss s{ss} ss}]}}", "normalizer", "type", "Sequence", "normalizers",
         dummy_prefix ? json_pack("{ss ss}", "type", "Prepend", "prepend", MICS_METASPACE) : NULL,
         "type", "Replace", "pattern", "String", " ", "content", MICS_METASPACE);
-    struct mics_cursor cursor = mics_cursor_root(root);
-    enum mics_status status = MICS_ERR_NOMEM;
+    struct mics_reading reading = {.err = err};
+    const struct mics_cursor cursor = mics_cursor_begin(root, &reading);
 
     if (!root)
         return mics_err_nomem(err);
-    status = mics_normalizer_read(&cursor, &tokenizer->normalizer, err);
+    mics_normalizer_read(&cursor, &tokenizer->normalizer);
     json_decref(root);
-    return status;
+    return reading.status;
 }
 
 /* tokenizer_config.json: is U+2581 put before a text, and also behind special tokens in it? */
@@ -437,15 +437,15 @@ static enum mics_status set_first_prefix(struct mics_tokenizer *tokenizer, struc
 {
     json_t *root = json_pack("{s:{s:s,s:s,s:s,s:b}}", "pre_tokenizer", "type", "Metaspace",
                              "replacement", MICS_METASPACE, "prepend_scheme", "first", "split", 0);
-    const struct mics_cursor cursor = mics_cursor_root(root);
+    struct mics_reading reading = {.err = err};
+    const struct mics_cursor cursor = mics_cursor_begin(root, &reading);
     bool byte_level = false;
-    enum mics_status status;
 
     if (!root)
         return mics_err_nomem(err);
-    status = mics_pretokenizer_read(&cursor, tokenizer, &byte_level, err);
+    mics_pretokenizer_read(&cursor, tokenizer, &byte_level);
     json_decref(root);
-    return status;
+    return reading.status;
 }
 
 /* The control token of an id; MICS_NO_TOKEN: none. Models say -1 for one that they do not have. */

@@ -61,85 +61,65 @@ struct reader {
     uint32_t special_count;
     const char **special; /* [special_count] NULL: no name */
     uint32_t vocab_size;  /* tokens that are used, without special ones */
-    struct mics_err *err;
+    struct mics_reading *reading;
 };
 
-static enum mics_status read_version(struct reader *reader)
+static void read_version(struct reader *reader)
 {
-    const char *text = NULL;
-    const enum mics_status status =
-        mics_cursor_string(&reader->config, "version", &text, reader->err);
+    const char *text = mics_cursor_get_string(&reader->config, "version");
+    const bool known = text[0] == 'v' && text[1] >= '1' && text[1] <= '9';
     char *end = NULL;
 
-    if (status != MICS_OK)
-        return status;
-    if (text[0] != 'v' || text[1] < '1' || text[1] > '9')
-        return mics_cursor_fail(&reader->config, "version", reader->err,
-                                "version '%s' is not supported", text);
-    reader->old = strtoul(text + 1, &end, 10) <= 7;
-    if (*end != '\0')
-        return mics_cursor_fail(&reader->config, "version", reader->err,
-                                "version '%s' is not supported", text);
-    return MICS_OK;
+    if (known)
+        reader->old = strtoul(text + 1, &end, 10) <= 7;
+    if (!known || *end != '\0')
+        mics_cursor_reject(&reader->config, "version", "version '%s' is not supported", text);
 }
 
-static enum mics_status read_special(const struct reader *reader, const struct mics_cursor *list)
+static void read_special(const struct reader *reader, const struct mics_cursor *list)
 {
-    for (size_t i = 0; i < mics_cursor_count(list); i++) {
-        struct mics_cursor item;
-        const char *text = NULL;
-        uint32_t rank = 0;
-        enum mics_status status = mics_cursor_item(list, i, &item, reader->err);
+    for (size_t i = 0; i < mics_cursor_count(list) && mics_cursor_ok(list); i++) {
+        const struct mics_cursor item = mics_cursor_get_item(list, i);
+        const uint32_t rank =
+            mics_cursor_get_u32(&item, "rank", 0, (uint32_t)mics_cursor_count(list) - 1);
+        const char *text = mics_cursor_get_string(&item, "token_str");
 
-        if (status == MICS_OK)
-            status = mics_cursor_u32(&item, "rank", 0, (uint32_t)mics_cursor_count(list) - 1, &rank,
-                                     reader->err);
-        if (status == MICS_OK)
-            status = mics_cursor_string(&item, "token_str", &text, reader->err);
-        if (status != MICS_OK)
-            return status;
         if (text[0] == '\0')
-            return mics_cursor_fail(&item, "token_str", reader->err, "must not be empty");
+            mics_cursor_reject(&item, "token_str", "must not be empty");
         if (reader->special[rank])
-            return mics_cursor_fail(&item, "rank", reader->err, "%lu is there twice",
-                                    (unsigned long)rank);
+            mics_cursor_reject(&item, "rank", "%lu is there twice", (unsigned long)rank);
         reader->special[rank] = text;
     }
-    return MICS_OK;
 }
 
 /* The special tokens that have names, and how many there are. */
-static enum mics_status find_special(struct reader *reader)
+static void find_special(struct reader *reader)
 {
     const bool named = mics_cursor_has(&reader->root, "special_tokens");
-    struct mics_cursor list;
-    enum mics_status status = MICS_OK;
-    size_t count = sizeof default_special / sizeof default_special[0];
+    struct mics_cursor list = {0};
+    uint32_t count = sizeof default_special / sizeof default_special[0];
 
     if (!named && !reader->old)
-        return mics_cursor_fail(&reader->root, "special_tokens", reader->err,
-                                "missing; files later than version 7 have them");
+        mics_cursor_reject(&reader->root, "special_tokens",
+                           "missing; files later than version 7 have them");
     if (named) {
-        status =
-            mics_cursor_array(&reader->root, "special_tokens", 0, MAX_SPECIAL, &list, reader->err);
-        count = status == MICS_OK ? mics_cursor_count(&list) : 0;
+        list = mics_cursor_get_array(&reader->root, "special_tokens", 0, MAX_SPECIAL);
+        count = (uint32_t)mics_cursor_count(&list);
     }
-    reader->special_count = (uint32_t)count;
-    if (status == MICS_OK && mics_cursor_has(&reader->config, "default_num_special_tokens"))
-        status = mics_cursor_u32(&reader->config, "default_num_special_tokens", (uint32_t)count,
-                                 MAX_SPECIAL, &reader->special_count, reader->err);
-    if (status != MICS_OK)
-        return status;
+    reader->special_count = mics_cursor_opt_u32(&reader->config, "default_num_special_tokens",
+                                                count, MAX_SPECIAL, count);
+    if (!mics_cursor_ok(&reader->root))
+        return;
     reader->special = calloc(reader->special_count + 1, sizeof *reader->special);
     if (!reader->special)
-        return mics_err_nomem(reader->err);
-    if (named)
-        return read_special(reader, &list);
-    memcpy(reader->special, default_special, sizeof default_special);
-    return MICS_OK;
+        mics_cursor_nomem(&reader->root);
+    else if (named)
+        read_special(reader, &list);
+    else
+        memcpy(reader->special, default_special, sizeof default_special);
 }
 
-static enum mics_status add_special(const struct reader *reader)
+static enum mics_status add_special(const struct reader *reader, struct mics_err *err)
 {
     struct mics_tokenizer *tokenizer = reader->tokenizer;
     char text[32];
@@ -152,11 +132,9 @@ static enum mics_status add_special(const struct reader *reader)
             name = text;
         }
         if (mics_tokenizer_id(tokenizer, name) != MICS_NO_TOKEN)
-            return mics_err_set(reader->err, MICS_ERR_FORMAT, "special_tokens: '%s' is there twice",
-                                name);
+            return mics_err_set(err, MICS_ERR_FORMAT, "special_tokens: '%s' is there twice", name);
 
-        const enum mics_status status =
-            mics_tokenizer_add_special(tokenizer, name, id, reader->err);
+        const enum mics_status status = mics_tokenizer_add_special(tokenizer, name, id, err);
 
         if (status != MICS_OK)
             return status;
@@ -169,92 +147,75 @@ static enum mics_status add_special(const struct reader *reader)
 }
 
 /* Token `rank` of the vocabulary. */
-static enum mics_status add_token(const struct reader *reader, const struct mics_cursor *item,
-                                  uint32_t rank)
+static void add_token(const struct reader *reader, const struct mics_cursor *item, uint32_t rank)
 {
-    const char *text = NULL;
-    uint32_t found = 0;
+    struct mics_reading *reading = reader->reading;
+    const uint32_t found = mics_cursor_get_u32(item, "rank", 0, MICS_TOKENIZER_MAX_IDS);
     size_t size = 0;
-    enum mics_status status =
-        mics_cursor_u32(item, "rank", 0, MICS_TOKENIZER_MAX_IDS, &found, reader->err);
 
-    if (status == MICS_OK && found != rank)
-        return mics_cursor_fail(item, "rank", reader->err, "expected %lu, found %lu",
-                                (unsigned long)rank, (unsigned long)found);
-    if (status == MICS_OK)
-        status = mics_cursor_string(item, "token_bytes", &text, reader->err);
-    if (status != MICS_OK)
-        return status;
-
+    if (found != rank)
+        mics_cursor_reject(item, "rank", "expected %lu, found %lu", (unsigned long)rank,
+                           (unsigned long)found);
+    const char *text = mics_cursor_get_string(item, "token_bytes");
     unsigned char *bytes = malloc(strlen(text) + 1);
 
     if (!bytes)
-        return mics_err_nomem(reader->err);
-    if (!mics_base64_decode(text, strlen(text), bytes, &size) ||
-        (rank < 256 && (size != 1 || bytes[0] != rank)))
-        status = mics_cursor_fail(item, "token_bytes", reader->err,
-                                  rank < 256 ? "expected the byte %lu in base64"
-                                             : "token %lu is not base64",
-                                  (unsigned long)rank);
-    else
-        status = mics_vocab_add(&reader->tokenizer->vocab, reader->special_count + rank, bytes,
-                                size, MICS_TOKEN_MODEL, reader->err);
+        mics_cursor_nomem(item);
+    else if (!mics_base64_decode(text, strlen(text), bytes, &size) ||
+             (rank < 256 && (size != 1 || bytes[0] != rank)))
+        mics_cursor_reject(item, "token_bytes",
+                           rank < 256 ? "expected the byte %lu in base64"
+                                      : "token %lu is not base64",
+                           (unsigned long)rank);
+    else if (mics_cursor_ok(item))
+        reading->status = mics_vocab_add(&reader->tokenizer->vocab, reader->special_count + rank,
+                                         bytes, size, MICS_TOKEN_MODEL, reading->err);
     free(bytes);
-    return status;
 }
 
-static enum mics_status read_vocab(struct reader *reader)
+static void read_vocab(struct reader *reader)
 {
-    struct mics_cursor vocab, item;
-    uint32_t size = 0;
-    enum mics_status status = mics_cursor_array(&reader->root, "vocab", 256,
-                                                MICS_TOKENIZER_MAX_IDS / 2, &vocab, reader->err);
+    const struct mics_cursor vocab =
+        mics_cursor_get_array(&reader->root, "vocab", 256, MICS_TOKENIZER_MAX_IDS / 2);
+    const uint32_t all = (uint32_t)mics_cursor_count(&vocab) + reader->special_count;
+    const uint32_t size = mics_cursor_opt_u32(&reader->config, "default_vocab_size",
+                                              reader->special_count + 256, all, all);
 
-    if (status != MICS_OK)
-        return status;
-    size = (uint32_t)mics_cursor_count(&vocab) + reader->special_count;
-    if (mics_cursor_has(&reader->config, "default_vocab_size"))
-        status = mics_cursor_u32(&reader->config, "default_vocab_size", reader->special_count + 256,
-                                 size, &size, reader->err);
     reader->vocab_size = size - reader->special_count;
-    for (uint32_t i = 0; status == MICS_OK && i < reader->vocab_size; i++) {
-        status = mics_cursor_item(&vocab, i, &item, reader->err);
-        if (status == MICS_OK)
-            status = add_token(reader, &item, i);
+    for (uint32_t i = 0; i < reader->vocab_size && mics_cursor_ok(&vocab); i++) {
+        const struct mics_cursor item = mics_cursor_get_item(&vocab, i);
+
+        add_token(reader, &item, i);
     }
-    return status;
 }
 
-static enum mics_status read_file(struct reader *reader)
+static enum mics_status read_file(struct reader *reader, struct mics_err *err)
 {
     struct mics_tokenizer *tokenizer = reader->tokenizer;
-    enum mics_status status =
-        mics_cursor_object(&reader->root, "config", &reader->config, reader->err);
+    enum mics_status status;
 
-    if (status == MICS_OK)
-        status = mics_cursor_string(&reader->config, "pattern", &reader->pattern, reader->err);
-    if (status == MICS_OK)
-        status = read_version(reader);
-    if (status == MICS_OK)
-        status = find_special(reader);
-    if (status == MICS_OK)
-        status = read_vocab(reader);
-    if (status == MICS_OK)
-        status = add_special(reader);
+    reader->config = mics_cursor_get_object(&reader->root, "config");
+    reader->pattern = mics_cursor_get_string(&reader->config, "pattern");
+    read_version(reader);
+    find_special(reader);
+    read_vocab(reader);
+    if (reader->reading->status != MICS_OK)
+        return reader->reading->status;
+    status = add_special(reader, err);
     if (status != MICS_OK)
         return status;
     mics_bpe_find_bytes(&tokenizer->bpe, &tokenizer->vocab);
-    status = mics_tokenizer_add_rank_merges(tokenizer, reader->err);
+    status = mics_tokenizer_add_rank_merges(tokenizer, err);
     if (status != MICS_OK)
         return status;
     tokenizer->bpe.whole_first = true;
-    status = mics_splitter_init(&tokenizer->splitter, reader->pattern, strlen(reader->pattern),
-                                reader->err);
+    status =
+        mics_splitter_init(&tokenizer->splitter, reader->pattern, strlen(reader->pattern), err);
     tokenizer->cut.classes = tokenizer->splitter.classes;
     tokenizer->cut.spaces =
         tokenizer->splitter.classes || strcmp(reader->pattern, TEKKEN_PATTERN) == 0;
     if (status != MICS_OK)
-        mics_err_prefix(reader->err, "config.pattern");
+        mics_err_prefix(err, "config.pattern");
     return status;
 }
 
@@ -262,14 +223,15 @@ enum mics_status mics_tokenizer_read_tekken(struct mics_tokenizer *tokenizer,
                                             const struct mics_tokenizer_file *file,
                                             struct mics_err *err)
 {
-    struct reader reader = {.tokenizer = tokenizer, .err = err};
+    struct mics_reading reading = {.err = err};
+    struct reader reader = {.tokenizer = tokenizer, .reading = &reading};
     json_t *root = NULL;
     enum mics_status status =
         mics_foreign_read((const char *)file->bytes, file->size, MAX_VALUES, &root, err);
 
     if (status == MICS_OK) {
-        reader.root = mics_cursor_root(root);
-        status = read_file(&reader);
+        reader.root = mics_cursor_begin(root, &reading);
+        status = read_file(&reader, err);
     }
     if (status != MICS_OK)
         mics_err_prefix(err, "%s", file->name);

@@ -12,21 +12,18 @@
 /* What SentencePiece writes for a space, U+2581. */
 #define MICS_METASPACE "\xe2\x96\x81"
 
-/* Every member of an object that is not null must be one of `known`, which ends with NULL.
- * MICS_ERR_FORMAT: another one, by its path. */
-enum mics_status mics_json_check_members(const struct mics_cursor *cursor, const char *const *known,
-                                         struct mics_err *err);
+/* Every member of an object that is not null must be one of `known`, which ends with NULL. */
+void mics_json_check_members(const struct mics_cursor *cursor, const char *const *known);
 
 /* Members of all that is of type ByteLevel. */
 extern const char *const mics_byte_level_members[];
 
 /* Member "pattern" of `cursor`: {"String"} or {"Regex"}, which must not be empty. *text belongs to
  * the document; *regex, the caller's, is NULL for a string. */
-enum mics_status mics_json_read_pattern(const struct mics_cursor *cursor, const char **text,
-                                        struct mics_regex **regex, struct mics_err *err);
+void mics_json_read_pattern(const struct mics_cursor *cursor, const char **text,
+                            struct mics_regex **regex);
 /* A member that is one character. */
-enum mics_status mics_json_read_character(const struct mics_cursor *cursor, const char *key,
-                                          const char **text, struct mics_err *err);
+const char *mics_json_read_character(const struct mics_cursor *cursor, const char *key);
 
 /* Metaspace, which is a pre-tokenizer and a decoder. */
 #define MICS_METASPACE_MEMBERS                                                                     \
@@ -39,32 +36,27 @@ struct mics_metaspace {
     enum mics_prepend_scheme scheme;
     bool split;
 };
-enum mics_status mics_json_read_metaspace(const struct mics_cursor *cursor,
-                                          struct mics_metaspace *out, struct mics_err *err);
+struct mics_metaspace mics_json_read_metaspace(const struct mics_cursor *cursor);
 
 /* Read member "normalizer" of `root`: NFC, NFD, NFKC, NFKD, Prepend, Replace, Strip, Lowercase,
- * StripAccents, Nmt, ByteLevel, or a Sequence of them. Absent or null leaves *out unchanged.
- * MICS_ERR_FORMAT: something else, by its path and name. */
-enum mics_status mics_normalizer_read(const struct mics_cursor *root, struct mics_normalizer *out,
-                                      struct mics_err *err);
+ * StripAccents, Nmt, ByteLevel, or a Sequence of them. Absent or null leaves *out unchanged. */
+void mics_normalizer_read(const struct mics_cursor *root, struct mics_normalizer *out);
 
 /* Read member "pre_tokenizer" of `root` into splitter and pretokenizer: ByteLevel, Split, Digits,
  * Punctuation, Metaspace, Whitespace, WhitespaceSplit, CharDelimiterSplit, BertPreTokenizer,
  * FixedLength, or a Sequence of them. *byte_level: tokens are bytes. The normalizer is there. */
-enum mics_status mics_pretokenizer_read(const struct mics_cursor *root,
-                                        struct mics_tokenizer *tokenizer, bool *byte_level,
-                                        struct mics_err *err);
+void mics_pretokenizer_read(const struct mics_cursor *root, struct mics_tokenizer *tokenizer,
+                            bool *byte_level);
 
 /* Read member "post_processor" of `root`, with the vocabulary complete, into before and after:
  * ByteLevel, TemplateProcessing, RobertaProcessing, BertProcessing, or a Sequence of them. */
-enum mics_status mics_post_processor_read(const struct mics_cursor *root,
-                                          struct mics_tokenizer *tokenizer, struct mics_err *err);
+void mics_post_processor_read(const struct mics_cursor *root, struct mics_tokenizer *tokenizer);
 
 /* Read member "decoder" of `root` into `decoding`: Replace, ByteFallback, Fuse, Strip, Metaspace,
  * or a Sequence of them; none puts spaces between tokens. If tokens are bytes (`byte_level`), it
  * must be ByteLevel. */
-enum mics_status mics_decoder_read(const struct mics_cursor *root, bool byte_level,
-                                   struct mics_tokenizer *tokenizer, struct mics_err *err);
+void mics_decoder_read(const struct mics_cursor *root, bool byte_level,
+                       struct mics_tokenizer *tokenizer);
 
 /* Where texts with U+2581 for spaces can be cut (cut.c). */
 struct mics_word_cuts;

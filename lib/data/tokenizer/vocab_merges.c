@@ -201,7 +201,7 @@ static enum mics_status set_class(struct mics_tokenizer *tokenizer, const struct
                                   struct mics_err *err)
 {
     bool prefix = false, byte_level = true;
-    struct mics_cursor cursor;
+    struct mics_reading reading = {.err = err};
     enum mics_status status =
         mics_companions_flag(tokenizer->companions, "add_prefix_space", &prefix, err);
     json_t *parts;
@@ -215,12 +215,11 @@ static enum mics_status set_class(struct mics_tokenizer *tokenizer, const struct
         mics_tokenizer_note(tokenizer, class->name, strlen(class->name));
     if (prefix)
         mics_tokenizer_note(tokenizer, "add_prefix_space", 16);
-    cursor = mics_cursor_root(parts);
-    status = mics_normalizer_read(&cursor, &tokenizer->normalizer, err);
-    if (status == MICS_OK)
-        status = mics_pretokenizer_read(&cursor, tokenizer, &byte_level, err);
+    const struct mics_cursor cursor = mics_cursor_begin(parts, &reading);
+    mics_normalizer_read(&cursor, &tokenizer->normalizer);
+    mics_pretokenizer_read(&cursor, tokenizer, &byte_level);
     json_decref(parts);
-    return status;
+    return reading.status;
 }
 
 /* <|endoftext|>, if the vocabulary has it, is a special token. */

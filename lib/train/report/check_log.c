@@ -41,64 +41,49 @@ static void begin_run(struct log *log, const struct mics_cursor *line)
         (uint64_t)json_integer_value(json_object_get(log->run, "comm_bytes"));
 }
 
-static enum mics_status read_step(const struct mics_cursor *line, struct log *log,
-                                  bool with_operations, struct mics_err *err)
+static void read_step(const struct mics_cursor *line, struct log *log, bool with_operations)
 {
     struct mics_class_times classes;
-    double step_ms = 0;
-    uint64_t step, rss = 0;
-    enum mics_status status = mics_cursor_u64(line, "step", 1, INT64_MAX, &step, err);
+    struct mics_reading *reading = line->reading;
+    const uint64_t step = mics_cursor_get_u64(line, "step", 1, INT64_MAX);
+    const double step_ms = mics_cursor_get_double(line, "step_ms", 1e-9, 1e18);
 
-    if (status == MICS_OK)
-        status = mics_cursor_double(line, "step_ms", 1e-9, 1e18, &step_ms, err);
-    if (status == MICS_OK && with_operations)
-        status = mics_class_times_read(line, "operations", &classes, err);
-    if (status == MICS_OK && with_operations)
-        status = mics_cursor_u64(line, "peak_rss_bytes", 0, INT64_MAX, &rss, err);
-    note_memory(log, rss);
-    if (status != MICS_OK)
-        return status;
-    return mics_measured_add(&log->measured, step, 1e-3 * step_ms,
-                             with_operations ? &classes : NULL, err);
-}
-
-static enum mics_status read_end(const struct mics_cursor *line, struct log *log,
-                                 struct mics_err *err)
-{
-    const char *reason;
-    uint64_t rss = 0;
-    enum mics_status status = mics_cursor_string(line, "reason", &reason, err);
-
-    if (status == MICS_OK)
-        status = mics_cursor_u64(line, "peak_rss_bytes", 0, INT64_MAX, &rss, err);
-    if (status != MICS_OK)
-        return status;
-    note_memory(log, rss);
-    log->measured.state = strcmp(reason, "done") == 0 ? "done" : "stopped";
-    return MICS_OK;
-}
-
-static enum mics_status read_line(const struct mics_cursor *line, struct log *log,
-                                  struct mics_err *err)
-{
-    const char *event;
-    enum mics_status status = mics_cursor_string(line, "event", &event, err);
-
-    if (status != MICS_OK)
-        return status;
-    if (strcmp(event, "run") == 0) {
-        begin_run(log, line);
-        return MICS_OK;
+    if (with_operations) {
+        mics_class_times_read(line, "operations", &classes);
+        note_memory(log, mics_cursor_get_u64(line, "peak_rss_bytes", 0, INT64_MAX));
     }
-    if (!log->run)
-        return mics_cursor_fail(line, "event", err, "'%s' before the first 'run'", event);
-    if (strcmp(event, "step") == 0)
-        return read_step(line, log, false, err);
-    if (strcmp(event, "operations") == 0)
-        return read_step(line, log, true, err);
-    if (strcmp(event, "end") == 0)
-        return read_end(line, log, err);
-    return MICS_OK;
+    if (mics_cursor_ok(line))
+        reading->status = mics_measured_add(&log->measured, step, 1e-3 * step_ms,
+                                            with_operations ? &classes : NULL, reading->err);
+}
+
+static void read_end(const struct mics_cursor *line, struct log *log)
+{
+    const char *reason = mics_cursor_get_string(line, "reason");
+
+    note_memory(log, mics_cursor_get_u64(line, "peak_rss_bytes", 0, INT64_MAX));
+    log->measured.state = strcmp(reason, "done") == 0 ? "done" : "stopped";
+}
+
+static enum mics_status read_line(const json_t *value, struct log *log, struct mics_err *err)
+{
+    struct mics_reading reading = {.err = err};
+    const struct mics_cursor line = mics_cursor_begin(value, &reading);
+    const char *event = mics_cursor_get_string(&line, "event");
+
+    if (reading.status != MICS_OK)
+        return reading.status;
+    if (strcmp(event, "run") == 0)
+        begin_run(log, &line);
+    else if (!log->run)
+        mics_cursor_reject(&line, "event", "'%s' before the first 'run'", event);
+    else if (strcmp(event, "step") == 0)
+        read_step(&line, log, false);
+    else if (strcmp(event, "operations") == 0)
+        read_step(&line, log, true);
+    else if (strcmp(event, "end") == 0)
+        read_end(&line, log);
+    return reading.status;
 }
 
 /* All zeros: an empty log. The caller calls log_fini(), also after a failure. */
@@ -114,9 +99,7 @@ static enum mics_status read_log(const char *path, struct log *log, struct mics_
     struct mics_lines lines = mics_lines_begin(data, size);
 
     while ((status = mics_lines_next(&lines, &line, err)) == MICS_OK && line) {
-        const struct mics_cursor root = mics_cursor_root(line);
-
-        status = read_line(&root, log, err);
+        status = read_line(line, log, err);
         json_decref(line);
         if (status != MICS_OK) {
             mics_err_prefix(err, "line %zu", lines.number);
@@ -142,8 +125,9 @@ static enum mics_status find_files(const char *path, const char *plan_path, char
         return mics_err_set_errno(err, "%s", path);
     if (S_ISDIR(info.st_mode)) {
         status = mics_path_format(folder, err, "%s", path);
-        if (status == MICS_OK)
-            status = mics_path_format(metrics, err, "%s/%s", path, MICS_METRICS_NAME);
+        if (status != MICS_OK)
+            return status;
+        status = mics_path_format(metrics, err, "%s/%s", path, MICS_METRICS_NAME);
     } else {
         mics_path_parent(path, folder);
         status = mics_path_format(metrics, err, "%s", path);
@@ -192,19 +176,18 @@ static enum mics_status expect_plan(const struct log *log, const struct mics_pla
         {"seq", choice->seq},
         {"arena_bytes", plan->memory.arena_bytes},
     };
-    const struct mics_cursor run = mics_cursor_root(log->run);
-    enum mics_status status = MICS_OK;
+    struct mics_reading reading = {.err = err};
+    const struct mics_cursor run = mics_cursor_begin(log->run, &reading);
 
-    for (size_t i = 0; i < sizeof members / sizeof *members && status == MICS_OK; i++) {
-        uint64_t value = 0;
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+        const uint64_t value = mics_cursor_get_u64(&run, members[i].key, 0, INT64_MAX);
 
-        status = mics_cursor_u64(&run, members[i].key, 0, INT64_MAX, &value, err);
-        if (status == MICS_OK && value != members[i].value)
-            status = mics_err_set(err, MICS_ERR_FORMAT,
-                                  "of another plan: its %s is %" PRIu64 ", the plan's %" PRIu64,
-                                  members[i].key, value, members[i].value);
+        if (value != members[i].value)
+            mics_cursor_reject(&run, NULL,
+                               "of another plan: its %s is %" PRIu64 ", the plan's %" PRIu64,
+                               members[i].key, value, members[i].value);
     }
-    return status;
+    return reading.status;
 }
 
 enum mics_status mics_check_run(const char *path, const char *plan_path, struct mics_check *out,
@@ -215,17 +198,20 @@ enum mics_status mics_check_run(const char *path, const char *plan_path, struct 
     char metrics[MICS_PATH_MAX], plan_file[MICS_PATH_MAX];
     enum mics_status status = find_files(path, plan_path, metrics, plan_file, err);
 
+    if (status != MICS_OK)
+        return status;
+    status = read_log(metrics, &log, err);
+    if (status != MICS_OK)
+        goto out;
+    status = read_plan(plan_file, &plan, err);
+    if (status != MICS_OK)
+        goto out;
+    status = expect_plan(&log, plan, err);
     if (status == MICS_OK)
-        status = read_log(metrics, &log, err);
-    if (status == MICS_OK)
-        status = read_plan(plan_file, &plan, err);
-    if (status == MICS_OK) {
-        status = expect_plan(&log, plan, err);
-        if (status == MICS_OK)
-            status = mics_check_measured(plan, &log.measured, out, err);
-        if (status != MICS_OK)
-            mics_err_prefix(err, "%s", metrics);
-    }
+        status = mics_check_measured(plan, &log.measured, out, err);
+    if (status != MICS_OK)
+        mics_err_prefix(err, "%s", metrics);
+out:
     log_fini(&log);
     if (status != MICS_OK) {
         mics_plan_free(plan);

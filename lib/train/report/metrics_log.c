@@ -38,54 +38,44 @@ static void *grow(void *array, size_t count, size_t size)
     return realloc(array, (count ? 2 * count : 1) * size);
 }
 
-/* A number; NaN if it is null or missing. */
-static enum mics_status read_number(const struct mics_cursor *line, const char *key, double *out,
-                                    struct mics_err *err)
+static void read_step(const struct mics_cursor *line, struct mics_metrics_log *log)
 {
-    *out = NAN;
-    if (!mics_cursor_has(line, key))
-        return MICS_OK;
-    return mics_cursor_double(line, key, -INFINITY, INFINITY, out, err);
-}
+    struct mics_metrics_values step = {.step = mics_cursor_get_u64(line, "step", 0, INT64_MAX)};
+    struct mics_metrics_values *grown;
 
-static enum mics_status read_step(const struct mics_cursor *line, struct mics_metrics_log *log,
-                                  struct mics_err *err)
-{
-    struct mics_metrics_values step, *grown;
-    enum mics_status status = mics_cursor_u64(line, "step", 0, INT64_MAX, &step.step, err);
-
-    for (uint32_t i = 0; i < MICS_METRICS_FIELDS && status == MICS_OK; i++)
-        status = read_number(line, mics_metrics_field_names[i], &step.values[i], err);
-    if (status != MICS_OK)
-        return status;
+    for (uint32_t i = 0; i < MICS_METRICS_FIELDS; i++)
+        step.values[i] =
+            mics_cursor_opt_double(line, mics_metrics_field_names[i], -INFINITY, INFINITY, NAN);
+    if (!mics_cursor_ok(line))
+        return;
     while (log->step_count > 0 && log->steps[log->step_count - 1].step >= step.step)
         log->step_count--;
     grown = grow(log->steps, log->step_count, sizeof *log->steps);
-    if (!grown)
-        return mics_err_nomem(err);
+    if (!grown) {
+        mics_cursor_nomem(line);
+        return;
+    }
     log->steps = grown;
     log->steps[log->step_count++] = step;
-    return MICS_OK;
 }
 
-static enum mics_status read_val(const struct mics_cursor *line, struct mics_metrics_log *log,
-                                 struct mics_err *err)
+static void read_val(const struct mics_cursor *line, struct mics_metrics_log *log)
 {
-    struct mics_metrics_validation val, *grown;
-    enum mics_status status = mics_cursor_u64(line, "step", 0, INT64_MAX, &val.step, err);
+    struct mics_metrics_validation val = {.step = mics_cursor_get_u64(line, "step", 0, INT64_MAX)};
+    struct mics_metrics_validation *grown;
 
-    if (status == MICS_OK)
-        status = read_number(line, "loss", &val.loss, err);
-    if (status != MICS_OK)
-        return status;
+    val.loss = mics_cursor_opt_double(line, "loss", -INFINITY, INFINITY, NAN);
+    if (!mics_cursor_ok(line))
+        return;
     while (log->val_count > 0 && log->vals[log->val_count - 1].step >= val.step)
         log->val_count--;
     grown = grow(log->vals, log->val_count, sizeof *log->vals);
-    if (!grown)
-        return mics_err_nomem(err);
+    if (!grown) {
+        mics_cursor_nomem(line);
+        return;
+    }
     log->vals = grown;
     log->vals[log->val_count++] = val;
-    return MICS_OK;
 }
 
 static void keep_event(json_t **event, const struct mics_cursor *line)
@@ -121,32 +111,31 @@ static enum mics_status read_start(const struct mics_cursor *line, struct mics_m
     return json_array_append_new(log->starts, start) == 0 ? MICS_OK : mics_err_nomem(err);
 }
 
-static enum mics_status read_line(const struct mics_cursor *line, struct mics_metrics_log *log,
+static enum mics_status read_line(const json_t *value, struct mics_metrics_log *log,
                                   struct mics_err *err)
 {
-    const char *event;
-    enum mics_status status = mics_cursor_string(line, "event", &event, err);
+    struct mics_reading reading = {.err = err};
+    const struct mics_cursor line = mics_cursor_begin(value, &reading);
+    const char *event = mics_cursor_get_string(&line, "event");
 
-    if (status != MICS_OK)
-        return status;
-    if (strcmp(event, "step") == 0)
-        return read_step(line, log, err);
-    if (strcmp(event, "val") == 0)
-        return read_val(line, log, err);
-    if (strcmp(event, "run") == 0) {
+    if (strcmp(event, "step") == 0) {
+        read_step(&line, log);
+    } else if (strcmp(event, "val") == 0) {
+        read_val(&line, log);
+    } else if (strcmp(event, "run") == 0) {
         log->runs++;
-        status = read_start(line, log, err);
-        keep_event(&log->run, line);
+        reading.status = read_start(&line, log, err);
+        keep_event(&log->run, &line);
         json_decref(log->end);
         log->end = NULL; /* of the run before */
     } else if (strcmp(event, "checkpoint") == 0) {
         log->checkpoints++;
-        keep_event(&log->checkpoint, line);
+        keep_event(&log->checkpoint, &line);
     } else if (strcmp(event, "end") == 0) {
         log->ends++;
-        keep_event(&log->end, line);
+        keep_event(&log->end, &line);
     }
-    return status;
+    return reading.status;
 }
 
 void mics_metrics_log_fini(struct mics_metrics_log *log)
@@ -170,10 +159,8 @@ enum mics_status mics_metrics_log_read(const char *data, size_t size, struct mic
 
     while ((status = mics_lines_next(&lines, &line, err)) == MICS_ERR_FORMAT ||
            (status == MICS_OK && line)) {
-        const struct mics_cursor root = mics_cursor_root(line);
-
         if (status == MICS_OK) {
-            status = read_line(&root, &log, err);
+            status = read_line(line, &log, err);
             json_decref(line);
         }
         if (status == MICS_ERR_FORMAT && log.bad_lines++ == 0)

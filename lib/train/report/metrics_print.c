@@ -49,28 +49,29 @@ static void put_value(struct mics_table *table, const json_t *value, int tsv)
 }
 
 /* One row for each item of the array `key`, one cell for each of the `count` members. */
-static enum mics_status print_items(FILE *out, const struct mics_cursor *root, const char *key,
+static enum mics_status print_items(FILE *out, const json_t *doc, const char *key,
                                     struct mics_table *table, const char *const *members,
                                     size_t count, int tsv, struct mics_err *err)
 {
-    struct mics_cursor items, item;
-    enum mics_status status = mics_cursor_array(root, key, 0, 1000, &items, err);
+    struct mics_reading reading = {.err = err};
+    const struct mics_cursor root = mics_cursor_begin(doc, &reading);
+    const struct mics_cursor items = mics_cursor_get_array(&root, key, 0, 1000);
 
-    for (size_t i = 0; status == MICS_OK && i < mics_cursor_count(&items); i++) {
-        status = mics_cursor_item(&items, i, &item, err);
-        for (size_t k = 0; status == MICS_OK && k < count; k++)
+    for (size_t i = 0; i < mics_cursor_count(&items); i++) {
+        const struct mics_cursor item = mics_cursor_get_item(&items, i);
+
+        for (size_t k = 0; k < count; k++)
             put_value(table, json_object_get(item.value, members[k]), tsv);
     }
-    if (status != MICS_OK) {
+    if (reading.status != MICS_OK) {
         mics_table_free(table);
-        return status;
+        return reading.status;
     }
     fputc('\n', out);
     return mics_table_finish(table, out, tsv, err);
 }
 
-static enum mics_status print_fields(FILE *out, const struct mics_cursor *root, int tsv,
-                                     struct mics_err *err)
+static enum mics_status print_fields(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
 {
     static const char *const members[] = {"name",   "first", "last",   "min",
                                           "median", "max",   "last_50"};
@@ -78,12 +79,11 @@ static enum mics_status print_fields(FILE *out, const struct mics_cursor *root, 
         mics_table_new(tsv ? "field|first|last|min|median|max|last_50"
                            : "<of all steps|>first|>last|>least|>median|>greatest|>last 50");
 
-    return print_items(out, root, "fields", table, members, sizeof members / sizeof *members, tsv,
+    return print_items(out, doc, "fields", table, members, sizeof members / sizeof *members, tsv,
                        err);
 }
 
-static enum mics_status print_curve(FILE *out, const struct mics_cursor *root, int tsv,
-                                    struct mics_err *err)
+static enum mics_status print_curve(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
 {
     static const char *const members[] = {"first", "last",      "loss",    "val_loss",
                                           "lr",    "grad_norm", "step_ms", "tokens_per_s"};
@@ -91,7 +91,7 @@ static enum mics_status print_curve(FILE *out, const struct mics_cursor *root, i
         mics_table_new(tsv ? "first|last|loss|val_loss|lr|grad_norm|step_ms|tokens_per_s"
                            : ">from|>to step|>loss|>validation|>lr|>grad norm|>ms/step|>tokens/s");
 
-    return print_items(out, root, "curve", table, members, sizeof members / sizeof *members, tsv,
+    return print_items(out, doc, "curve", table, members, sizeof members / sizeof *members, tsv,
                        err);
 }
 
@@ -275,16 +275,18 @@ static enum mics_status print_members(FILE *out, const json_t *doc, struct mics_
 
 enum mics_status mics_metrics_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
 {
-    const struct mics_cursor root = mics_cursor_root(doc);
     enum mics_status status = mics_doc_expect(doc, MICS_METRICS_KIND, MICS_METRICS_VERSION, err);
 
-    if (status == MICS_OK)
-        status = tsv ? print_members(out, doc, err) : print_story(out, doc, err);
-    if (status == MICS_OK)
-        status = print_restarts(out, doc, tsv, err);
-    if (status == MICS_OK)
-        status = print_fields(out, &root, tsv, err);
-    if (status == MICS_OK)
-        status = print_curve(out, &root, tsv, err);
-    return status;
+    if (status != MICS_OK)
+        return status;
+    status = tsv ? print_members(out, doc, err) : print_story(out, doc, err);
+    if (status != MICS_OK)
+        return status;
+    status = print_restarts(out, doc, tsv, err);
+    if (status != MICS_OK)
+        return status;
+    status = print_fields(out, doc, tsv, err);
+    if (status != MICS_OK)
+        return status;
+    return print_curve(out, doc, tsv, err);
 }

@@ -50,12 +50,12 @@ static void members_that_are_not_read_do_not_matter(void)
 
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         json_t *value = read_text(texts[i].text, texts[i].size);
-        const struct mics_cursor root = mics_cursor_root(value);
-        uint64_t a = 0;
+        struct mics_reading reading = {.err = &err};
+        const struct mics_cursor root = mics_cursor_begin(value, &reading);
 
         CHECK(value != NULL);
-        CHECK_INT(mics_cursor_u64(&root, "a", 0, 9, &a, &err), MICS_OK);
-        CHECK_INT(a, 7);
+        CHECK_INT(mics_cursor_get_u64(&root, "a", 0, 9), 7);
+        CHECK_INT(reading.status, MICS_OK);
         json_decref(value);
     }
 }
@@ -74,18 +74,20 @@ static void what_is_read_is_checked(void)
 
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         json_t *value = read_text(texts[i].text, strlen(texts[i].text));
-        const struct mics_cursor root = mics_cursor_root(value);
-        double a = 5;
-        bool flag = true;
-        const char *string = "";
+        struct mics_reading reading = {.err = &err};
+        const struct mics_cursor root = mics_cursor_begin(value, &reading);
 
         CHECK(mics_cursor_has(&root, "a") == (i < 4));
-        CHECK_INT(mics_cursor_double(&root, "a", 0, 9, &a, &err), MICS_ERR_FORMAT);
+        CHECK(mics_cursor_get_double(&root, "a", 0, 9) == 0);
+        CHECK_INT(reading.status, MICS_ERR_FORMAT);
         if (i != 3)
             CHECK_STR(err.text, texts[i].error);
-        CHECK(a == 5);
-        CHECK_INT(mics_cursor_bool(&root, "a", &flag, &err), MICS_ERR_FORMAT);
-        CHECK_INT(mics_cursor_string(&root, "a", &string, &err), MICS_ERR_FORMAT);
+        reading.status = MICS_OK;
+        CHECK(!mics_cursor_get_bool(&root, "a"));
+        CHECK_INT(reading.status, MICS_ERR_FORMAT);
+        reading.status = MICS_OK;
+        CHECK_STR(mics_cursor_get_string(&root, "a"), "");
+        CHECK_INT(reading.status, MICS_ERR_FORMAT);
         json_decref(value);
     }
 }
@@ -122,10 +124,11 @@ static void texts_are_decoded(void)
 static void a_nul_is_data_and_no_end(void)
 {
     json_t *value = READ("{\"a\":\"x\\u0000y\",\"b\\u0000\":1}");
-    const struct mics_cursor root = mics_cursor_root(value);
-    const char *text;
+    struct mics_reading reading = {.err = &err};
+    const struct mics_cursor root = mics_cursor_begin(value, &reading);
 
-    CHECK_INT(mics_cursor_string(&root, "a", &text, &err), MICS_ERR_FORMAT);
+    CHECK_STR(mics_cursor_get_string(&root, "a"), "");
+    CHECK_INT(reading.status, MICS_ERR_FORMAT);
     CHECK_STR(err.text, "a: text with a NUL byte");
     CHECK(!mics_cursor_has(&root, "b"));
     json_decref(value);

@@ -122,16 +122,21 @@ static void times_survive_a_document_and_damage_is_refused(void)
     times.exposed_s[MICS_CLASS_SYNC_NET] = 0.0625;
     written = mics_class_times_to_json(&times);
     json_object_set_new(doc, "operations", written);
-    const struct mics_cursor root = mics_cursor_root(doc);
+    struct mics_reading reading = {.err = &err};
+    const struct mics_cursor root = mics_cursor_begin(doc, &reading);
 
-    CHECK_INT(mics_class_times_read(&root, "operations", &back, &err), MICS_OK);
+    mics_class_times_read(&root, "operations", &back);
+    CHECK_INT(reading.status, MICS_OK);
     CHECK(memcmp(&times, &back, sizeof times) == 0);
     CHECK_INT(json_object_size(json_object_get(written, "classes")), 1);
     json_object_set_new(written, "net_s", json_real(-1));
-    CHECK_INT(mics_class_times_read(&root, "operations", &back, &err), MICS_ERR_FORMAT);
+    mics_class_times_read(&root, "operations", &back);
+    CHECK_INT(reading.status, MICS_ERR_FORMAT);
     CHECK(strstr(err.text, "operations.net_s") != NULL);
     json_object_del(written, "net_s");
-    CHECK_INT(mics_class_times_read(&root, "operations", &back, &err), MICS_ERR_FORMAT);
+    reading.status = MICS_OK;
+    mics_class_times_read(&root, "operations", &back);
+    CHECK_INT(reading.status, MICS_ERR_FORMAT);
     json_decref(doc);
 }
 
