@@ -126,7 +126,7 @@ static void attend(const struct mics_sublayer *attention)
     const struct mics_pass *pass = attention->pass;
     const struct mics_transformer_dims *dims = &attention->dims;
     const struct mics_block_activations *acts = attention->acts;
-    const uint32_t layer = attention->unit - 1, window = mics_model_window(pass->model, layer);
+    const uint32_t layer = attention->stage->layer, window = mics_model_window(pass->model, layer);
 
     if (attention->kv_cache) {
         mics_kv_cache_attend(attention->kv_cache, layer, window, acts->attended, acts->attention);
@@ -174,7 +174,7 @@ static void backward(const struct mics_sublayer *attention, const void *grad, co
     const struct mics_transformer_dims *dims = &attention->dims;
     const struct mics_block_activations *acts = attention->acts;
     const struct mics_linear qkv = qkv_of(attention), out = out_of(attention);
-    const uint32_t window = mics_model_window(pass->model, attention->unit - 1);
+    const uint32_t window = mics_model_window(pass->model, attention->stage->layer);
 
     mics_linear_grad_params(&out, dims->rows, acts->attention, grad);
     mics_linear_grad_in(&out, dims->rows, grad, NULL, acts->wide_a);

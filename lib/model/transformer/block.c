@@ -33,7 +33,8 @@ struct mics_linear mics_sublayer_linear(const struct mics_sublayer *sublayer,
     const struct mics_model *model = sublayer->pass->model;
     const bool one = mics_transformer_has(model, weight);
 
-    return mics_linear_of(sublayer->pass, sublayer->unit, index_of(model, one ? weight : first),
+    return mics_linear_of(sublayer->pass, sublayer->stage->unit,
+                          index_of(model, one ? weight : first),
                           index_of(model, one ? bias : first_bias), in, out);
 }
 
@@ -43,7 +44,7 @@ struct mics_norm mics_sublayer_norm(const struct mics_sublayer *sublayer,
 {
     const struct mics_model *model = sublayer->pass->model;
 
-    return mics_norm_of(sublayer->pass, sublayer->unit, index_of(model, weight),
+    return mics_norm_of(sublayer->pass, sublayer->stage->unit, index_of(model, weight),
                         index_of(model, bias), stats);
 }
 
@@ -65,8 +66,8 @@ static void connect(struct mics_sublayer *sublayer, const void *in, const void *
 }
 
 /* `block` must stay where it is. out: where the output goes. */
-static void open_block(struct block *block, const struct mics_pass *pass, uint32_t unit,
-                       struct mics_kv_cache *kv_cache, void *out)
+static void open_block(struct block *block, const struct mics_pass *pass,
+                       const struct mics_stage *stage, struct mics_kv_cache *kv_cache, void *out)
 {
     const struct mics_family *family = pass->model->family;
     const void *const in = pass->in[MICS_RESIDUAL];
@@ -79,7 +80,7 @@ static void open_block(struct block *block, const struct mics_pass *pass, uint32
         .function = &mics_attention_function,
         .pass = pass,
         .kv_cache = kv_cache,
-        .unit = unit,
+        .stage = stage,
         .dims = mics_transformer_dims_of(pass->model, &pass->batch),
         .acts = acts,
         .place = family->norm_place,
@@ -109,11 +110,12 @@ static void forward(const struct mics_sublayer *sublayer)
         run_norm(sublayer);
 }
 
-void mics_block_forward(const struct mics_pass *pass, uint32_t unit, struct mics_kv_cache *kv_cache)
+void mics_block_forward(const struct mics_pass *pass, const struct mics_stage *stage,
+                        struct mics_kv_cache *kv_cache)
 {
     struct block block;
 
-    open_block(&block, pass, unit, kv_cache, pass->out[MICS_RESIDUAL]);
+    open_block(&block, pass, stage, kv_cache, pass->out[MICS_RESIDUAL]);
     forward(&block.attention);
     forward(&block.mlp);
 }
@@ -194,12 +196,12 @@ static void recompute(const struct block *block)
     mlp->function->recompute(mlp);
 }
 
-void mics_block_backward(const struct mics_pass *pass, uint32_t unit)
+void mics_block_backward(const struct mics_pass *pass, const struct mics_stage *stage)
 {
     const void *grad_middle = pass->grad[MICS_RESIDUAL];
     struct block block;
 
-    open_block(&block, pass, unit, NULL, NULL);
+    open_block(&block, pass, stage, NULL, NULL);
     if (block.mlp.place == MICS_NORM_AFTER)
         block.mlp.norm_out = block.acts.grad_out; /* of a recomputation; not read */
     if (pass->batch.recompute != MICS_RECOMPUTE_NONE)

@@ -33,8 +33,8 @@ struct mics_generator {
     uint32_t rows;
     int32_t token[CHUNK_ROWS];
     uint32_t sequence[CHUNK_ROWS], position[CHUNK_ROWS];
-    float *logits[CHUNK_ROWS]; /* where those of a row go, or NULL */
-    void *stream[2];           /* [CHUNK_ROWS, C] before and after a block, in turns */
+    float *logits[CHUNK_ROWS];              /* where those of a row go, or NULL */
+    void *boundary[MICS_BOUNDARIES_MAX][2]; /* what a stage receives and hands on, in turns */
     void *scratch;
 };
 
@@ -63,12 +63,14 @@ static enum mics_status transpose_blocks(const struct mics_generator *generator,
     copy = malloc(most * sizeof *copy);
     if (!copy)
         return mics_err_nomem(err);
-    for (uint32_t i = 0; i < model->config.n_layer; i++) {
-        const struct mics_unit *unit = &model->units[1 + i];
+    for (uint32_t i = 0; i < model->stage_count; i++) {
+        const uint32_t unit = model->stages[i].unit;
 
-        for (uint32_t j = 0; j < unit->tensor_count; j++) {
-            const struct mics_tensor *tensor = &unit->tensors[j];
-            float *at = generator->options.params[1 + i] + tensor->offset;
+        if (model->stages[i].kind != MICS_STAGE_BLOCK || unit == MICS_NO_UNIT)
+            continue;
+        for (uint32_t j = 0; j < model->units[unit].tensor_count; j++) {
+            const struct mics_tensor *tensor = &model->units[unit].tensors[j];
+            float *at = generator->options.params[unit] + tensor->offset;
 
             if (tensor->rank != 2)
                 continue;
@@ -91,7 +93,7 @@ static struct mics_pass pass_of(const struct mics_generator *g, uint32_t unit, u
         .stream = (struct mics_stream *)&g->host.stream,
         .batch = {.B = 1, .T = rows, .recompute = MICS_RECOMPUTE_FULL, .dtype = MICS_F32},
         .tokens = g->token + row,
-        .params = g->options.params[unit],
+        .params = unit == MICS_NO_UNIT ? NULL : g->options.params[unit],
         .in = in,
         .out = out,
         .scratch = g->scratch,
@@ -109,7 +111,7 @@ static struct mics_pass head_pass(const struct mics_generator *g, void *const *i
 /* The residual stream of a row. */
 static void *row_of(const struct mics_generator *g, uint32_t row)
 {
-    return (float *)g->stream[0] + (size_t)row * g->model.config.n_embd;
+    return (float *)g->boundary[MICS_RESIDUAL][0] + (size_t)row * g->model.config.n_embd;
 }
 
 static enum mics_status allocate(struct mics_generator *g, struct mics_err *err)
@@ -117,16 +119,28 @@ static enum mics_status allocate(struct mics_generator *g, struct mics_err *err)
     const struct mics_model_config *c = &g->model.config;
     const struct mics_batch block = pass_of(g, 0, 0, CHUNK_ROWS, NULL, NULL).batch;
     const struct mics_batch head = head_pass(g, NULL).batch;
-    struct mics_stage_bytes block_bytes, head_bytes;
+    struct mics_stage_bytes bytes;
+    uint64_t scratch = 0;
 
-    mics_block_activations_of(&g->model, &block, NULL, NULL, &block_bytes);
-    mics_head_activations_of(&g->model, &head, NULL, &head_bytes);
-    for (int i = 0; i < 2; i++)
-        g->stream[i] = malloc((size_t)CHUNK_ROWS * c->n_embd * sizeof(float));
-    g->scratch = malloc(mics_max_u64(block_bytes.scratch, head_bytes.scratch));
+    for (uint32_t i = 0; i < g->model.stage_count; i++) {
+        const bool is_head = g->model.stages[i].kind == MICS_STAGE_HEAD;
+
+        mics_transformer_stage_bytes(&g->model, is_head ? &head : &block, i, &bytes);
+        scratch = mics_max_u64(scratch, bytes.scratch);
+    }
+    g->scratch = malloc(scratch);
     g->lengths = calloc(g->options.sequences, sizeof *g->lengths);
-    if (!g->stream[0] || !g->stream[1] || !g->scratch || !g->lengths)
+    if (!g->scratch || !g->lengths)
         return mics_err_nomem(err);
+    for (uint32_t i = 0; i < g->model.boundary_count; i++) {
+        struct mics_boundary_bytes boundary;
+
+        mics_transformer_boundary_bytes(&g->model, &block, i, &boundary);
+        g->boundary[i][0] = malloc(boundary.value);
+        g->boundary[i][1] = malloc(boundary.value);
+        if (!g->boundary[i][0] || !g->boundary[i][1])
+            return mics_err_nomem(err);
+    }
     return mics_kv_cache_new(&(struct mics_kv_cache_options){.pool = g->options.pool,
                                                              .sequences = g->options.sequences,
                                                              .layers = c->n_layer,
@@ -170,8 +184,10 @@ void mics_generator_free(struct mics_generator *generator)
         return;
     mics_kv_cache_free(generator->kv_cache);
     free(generator->lengths);
-    free(generator->stream[0]);
-    free(generator->stream[1]);
+    for (int i = 0; i < MICS_BOUNDARIES_MAX; i++) {
+        free(generator->boundary[i][0]);
+        free(generator->boundary[i][1]);
+    }
     free(generator->scratch);
     free(generator);
 }
@@ -211,13 +227,23 @@ static void embed(const struct mics_generator *g)
 
 static void run_blocks(struct mics_generator *g)
 {
-    for (uint32_t layer = 0; layer < g->model.config.n_layer; layer++) {
-        void *const in = g->stream[0], *const out = g->stream[1];
-        const struct mics_pass pass = pass_of(g, 1 + layer, 0, g->rows, &in, &out);
+    for (uint32_t i = 0; i < g->model.stage_count; i++) {
+        const struct mics_stage *stage = &g->model.stages[i];
+        void *in[MICS_BOUNDARIES_MAX], *out[MICS_BOUNDARIES_MAX];
 
-        mics_block_forward(&pass, 1 + layer, g->kv_cache);
-        g->stream[0] = out;
-        g->stream[1] = in;
+        if (stage->kind != MICS_STAGE_BLOCK)
+            continue;
+        for (int j = 0; j < MICS_BOUNDARIES_MAX; j++) {
+            in[j] = stage->receives >> j & 1 ? g->boundary[j][0] : NULL;
+            out[j] = stage->hands_on >> j & 1 ? g->boundary[j][1] : NULL;
+        }
+        const struct mics_pass pass = pass_of(g, stage->unit, 0, g->rows, in, out);
+        mics_block_forward(&pass, stage, g->kv_cache);
+        for (int j = 0; j < MICS_BOUNDARIES_MAX; j++)
+            if (out[j]) {
+                g->boundary[j][1] = g->boundary[j][0];
+                g->boundary[j][0] = out[j];
+            }
     }
 }
 

@@ -273,7 +273,7 @@ static void forward(const struct mics_pass *pass, uint32_t stage)
         mics_embed_forward(pass, 0);
         break;
     case MICS_STAGE_BLOCK:
-        mics_block_forward(pass, made->unit, NULL);
+        mics_block_forward(pass, made, NULL);
         break;
     case MICS_STAGE_HEAD:
         mics_head_forward(pass, made->unit);
@@ -288,7 +288,7 @@ static void backward(const struct mics_pass *pass, uint32_t stage)
     if (made->kind == MICS_STAGE_EMBED)
         mics_embed_backward(pass);
     else if (made->kind == MICS_STAGE_BLOCK)
-        mics_block_backward(pass, made->unit);
+        mics_block_backward(pass, made);
 }
 
 static void logits(const struct mics_pass *pass, uint32_t row, void *out)

@@ -186,7 +186,7 @@ struct mics_sublayer {
     const struct mics_sublayer_function *function;
     const struct mics_pass *pass;
     struct mics_kv_cache *kv_cache; /* of generation; NULL: all rows are whole sequences */
-    uint32_t unit;
+    const struct mics_stage *stage;
     struct mics_transformer_dims dims;
     const struct mics_block_activations *acts;
     enum mics_norm_place place;
@@ -212,9 +212,9 @@ void mics_sublayer_first_backward(const struct mics_sublayer *sublayer,
                                   const struct mics_linear *layer, const void *grad,
                                   const void *add, void *grad_taken);
 
-void mics_block_forward(const struct mics_pass *pass, uint32_t unit,
+void mics_block_forward(const struct mics_pass *pass, const struct mics_stage *stage,
                         struct mics_kv_cache *kv_cache);
-void mics_block_backward(const struct mics_pass *pass, uint32_t unit);
+void mics_block_backward(const struct mics_pass *pass, const struct mics_stage *stage);
 
 /*
  * embed_head.c: the other stages.
