@@ -50,7 +50,7 @@ static enum mics_status share_inputs(struct job *job, struct mics_bench_input *i
     status = mics_agree(world, status, err);
     if (status != MICS_OK)
         return status;
-    return world->ops->broadcast_now(world, input, sizeof *input, 0, err);
+    return mics_comm_broadcast_now(world, input, sizeof *input, 0, err);
 }
 
 static void note_row(void *context, const struct mics_bench_row *row)
@@ -186,7 +186,7 @@ static int finish(struct job *job, const struct mics_bench_request *bench,
     struct mics_comm *world = job->world->comm;
     struct mics_err err;
     int code = world->rank == 0 ? report(job, bench, result) : CLI_DONE;
-    const enum mics_status status = world->ops->broadcast_now(world, &code, sizeof code, 0, &err);
+    const enum mics_status status = mics_comm_broadcast_now(world, &code, sizeof code, 0, &err);
 
     return status == MICS_OK ? code : cli_report(status, &err);
 }

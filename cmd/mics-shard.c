@@ -274,8 +274,8 @@ static int run_on_all_ranks(struct request *request,
         status = work(request, &err);
     code = cli_report(status, &err);
     if (status == MICS_ERR_COMM)
-        convert->comm->ops->abort(convert->comm, code);
-    convert->comm->ops->free(convert->comm);
+        mics_comm_abort(convert->comm, code);
+    mics_comm_free(convert->comm);
     return code;
 }
 

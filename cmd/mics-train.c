@@ -173,7 +173,7 @@ static void on_fault(void *context, bool reports, const struct mics_err *err)
     if (reports)
         cli_enable_reporting();
     mics_watchdog_expect_exit(abort_context->watchdog);
-    abort_context->comm->ops->abort(abort_context->comm, cli_report(MICS_ERR_COMM, err));
+    mics_comm_abort(abort_context->comm, cli_report(MICS_ERR_COMM, err));
 }
 
 /* In the start-up watchdog's thread. Without heartbeats the ranks do not know of each other: rank 0
@@ -302,7 +302,7 @@ static int abort_job(const struct mics_job *job, struct abort_context *context,
         cli_enable_reporting();
     }
     int code = cli_report(status, err);
-    comm->ops->abort(comm, code);
+    mics_comm_abort(comm, code);
     _exit(code);
 }
 

@@ -21,14 +21,14 @@ struct load {
 static enum mics_status broadcast_bytes(struct mics_comm *comm, char **data, uint64_t *size,
                                         struct mics_err *err)
 {
-    enum mics_status status = comm->ops->broadcast_now(comm, size, sizeof *size, 0, err);
+    enum mics_status status = mics_comm_broadcast_now(comm, size, sizeof *size, 0, err);
 
     if (status != MICS_OK)
         return status;
     if (comm->rank != 0)
         *data = malloc(*size);
     status = mics_agree(comm, *data ? MICS_OK : mics_err_nomem(err), err);
-    return status == MICS_OK ? comm->ops->broadcast_now(comm, *data, *size, 0, err) : status;
+    return status == MICS_OK ? mics_comm_broadcast_now(comm, *data, *size, 0, err) : status;
 }
 
 enum mics_status mics_broadcast_doc(struct mics_comm *comm, json_t **doc, struct mics_err *err)

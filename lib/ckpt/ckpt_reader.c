@@ -491,7 +491,7 @@ static enum mics_status gather_results(struct mics_ckpt_verification *verificati
     enum mics_status status = mics_agree(comm, all ? MICS_OK : mics_err_nomem(err), err);
 
     if (status == MICS_OK)
-        status = comm->ops->all_gather_now(comm, verification->damaged, all, count, err);
+        status = mics_comm_all_gather_now(comm, verification->damaged, all, count, err);
     for (size_t i = 0; status == MICS_OK && i < (size_t)comm->size * count; i++)
         verification->damaged[i % count] |= all[i];
     free(all);

@@ -152,7 +152,7 @@ static enum mics_status open_folder(struct mics_saver *saver, struct mics_err *e
     status = mics_agree(comm, status, err);
     if (status != MICS_OK)
         return status;
-    return comm->ops->broadcast_now(comm, saver->temporary, sizeof saver->temporary, 0, err);
+    return mics_comm_broadcast_now(comm, saver->temporary, sizeof saver->temporary, 0, err);
 }
 
 static enum mics_status write_file(void *context, struct mics_err *err)
@@ -226,7 +226,7 @@ static enum mics_status gather_sums(struct mics_saver *saver, struct mics_err *e
     manifest->files = calloc(manifest->file_count, sizeof *manifest->files);
     status = mics_agree(comm, all && manifest->files ? MICS_OK : mics_err_nomem(err), err);
     if (status == MICS_OK)
-        status = comm->ops->all_gather_now(comm, &saver->sum, all, sizeof *all, err);
+        status = mics_comm_all_gather_now(comm, &saver->sum, all, sizeof *all, err);
     for (uint32_t rank = 0; status == MICS_OK && rank < (uint32_t)comm->size; rank++) {
         const int64_t file = file_of(form, rank);
 

@@ -17,7 +17,7 @@ int cli_fail_job(struct mics_comm *comm, enum mics_status status, const struct m
     }
     code = cli_report(status, err);
     if (comm->size > 1 && !on_all)
-        comm->ops->abort(comm, code);
+        mics_comm_abort(comm, code);
     return code;
 }
 

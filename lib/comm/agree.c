@@ -10,7 +10,7 @@ void *mics_all_gather(struct mics_comm *comm, const void *own, size_t bytes,
 {
     void *all = calloc((size_t)comm->size, bytes);
 
-    *status = all ? comm->ops->all_gather_now(comm, own, all, bytes, err) : mics_err_nomem(err);
+    *status = all ? mics_comm_all_gather_now(comm, own, all, bytes, err) : mics_err_nomem(err);
     if (*status == MICS_OK)
         return all;
     free(all);
@@ -46,7 +46,7 @@ enum mics_status mics_agree(struct mics_comm *comm, enum mics_status mine, struc
 
         if (first == comm->rank && err)
             text = *err;
-        status = comm->ops->broadcast_now(comm, text.text, sizeof text.text, first, &failure);
+        status = mics_comm_broadcast_now(comm, text.text, sizeof text.text, first, &failure);
         if (status != MICS_OK) {
             text = failure;
         } else {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * backend.c - the public table and groups, for all backends. The plug-in has a copy of its own.
+ * backend.c - the functions of comm.h, for all backends. The plug-in has a copy of its own.
  */
 #include "comm/backend.h"
 
@@ -65,8 +65,8 @@ static void copy_own(struct mics_stream *stream, const void *send, void *recv, u
         stream->device->ops->launch(stream, MICS_K_COPY, &copy, sizeof copy);
 }
 
-static void base_all_gather(struct mics_comm *comm, struct mics_stream *stream, const void *send,
-                            void *recv, uint64_t count, enum mics_dtype dtype)
+void mics_comm_all_gather(struct mics_comm *comm, struct mics_stream *stream, const void *send,
+                          void *recv, uint64_t count, enum mics_dtype dtype)
 {
     const uint64_t bytes = count * mics_dtype_bytes(dtype);
 
@@ -82,8 +82,8 @@ static void base_all_gather(struct mics_comm *comm, struct mics_stream *stream, 
                                    .bytes = bytes});
 }
 
-static void base_reduce_scatter(struct mics_comm *comm, struct mics_stream *stream, void *send,
-                                void *recv, uint64_t count, enum mics_dtype dtype)
+void mics_comm_reduce_scatter(struct mics_comm *comm, struct mics_stream *stream, void *send,
+                              void *recv, uint64_t count, enum mics_dtype dtype)
 {
     const uint64_t bytes = count * mics_dtype_bytes(dtype);
 
@@ -99,8 +99,8 @@ static void base_reduce_scatter(struct mics_comm *comm, struct mics_stream *stre
                                    .bytes = bytes});
 }
 
-static void base_all_reduce(struct mics_comm *comm, struct mics_stream *stream, void *data,
-                            uint64_t count, enum mics_dtype dtype)
+void mics_comm_all_reduce(struct mics_comm *comm, struct mics_stream *stream, void *data,
+                          uint64_t count, enum mics_dtype dtype)
 {
     if (comm->size > 1)
         enqueue(comm, stream,
@@ -120,8 +120,8 @@ static struct comm_call broadcast_call(const struct mics_comm *comm, void *data,
         .kind = COMM_BROADCAST, .root = root, .recv = data, .count = bytes, .bytes = bytes};
 }
 
-static void base_broadcast(struct mics_comm *comm, struct mics_stream *stream, void *data,
-                           uint64_t bytes, int root)
+void mics_comm_broadcast(struct mics_comm *comm, struct mics_stream *stream, void *data,
+                         uint64_t bytes, int root)
 {
     const struct comm_call call = broadcast_call(comm, data, bytes, root);
 
@@ -129,7 +129,7 @@ static void base_broadcast(struct mics_comm *comm, struct mics_stream *stream, v
         enqueue(comm, stream, call);
 }
 
-static void base_barrier(struct mics_comm *comm, struct mics_stream *stream)
+void mics_comm_barrier(struct mics_comm *comm, struct mics_stream *stream)
 {
     if (comm->size > 1)
         enqueue(comm, stream, (struct comm_call){.kind = COMM_BARRIER});
@@ -154,16 +154,16 @@ static enum mics_status execute_now(struct mics_comm *comm, struct comm_call cal
     return mics_comm_execute((struct comm_base *)comm, &call, 1, &sent, err);
 }
 
-static enum mics_status base_broadcast_now(struct mics_comm *comm, void *data, uint64_t bytes,
-                                           int root, struct mics_err *err)
+enum mics_status mics_comm_broadcast_now(struct mics_comm *comm, void *data, uint64_t bytes,
+                                         int root, struct mics_err *err)
 {
     const struct comm_call call = broadcast_call(comm, data, bytes, root);
 
     return comm->size == 1 ? MICS_OK : execute_now(comm, call, err);
 }
 
-static enum mics_status base_all_gather_now(struct mics_comm *comm, const void *send, void *recv,
-                                            uint64_t bytes, struct mics_err *err)
+enum mics_status mics_comm_all_gather_now(struct mics_comm *comm, const void *send, void *recv,
+                                          uint64_t bytes, struct mics_err *err)
 {
     const struct comm_call call = {.kind = COMM_ALL_GATHER,
                                    .in_rank_order = true,
@@ -179,16 +179,16 @@ static enum mics_status base_all_gather_now(struct mics_comm *comm, const void *
     return MICS_OK;
 }
 
-static enum mics_status base_barrier_now(struct mics_comm *comm, struct mics_err *err)
+enum mics_status mics_comm_barrier_now(struct mics_comm *comm, struct mics_err *err)
 {
     return comm->size == 1 ? MICS_OK
                            : execute_now(comm, (struct comm_call){.kind = COMM_BARRIER}, err);
 }
 
-static enum mics_status base_exchange_now(struct mics_comm *comm, const void *send,
-                                          uint64_t send_bytes, int to, void *recv,
-                                          uint64_t recv_bytes, int from, double within_s,
-                                          struct mics_err *err)
+enum mics_status mics_comm_sendrecv_now(struct mics_comm *comm, const void *send,
+                                        uint64_t send_bytes, int to, void *recv,
+                                        uint64_t recv_bytes, int from, double within_s,
+                                        struct mics_err *err)
 {
     const struct comm_call call = {.kind = COMM_EXCHANGE,
                                    .root = to,
@@ -203,44 +203,26 @@ static enum mics_status base_exchange_now(struct mics_comm *comm, const void *se
     return comm->size == 1 ? MICS_OK : execute_now(comm, call, err);
 }
 
-/* The table ---------------------------------------------------------------------------------- */
-
-static enum mics_status base_split(struct mics_comm *comm, int color, int key, int block,
-                                   struct mics_comm **out, struct mics_err *err)
+enum mics_status mics_comm_split(struct mics_comm *comm, int color, int key, int block,
+                                 struct mics_comm **out, struct mics_err *err)
 {
     return ((struct comm_base *)comm)->backend->split(comm, color, key, block, out, err);
 }
 
-static void base_free(struct mics_comm *comm)
+void mics_comm_free(struct mics_comm *comm)
 {
     ((struct comm_base *)comm)->backend->free(comm);
 }
 
-static void base_abort(struct mics_comm *comm, int code)
+void mics_comm_abort(struct mics_comm *comm, int code)
 {
     ((struct comm_base *)comm)->backend->abort(comm, code);
 }
-
-static const struct mics_comm_ops base_ops = {
-    .split = base_split,
-    .free = base_free,
-    .all_gather = base_all_gather,
-    .reduce_scatter = base_reduce_scatter,
-    .all_reduce = base_all_reduce,
-    .broadcast = base_broadcast,
-    .barrier = base_barrier,
-    .broadcast_now = base_broadcast_now,
-    .all_gather_now = base_all_gather_now,
-    .barrier_now = base_barrier_now,
-    .sendrecv_now = base_exchange_now,
-    .abort = base_abort,
-};
 
 void mics_comm_base_init(struct comm_base *base, const struct comm_backend *backend)
 {
     base->backend = backend;
     base->counts = &base->comm.counts;
-    base->comm.ops = &base_ops;
     base->comm.backend = backend->name;
     base->comm.health = backend->health;
     base->comm.heartbeat = backend->heartbeat;

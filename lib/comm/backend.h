@@ -2,7 +2,7 @@
 /*
  * backend.h - what the backends of communicators share. For backends only.
  *
- * backend.c implements the public table for all backends: it turns each function into a comm_call,
+ * backend.c implements the functions of comm.h for all backends: it turns each into a comm_call,
  * copies where there is only one rank, keeps the queue of the open group, and counts calls. A
  * backend implements `submit` (on a stream) and `execute` (blocking), both of which take a batch of
  * calls. Backends on the host implement only `execute` and use mics_comm_host_submit().
@@ -49,7 +49,7 @@ struct comm_backend {
     const struct mics_comm_health_ops *health;       /* NULL: none */
     const struct mics_comm_heartbeat_ops *heartbeat; /* NULL: none */
 
-    /* As in struct mics_comm_ops. */
+    /* mics_comm_split(), mics_comm_free(), mics_comm_abort(). */
     enum mics_status (*split)(struct mics_comm *comm, int color, int key, int block,
                               struct mics_comm **out, struct mics_err *err);
     void (*free)(struct mics_comm *comm);

@@ -35,50 +35,6 @@ struct mics_comm_counts {
     uint64_t net_bytes;  /* the part of sent_bytes that went to other nodes; 0 if unknown */
 };
 
-struct mics_comm_ops {
-    /* Ranks with equal `color` (>= 0) form a new communicator, ordered by (key, rank). Their
-     * `block` values must be a permutation of [0, new size). color < 0: *out becomes NULL.
-     * Collective over `comm`; blocks. A communicator of one rank sends nothing and counts
-     * nothing. */
-    enum mics_status (*split)(struct mics_comm *comm, int color, int key, int block,
-                              struct mics_comm **out, struct mics_err *err);
-    void (*free)(struct mics_comm *comm); /* its streams must be idle */
-
-    /* recv[size * count]: block b receives the send[count] of the rank whose block is b.
-     * send is either recv + block * count (in place) or does not overlap recv. */
-    void (*all_gather)(struct mics_comm *comm, struct mics_stream *stream, const void *send,
-                       void *recv, uint64_t count, enum mics_dtype dtype);
-    /* recv[count] = sum over ranks of block `block` of their send[size * count]. recv may be
-     * send + block * count (in place). The other blocks of send are destroyed. The order of
-     * summation depends only on the communicator: the same bits every time. */
-    void (*reduce_scatter)(struct mics_comm *comm, struct mics_stream *stream, void *send,
-                           void *recv, uint64_t count, enum mics_dtype dtype);
-    /* data[count] = sum over ranks; the same bits on all of them. */
-    void (*all_reduce)(struct mics_comm *comm, struct mics_stream *stream, void *data,
-                       uint64_t count, enum mics_dtype dtype);
-    void (*broadcast)(struct mics_comm *comm, struct mics_stream *stream, void *data,
-                      uint64_t bytes, int root);
-    void (*barrier)(struct mics_comm *comm, struct mics_stream *stream);
-
-    /* Blocking versions on host memory, without a stream. */
-    enum mics_status (*broadcast_now)(struct mics_comm *comm, void *data, uint64_t bytes, int root,
-                                      struct mics_err *err);
-    /* recv[size * bytes] in rank order (not block order). */
-    enum mics_status (*all_gather_now)(struct mics_comm *comm, const void *send, void *recv,
-                                       uint64_t bytes, struct mics_err *err);
-    enum mics_status (*barrier_now)(struct mics_comm *comm, struct mics_err *err);
-    /* Send send[send_bytes] to rank `to`, and receive recv[recv_bytes] from rank `from`, which
-     * sends as much to this one; -1: no rank. Neither is this rank. All ranks call it. It gives
-     * way: while other communicators of the node transfer more than a packet, it sends no more
-     * than it must to end in within_s seconds. 0: it does not give way. */
-    enum mics_status (*sendrecv_now)(struct mics_comm *comm, const void *send, uint64_t send_bytes,
-                                     int to, void *recv, uint64_t recv_bytes, int from,
-                                     double within_s, struct mics_err *err);
-
-    /* End the whole job with this exit code, now. Any thread. */
-    void (*abort)(struct mics_comm *comm, int code);
-};
-
 /* Errors that no stream reports because the stream waits forever for another rank. Any thread. */
 struct mics_comm_health_ops {
     /* Does not block. The first communicator, from which the others were split, also reports the
@@ -104,7 +60,6 @@ struct mics_comm_heartbeat_ops {
 };
 
 struct mics_comm {
-    const struct mics_comm_ops *ops;
     const struct mics_comm_health_ops *health;       /* NULL: streams report every failure */
     const struct mics_comm_heartbeat_ops *heartbeat; /* NULL: the backend has none */
     const char *backend; /* "self", "threads", "mpi", "nccl"; "staged": through host memory */
@@ -114,6 +69,48 @@ struct mics_comm {
     int node;  /* lowest launch rank on this rank's node; 0 if the backend cannot tell */
     struct mics_comm_counts counts; /* valid while the communicator's streams are idle */
 };
+
+/* Ranks with equal `color` (>= 0) form a new communicator, ordered by (key, rank). Their `block`
+ * values must be a permutation of [0, new size). color < 0: *out becomes NULL. Collective over
+ * `comm`; blocks. A communicator of one rank sends nothing and counts nothing. */
+enum mics_status mics_comm_split(struct mics_comm *comm, int color, int key, int block,
+                                 struct mics_comm **out, struct mics_err *err);
+void mics_comm_free(struct mics_comm *comm); /* its streams must be idle */
+
+/* recv[size * count]: block b receives the send[count] of the rank whose block is b. send is either
+ * recv + block * count (in place) or does not overlap recv. */
+void mics_comm_all_gather(struct mics_comm *comm, struct mics_stream *stream, const void *send,
+                          void *recv, uint64_t count, enum mics_dtype dtype);
+/* recv[count] = sum over ranks of block `block` of their send[size * count]. recv may be
+ * send + block * count (in place). The other blocks of send are destroyed. The order of summation
+ * depends only on the communicator: the same bits every time. */
+void mics_comm_reduce_scatter(struct mics_comm *comm, struct mics_stream *stream, void *send,
+                              void *recv, uint64_t count, enum mics_dtype dtype);
+/* data[count] = sum over ranks; the same bits on all of them. */
+void mics_comm_all_reduce(struct mics_comm *comm, struct mics_stream *stream, void *data,
+                          uint64_t count, enum mics_dtype dtype);
+void mics_comm_broadcast(struct mics_comm *comm, struct mics_stream *stream, void *data,
+                         uint64_t bytes, int root);
+void mics_comm_barrier(struct mics_comm *comm, struct mics_stream *stream);
+
+/* Blocking versions on host memory, without a stream. */
+enum mics_status mics_comm_broadcast_now(struct mics_comm *comm, void *data, uint64_t bytes,
+                                         int root, struct mics_err *err);
+/* recv[size * bytes] in rank order (not block order). */
+enum mics_status mics_comm_all_gather_now(struct mics_comm *comm, const void *send, void *recv,
+                                          uint64_t bytes, struct mics_err *err);
+enum mics_status mics_comm_barrier_now(struct mics_comm *comm, struct mics_err *err);
+/* Send send[send_bytes] to rank `to`, and receive recv[recv_bytes] from rank `from`, which sends as
+ * much to this one; -1: no rank. Neither is this rank. All ranks call it. It gives way: while other
+ * communicators of the node transfer more than a packet, it sends no more than it must to end in
+ * within_s seconds. 0: it does not give way. */
+enum mics_status mics_comm_sendrecv_now(struct mics_comm *comm, const void *send,
+                                        uint64_t send_bytes, int to, void *recv,
+                                        uint64_t recv_bytes, int from, double within_s,
+                                        struct mics_err *err);
+
+/* End the whole job with this exit code, now. Any thread. */
+void mics_comm_abort(struct mics_comm *comm, int code);
 
 /* Most collectives in one group. */
 #define MICS_COMM_GROUP_MAX 8

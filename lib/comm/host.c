@@ -162,7 +162,7 @@ enum mics_status mics_comm_split_init(struct mics_comm *comm, int color, int key
     *out = (struct comm_split){0};
     if (!all)
         return mics_err_nomem(err);
-    enum mics_status status = comm->ops->all_gather_now(comm, &own, all, sizeof own, err);
+    enum mics_status status = mics_comm_all_gather_now(comm, &own, all, sizeof own, err);
     if (status == MICS_OK)
         status = select_members(all, comm->size, &own, out, err);
     if (status != MICS_OK)

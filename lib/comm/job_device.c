@@ -152,7 +152,7 @@ static enum mics_status try_gpus(const struct mics_world *world, enum mics_devic
         return mics_err_nomem(err);
     status = open_gpu(world, kind, job, err);
     const struct attempt own = describe_attempt(world, job, status, err);
-    status = world->comm->ops->all_gather_now(world->comm, &own, all, sizeof own, err);
+    status = mics_comm_all_gather_now(world->comm, &own, all, sizeof own, err);
     if (status == MICS_OK)
         status = check_attempts(all, world->size, err);
     if (status == MICS_OK)

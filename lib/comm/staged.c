@@ -215,7 +215,7 @@ static enum mics_status staged_split(struct mics_comm *comm, int color, int key,
 {
     const struct staged_comm *staged = staged_of(comm);
     struct mics_comm *parent = &staged->host->comm, *host = NULL;
-    const enum mics_status status = parent->ops->split(parent, color, key, block, &host, err);
+    const enum mics_status status = mics_comm_split(parent, color, key, block, &host, err);
 
     if (status != MICS_OK)
         return status;
@@ -230,7 +230,7 @@ static void staged_free(struct mics_comm *comm)
     struct staged_comm *staged = staged_of(comm);
     struct mics_comm *host = &staged->host->comm;
 
-    host->ops->free(host);
+    mics_comm_free(host);
     if (staged->staging)
         staged->device->ops->host_release(staged->device, staged->staging);
     free(staged);
@@ -240,7 +240,7 @@ static void staged_abort(struct mics_comm *comm, int code)
 {
     struct mics_comm *host = &staged_of(comm)->host->comm;
 
-    host->ops->abort(host, code);
+    mics_comm_abort(host, code);
 }
 
 static const struct comm_backend staged_backend = {.name = "staged",
@@ -258,7 +258,7 @@ enum mics_status mics_comm_new_staged(struct mics_comm *host, struct mics_device
     void *memory = NULL;
 
     if (!staged) {
-        host->ops->free(host);
+        mics_comm_free(host);
         return mics_err_nomem(err);
     }
     staged->base.comm = *host;
@@ -291,7 +291,7 @@ enum mics_status mics_comm_new_for_device(struct mics_comm *control, struct mics
     if (device->ops->comm_open && !staged)
         return device->ops->comm_open(device, control, out, err);
     const enum mics_status status =
-        control->ops->split(control, 0, control->rank, control->rank, &host, err);
+        mics_comm_split(control, 0, control->rank, control->rank, &host, err);
     if (status != MICS_OK)
         return status;
     if (!device->on_host || staged)

@@ -396,7 +396,7 @@ static enum mics_status share_group(struct mics_comm *comm, const struct comm_sp
         created = group_new(((struct threads_comm *)comm)->group->world, split->size);
     enum mics_status status = all ? MICS_OK : mics_err_nomem(err);
     if (status == MICS_OK)
-        status = comm->ops->all_gather_now(comm, &created, all, sizeof created, err);
+        status = mics_comm_all_gather_now(comm, &created, all, sizeof created, err);
     if (status == MICS_OK && split->size > 0) {
         *out = all[split->parents[0]];
         if (!*out)

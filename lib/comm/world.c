@@ -153,7 +153,7 @@ static enum mics_status find_nodes(struct world *own, uint32_t per_node, struct 
     if (!all)
         return mics_err_nomem(err);
     own->world.size = (uint32_t)launch->size;
-    status = launch->ops->all_gather_now(launch, &own_rank, all, sizeof own_rank, err);
+    status = mics_comm_all_gather_now(launch, &own_rank, all, sizeof own_rank, err);
     if (status == MICS_OK) {
         if (check_declared(all, own->world.size, &own->declared_err) != MICS_OK)
             per_node = 0;
@@ -172,12 +172,12 @@ static enum mics_status open_comms(struct world *own, struct mics_err *err)
     struct mics_world *world = &own->world;
     struct mics_comm *launch = own->launch;
     const int rank = (int)world->rank, local_rank = (int)world->local_rank;
-    enum mics_status status = launch->ops->split(launch, 0, rank, rank, &world->comm, err);
+    enum mics_status status = mics_comm_split(launch, 0, rank, rank, &world->comm, err);
 
     if (status != MICS_OK)
         return status;
-    return world->comm->ops->split(world->comm, (int)world->node, local_rank, local_rank,
-                                   &world->node_comm, err);
+    return mics_comm_split(world->comm, (int)world->node, local_rank, local_rank, &world->node_comm,
+                           err);
 }
 
 enum mics_status mics_world_check(const struct mics_world *world, struct mics_err *err)
@@ -209,7 +209,7 @@ static enum mics_status open_over(struct mics_comm *comm, uint32_t ranks_per_nod
     enum mics_status status;
 
     if (!own) {
-        comm->ops->free(comm);
+        mics_comm_free(comm);
         return mics_err_nomem(err);
     }
     own->launch = comm;
@@ -260,10 +260,10 @@ void mics_world_close(struct mics_world *world)
     if (!world)
         return;
     if (world->node_comm)
-        world->node_comm->ops->free(world->node_comm);
+        mics_comm_free(world->node_comm);
     if (world->comm)
-        world->comm->ops->free(world->comm);
-    own->launch->ops->free(own->launch);
+        mics_comm_free(world->comm);
+    mics_comm_free(own->launch);
     free(world->ranks_of_node);
     free(world->host_of_node);
     free(own);

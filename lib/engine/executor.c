@@ -35,7 +35,7 @@ void mics_executor_fini(struct mics_executor *executor)
             executor->device->ops->stream_close(executor->streams[kind]);
     for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++)
         if (executor->comms[kind])
-            executor->comms[kind]->ops->free(executor->comms[kind]);
+            mics_comm_free(executor->comms[kind]);
     *executor = (struct mics_executor){0};
 }
 
@@ -75,9 +75,8 @@ enum mics_status mics_executor_open_comms(struct mics_executor *executor,
 
         if (!used[kind] || executor->comms[kind])
             continue;
-        enum mics_status status =
-            world->ops->split(world, (int)member->color, (int)member->key, (int)member->block,
-                              &executor->comms[kind], err);
+        enum mics_status status = mics_comm_split(world, (int)member->color, (int)member->key,
+                                                  (int)member->block, &executor->comms[kind], err);
 
         status = mics_agree(world, status, err);
         if (status != MICS_OK) {
@@ -117,8 +116,8 @@ static void issue_gather(const struct mics_executor *executor, const struct mics
         send = mics_element(buffers->param_slot, to + own_run, op->dtype);
         count = run;
     }
-    comm->ops->all_gather(comm, stream, send, mics_element(buffers->param_slot, to, op->dtype),
-                          count, op->dtype);
+    mics_comm_all_gather(comm, stream, send, mics_element(buffers->param_slot, to, op->dtype),
+                         count, op->dtype);
 }
 
 /* The gather in reverse: the first stage in place, the last one to where the sums belong. */
@@ -138,8 +137,8 @@ static void issue_reduce(const struct mics_executor *executor, const struct mics
     } else if (op->comm == MICS_COMM_REDUCE_NET) {
         from += own_run;
     }
-    comm->ops->reduce_scatter(comm, stream, mics_element(buffers->grad_slot, from, op->dtype), recv,
-                              count, op->dtype);
+    mics_comm_reduce_scatter(comm, stream, mics_element(buffers->grad_slot, from, op->dtype), recv,
+                             count, op->dtype);
 }
 
 static void issue_accumulate(const struct mics_executor *executor, const struct mics_op *op,
@@ -186,8 +185,8 @@ static void issue_scatter(const struct mics_executor *executor, const struct mic
 
     if (data != shard)
         cast(stream, data, op->dtype, shard, MICS_F32, layout->grad_piece);
-    comm->ops->reduce_scatter(comm, stream, data, mics_element(data, own, op->dtype),
-                              layout->optim_piece, op->dtype);
+    mics_comm_reduce_scatter(comm, stream, data, mics_element(data, own, op->dtype),
+                             layout->optim_piece, op->dtype);
     if (data != shard)
         cast(stream, shard + own, MICS_F32, mics_element(data, own, op->dtype), op->dtype,
              layout->optim_piece);
@@ -204,7 +203,7 @@ static void issue_sync(const struct mics_executor *executor, const struct mics_o
 
     if (data != piece)
         cast(stream, data, op->dtype, piece, MICS_F32, layout->optim_piece);
-    comm->ops->all_reduce(comm, stream, data, layout->optim_piece, op->dtype);
+    mics_comm_all_reduce(comm, stream, data, layout->optim_piece, op->dtype);
     if (data != piece)
         cast(stream, piece, MICS_F32, data, op->dtype, layout->optim_piece);
 }
@@ -216,7 +215,7 @@ static void issue_publish(const struct mics_executor *executor, const struct mic
     struct mics_comm *comm = executor->comms[op->comm];
     void *shard = op_piece(op, &buffers->param);
 
-    comm->ops->all_gather(
+    mics_comm_all_gather(
         comm, stream,
         mics_element(shard, mics_executor_optim_in_param(executor, layout), op->dtype), shard,
         layout->optim_piece, op->dtype);

@@ -31,8 +31,8 @@ static void issue_count(struct mics_engine *engine, const struct issue *issue)
 {
     struct mics_comm *comm = engine->executor.comms[issue->op->comm];
 
-    comm->ops->all_reduce(comm, issue->stream, &engine->scalars[issue->parity]->targets, 1,
-                          MICS_F64);
+    mics_comm_all_reduce(comm, issue->stream, &engine->scalars[issue->parity]->targets, 1,
+                         MICS_F64);
 }
 
 /* Exchanges of a unit, which benchmarks run as well. */
@@ -79,8 +79,8 @@ static void issue_total(struct mics_engine *engine, const struct issue *issue)
 {
     struct mics_comm *comm = engine->executor.comms[issue->op->comm];
 
-    comm->ops->all_reduce(comm, issue->stream, &engine->scalars[issue->parity]->loss_sum, 2,
-                          MICS_F64);
+    mics_comm_all_reduce(comm, issue->stream, &engine->scalars[issue->parity]->loss_sum, 2,
+                         MICS_F64);
 }
 
 static uint64_t decaying(const struct mics_unit *unit, const struct mics_layout *layout,

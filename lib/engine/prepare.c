@@ -125,7 +125,7 @@ static enum mics_status find_leaders(const struct mics_engine *engine, size_t co
     if (!infos)
         return mics_err_nomem(err);
     memcpy(own.tuning, engine->device->tuning, sizeof own.tuning);
-    enum mics_status status = comm->ops->all_gather_now(comm, &own, infos, sizeof own, err);
+    enum mics_status status = mics_comm_all_gather_now(comm, &own, infos, sizeof own, err);
     for (int i = 0; status == MICS_OK && i < comm->size; i++) {
         leaders[i] = 0;
         while (strcmp(infos[leaders[i]].tuning, infos[i].tuning) != 0)
@@ -151,8 +151,8 @@ static enum mics_status share(struct mics_comm *comm, const int *leaders, uint64
 
     for (int i = 0; status == MICS_OK && i < comm->size; i++)
         if (leaders[i] == i)
-            status = comm->ops->broadcast_now(comm, leaders[comm->rank] == i ? choices : other,
-                                              bytes, i, err);
+            status = mics_comm_broadcast_now(comm, leaders[comm->rank] == i ? choices : other,
+                                             bytes, i, err);
     return status;
 }
 

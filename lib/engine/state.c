@@ -51,9 +51,8 @@ static enum mics_status make_values(struct mics_engine *engine, const struct fil
     mics_model_init_range_parallel(fill->pool, engine->model, fill->unit,
                                    fill->first + begin + first, mics_min_u64(part, count - first),
                                    fill->seed, made);
-    return sharing
-               ? sharing->ops->all_gather_now(sharing, made, fill->host, part * sizeof *made, err)
-               : MICS_OK;
+    return sharing ? mics_comm_all_gather_now(sharing, made, fill->host, part * sizeof *made, err)
+                   : MICS_OK;
 }
 
 static enum mics_status fill_range(struct mics_engine *engine, const struct fill *fill,

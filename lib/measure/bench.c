@@ -186,7 +186,7 @@ void mics_bench_fini(struct mics_bench *bench)
     if (bench->buffer)
         device->ops->release(device, bench->buffer);
     if (bench->comm)
-        bench->comm->ops->free(bench->comm);
+        mics_comm_free(bench->comm);
     mics_job_device_close(&bench->chosen);
     *bench = (struct mics_bench){0};
 }

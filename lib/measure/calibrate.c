@@ -82,7 +82,7 @@ static enum mics_status measure_shape(const struct mics_bench *bench,
     for (int c = 0; c < MICS_COLLECTIVE_COUNT && status == MICS_OK; c++) {
         double budget_s = fmax(0, *end_s - mics_now_s()) / (series_left - (uint32_t)c);
 
-        status = world->ops->broadcast_now(world, &budget_s, sizeof budget_s, 0, err);
+        status = mics_comm_broadcast_now(world, &budget_s, sizeof budget_s, 0, err);
         if (status == MICS_OK)
             status = measure(bench, &comms, (enum mics_collective)c, budget_s, &out[c], err);
         const double begin_s = mics_now_s();

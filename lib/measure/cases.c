@@ -399,7 +399,7 @@ static enum mics_status warm_up(const struct mics_bench_case *c, uint32_t times,
     for (uint32_t i = 0; i < times; i++)
         enqueue(c);
     status = mics_bench_wait(c->bench, err);
-    return status == MICS_OK ? world->ops->barrier_now(world, err) : status;
+    return status == MICS_OK ? mics_comm_barrier_now(world, err) : status;
 }
 
 /* Iterations, of one or two collectives each, that are enqueued before a held stream is released.

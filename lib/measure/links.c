@@ -69,7 +69,7 @@ static enum mics_status run_phase(const struct mics_bench *bench, const struct r
     enum mics_status status;
 
     status =
-        world->ops->split(world, color, world->rank, in_pair && ring->member != edge, &comm, err);
+        mics_comm_split(world, color, world->rank, in_pair && ring->member != edge, &comm, err);
     if (comm)
         mics_bench_comms_init(bench, comm, 1, 2, &pair);
     if (status == MICS_OK)

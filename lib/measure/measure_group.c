@@ -134,8 +134,8 @@ enum mics_status mics_bench_comms_open(const struct mics_bench *bench,
 
     *out = (struct mics_bench_comms){0};
     mics_shape_position(&grouping->shape, grouping->kind, (uint32_t)world->rank, &member);
-    status = world->ops->split(world, (int)member.color, (int)member.key,
-                               rank_in_group(grouping, &member), &comm, err);
+    status = mics_comm_split(world, (int)member.color, (int)member.key,
+                             rank_in_group(grouping, &member), &comm, err);
     if (status != MICS_OK)
         return status;
     mics_bench_comms_init(bench, comm, member.nodes, member.per_node, out);
@@ -160,9 +160,9 @@ void mics_bench_comms_close(struct mics_bench_comms *comms)
         comms->native_replicated.comms[MICS_COMM_REPLICA] = NULL;
         mics_executor_fini(&comms->native_sharded);
         mics_executor_fini(&comms->native_replicated);
-        comms->native->ops->free(comms->native);
+        mics_comm_free(comms->native);
     }
-    comms->comm->ops->free(comms->comm);
+    mics_comm_free(comms->comm);
     *comms = (struct mics_bench_comms){0};
 }
 

@@ -412,8 +412,7 @@ static enum mics_status time_ranks(struct launch *launch, const struct measured 
     enum mics_status status = time_window(launch, row, repeats, window_s, &own, err);
 
     if (status == MICS_OK)
-        status =
-            world->comm->ops->all_gather_now(world->comm, &own, ranks->seconds, sizeof own, err);
+        status = mics_comm_all_gather_now(world->comm, &own, ranks->seconds, sizeof own, err);
     for (uint32_t i = 0; i < world->size && status == MICS_OK; i++)
         sum += 1 / fmax(ranks->seconds[i], 1e-11);
     *seconds = world->size / sum;

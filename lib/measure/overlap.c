@@ -148,7 +148,7 @@ static enum mics_status measure(const struct mics_bench_load *load, const struct
     const struct mics_bench *bench = load->bench;
     const struct mics_device_ops *ops = bench->device->ops;
     struct mics_comm *world = bench->world->comm;
-    enum mics_status status = world->ops->barrier_now(world, err);
+    enum mics_status status = mics_comm_barrier_now(world, err);
     double begin;
 
     if (status == MICS_OK)
@@ -156,14 +156,14 @@ static enum mics_status measure(const struct mics_bench_load *load, const struct
     if (status == MICS_OK)
         status = compute_rate(load, true, &out->alone_rate, err);
     if (status == MICS_OK)
-        status = world->ops->barrier_now(world, err);
+        status = mics_comm_barrier_now(world, err);
     begin = mics_now_s();
     enqueue(load, exchange);
     if (status == MICS_OK)
         status = mics_bench_wait(bench, err);
     out->alone_s = (mics_now_s() - begin) / exchange->iters;
     if (status == MICS_OK)
-        status = world->ops->barrier_now(world, err);
+        status = mics_comm_barrier_now(world, err);
     if (status == MICS_OK)
         status = compute_for(load, edge_s, err);
     begin = mics_now_s();
@@ -233,7 +233,7 @@ static bool has_passed(const struct mics_bench_load *load, double begin, double 
     double passed_s = mics_now_s() - begin;
 
     if (*status == MICS_OK)
-        *status = world->ops->broadcast_now(world, &passed_s, sizeof passed_s, 0, err);
+        *status = mics_comm_broadcast_now(world, &passed_s, sizeof passed_s, 0, err);
     return passed_s >= seconds;
 }
 
@@ -303,7 +303,7 @@ static enum mics_status compute_counts(const struct mics_bench_load *load, doubl
     struct mics_comm *world = load->bench->world->comm;
     double before_s = 0, passed_s = 0, count = 0;
     int point = 0;
-    enum mics_status status = world->ops->barrier_now(world, err);
+    enum mics_status status = mics_comm_barrier_now(world, err);
     const double begin = mics_now_s();
 
     while (status == MICS_OK && point < MICS_STRAGGLER_POINTS) {
@@ -371,7 +371,7 @@ enum mics_status mics_bench_stragglers(const struct mics_bench_load *load,
     double own_rate = 0, rate = 0, reached_s[MICS_STRAGGLER_POINTS] = {0};
     struct sums behind[MICS_STRAGGLER_POINTS] = {0};
     bool enough = false;
-    enum mics_status status = world->comm->ops->barrier_now(world->comm, err);
+    enum mics_status status = mics_comm_barrier_now(world->comm, err);
 
     if (status == MICS_OK)
         status = compute_rate(load, true, &own_rate, err);

@@ -174,11 +174,11 @@ enum mics_status mics_bench_rates(const struct mics_bench *bench, double seconds
     if (status == MICS_OK)
         status = choose_copy(bench, &copy, err);
     if (status == MICS_OK)
-        status = comm->ops->barrier_now(comm, err);
+        status = mics_comm_barrier_now(comm, err);
     if (status == MICS_OK)
         status = time_runs(bench, &product, seconds, &product_s, err);
     if (status == MICS_OK)
-        status = comm->ops->barrier_now(comm, err);
+        status = mics_comm_barrier_now(comm, err);
     if (status == MICS_OK)
         status = time_runs(bench, &copy, seconds, &copy_s, err);
     if (status != MICS_OK)
@@ -190,7 +190,7 @@ enum mics_status mics_bench_rates(const struct mics_bench *bench, double seconds
         .memory_rate = bytes / copy_s.median,
         .best_memory_rate = bytes / copy_s.best,
     };
-    return comm->ops->all_gather_now(comm, &own, out, sizeof own, err);
+    return mics_comm_all_gather_now(comm, &own, out, sizeof own, err);
 }
 
 /* The minimum over ranks. */
@@ -199,7 +199,7 @@ static enum mics_status time_host_copy(const struct mics_bench *bench, const str
 {
     struct mics_comm *comm = bench->world->comm;
     struct times times;
-    enum mics_status status = comm->ops->barrier_now(comm, err);
+    enum mics_status status = mics_comm_barrier_now(comm, err);
 
     if (status == MICS_OK)
         status = time_runs(bench, work, 0, &times, err);

@@ -180,7 +180,7 @@ static enum mics_status run_size(const struct mics_bench *bench, const struct ro
 
     own.elapsed = mics_now_s() - begun_s;
     if (status == MICS_OK)
-        status = world->ops->all_gather_now(world, &own, reports, sizeof own, err);
+        status = mics_comm_all_gather_now(world, &own, reports, sizeof own, err);
     *elapsed_s = reports[0].elapsed;
     return status;
 }

@@ -152,8 +152,7 @@ enum mics_status mics_world_open_part(struct mics_world *world, struct mics_worl
 
     for (uint32_t node = 0; node < world->node; node++)
         block += world->ranks_of_node[node] == per_node ? per_node : 0;
-    status = world->comm->ops->split(world->comm, (int)per_node, (int)world->rank, (int)block,
-                                     &comm, err);
+    status = mics_comm_split(world->comm, (int)per_node, (int)world->rank, (int)block, &comm, err);
     return status == MICS_OK ? mics_world_open_over(comm, 0, out, err) : status;
 }
 
@@ -163,14 +162,14 @@ enum mics_status mics_share_document(struct mics_comm *comm, uint32_t root, json
     const bool is_root = (uint32_t)comm->rank == root;
     char *text = is_root ? json_dumps(*doc, JSON_REAL_PRECISION(17)) : NULL;
     uint64_t size = text ? strlen(text) : 0;
-    enum mics_status status = comm->ops->broadcast_now(comm, &size, sizeof size, (int)root, err);
+    enum mics_status status = mics_comm_broadcast_now(comm, &size, sizeof size, (int)root, err);
 
     if (status == MICS_OK && size == 0)
         status = mics_err_nomem(err);
     if (status == MICS_OK && !is_root && !(text = malloc(size)))
         status = mics_err_nomem(err);
     if (status == MICS_OK)
-        status = comm->ops->broadcast_now(comm, text, size, (int)root, err);
+        status = mics_comm_broadcast_now(comm, text, size, (int)root, err);
     if (status == MICS_OK && !is_root) {
         json_decref(*doc);
         *doc = json_loadb(text, size, 0, NULL);

@@ -29,7 +29,7 @@ enum mics_status mics_job_join(struct mics_job *job, const struct mics_job_optio
     if (status != MICS_OK)
         return status;
     world = job->world->comm;
-    return world->ops->split(world, 0, world->rank, world->rank, &job->control, err);
+    return mics_comm_split(world, 0, world->rank, world->rank, &job->control, err);
 }
 
 /* Find the checkpoint to resume from, if any, on rank 0, and read its manifest on all ranks. */
@@ -53,8 +53,8 @@ static enum mics_status find_checkpoint(struct mics_job *job, struct mics_err *e
     if (!found)
         job->checkpoint[0] = '\0';
     if (status == MICS_OK)
-        status = job->control->ops->broadcast_now(job->control, job->checkpoint,
-                                                  sizeof job->checkpoint, 0, err);
+        status =
+            mics_comm_broadcast_now(job->control, job->checkpoint, sizeof job->checkpoint, 0, err);
     if (status != MICS_OK || !job->checkpoint[0])
         return status;
     status =
@@ -248,15 +248,15 @@ static enum mics_status open_shared_folder(struct mics_job *job, struct mics_err
         status = open_folder(job, probe, err);
     status = mics_agree(job->control, status, err);
     if (status == MICS_OK)
-        status = job->control->ops->broadcast_now(job->control, probe, sizeof probe, 0, err);
+        status = mics_comm_broadcast_now(job->control, probe, sizeof probe, 0, err);
     if (status == MICS_OK && access(probe, F_OK) != 0)
         status = mics_err_set(err, MICS_ERR_IO, "%s: not a folder that all nodes share", job->out);
     status = mics_agree(job->control, status, err);
     if (lead)
         unlink(probe);
     if (status == MICS_OK)
-        status = job->control->ops->broadcast_now(job->control, job->checkpoint,
-                                                  sizeof job->checkpoint, 0, err);
+        status =
+            mics_comm_broadcast_now(job->control, job->checkpoint, sizeof job->checkpoint, 0, err);
     return status;
 }
 
@@ -348,8 +348,7 @@ static enum mics_status open_data(struct mics_job *job, struct mics_err *err)
         return status;
     here = job->data.fingerprint + (job->data.val ? 3 * job->data.val->fingerprint : 0);
     fingerprint = here;
-    status =
-        job->control->ops->broadcast_now(job->control, &fingerprint, sizeof fingerprint, 0, err);
+    status = mics_comm_broadcast_now(job->control, &fingerprint, sizeof fingerprint, 0, err);
     if (status == MICS_OK && fingerprint != here)
         status = mics_err_set(err, MICS_ERR_FORMAT, "data: the files differ from those on rank 0");
     return mics_agree(job->control, status, err);
@@ -554,7 +553,7 @@ void mics_job_close(struct mics_job *job)
     mics_engine_free(job->engine);
     free(job->op_durations);
     if (job->comm)
-        job->comm->ops->free(job->comm);
+        mics_comm_free(job->comm);
     mics_job_device_close(&job->chosen);
     mics_data_close(&job->data);
     mics_disk_tokenizer_close(&job->tokenizer);
@@ -565,7 +564,7 @@ void mics_job_close(struct mics_job *job)
     json_decref(job->checkpoint_doc);
     mics_unlock(&job->lock);
     if (job->control)
-        job->control->ops->free(job->control);
+        mics_comm_free(job->control);
     mics_world_close(job->world);
     *job = (struct mics_job){.lock = MICS_LOCK_NONE, .memory.lock = -1};
 }

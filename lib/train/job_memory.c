@@ -58,7 +58,7 @@ static enum mics_status read_record(struct mics_job *job, struct mics_err *err)
         snprintf(memory->note[0], sizeof memory->note[0],
                  "%.400s: not continued from memory, where the state is of another folder",
                  job->out);
-    status = job->control->ops->broadcast_now(job->control, &shared, sizeof shared, 0, err);
+    status = mics_comm_broadcast_now(job->control, &shared, sizeof shared, 0, err);
     memory->record = shared.record;
     memory->has_record = status == MICS_OK && shared.found;
     return status == MICS_OK && memory->has_record ? name_node_folder(job, err) : status;
@@ -120,11 +120,9 @@ static enum mics_status prefer_newest(struct mics_job *job, struct mics_err *err
         snprintf(memory->note[0], sizeof memory->note[0],
                  "state in memory: %s; continuing from step %llu in memory", problem,
                  (unsigned long long)state->step);
-    enum mics_status status =
-        job->control->ops->broadcast_now(job->control, &take, sizeof take, 0, err);
+    enum mics_status status = mics_comm_broadcast_now(job->control, &take, sizeof take, 0, err);
     if (status == MICS_OK)
-        status = job->control->ops->broadcast_now(job->control, memory->disk, sizeof memory->disk,
-                                                  0, err);
+        status = mics_comm_broadcast_now(job->control, memory->disk, sizeof memory->disk, 0, err);
     if (status == MICS_OK && !take)
         mics_memory_state_fini(state);
     return status;
@@ -186,7 +184,7 @@ static enum mics_status take_stamp(struct mics_job *job, struct mics_err *err)
         record->step = record->from_step;
         record->stamp = mics_memory_ckpt_random();
     }
-    return job->control->ops->broadcast_now(job->control, record, sizeof *record, 0, err);
+    return mics_comm_broadcast_now(job->control, record, sizeof *record, 0, err);
 }
 
 /* Remove this node's folder and, on rank 0, the record. */
@@ -336,7 +334,7 @@ void mics_job_remove_memory(struct mics_job *job)
         return;
     mics_memory_saver_free(job->memory.memory_saver);
     job->memory.memory_saver = NULL;
-    if (job->control->ops->barrier_now(job->control, NULL) == MICS_OK)
+    if (mics_comm_barrier_now(job->control, NULL) == MICS_OK)
         remove_all(job);
 }
 

@@ -362,7 +362,7 @@ static enum mics_status exchange_flags(struct mics_run *run, enum mics_status ra
         (run->memory_saver && mics_memory_saver_busy(run->memory_saver) ? FLAG_KEEPING : 0) |
         (run->options.world->rank == 0 && save_is_due_again(run) ? FLAG_RETRY : 0);
     enum mics_status status =
-        control->ops->all_gather_now(control, &own, run->rank_flags, sizeof own, err);
+        mics_comm_all_gather_now(control, &own, run->rank_flags, sizeof own, err);
 
     *flags = 0;
     for (int i = 0; status == MICS_OK && i < control->size; i++)

@@ -158,7 +158,7 @@ static void find(void)
     else
         must(state.why[0] != '\0');
     mics_memory_state_fini(&state);
-    comm->ops->free(comm);
+    mics_comm_free(comm);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -211,7 +211,7 @@ static void check_step(struct mics_device *device, const struct mics_nvml_gpu *g
                lines[2], taken, mics_memory_total(&memory, &topology));
     }
     mics_engine_free(engine);
-    comm->ops->free(comm);
+    mics_comm_free(comm);
     mics_model_free(model);
 }
 

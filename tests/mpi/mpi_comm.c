@@ -22,8 +22,6 @@
 #include <mpi.h>
 #endif
 
-static const struct mics_comm_ops *ops;
-
 /* Rank 0 prints the first error of every rank. */
 static int report(struct checker *c)
 {
@@ -31,7 +29,7 @@ static int report(struct checker *c)
     struct mics_err *all = calloc((size_t)size, sizeof *all);
     int bad = 0;
 
-    ops->all_gather_now(c->world, &c->why, all, sizeof *all, NULL);
+    mics_comm_all_gather_now(c->world, &c->why, all, sizeof *all, NULL);
     for (int i = 0; i < size; i++) {
         bad += all[i].text[0] != 0;
         if (c->world->rank == 0 && all[i].text[0])
@@ -58,11 +56,11 @@ static int check_staged(struct checker *c)
 {
     struct mics_comm *world = c->world, *host = NULL;
 
-    EXPECT(ops->split(world, 0, world->rank, world->rank, &host, NULL) == MICS_OK, "split");
+    EXPECT(mics_comm_split(world, 0, world->rank, world->rank, &host, NULL) == MICS_OK, "split");
     EXPECT(mics_comm_new_staged(host, c->device, &c->world, NULL) == MICS_OK, "no staging");
     c->max_count = 1049000;
     check_everything(c);
-    c->world->ops->free(c->world);
+    mics_comm_free(c->world);
     c->world = world;
     return report(c);
 }
@@ -104,7 +102,7 @@ static int check_gpu(struct mics_comm *world, const char *backend, int (*then)(s
     if (mics_comm_new_for_device(world, device, &c.world, &err) == MICS_OK) {
         check_backend(&c, backend);
         code = then(&c);
-        c.world->ops->free(c.world);
+        mics_comm_free(c.world);
         c.world = world;
         code |= report(&c);
     } else {
@@ -132,7 +130,7 @@ static void *watch_gpu(void *context)
         mics_sleep_s(0.05);
     printf("rank %d: %s\n", comm->rank, err.text);
     fflush(stdout);
-    comm->ops->abort(comm, 9);
+    mics_comm_abort(comm, 9);
     return NULL;
 }
 
@@ -141,7 +139,7 @@ static int gpu_joins(struct checker *c)
 {
     struct mics_err err;
 
-    c->world->ops->barrier(c->world, c->stream);
+    mics_comm_barrier(c->world, c->stream);
     if (c->device->ops->stream_sync(c->stream, &err) == MICS_OK)
         return 0;
     printf("rank %d: %s\n", c->world->rank, err.text);
@@ -155,7 +153,7 @@ static int gpu_hangs(struct checker *c)
 
     pthread_create(&watcher, NULL, watch_gpu, c->world);
     for (int i = 0; i < 5; i++)
-        c->world->ops->all_reduce(c->world, c->stream, data, 4, MICS_F32);
+        mics_comm_all_reduce(c->world, c->stream, data, 4, MICS_F32);
     settle(c, "all_reduce");
     printf("rank %d: %s\n", c->world->rank, c->why.text); /* the watcher ends this */
     mics_sleep_s(30);
@@ -257,7 +255,8 @@ static void *gather_in_turn(void *context)
             send[i] = (uint64_t)(rank * 1000003 + round * 101 + caller->index) + i;
         if (round % 13 == caller->index * 3 + rank % 2)
             mics_sleep_s(0.002);
-        if (ops->all_gather_now(caller->comm, send, recv, count * sizeof *send, NULL) != MICS_OK)
+        if (mics_comm_all_gather_now(caller->comm, send, recv, count * sizeof *send, NULL) !=
+            MICS_OK)
             caller->wrong++;
         for (int from = 0; from < size; from++)
             for (size_t i = 0; i < count; i++)
@@ -278,8 +277,8 @@ static int check_threads(struct checker *c)
     setenv("MICS_NODE_COPY", "0", 1);
     for (int i = 0; i < THREADS; i++) {
         callers_of[i].index = i;
-        EXPECT(ops->split(c->world, 0, c->world->rank, c->world->rank, &callers_of[i].comm, NULL) ==
-                   MICS_OK,
+        EXPECT(mics_comm_split(c->world, 0, c->world->rank, c->world->rank, &callers_of[i].comm,
+                               NULL) == MICS_OK,
                "split");
     }
     for (int i = 0; i < THREADS; i++)
@@ -287,7 +286,7 @@ static int check_threads(struct checker *c)
     for (int i = 0; i < THREADS; i++) {
         pthread_join(threads[i], NULL);
         EXPECT(callers_of[i].wrong == 0, "thread %d: %d wrong", i, callers_of[i].wrong);
-        ops->free(callers_of[i].comm);
+        mics_comm_free(callers_of[i].comm);
     }
     EXPECT(!atomic_load(&is_misused), "two threads called MPI at once, or the wrong one");
     return report(c);
@@ -314,25 +313,27 @@ static int check_yielding(struct checker *c)
     float *send = grab(c, count, sizeof *send), *recv = grab(c, count, sizeof *recv);
 
     setenv("MICS_NODE_COPY", "0", 1);
-    EXPECT(ops->split(c->world, 0, rank, rank, &gathers, NULL) == MICS_OK, "split");
-    EXPECT(ops->split(c->world, 0, rank, rank, &exchanges, NULL) == MICS_OK, "split");
+    EXPECT(mics_comm_split(c->world, 0, rank, rank, &gathers, NULL) == MICS_OK, "split");
+    EXPECT(mics_comm_split(c->world, 0, rank, rank, &exchanges, NULL) == MICS_OK, "split");
     if (rank < size - 1) {
-        ops->all_gather(gathers, c->stream, all + (uint64_t)rank * count, all, count, MICS_F32);
+        mics_comm_all_gather(gathers, c->stream, all + (uint64_t)rank * count, all, count,
+                             MICS_F32);
         mics_sleep_s(0.1);
     }
 
     const double begin_s = mics_now_s();
-    EXPECT(ops->sendrecv_now(exchanges, send, count * sizeof *send, (rank + 1) % size, recv,
-                             count * sizeof *recv, (rank + size - 1) % size, within_s,
-                             NULL) == MICS_OK,
+    EXPECT(mics_comm_sendrecv_now(exchanges, send, count * sizeof *send, (rank + 1) % size, recv,
+                                  count * sizeof *recv, (rank + size - 1) % size, within_s,
+                                  NULL) == MICS_OK,
            "sendrecv_now failed");
     EXPECT(rank == size - 1 || mics_now_s() - begin_s > 0.75 * within_s, "it gave way for %g s",
            mics_now_s() - begin_s);
     if (rank == size - 1)
-        ops->all_gather(gathers, c->stream, all + (uint64_t)rank * count, all, count, MICS_F32);
+        mics_comm_all_gather(gathers, c->stream, all + (uint64_t)rank * count, all, count,
+                             MICS_F32);
     settle(c, "all_gather");
-    ops->free(gathers);
-    ops->free(exchanges);
+    mics_comm_free(gathers);
+    mics_comm_free(exchanges);
     drop(c, all);
     drop(c, send);
     drop(c, recv);
@@ -351,11 +352,11 @@ static void sums_of_route(struct checker *c, struct mics_comm *comm, uint64_t sh
     mics_mpi_set_direct_limits(comm, (struct mpi_direct_limits){short_bytes, short_bytes});
     for (uint64_t i = 0; i < 3 * total; i++)
         out[i] = 1.0f / (float)(1 + i % total * 7 + (uint64_t)comm->rank * 13);
-    ops->reduce_scatter(comm, c->stream, out + total, scattered, count, MICS_F32);
+    mics_comm_reduce_scatter(comm, c->stream, out + total, scattered, count, MICS_F32);
     settle(c, "reduce_scatter");
     memcpy(own, scattered, count * sizeof *own);
-    ops->all_gather(comm, c->stream, own, out + total, count, MICS_F32);
-    ops->all_reduce(comm, c->stream, all, total, MICS_F32);
+    mics_comm_all_gather(comm, c->stream, own, out + total, count, MICS_F32);
+    mics_comm_all_reduce(comm, c->stream, all, total, MICS_F32);
     settle(c, "all_reduce");
     memset(scattered + count, 0, (total - count) * sizeof *scattered);
 }
@@ -385,7 +386,8 @@ static struct mics_comm *reorder(struct checker *c, const char *node_copy)
     struct mics_comm *comm;
 
     setenv("MICS_NODE_COPY", node_copy, 1);
-    EXPECT(ops->split(c->world, 0, -rank, (rank * (size - 1) + 1) % size, &comm, NULL) == MICS_OK,
+    EXPECT(mics_comm_split(c->world, 0, -rank, (rank * (size - 1) + 1) % size, &comm, NULL) ==
+               MICS_OK,
            "split");
     return comm;
 }
@@ -401,7 +403,7 @@ static void check_pairs(struct checker *c, struct mics_comm *comm, uint64_t coun
         sums[rank] = 1.0f / (float)(3 + 7 * rank * rank);
     for (uint64_t i = 0; i < count; i++)
         data[i] = sums[comm->rank] / (float)(1 + i);
-    ops->all_reduce(comm, c->stream, data, count, MICS_F32);
+    mics_comm_all_reduce(comm, c->stream, data, count, MICS_F32);
     settle(c, "all_reduce");
     for (uint64_t i = 0; i < count; i++) {
         for (int rank = 0; rank < size; rank++)
@@ -438,8 +440,8 @@ static int check_routes(struct checker *c)
     EXPECT(mics_mpi_direct_limits(comm).gather_bytes * (uint64_t)c->world->size <=
                MICS_COMM_STAGING_BYTES,
            "longer than the staging memory");
-    ops->free(copies);
-    ops->free(comm);
+    mics_comm_free(copies);
+    mics_comm_free(comm);
     return report(c);
 }
 
@@ -459,7 +461,7 @@ static int check_tuned(struct checker *c)
     const struct mpi_direct_limits mine = mics_mpi_direct_limits(c->world);
     struct mpi_direct_limits all[64];
 
-    ops->all_gather_now(c->world, &mine, all, sizeof mine, NULL);
+    mics_comm_all_gather_now(c->world, &mine, all, sizeof mine, NULL);
     for (int i = 0; i < c->world->size; i++)
         EXPECT(memcmp(&all[i], &mine, sizeof mine) == 0, "rank %d would take another route", i);
     EXPECT(c->world->size > 2 || mine.gather_bytes + mine.reduce_bytes == 0,
@@ -476,9 +478,9 @@ static int abort_job(struct checker *c)
         mics_sleep_s(0.3);
         printf("aborted at %lld\n", (long long)time(NULL));
         fflush(stdout);
-        ops->abort(c->world, 7);
+        mics_comm_abort(c->world, 7);
     }
-    ops->all_reduce(c->world, c->stream, data, 4, MICS_F32);
+    mics_comm_all_reduce(c->world, c->stream, data, 4, MICS_F32);
     settle(c, "all_reduce");
     return 0;
 }
@@ -495,7 +497,7 @@ static int die_while_copying(struct checker *c)
     if (c->world->rank == 1)
         setitimer(ITIMER_REAL, &soon, NULL); /* SIGALRM ends the process */
     for (;;) {
-        ops->reduce_scatter(c->world, c->stream, data, data + 2 * count, count, MICS_F32);
+        mics_comm_reduce_scatter(c->world, c->stream, data, data + 2 * count, count, MICS_F32);
         if (c->device->ops->stream_sync(c->stream, &err) != MICS_OK)
             break;
     }
@@ -511,15 +513,15 @@ static int break_line(struct checker *c)
     struct mics_err err = {""};
 
     atomic_store(&line_is_down, c->world->rank == 1);
-    ops->all_reduce(c->world, c->stream, data, 256, MICS_F32);
+    mics_comm_all_reduce(c->world, c->stream, data, 256, MICS_F32);
     if (c->device->ops->stream_sync(c->stream, &err) == MICS_OK)
         return 0;
     printf("%s\n", err.text);
-    if (ops->barrier_now(c->world, &err) != MICS_OK)
+    if (mics_comm_barrier_now(c->world, &err) != MICS_OK)
         printf("%s\n", err.text);
     fflush(stdout);
     mics_sleep_s(0.5); /* the ranks that fail with it print, too */
-    ops->abort(c->world, 9);
+    mics_comm_abort(c->world, 9);
     return 0;
 }
 #else
@@ -545,13 +547,13 @@ static int wait_for_others(struct checker *c, double seconds)
 {
     double shares[64] = {0};
 
-    ops->barrier_now(c->world, NULL);
+    mics_comm_barrier_now(c->world, NULL);
     double cpu = cpu_s(), began = mics_now_s();
     if (c->world->rank == 0)
         mics_sleep_s(seconds);
-    ops->barrier_now(c->world, NULL);
+    mics_comm_barrier_now(c->world, NULL);
     double share = (cpu_s() - cpu) / (mics_now_s() - began), greatest = 0;
-    ops->all_gather_now(c->world, &share, shares, sizeof share, NULL);
+    mics_comm_all_gather_now(c->world, &share, shares, sizeof share, NULL);
     for (int i = 0; i < c->world->size; i++)
         greatest = fmax(greatest, shares[i]);
     if (c->world->rank == 0)
@@ -567,18 +569,18 @@ static double time_of(struct checker *c, int what, float *data, uint64_t count)
     double best = 1e9;
 
     for (int round = 0; round < 9; round++) {
-        ops->barrier_now(world, NULL);
+        mics_comm_barrier_now(world, NULL);
         double began = mics_now_s();
         if (what == 0)
-            ops->all_gather(world, c->stream, data + (uint64_t)world->rank * each, data, each,
-                            MICS_F32);
+            mics_comm_all_gather(world, c->stream, data + (uint64_t)world->rank * each, data, each,
+                                 MICS_F32);
         else if (what == 1)
-            ops->reduce_scatter(world, c->stream, data, data + (uint64_t)world->rank * each, each,
-                                MICS_F32);
+            mics_comm_reduce_scatter(world, c->stream, data, data + (uint64_t)world->rank * each,
+                                     each, MICS_F32);
         else
-            ops->all_reduce(world, c->stream, data, count, MICS_F32);
+            mics_comm_all_reduce(world, c->stream, data, count, MICS_F32);
         settle(c, "bench");
-        ops->barrier_now(world, NULL);
+        mics_comm_barrier_now(world, NULL);
         best = fmin(best, mics_now_s() - began);
     }
     return best;
@@ -640,15 +642,14 @@ int main(int argc, char **argv)
         fprintf(stderr, "mpi_comm: %s\n", err.text);
         return 1;
     }
-    ops = world->ops;
     if (!strcmp(what, "gpu-fault") || !strcmp(what, "gpu-join")) {
         code = check_gpu(world, "nccl", !strcmp(what, "gpu-join") ? gpu_joins : gpu_hangs);
-        ops->free(world);
+        mics_comm_free(world);
         return code;
     }
     if (!strcmp(what, "gpu") && argc > 2) {
         code = check_gpu(world, argv[2], gpu_does_everything);
-        ops->free(world);
+        mics_comm_free(world);
         return code;
     }
     checker_init(&c, world, 1);
@@ -679,6 +680,6 @@ int main(int argc, char **argv)
     else if (!strcmp(what, "bench"))
         code = bench(&c);
     checker_fini(&c);
-    ops->free(world);
+    mics_comm_free(world);
     return code;
 }

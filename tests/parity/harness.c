@@ -170,10 +170,10 @@ static enum mics_status run_engine(struct rank *rank, struct mics_world *world,
     if (status == MICS_OK)
         status = evaluate(rank, engine);
     if (status != MICS_OK)
-        world->comm->ops->abort(world->comm, 1);
+        mics_comm_abort(world->comm, 1);
     mics_engine_free(engine);
     if (comm)
-        comm->ops->free(comm);
+        mics_comm_free(comm);
     return status;
 }
 

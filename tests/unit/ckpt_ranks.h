@@ -173,7 +173,7 @@ static inline void run(struct rank *ranks, struct mics_shape shape, uint32_t seg
     for (uint32_t i = 0; i < count; i++)
         pthread_join(threads[i], NULL);
     for (uint32_t i = 0; i < count; i++)
-        comms[i]->ops->free(comms[i]);
+        mics_comm_free(comms[i]);
 }
 
 static const struct mics_shape mics2 = {2, 2, 2, 2, 2};

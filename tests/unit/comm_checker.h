@@ -188,7 +188,7 @@ static inline void learn_blocks(struct checker *c, struct mics_comm *comm, int *
 {
     int blocks[64] = {0};
 
-    EXPECT(comm->ops->all_gather_now(comm, &comm->block, blocks, sizeof(int), NULL) == MICS_OK,
+    EXPECT(mics_comm_all_gather_now(comm, &comm->block, blocks, sizeof(int), NULL) == MICS_OK,
            "all_gather_now failed");
     for (int rank = 0; rank < comm->size; rank++)
         rank_of_block[blocks[rank]] = rank;

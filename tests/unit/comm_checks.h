@@ -17,7 +17,7 @@ static inline void check_all_gather(struct checker *c, struct mics_comm *comm, u
     fill(from, count, dtype, comm->rank, comm->block);
     put(recv, (uint64_t)comm->size * count, dtype, -5);
     delay(c, c->stream);
-    comm->ops->all_gather(comm, c->stream, from, recv, count, dtype);
+    mics_comm_all_gather(comm, c->stream, from, recv, count, dtype);
     settle(c, "all_gather");
     for (int block = 0; block < comm->size; block++) {
         const uint64_t wrong = first_wrong(recv + (uint64_t)block * count * each, count, dtype,
@@ -43,7 +43,7 @@ static inline void check_reduce_scatter(struct checker *c, struct mics_comm *com
     put(send, (uint64_t)comm->size * count, dtype, -5);
     put(recv, count, dtype, -5);
     delay(c, c->stream);
-    comm->ops->reduce_scatter(comm, c->stream, send, to, count, dtype);
+    mics_comm_reduce_scatter(comm, c->stream, send, to, count, dtype);
     settle(c, "reduce_scatter");
     const uint64_t wrong = first_wrong(to, count, dtype, sum_of_values, comm->size, comm->block);
     EXPECT(wrong == count, "reduce_scatter of %llu in %d ranks: element %llu is %g",
@@ -63,7 +63,7 @@ static inline void check_all_reduce(struct checker *c, struct mics_comm *comm, u
     fill(data, count, dtype, comm->rank, 3);
     put(data, count, dtype, -5);
     delay(c, c->stream);
-    comm->ops->all_reduce(comm, c->stream, data, count, dtype);
+    mics_comm_all_reduce(comm, c->stream, data, count, dtype);
     settle(c, "all_reduce");
     const uint64_t wrong = first_wrong(data, count, dtype, sum_of_values, comm->size, 3);
     EXPECT(wrong == count, "all_reduce of %llu in %d ranks: element %llu is %g",
@@ -83,10 +83,10 @@ static inline void check_broadcast(struct checker *c, struct mics_comm *comm, ui
         data[bytes] = 200;
         delay(c, c->stream);
         if (root % 2) {
-            comm->ops->broadcast(comm, c->stream, data, bytes, root);
+            mics_comm_broadcast(comm, c->stream, data, bytes, root);
             settle(c, "broadcast");
         } else {
-            EXPECT(comm->ops->broadcast_now(comm, data, bytes, root, NULL) == MICS_OK,
+            EXPECT(mics_comm_broadcast_now(comm, data, bytes, root, NULL) == MICS_OK,
                    "broadcast_now failed");
         }
         for (uint64_t i = 0; i < bytes; i++)
@@ -112,9 +112,9 @@ static inline void check_exchange(struct checker *c, struct mics_comm *comm, uin
     for (uint64_t i = 0; i < sent; i++)
         send[i] = (unsigned char)(i * 7 + (unsigned)comm->rank);
     recv[expected] = 200;
-    EXPECT(comm->ops->sendrecv_now(comm, send, sent, comm->rank == size - 1 ? -1 : to, recv,
-                                   expected, from == size - 1 ? -1 : from, distance % 2 * 0.01,
-                                   NULL) == MICS_OK,
+    EXPECT(mics_comm_sendrecv_now(comm, send, sent, comm->rank == size - 1 ? -1 : to, recv,
+                                  expected, from == size - 1 ? -1 : from, distance % 2 * 0.01,
+                                  NULL) == MICS_OK,
            "sendrecv_now failed");
     for (uint64_t i = 0; i < expected; i++)
         EXPECT(recv[i] == (unsigned char)(i * 7 + (unsigned)from),
@@ -180,11 +180,11 @@ static inline void run_parts(struct checker *c, struct mics_comm *comm, int kind
         float *piece = data + count * (uint64_t)comm->block;
 
         if (kind == 0)
-            comm->ops->all_gather(comm, c->stream, piece, data, count, MICS_F32);
+            mics_comm_all_gather(comm, c->stream, piece, data, count, MICS_F32);
         else if (kind == 1)
-            comm->ops->reduce_scatter(comm, c->stream, data, piece, count, MICS_F32);
+            mics_comm_reduce_scatter(comm, c->stream, data, piece, count, MICS_F32);
         else
-            comm->ops->all_reduce(comm, c->stream, data, total, MICS_F32);
+            mics_comm_all_reduce(comm, c->stream, data, total, MICS_F32);
         delay(c, c->stream);
         data += total;
     }
@@ -246,8 +246,8 @@ static inline void check_collectives_of(struct checker *c, struct mics_comm *com
     check_group(c, comm);
     check_broadcast(c, comm, 1);
     check_broadcast(c, comm, c->max_count);
-    EXPECT(comm->ops->barrier_now(comm, NULL) == MICS_OK, "barrier_now failed");
-    comm->ops->barrier(comm, c->stream);
+    EXPECT(mics_comm_barrier_now(comm, NULL) == MICS_OK, "barrier_now failed");
+    mics_comm_barrier(comm, c->stream);
     settle(c, "barrier");
 }
 
@@ -261,12 +261,12 @@ static inline void check_exchanges(struct checker *c)
         check_exchange(c, c->world, 1000, distance);
         check_exchange(c, c->world, 5 * c->max_count + 3, distance);
     }
-    EXPECT(c->world->ops->split(c->world, c->world->rank / 2, 0, c->world->rank % 2, &node, NULL) ==
+    EXPECT(mics_comm_split(c->world, c->world->rank / 2, 0, c->world->rank % 2, &node, NULL) ==
                MICS_OK,
            "split into pairs");
     if (node->size > 1)
         check_exchange(c, node, 5 * c->max_count + 3, 1);
-    node->ops->free(node);
+    mics_comm_free(node);
 }
 
 /* Every number of ranks, with an order and blocks other than the world's. */
@@ -280,11 +280,11 @@ static inline void check_sub_communicators(struct checker *c)
         const int block = (size - rank + 1) % size;
         struct mics_comm *comm = NULL;
 
-        EXPECT(world->ops->split(world, in, -world->rank, block, &comm, NULL) == MICS_OK, "split");
+        EXPECT(mics_comm_split(world, in, -world->rank, block, &comm, NULL) == MICS_OK, "split");
         EXPECT(comm->size == size && comm->rank == size - 1 - rank && comm->block == block,
                "split into %d: rank %d of %d, block %d", m, comm->rank, comm->size, comm->block);
         check_collectives_of(c, comm);
-        comm->ops->free(comm);
+        mics_comm_free(comm);
     }
 }
 
@@ -293,18 +293,17 @@ static inline void check_split_rules(struct checker *c)
     struct mics_comm *world = c->world, *comm = world;
     struct mics_err err = {""};
 
-    EXPECT(world->ops->split(world, world->rank ? 4 : -1, 0, world->rank - 1, &comm, &err) ==
-               MICS_OK,
+    EXPECT(mics_comm_split(world, world->rank ? 4 : -1, 0, world->rank - 1, &comm, &err) == MICS_OK,
            "split without rank 0: %s", err.text);
     EXPECT((comm == NULL) == (world->rank == 0), "a negative color is in no communicator");
     if (comm)
-        comm->ops->free(comm);
+        mics_comm_free(comm);
     if (world->size > 1) {
         comm = NULL;
-        EXPECT(world->ops->split(world, 0, 0, 1, &comm, &err) == MICS_ERR_ARG, "block held twice");
+        EXPECT(mics_comm_split(world, 0, 0, 1, &comm, &err) == MICS_ERR_ARG, "block held twice");
         EXPECT(!comm && !strcmp(err.text, "split: two ranks have block 1"), "%s", err.text);
     }
-    EXPECT(world->ops->split(world, 1, 0, world->size, &comm, &err) == MICS_ERR_ARG, "block range");
+    EXPECT(mics_comm_split(world, 1, 0, world->size, &comm, &err) == MICS_ERR_ARG, "block range");
 }
 
 /* Numbers whose sums round: the same bits on all ranks, and the same bits again. */
@@ -321,13 +320,13 @@ static inline void check_bits(struct checker *c)
         for (int i = 0; i < COUNT; i++)
             now[i] = 1.0f / (float)(1 + i * 7 + world->rank * 13);
         delay(c, c->stream);
-        world->ops->all_reduce(world, c->stream, now, COUNT, MICS_F32);
-        world->ops->all_reduce(world, c->stream, now, 5, MICS_F32); /* by the tree */
+        mics_comm_all_reduce(world, c->stream, now, COUNT, MICS_F32);
+        mics_comm_all_reduce(world, c->stream, now, 5, MICS_F32); /* by the tree */
     }
     settle(c, "all_reduce");
     EXPECT(memcmp(data, again, COUNT * sizeof *data) == 0,
            "all_reduce: other bits the second time");
-    world->ops->all_gather_now(world, data, all, COUNT * sizeof *data, NULL);
+    mics_comm_all_gather_now(world, data, all, COUNT * sizeof *data, NULL);
     for (int rank = 0; rank < world->size; rank++)
         EXPECT(memcmp(data, all + (size_t)rank * COUNT, COUNT * sizeof *data) == 0,
                "all_reduce: rank %d has other bits", rank);
@@ -348,7 +347,7 @@ static inline void check_bf16_bits(struct checker *c)
         for (int i = 0; i < count; i++)
             put(data, (uint64_t)i, MICS_BF16, 1.0 / (1 + i % 99 + world->rank));
         delay(c, c->stream);
-        world->ops->all_reduce(world, c->stream, data, (uint64_t)count, MICS_BF16);
+        mics_comm_all_reduce(world, c->stream, data, (uint64_t)count, MICS_BF16);
         settle(c, "all_reduce");
         for (int i = 0; i < count; i++) {
             const double got = load(data, (uint64_t)i, MICS_BF16);
@@ -359,7 +358,7 @@ static inline void check_bf16_bits(struct checker *c)
             EXPECT(got > want * (1 - world->size / 256.0) && got < want * (1 + world->size / 256.0),
                    "all_reduce in bf16: element %d is %g, not %g", i, got, want);
         }
-        world->ops->all_gather_now(world, data, all, COUNT * sizeof *data, NULL);
+        mics_comm_all_gather_now(world, data, all, COUNT * sizeof *data, NULL);
         for (int rank = 0; rank < world->size; rank++)
             EXPECT(memcmp(data, all + (size_t)rank * COUNT, COUNT * sizeof *data) == 0,
                    "all_reduce in bf16: rank %d has other bits", rank);
@@ -379,8 +378,8 @@ static inline void check_two_at_once(struct checker *c)
     float *gathered = grab(c, (size_t)world->size * COUNT, sizeof *gathered);
     float *own = gathered + (size_t)world->rank * COUNT;
 
-    world->ops->split(world, 0, 0, world->rank, &a, NULL);
-    world->ops->split(world, 0, 0, world->rank, &b, NULL);
+    mics_comm_split(world, 0, 0, world->rank, &a, NULL);
+    mics_comm_split(world, 0, 0, world->rank, &b, NULL);
     for (int i = 0; i < COUNT; i++) {
         sums[i] = 1;
         own[i] = (float)value(MICS_F32, world->rank, 0, (uint64_t)i);
@@ -388,11 +387,11 @@ static inline void check_two_at_once(struct checker *c)
     for (int round = 0; round < ROUNDS; round++) {
         delay(c, world->rank % 2 ? c->stream : c->other);
         if (any_order && world->rank % 2) {
-            a->ops->all_reduce(a, c->stream, sums, COUNT, MICS_F64);
-            b->ops->all_gather(b, c->other, own, gathered, COUNT, MICS_F32);
+            mics_comm_all_reduce(a, c->stream, sums, COUNT, MICS_F64);
+            mics_comm_all_gather(b, c->other, own, gathered, COUNT, MICS_F32);
         } else {
-            b->ops->all_gather(b, c->other, own, gathered, COUNT, MICS_F32);
-            a->ops->all_reduce(a, c->stream, sums, COUNT, MICS_F64);
+            mics_comm_all_gather(b, c->other, own, gathered, COUNT, MICS_F32);
+            mics_comm_all_reduce(a, c->stream, sums, COUNT, MICS_F64);
         }
     }
     settle(c, "two at once");
@@ -403,8 +402,8 @@ static inline void check_two_at_once(struct checker *c)
     for (int rank = 0; rank < world->size; rank++)
         EXPECT(gathered[(rank + 1) * COUNT - 1] == (float)value(MICS_F32, rank, 0, COUNT - 1),
                "gathered");
-    a->ops->free(a);
-    b->ops->free(b);
+    mics_comm_free(a);
+    mics_comm_free(b);
     drop(c, sums);
     drop(c, gathered);
 }

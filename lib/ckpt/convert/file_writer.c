@@ -524,7 +524,7 @@ static enum mics_status share_sums(struct file_writer *writer, struct mics_err *
         own[i / ranks] = (struct mics_file_sum){.bytes = files[i].bytes,
                                                 .xxh64 = XXH64_digest(writer->files[i].hash)};
     if (status == MICS_OK)
-        status = comm->ops->all_gather_now(comm, own, all, most * sizeof *own, err);
+        status = mics_comm_all_gather_now(comm, own, all, most * sizeof *own, err);
     for (uint32_t i = 0; status == MICS_OK && i < count; i++)
         files[i].sum = all[(size_t)(i % ranks) * most + i / ranks];
     free(own);

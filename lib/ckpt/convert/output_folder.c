@@ -186,7 +186,7 @@ enum mics_status mics_output_folder_create(struct mics_output_folder *folder,
     status = mics_agree(comm, status, err);
     if (status != MICS_OK || dry_run)
         return status;
-    status = comm->ops->broadcast_now(comm, folder->temporary, sizeof folder->temporary, 0, err);
+    status = mics_comm_broadcast_now(comm, folder->temporary, sizeof folder->temporary, 0, err);
     if (status == MICS_OK)
         status = register_path(folder, folder->temporary, err);
     if (status == MICS_OK && comm->rank == 0)

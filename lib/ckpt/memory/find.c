@@ -60,7 +60,7 @@ static enum mics_status share(struct mics_comm *comm, const struct mics_memory_c
     enum mics_status status = mics_agree(comm, counts ? MICS_OK : mics_err_nomem(err), err);
 
     if (status == MICS_OK)
-        status = comm->ops->all_gather_now(comm, &own_count, counts, sizeof own_count, err);
+        status = mics_comm_all_gather_now(comm, &own_count, counts, sizeof own_count, err);
     for (size_t i = 0; status == MICS_OK && i < size; i++)
         most = counts[i] > most ? counts[i] : most;
     if (status == MICS_OK) {
@@ -71,7 +71,7 @@ static enum mics_status share(struct mics_comm *comm, const struct mics_memory_c
     if (status == MICS_OK) {
         if (own_count > 0)
             memcpy(padded, own, own_count * sizeof *own);
-        status = comm->ops->all_gather_now(comm, padded, all, most * sizeof *padded, err);
+        status = mics_comm_all_gather_now(comm, padded, all, most * sizeof *padded, err);
     }
     if (status == MICS_OK) {
         for (size_t i = 0; i < size; i++)
@@ -144,7 +144,7 @@ static enum mics_status read_manifest(struct mics_comm *comm, const struct mics_
 
     *doc = NULL;
     if (status == MICS_OK)
-        status = comm->ops->all_gather_now(comm, &candidate, leads, sizeof candidate, err);
+        status = mics_comm_all_gather_now(comm, &candidate, leads, sizeof candidate, err);
     for (int i = comm->size - 1; status == MICS_OK && i >= 0; i--)
         root = leads[i] ? i : root;
     free(leads);
@@ -156,13 +156,13 @@ static enum mics_status read_manifest(struct mics_comm *comm, const struct mics_
             size = read;
     }
     if (status == MICS_OK)
-        status = comm->ops->broadcast_now(comm, &size, sizeof size, root, err);
+        status = mics_comm_broadcast_now(comm, &size, sizeof size, root, err);
     if (status == MICS_OK && !candidate && size > 0)
         data = malloc(size);
     if (status == MICS_OK)
         status = mics_agree(comm, data || size == 0 ? MICS_OK : mics_err_nomem(err), err);
     if (status == MICS_OK && size > 0)
-        status = comm->ops->broadcast_now(comm, data, size, root, err);
+        status = mics_comm_broadcast_now(comm, data, size, root, err);
     if (status == MICS_OK && size > 0 &&
         (mics_doc_decode(data, size, doc, NULL) != MICS_OK ||
          mics_manifest_check(*doc, NULL) != MICS_OK)) {
@@ -280,7 +280,7 @@ enum mics_status mics_memory_find(struct mics_comm *comm, const struct mics_memo
         status = mics_err_nomem(err);
     status = mics_agree(comm, status, err);
     if (status == MICS_OK)
-        status = comm->ops->all_gather_now(comm, &node->node, state->nodes, sizeof node->node, err);
+        status = mics_comm_all_gather_now(comm, &node->node, state->nodes, sizeof node->node, err);
     if (status == MICS_OK)
         status = share(comm, own, count, state, err);
     free(own);

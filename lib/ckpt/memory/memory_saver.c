@@ -150,7 +150,7 @@ enum mics_status mics_memory_saver_new(const struct mics_checkpoint *checkpoint,
         status = open_reserve(saver, err);
     status = mics_agree(comm, status, err);
     if (status == MICS_OK && saver->copies.rounds > 0)
-        status = comm->ops->split(comm, 0, comm->rank, comm->rank, &saver->comm, err);
+        status = mics_comm_split(comm, 0, comm->rank, comm->rank, &saver->comm, err);
     if (status == MICS_OK)
         *out = saver;
     else
@@ -168,7 +168,7 @@ void mics_memory_saver_free(struct mics_memory_saver *saver)
         for (int j = 0; j < 2; j++)
             mics_memory_ckpt_shard_close(&saver->places[i].generations[j]);
     if (saver->comm)
-        saver->comm->ops->free(saver->comm);
+        mics_comm_free(saver->comm);
     if (saver->reserve >= 0)
         close(saver->reserve);
     free(saver->places);
@@ -200,12 +200,12 @@ static enum mics_status copy_round(struct mics_memory_saver *saver, uint32_t rou
     const int from = (int)mics_copies_source(&saver->copies, own_rank(saver), round);
     const uint64_t bytes = mics_memory_saver_shard_bytes(&saver->form);
     struct mics_memory_ckpt_header header = {.version = 0};
-    enum mics_status status = comm->ops->sendrecv_now(comm, &saver->header, sizeof header, to,
-                                                      &header, sizeof header, from, 0, err);
+    enum mics_status status = mics_comm_sendrecv_now(comm, &saver->header, sizeof header, to,
+                                                     &header, sizeof header, from, 0, err);
 
     if (status == MICS_OK)
-        status = comm->ops->sendrecv_now(comm, own->data, bytes, to, copy->data, bytes, from,
-                                         saver->within_s / saver->copies.rounds, err);
+        status = mics_comm_sendrecv_now(comm, own->data, bytes, to, copy->data, bytes, from,
+                                        saver->within_s / saver->copies.rounds, err);
     if (status != MICS_OK)
         return status;
     if (to >= 0)
@@ -290,7 +290,7 @@ static enum mics_status gather_sums(struct mics_memory_saver *saver, struct mics
     manifest->files = calloc(manifest->file_count, sizeof *manifest->files);
     status = mics_agree(comm, all && manifest->files ? MICS_OK : mics_err_nomem(err), err);
     if (status == MICS_OK)
-        status = comm->ops->all_gather_now(comm, &own, all, sizeof own, err);
+        status = mics_comm_all_gather_now(comm, &own, all, sizeof own, err);
     for (uint32_t rank = 0; status == MICS_OK && rank < manifest->file_count; rank++)
         manifest->files[shard_of(saver, rank)] = all[rank];
     free(all);
@@ -335,7 +335,7 @@ static enum mics_status remove_older(struct mics_memory_saver *saver, struct mic
     for (uint32_t i = 0; i < 1 + saver->copies.rounds; i++)
         if (saver->places[i].generations[1 - saver->generation].header)
             mics_memory_ckpt_shard_clear(&saver->places[i].generations[1 - saver->generation]);
-    status = comm->ops->barrier_now(comm, err);
+    status = mics_comm_barrier_now(comm, err);
     if (status == MICS_OK && saver->options.lead)
         status = mics_memory_ckpt_prune(saver->options.folder, saver->options.stamp, 0, false, err);
     return status;

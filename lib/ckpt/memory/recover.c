@@ -164,8 +164,8 @@ static enum mics_status fetch_round(struct load *load, uint32_t distance, struct
         status = make_message(load, rank, from, false, in, err);
     status = mics_agree(comm, status, err);
     if (status == MICS_OK)
-        status = comm->ops->sendrecv_now(comm, out.data, out.bytes, out.bytes ? (int)to : -1,
-                                         in->data, in->bytes, in->bytes ? (int)from : -1, 0, err);
+        status = mics_comm_sendrecv_now(comm, out.data, out.bytes, out.bytes ? (int)to : -1,
+                                        in->data, in->bytes, in->bytes ? (int)from : -1, 0, err);
     if (status == MICS_OK)
         status = check_message(in, from, err);
     free(out.data);

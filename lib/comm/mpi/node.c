@@ -457,7 +457,7 @@ static enum mics_status agree(struct mpi_comm *comm, bool yes, bool *all_do, str
 
     if (!answers)
         return mics_err_nomem(err);
-    const enum mics_status status = base->ops->all_gather_now(base, &yes, answers, sizeof yes, err);
+    const enum mics_status status = mics_comm_all_gather_now(base, &yes, answers, sizeof yes, err);
 
     *all_do = true;
     for (int i = 0; i < base->size; i++)
@@ -516,7 +516,7 @@ static enum mics_status share_file(struct mpi_comm *comm, struct mpi_node *node,
         if (!have)
             name[0] = '\0';
     }
-    enum mics_status status = base->ops->broadcast_now(base, name, sizeof name, 0, err);
+    enum mics_status status = mics_comm_broadcast_now(base, name, sizeof name, 0, err);
     if (status == MICS_OK && base->rank != 0 && name[0]) {
         node->ranks = mics_mpi_map_shared(name, false, node->bytes);
         have = node->ranks != NULL;

@@ -37,7 +37,7 @@ static enum mics_status time_algorithms(struct mpi_comm *comm, const struct comm
     times_s[0] = times_s[1] = HUGE_VAL;
     for (int i = 0; i < 2 * ROUNDS; i++) {
         *limit = i % 2 ? call->bytes : 0;
-        enum mics_status status = base->ops->barrier_now(base, err);
+        enum mics_status status = mics_comm_barrier_now(base, err);
         const double start_s = mics_now_s();
         if (status == MICS_OK)
             status = comm->base.backend->execute(&comm->base, call, 1, &sent, err);
@@ -57,7 +57,7 @@ static enum mics_status compare(struct mpi_comm *comm, const struct comm_call *c
     enum mics_status status = time_algorithms(comm, call, limit, times_s, err);
 
     if (status == MICS_OK)
-        status = base->ops->all_gather_now(base, times_s, all, sizeof times_s, err);
+        status = mics_comm_all_gather_now(base, times_s, all, sizeof times_s, err);
     for (int i = 0; i < 2 * base->size && status == MICS_OK; i++)
         slowest_s[i % 2] = fmax(slowest_s[i % 2], all[i]);
     *ratio = slowest_s[1] / slowest_s[0];

@@ -158,7 +158,7 @@ static enum mics_status nccl_split(struct mics_comm *base, int color, int key, i
     struct nccl_comm *comm = nccl_of(base);
     struct mics_comm *control = NULL;
     const enum mics_status status =
-        comm->control->ops->split(comm->control, color, key, block, &control, err);
+        mics_comm_split(comm->control, color, key, block, &control, err);
 
     if (status != MICS_OK)
         return status;
@@ -174,7 +174,7 @@ static void nccl_free(struct mics_comm *base)
     struct mics_device *device = comm->context->device;
 
     mics_nccl_leave(comm);
-    comm->control->ops->free(comm->control);
+    mics_comm_free(comm->control);
     if (comm->token)
         device->ops->release(device, comm->token);
     mics_nccl_context_remove(comm->context, comm);
@@ -192,7 +192,7 @@ static void nccl_abort(struct mics_comm *base, int code)
     struct nccl_comm *comm = nccl_of(base);
 
     mics_nccl_context_abort(comm->context);
-    comm->control->ops->abort(comm->control, code);
+    mics_comm_abort(comm->control, code);
 }
 
 static const struct mics_comm_health_ops nccl_health = {.check = mics_nccl_check,

@@ -98,7 +98,7 @@ static enum mics_status compare_ranks(struct nccl_context *context, struct mics_
 
     if (!all)
         return mics_err_nomem(err);
-    enum mics_status status = control->ops->all_gather_now(control, &own, all, sizeof own, err);
+    enum mics_status status = mics_comm_all_gather_now(control, &own, all, sizeof own, err);
 
     if (status == MICS_OK)
         status = check_gpus(context->device, all, control->size, err);
@@ -126,7 +126,7 @@ enum mics_status mics_nccl_open(struct mics_device *device, struct mics_comm *co
         return status;
     status = compare_ranks(context, control, err);
     if (status == MICS_OK)
-        status = control->ops->split(control, 0, control->rank, control->rank, &own, err);
+        status = mics_comm_split(control, 0, control->rank, control->rank, &own, err);
     if (status == MICS_OK)
         return mics_nccl_comm_new(context, own, true, out, err);
     mics_nccl_context_free(context);
@@ -150,8 +150,8 @@ static enum mics_status open_comm(struct nccl_comm *comm, bool late, struct mics
     if (status != MICS_OK)
         return status;
     comm->token = token;
-    status = control->ops->all_gather_now(control, &control->block, comm->base.blocks,
-                                          sizeof *comm->base.blocks, err);
+    status = mics_comm_all_gather_now(control, &control->block, comm->base.blocks,
+                                      sizeof *comm->base.blocks, err);
     return status == MICS_OK && !late ? mics_nccl_join(comm, err) : status;
 }
 
@@ -161,7 +161,7 @@ enum mics_status mics_nccl_comm_new(struct nccl_context *context, struct mics_co
     struct nccl_comm *comm = calloc(1, sizeof *comm);
 
     if (!comm) {
-        control->ops->free(control);
+        mics_comm_free(control);
         return mics_err_nomem(err);
     }
     comm->base.comm = *control;
@@ -218,8 +218,7 @@ static enum mics_status exchange_states(struct nccl_comm *comm, enum join_state 
 {
     static const int badness[] = {[JOIN_DONE] = 0, [JOIN_PENDING] = 1, [JOIN_FAILED] = 2};
     struct mics_comm *control = comm->control;
-    const enum mics_status status =
-        control->ops->all_gather_now(control, &own, all, sizeof own, err);
+    const enum mics_status status = mics_comm_all_gather_now(control, &own, all, sizeof own, err);
 
     *worst = JOIN_DONE;
     *rank = 0;
@@ -267,7 +266,7 @@ static enum mics_status invite(struct nccl_comm *comm, struct invitation *invita
     if (result != ncclSuccess)
         mics_nccl_failure(NULL, result, err);
     const enum mics_status status =
-        control->ops->broadcast_now(control, invitation, sizeof *invitation, 0, err);
+        mics_comm_broadcast_now(control, invitation, sizeof *invitation, 0, err);
 
     if (status != MICS_OK || !invitation->failed)
         return status;

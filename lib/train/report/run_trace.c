@@ -29,7 +29,7 @@ enum mics_status mics_trace_open(struct mics_trace *trace, const struct mics_eng
         mics_trace_close(trace);
         return mics_err_nomem(err);
     }
-    enum mics_status status = control->ops->barrier_now(control, err);
+    enum mics_status status = mics_comm_barrier_now(control, err);
     trace->origin_s = mics_now_s();
     return status;
 }
@@ -65,8 +65,8 @@ static enum mics_status write_step(const struct mics_trace *trace, uint32_t inde
                                    struct mics_trace_writer *writer, struct mics_err *err)
 {
     const size_t size = doubles_per_step(trace);
-    enum mics_status status = control->ops->all_gather_now(control, trace->times + index * size,
-                                                           all, size * sizeof *all, err);
+    enum mics_status status = mics_comm_all_gather_now(control, trace->times + index * size, all,
+                                                       size * sizeof *all, err);
 
     if (status != MICS_OK || !writer)
         return status;

@@ -66,13 +66,13 @@ static enum mics_status share_memory(struct mics_liveness_table *table, struct m
     const size_t bytes = (size_t)table->size * sizeof *table->slots;
     const int fd = table->rank == 0 ? create_memory(bytes) : -1;
     struct peer own = {.pid = getpid(), .value = fd};
-    enum mics_status status = node->ops->all_gather_now(node, &own, table->peers, sizeof own, err);
+    enum mics_status status = mics_comm_all_gather_now(node, &own, table->peers, sizeof own, err);
 
     if (status == MICS_OK && table->peers[0].value >= 0)
         table->slots = map_memory(table->peers[0].pid, table->peers[0].value, bytes);
     own.value = table->slots != NULL;
     if (status == MICS_OK)
-        status = node->ops->all_gather_now(node, &own, table->peers, sizeof own, err);
+        status = mics_comm_all_gather_now(node, &own, table->peers, sizeof own, err);
     if (fd >= 0)
         close(fd);
     *shared = true;

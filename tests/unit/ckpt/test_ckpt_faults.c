@@ -107,7 +107,7 @@ static enum mics_status save(uint64_t step)
         status = mics_saver_advance(saver, &done, &saved, &err);
     mics_saver_free(saver);
     mics_manifest_free(&manifest);
-    comm->ops->free(comm);
+    mics_comm_free(comm);
     return status;
 }
 
@@ -141,7 +141,7 @@ static uint64_t resumable(void)
     mics_manifest_free(&manifest);
     json_decref(doc);
     if (comm)
-        comm->ops->free(comm);
+        mics_comm_free(comm);
     return status == MICS_OK && state.put > 0 && state.wrong == 0 ? state.step : 0;
 }
 

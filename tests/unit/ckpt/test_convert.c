@@ -147,7 +147,7 @@ static enum mics_status make(const struct mics_store *from, struct mics_target *
 
     if (status == MICS_OK)
         status = mics_target_write(from, target, at, &options, err);
-    options.comm->ops->free(options.comm);
+    mics_comm_free(options.comm);
     return status;
 }
 

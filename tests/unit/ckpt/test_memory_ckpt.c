@@ -129,7 +129,7 @@ static enum mics_status run_start(struct starter *own)
     }
     note_found(own, &state);
     if (status == MICS_OK)
-        status = rank->comm->ops->barrier_now(rank->comm, &rank->err);
+        status = mics_comm_barrier_now(rank->comm, &rank->err);
     if (status == MICS_OK && at == 0) { /* as the job does: a stamp of its own */
         start->record->from_stamp = state.doc ? state.stamp : 0;
         start->record->from_step = state.doc ? state.step : 0;
@@ -141,7 +141,7 @@ static enum mics_status run_start(struct starter *own)
     if (status == MICS_OK && at % k == 0)
         status = mics_memory_ckpt_prune(path, state.stamp, state.step, true, &rank->err);
     if (status == MICS_OK)
-        status = rank->comm->ops->barrier_now(rank->comm, &rank->err);
+        status = mics_comm_barrier_now(rank->comm, &rank->err);
     if (status == MICS_OK) {
         const struct mics_memory_saver_options options = {.folder = path,
                                                           .lead = at % k == 0,
@@ -186,7 +186,7 @@ static void go(struct start *start)
     }
     if (start->abort_us) {
         usleep(start->abort_us);
-        comms[0]->ops->abort(comms[0], 9);
+        mics_comm_abort(comms[0], 9);
     }
     for (uint32_t i = 0; i < count; i++) {
         pthread_join(ranks[i].thread, NULL);
@@ -195,7 +195,7 @@ static void go(struct start *start)
             snprintf(start->failure, sizeof start->failure, "%.255s", ranks[i].rank.err.text);
     }
     for (uint32_t i = 0; i < count; i++)
-        comms[i]->ops->free(comms[i]);
+        mics_comm_free(comms[i]);
 }
 
 /* The memory of a node is gone. */

@@ -124,7 +124,7 @@ static void *run_rank(void *context)
     struct mics_err err = {""};
 
     rank->status = mics_target_write(rank->store, &rank->wanted.target, rank->at, &options, &err);
-    rank->comm->ops->free(rank->comm);
+    mics_comm_free(rank->comm);
     return NULL;
 }
 
@@ -264,7 +264,7 @@ static void a_cancelled_target_is_not_written(void)
     CHECK_INT(mics_comm_new_self(&options.comm, NULL), MICS_OK);
     CHECK_INT(mics_target_write(&store, &wanted.target, at, &options, NULL), MICS_OK);
     CHECK(!is_right(at, &wanted.files[0]));
-    options.comm->ops->free(options.comm);
+    mics_comm_free(options.comm);
 }
 
 /* The file ends with the last piece, whatever follows it in memory. */

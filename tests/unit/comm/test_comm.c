@@ -35,7 +35,7 @@ static void *rank_main(void *context)
     c->max_count = rank->max_count;
     c->delays = rank->delays;
     rank->check(c);
-    c->world->ops->free(c->world);
+    mics_comm_free(c->world);
     checker_fini(c);
     return NULL;
 }
@@ -80,7 +80,7 @@ static void a_single_rank_runs_every_collective_and_counts_no_bytes(void)
     CHECK_INT(world->counts.calls + world->counts.sent_bytes, 0);
     CHECK_STR(world->backend, "self");
     checker_fini(&c);
-    world->ops->free(world);
+    mics_comm_free(world);
 }
 
 static void every_collective_is_right_on_1_to_8_threads(void)
@@ -136,17 +136,17 @@ static void MICS_COMM_selects_staging_memory_and_nothing_else(void)
     CHECK_INT(mics_device_new_host(1, &device, NULL), MICS_OK);
     CHECK_INT(mics_comm_new_for_device(control, device, &comm, &err), MICS_OK);
     CHECK_STR(comm->backend, "self");
-    comm->ops->free(comm);
+    mics_comm_free(comm);
     setenv("MICS_COMM", "staged", 1);
     CHECK_INT(mics_comm_new_for_device(control, device, &comm, &err), MICS_OK);
     CHECK_STR(comm->backend, "staged");
-    comm->ops->free(comm);
+    mics_comm_free(comm);
     setenv("MICS_COMM", "stage", 1);
     CHECK_INT(mics_comm_new_for_device(control, device, &comm, &err), MICS_ERR_ARG);
     CHECK_STR(err.text, "MICS_COMM: expected \"staged\", found \"stage\"");
     unsetenv("MICS_COMM");
     device->ops->free(device);
-    control->ops->free(control);
+    mics_comm_free(control);
 }
 
 static void check_abort(struct checker *c)
@@ -155,20 +155,20 @@ static void check_abort(struct checker *c)
     struct mics_err err = {""};
     float data[8] = {0};
 
-    world->ops->split(world, world->rank % 2, 0, world->rank / 2, &half, NULL);
+    mics_comm_split(world, world->rank % 2, 0, world->rank / 2, &half, NULL);
     if (world->rank == 2) {
-        world->ops->abort(world, 7);
+        mics_comm_abort(world, 7);
     } else {
-        half->ops->all_reduce(half, c->stream, data, 8, MICS_F32);
-        half->ops->all_reduce(half, c->stream, data, 8, MICS_F32);
-        world->ops->all_reduce(world, c->stream, data, 8, MICS_F32);
+        mics_comm_all_reduce(half, c->stream, data, 8, MICS_F32);
+        mics_comm_all_reduce(half, c->stream, data, 8, MICS_F32);
+        mics_comm_all_reduce(world, c->stream, data, 8, MICS_F32);
         EXPECT(c->device->ops->stream_sync(c->stream, &err) == MICS_ERR_COMM, "no failure");
         EXPECT(strstr(err.text, "ranks: the job was aborted with exit code 7"), "%s", err.text);
     }
-    EXPECT(world->ops->barrier_now(world, &err) == MICS_ERR_COMM, "a barrier after the abort");
+    EXPECT(mics_comm_barrier_now(world, &err) == MICS_ERR_COMM, "a barrier after the abort");
     EXPECT(!strcmp(err.text, "barrier among 4 ranks: the job was aborted with exit code 7"), "%s",
            err.text);
-    half->ops->free(half);
+    mics_comm_free(half);
 }
 
 static void abort_frees_every_blocked_rank(void)
@@ -182,7 +182,7 @@ static void check_mismatch(struct checker *c)
     struct mics_err err = {""};
     float data[8] = {0};
 
-    c->world->ops->all_reduce(c->world, c->stream, data, c->world->rank == 1 ? 7 : 8, MICS_F32);
+    mics_comm_all_reduce(c->world, c->stream, data, c->world->rank == 1 ? 7 : 8, MICS_F32);
     EXPECT(c->device->ops->stream_sync(c->stream, &err) == MICS_ERR_COMM, "no failure");
     EXPECT(!strcmp(err.text, "all_reduce among 3 ranks: rank 0 called all_reduce of 32 bytes, but "
                              "rank 1 all_reduce of 28"),
@@ -199,8 +199,7 @@ static void check_destroyed(struct checker *c)
     float data[8] = {1, 1, 1, 1, 1, 1, 1, 1};
     const int other = 1 - c->world->rank;
 
-    c->world->ops->reduce_scatter(c->world, c->stream, data, data + c->world->rank * 4, 4,
-                                  MICS_F32);
+    mics_comm_reduce_scatter(c->world, c->stream, data, data + c->world->rank * 4, 4, MICS_F32);
     settle(c, "reduce_scatter");
     EXPECT(isnan(data[other * 4]) && isnan(data[other * 4 + 3]), "the rest was left as it was");
     EXPECT(data[c->world->rank * 4] == 2, "the sum was lost");

@@ -35,7 +35,7 @@ static void *rank_main(void *context)
     c->max_count = 3001;
     rank->check(c);
     checker_fini(c);
-    rank->control->ops->free(rank->control);
+    mics_comm_free(rank->control);
     return NULL;
 }
 
@@ -73,7 +73,7 @@ static struct mics_comm *split_all(struct checker *c, struct mics_comm *comm)
     struct mics_comm *all = NULL;
 
     if (comm)
-        EXPECT(comm->ops->split(comm, 0, comm->rank, comm->rank, &all, &c->why) == MICS_OK,
+        EXPECT(mics_comm_split(comm, 0, comm->rank, comm->rank, &all, &c->why) == MICS_OK,
                "no split");
     return all;
 }
@@ -88,7 +88,7 @@ static void check_all(struct checker *c)
     EXPECT(!strcmp(comm->backend, "nccl"), "%s", comm->backend);
     check_everything(c);
     EXPECT(comm->health->check(comm, NULL) == MICS_OK, "it reports an error");
-    comm->ops->free(comm);
+    mics_comm_free(comm);
     c->world = control;
 }
 
@@ -118,7 +118,7 @@ static void *end_soon(void *context)
     struct mics_comm *comm = context;
 
     mics_sleep_s(0.1);
-    comm->ops->abort(comm, 3);
+    mics_comm_abort(comm, 3);
     return NULL;
 }
 
@@ -135,15 +135,15 @@ static void check_abort(struct checker *c)
     if (control->rank == 0) {
         const double began = mics_now_s();
 
-        comm->ops->all_reduce(comm, c->stream, data, 8, MICS_F32);
+        mics_comm_all_reduce(comm, c->stream, data, 8, MICS_F32);
         EXPECT(c->device->ops->stream_sync(c->stream, &err) == MICS_ERR_COMM, "no failure");
         EXPECT(!strcmp(err.text, "NCCL: the job is being aborted"), "%s", err.text);
         EXPECT(mics_now_s() - began < 3, "it took %g s", mics_now_s() - began);
     }
     pthread_join(watchdog, NULL);
-    comm->ops->all_reduce(comm, c->stream, data, 8, MICS_F32); /* nothing any more */
-    comm->ops->free(comm);
-    first->ops->free(first);
+    mics_comm_all_reduce(comm, c->stream, data, 8, MICS_F32); /* nothing any more */
+    mics_comm_free(comm);
+    mics_comm_free(first);
     drop(c, data);
 }
 
@@ -163,14 +163,14 @@ static void check_groups(struct checker *c)
     for (int i = 0; i < 5; i++) {
         if (i == 0)
             mics_comm_group_begin(comm);
-        comm->ops->all_reduce(comm, c->stream, data + 4 * i, 4, MICS_F32);
+        mics_comm_all_reduce(comm, c->stream, data + 4 * i, 4, MICS_F32);
         if (i == 2)
             mics_comm_group_end(comm);
     }
     settle(c, "all_reduce");
     EXPECT(comm->counts.calls == 5, "%llu calls", (unsigned long long)comm->counts.calls);
-    comm->ops->free(comm);
-    first->ops->free(first);
+    mics_comm_free(comm);
+    mics_comm_free(first);
     drop(c, data);
 }
 
@@ -232,15 +232,15 @@ static void check_memory(struct checker *c)
 
         for (uint64_t k = 0; k < each; k++)
             own[k] = (float)(comm->block + 1);
-        comm->ops->all_gather(comm, c->stream, own, all, each, MICS_F32);
+        mics_comm_all_gather(comm, c->stream, own, all, each, MICS_F32);
         settle(c, "all_gather");
         for (uint64_t k = 0; k < each * (uint64_t)comm->size; k++)
             EXPECT(all[k] == (float)(k / each + 1), "element %llu is %g", (unsigned long long)k,
                    (double)all[k]);
     }
     c->device->ops->release(c->device, memory[0]);
-    comm->ops->free(comm);
-    first->ops->free(first);
+    mics_comm_free(comm);
+    mics_comm_free(first);
     c->device->ops->release(c->device, memory[1]);
 }
 

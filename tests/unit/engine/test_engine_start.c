@@ -139,7 +139,7 @@ static void *rank_main(void *context)
         printf("Bail out! %s\n", rank->err.text);
         exit(1);
     }
-    comm->ops->free(comm);
+    mics_comm_free(comm);
     mics_job_device_close(&gpu);
     mics_world_close(world);
     mics_model_free(rank->model);

@@ -157,7 +157,7 @@ static void close_rank(struct rank *r)
     mics_executor_fini(&r->executor);
     r->device->ops->stream_close(r->stream);
     r->device->ops->free(r->device);
-    r->world->ops->free(r->world);
+    mics_comm_free(r->world);
     free(r->shard);
     free(r->whole);
 }

@@ -102,7 +102,7 @@ static struct mics_bench_result run(uint32_t nodes, uint32_t per_node,
         pthread_join(threads[i], NULL);
         CHECK_INT(ranks[i].status, MICS_OK);
         CHECK_STR(ranks[i].err.text, "");
-        comms[i]->ops->free(comms[i]);
+        mics_comm_free(comms[i]);
     }
     for (uint32_t i = 1; i < size; i++) {
         CHECK(json_equal(ranks[i].doc, ranks[0].doc));
@@ -232,7 +232,7 @@ static size_t regressions(struct mics_bench_row before, struct mics_bench_row no
         CHECK_INT(json_array_size(json_object_get(doc, "regressions")), count);
     json_decref(old_doc);
     json_decref(doc);
-    comm->ops->free(comm);
+    mics_comm_free(comm);
     return count;
 }
 

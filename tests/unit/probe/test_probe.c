@@ -61,7 +61,7 @@ static json_t *probe_threads(uint32_t nodes, uint32_t per_node)
         pthread_join(threads[i], NULL);
         CHECK_INT(ranks[i].status, MICS_OK);
         CHECK_STR(ranks[i].err.text, "");
-        comms[i]->ops->free(comms[i]);
+        mics_comm_free(comms[i]);
     }
     json_object_del(ranks[0].doc, "machine"); /* which only rank 0 describes */
     for (uint32_t i = 1; i < size; i++) {
@@ -265,7 +265,7 @@ static void nodes_with_less_memory_are_another_class(void)
         for (int i = 0; i < 4; i++) {
             pthread_join(threads[i], NULL);
             CHECK_INT(ranks[i].status, MICS_OK);
-            comms[i]->ops->free(comms[i]);
+            mics_comm_free(comms[i]);
         }
         classes = json_object_get(ranks[0].doc, "node_classes");
         CHECK_INT(json_array_size(classes), cases[c].classes);

@@ -110,7 +110,7 @@ static void sums_are_those_of_the_samples_however_they_were_read(void)
         CHECK_INT(mics_read_sums_check(comm, &data, &now, steps * STEP, NULL), MICS_OK);
     }
     mics_data_close(&data);
-    comm->ops->free(comm);
+    mics_comm_free(comm);
 }
 
 static void one_byte_that_was_read_and_changed_is_found(void)
@@ -133,7 +133,7 @@ static void one_byte_that_was_read_and_changed_is_found(void)
         mics_data_close(&data);
     }
     write_text(TEXT);
-    comm->ops->free(comm);
+    mics_comm_free(comm);
 }
 
 static void sums_that_do_not_fit_the_samples_are_refused(void)
@@ -152,7 +152,7 @@ static void sums_that_do_not_fit_the_samples_are_refused(void)
     CHECK(strstr(err.text, "do not end at 75") != NULL);
     CHECK_INT(mics_read_sums_check(comm, &data, &sums, 10, &err), MICS_OK); /* nothing was read */
     mics_data_close(&data);
-    comm->ops->free(comm);
+    mics_comm_free(comm);
 }
 
 static void sums_survive_a_document(void)

@@ -202,12 +202,12 @@ static void *run_rank(void *context)
     rank->status =
         mics_world_open_over(rank->comm, rank->plan.choice.shape.per_node, &world, &rank->err);
     if (rank->status == MICS_OK)
-        rank->status = world->comm->ops->split(world->comm, 0, world->comm->rank, world->comm->rank,
-                                               &control, &rank->err);
+        rank->status = mics_comm_split(world->comm, 0, world->comm->rank, world->comm->rank,
+                                       &control, &rank->err);
     if (rank->status == MICS_OK)
         rank->status = run_with_engine(rank, world, control);
     if (control)
-        control->ops->free(control);
+        mics_comm_free(control);
     mics_world_close(world);
     return NULL;
 }

@@ -5,6 +5,7 @@
 
 #include "../parity/cases.h"
 #include "base/clock.h"
+#include "comm/backend.h"
 #include "train/watch/liveness_table.h"
 #include "train/watch/watchdog.h"
 
@@ -135,7 +136,7 @@ static uint32_t first_gather(const struct mics_plan *plan)
 }
 
 /* Communicators that fail beside their streams, on rank 1; rank 0 only sees a lost peer. */
-static struct mics_comm_ops faulty;
+static struct comm_backend faulty;
 static enum mics_status (*real_split)(struct mics_comm *comm, int color, int key, int block,
                                       struct mics_comm **out, struct mics_err *err);
 
@@ -154,7 +155,7 @@ static enum mics_status faulty_split(struct mics_comm *comm, int color, int key,
     const enum mics_status status = real_split(comm, color, key, block, out, err);
 
     if (status == MICS_OK && *out) {
-        (*out)->ops = &faulty;
+        ((struct comm_base *)*out)->backend = &faulty;
         (*out)->health = &faulty_health;
     }
     return status;
@@ -162,11 +163,11 @@ static enum mics_status faulty_split(struct mics_comm *comm, int color, int key,
 
 static void make_faulty(struct mics_comm *comms[RANKS])
 {
-    faulty = *comms[0]->ops;
+    faulty = *((struct comm_base *)comms[0])->backend;
     real_split = faulty.split;
     faulty.split = faulty_split;
     for (int i = 0; i < RANKS; i++) {
-        comms[i]->ops = &faulty;
+        ((struct comm_base *)comms[i])->backend = &faulty;
         comms[i]->health = &faulty_health;
     }
 }
@@ -270,7 +271,7 @@ static void ranks_of_a_node_read_what_the_others_write(void)
     CHECK_INT(first_alive, 0);
     for (int i = 0; i < RANKS; i++) {
         mics_liveness_table_close(each[i].table);
-        comms[i]->ops->free(comms[i]);
+        mics_comm_free(comms[i]);
     }
 }
 
@@ -282,7 +283,7 @@ static void a_single_rank_has_no_table(void)
     CHECK_INT(mics_comm_new_self(&comm, NULL), MICS_OK);
     CHECK_INT(mics_liveness_table_open(comm, &table, NULL), MICS_OK);
     CHECK(table == NULL);
-    comm->ops->free(comm);
+    mics_comm_free(comm);
 }
 
 int main(void)
