@@ -10,6 +10,7 @@
 #include "host/pool.h"
 #include "work.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,6 +34,23 @@ bool mics_recompute_parse(const char *name, enum mics_recompute *out)
         }
     }
     return false;
+}
+
+/* Are the stages' units and boundary tensors there, and each tensor handed on before it is received?
+ */
+static bool has_valid_stages(const struct mics_model *model)
+{
+    uint32_t handed_on = 0;
+
+    for (uint32_t i = 0; i < model->stage_count; i++) {
+        const struct mics_stage *stage = &model->stages[i];
+
+        if ((stage->unit != MICS_NO_UNIT && stage->unit >= model->unit_count) ||
+            (stage->receives & ~handed_on) != 0)
+            return false;
+        handed_on |= stage->hands_on;
+    }
+    return model->boundary_count <= MICS_BOUNDARIES_MAX && handed_on >> model->boundary_count == 0;
 }
 
 enum mics_status mics_model_new_custom(const struct mics_model_ops *ops,
@@ -60,6 +78,7 @@ enum mics_status mics_model_new_custom(const struct mics_model_ops *ops,
         mics_model_free(model);
         return status;
     }
+    assert(has_valid_stages(model));
     *out = model;
     return MICS_OK;
 }

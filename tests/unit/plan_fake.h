@@ -17,7 +17,7 @@ enum { FAKE_MAX_BLOCKS = 96 };
 struct fake_model {
     struct mics_model model;
     struct mics_unit units[FAKE_MAX_BLOCKS + 2];
-    struct mics_stage stages[FAKE_MAX_BLOCKS + 2];
+    struct mics_stage stages[2 * FAKE_MAX_BLOCKS + 2];
 };
 
 static void fake_stage_bytes(const struct mics_model *model, const struct mics_batch *batch,
@@ -46,12 +46,13 @@ static void fake_boundary_bytes(const struct mics_model *model, const struct mic
 static void fake_launch(const struct mics_pass *pass, uint32_t stage, uint32_t times)
 {
     const struct mics_model *model = pass->model;
+    const uint32_t unit = model->stages[stage].unit;
 
-    mics_launch_matmul(pass->stream,
-                       &(struct mics_args_matmul){
-                           .m = pass->batch.B * pass->batch.T,
-                           .n = (uint32_t)model->units[model->stages[stage].unit].param_count,
-                           .k = times});
+    mics_launch_matmul(
+        pass->stream, &(struct mics_args_matmul){
+                          .m = pass->batch.B * pass->batch.T,
+                          .n = unit == MICS_NO_UNIT ? 64 : (uint32_t)model->units[unit].param_count,
+                          .k = times});
 }
 
 static void fake_forward(const struct mics_pass *pass, uint32_t stage)
@@ -104,6 +105,20 @@ static inline void fake_model_init(struct fake_model *fake, uint32_t blocks, uin
     fake->stages[blocks + 1].kind = MICS_STAGE_HEAD;
     if (tied)
         fake->stages[blocks + 1].unit = 0;
+}
+
+/* Give each block a second stage, without parameters. */
+static inline void fake_model_split_blocks(struct fake_model *fake)
+{
+    const uint32_t blocks = fake->model.stage_count - 2;
+
+    fake->model.stage_count = 2 * blocks + 2;
+    fake->stages[2 * blocks + 1] = fake->stages[blocks + 1];
+    for (uint32_t i = blocks; i > 0; i--) {
+        fake->stages[2 * i - 1] = fake->stages[2 * i] = fake->stages[i];
+        fake->stages[2 * i].unit = MICS_NO_UNIT;
+        fake->stages[2 * i].part = 1;
+    }
 }
 
 static inline struct mics_plan_choice

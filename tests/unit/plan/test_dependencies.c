@@ -56,7 +56,7 @@ static void use(struct uses *uses, enum memory memory, uint32_t index, uint32_t 
 
 static void describe_compute(const struct graph *g, const struct mics_op *op, struct uses *uses)
 {
-    bool head = true, grads = op->kind == MICS_OP_BACKWARD;
+    bool head = true, grads = op->kind == MICS_OP_BACKWARD && op->unit != MICS_NONE;
 
     for (uint32_t i = 0; i < g->n; i++)
         head &= g->schedule->ops[i].stage == MICS_NONE || g->schedule->ops[i].stage <= op->stage;
@@ -318,6 +318,16 @@ static void no_accesses_race_in_an_untied_model(void)
         check_shape(i, &fake, true, false);
 }
 
+static void no_accesses_race_around_stages_without_parameters(void)
+{
+    struct fake_model fake;
+
+    fake_model_init(&fake, 2, 10000, 7001, true);
+    fake_model_split_blocks(&fake);
+    for (uint32_t i = 0; i < SHAPES; i++)
+        check_shape(i, &fake, true, false);
+}
+
 static void no_accesses_race_in_an_evaluation(void)
 {
     struct fake_model fake;
@@ -340,6 +350,7 @@ int main(void)
 {
     TAP_RUN(no_two_accesses_of_the_same_memory_race);
     TAP_RUN(no_accesses_race_in_an_untied_model);
+    TAP_RUN(no_accesses_race_around_stages_without_parameters);
     TAP_RUN(no_accesses_race_in_an_evaluation);
     TAP_RUN(every_single_wait_is_needed);
     return tap_done();

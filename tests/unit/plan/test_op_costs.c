@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_costs.c - the work and the seconds of a step's operations. */
 #include "plan/memory.h"
+#include "plan/schedule/launches.h"
 #include "plan/schedule/op_costs.h"
 #include "tap.h"
 
@@ -121,10 +122,51 @@ static void costs_do_not_depend_on_what_was_asked_before(void)
     mics_model_free(model);
 }
 
+/* Each stage costs what the same part of any other block costs. */
+static void parts_of_blocks_are_priced_by_their_kind(void)
+{
+    const struct mics_plan_choice choice = choice_of(8, 4, 512);
+    struct mics_topology *topology = NULL;
+    struct mics_op_costs *costs = NULL;
+    struct fake_model fake;
+    double seconds[2][2] = {{0}}, sum = 0;
+
+    fake_model_init(&fake, 4, 10000, 7001, true);
+    fake_model_split_blocks(&fake);
+    struct mics_schedule *schedule = schedule_of(&fake.model, &choice);
+    CHECK_INT(mics_stage_alike_before(&fake.model, 1), 1);
+    CHECK_INT(mics_stage_alike_before(&fake.model, 2), 2);
+    CHECK_INT(mics_stage_alike_before(&fake.model, 7), 5);
+    CHECK_INT(mics_stage_alike_before(&fake.model, 8), 6);
+    CHECK_INT(mics_topology_parse("p4d", &topology, NULL), MICS_OK);
+    CHECK_INT(mics_op_costs_new(topology, &fake.model, &costs, NULL), MICS_OK);
+    for (uint32_t k = 0; k < schedule->op_count; k++) {
+        const struct mics_op *op = &schedule->ops[k];
+
+        if (op->stream != MICS_STREAM_COMPUTE)
+            continue;
+        const double cost_s = mics_op_costs_compute(costs, &choice, op);
+        sum += cost_s;
+        if (op->stage == MICS_NONE || fake.stages[op->stage].kind != MICS_STAGE_BLOCK || op->first)
+            continue;
+        double *const before = &seconds[op->kind == MICS_OP_BACKWARD][fake.stages[op->stage].part];
+        CHECK(*before == 0 || *before == cost_s);
+        *before = cost_s;
+    }
+    CHECK(seconds[0][0] > seconds[0][1] && seconds[1][1] > seconds[0][1]);
+    CHECK_NEAR(choice.micro_steps * mics_op_costs_micro_step(costs, &choice) +
+                   mics_op_costs_updates(costs, &choice),
+               sum, 1e-9 * sum);
+    mics_op_costs_free(costs);
+    mics_topology_free(topology);
+    mics_schedule_free(schedule);
+}
+
 int main(void)
 {
     TAP_RUN(flops_of_the_stages_are_those_of_the_model);
     TAP_RUN(a_step_is_the_sum_of_its_operations);
     TAP_RUN(costs_do_not_depend_on_what_was_asked_before);
+    TAP_RUN(parts_of_blocks_are_priced_by_their_kind);
     return tap_done();
 }

@@ -103,6 +103,39 @@ static void an_untied_embedding_is_gathered_for_its_forward_only(void)
     check_backward_without_params(7, 3, 1, 8);
 }
 
+/* The exchanges are those of blocks of one stage. */
+static void a_stage_without_parameters_exchanges_nothing(void)
+{
+    struct mics_plan_choice choice = fake_choice(1, 4, 4, 4, 4);
+    struct mics_schedule *whole, *split;
+    uint32_t at = 0;
+
+    choice.micro_steps = 2;
+    fake_model_init(&fake, 4, 10000, 7001, true);
+    whole = make(&choice, true);
+    fake_model_split_blocks(&fake);
+    split = make(&choice, true);
+    CHECK_INT(count_ops(split, MICS_OP_FORWARD), 2 * (2 + 2 * 4));
+    CHECK_INT(count_ops(split, MICS_OP_BACKWARD), 2 * (1 + 2 * 4));
+    for (uint32_t i = 0; i < split->op_count; i++) {
+        const struct mics_op *op = &split->ops[i];
+
+        if (op->stage != MICS_NONE && fake.stages[op->stage].unit == MICS_NO_UNIT) {
+            CHECK(op->unit == MICS_NONE && !op->needs_params && !op->first);
+            CHECK(op->param_slot == MICS_NONE && op->grad_slot == MICS_NONE);
+            continue;
+        }
+        CHECK_INT(op->kind, whole->ops[at].kind);
+        CHECK_INT(op->unit, whole->ops[at].unit);
+        CHECK_INT(op->param_slot, whole->ops[at].param_slot);
+        CHECK_INT(op->grad_slot, whole->ops[at].grad_slot);
+        at++;
+    }
+    CHECK_INT(at, whole->op_count);
+    mics_schedule_free(whole);
+    mics_schedule_free(split);
+}
+
 /* The unit in each slot, by replaying the gathers in the order of the array. */
 static void check_contents(const struct mics_schedule *schedule)
 {
@@ -462,6 +495,7 @@ int main(void)
 {
     TAP_RUN(units_still_in_their_slots_are_not_gathered_again);
     TAP_RUN(an_untied_embedding_is_gathered_for_its_forward_only);
+    TAP_RUN(a_stage_without_parameters_exchanges_nothing);
     TAP_RUN(computation_finds_its_unit_in_its_slot);
     TAP_RUN(gathers_run_ahead_by_the_prefetch_depth);
     TAP_RUN(coalesced_units_are_consecutive_and_nothing_else_changes);
