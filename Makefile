@@ -116,8 +116,14 @@ $(BUILD)/%.o: %.c $(BUILD)/settings
 $(BUILD)/gen/instances.inc: share/mics/instances.json
 	@mkdir -p $(@D)
 	$(Q)od -An -v -tx1 $< | sed 's/ \(..\)/0x\1,/g' >$@
-$(BUILD)/lib/topology/catalogue.o: ALL_CFLAGS += -I$(BUILD)/gen
+$(BUILD)/lib/topology/catalogue.o $(BUILD)/lib/doc/gnuplot.o: ALL_CFLAGS += -I$(BUILD)/gen
 $(BUILD)/lib/topology/catalogue.o: $(BUILD)/gen/instances.inc
+# And so are the scripts that draw pictures: {"NAME", bytes}.
+$(BUILD)/gen/plots.inc: $(wildcard share/mics/plots/*.gp)
+	@mkdir -p $(@D)
+	$(Q)for file in $^; do echo "{\"$$(basename $$file .gp)\", (const char[]){"; \
+		od -An -v -tx1 $$file | sed 's/ \(..\)/0x\1,/g'; echo '0}},'; done >$@
+$(BUILD)/lib/doc/gnuplot.o: $(BUILD)/gen/plots.inc
 
 $(BUILD)/libmics.a: $(call object,$(LIB_SRC))
 $(BUILD)/libcli.a: $(call object,$(CLI_SRC))
@@ -147,7 +153,7 @@ include tests/fuzz/fuzz.mk
 SYNTAX_SRC := $(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(CMD_PART) $(TEST_SRC) $(CLI_TEST_SRC) $(MPI_TEST_SRC) $(GPU_TEST_SRC)
 SYNTAX_CXX := $(patsubst $(BUILD)/emulated/%.o,%,$(EMULATED_OBJ)) $(filter tests/emulator/test_%,$(EMULATOR_SRC)) $(filter %.cc,$(GPU_CHECK_SRC))
 syntax: $(SYNTAX_SRC:%=$(BUILD)/syntax/%) $(SYNTAX_CXX:%=$(BUILD)/syntax/%)
-$(BUILD)/syntax/%.c: %.c $(BUILD)/settings $(BUILD)/gen/instances.inc
+$(BUILD)/syntax/%.c: %.c $(BUILD)/settings $(BUILD)/gen/instances.inc $(BUILD)/gen/plots.inc
 	@mkdir -p $(@D)
 	$(call say,CHECK)$(CC) $(ALL_CFLAGS) -Itests -Itests/unit -I$(BUILD)/gen -fsyntax-only $< && touch $@
 $(SYNTAX_CXX:%=$(BUILD)/syntax/%): $(BUILD)/syntax/%: % $(BUILD)/settings

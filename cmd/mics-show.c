@@ -99,10 +99,12 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     return MICS_OK;
 }
 
-static enum mics_status decode(const char *data, size_t size, json_t **out, struct mics_err *err)
+static enum mics_status decode(const char *data, size_t size, bool draw, json_t **out,
+                               struct mics_err *err)
 {
     if (mics_metrics_recognize(data, size))
-        return mics_metrics_summarize(data, size, out, err);
+        return mics_metrics_summarize(data, size, draw ? MICS_METRICS_DRAWN : MICS_METRICS_CURVE,
+                                      out, err);
     return mics_doc_decode(data, size, out, err);
 }
 
@@ -145,14 +147,15 @@ static enum mics_status find_file(const char *path, char file[MICS_PATH_MAX], st
 static void input_fini(struct show_input *input)
 {
     free(input->name);
-    free(input->data);
     json_decref(input->doc);
 }
 
-/* *out is the caller's, to input_fini(), also after a failure. */
-static enum mics_status load(const char *path, struct show_input *out, struct mics_err *err)
+/* *out is the caller's, to input_fini(), also after a failure. `draw`: for a picture. */
+static enum mics_status load(const char *path, bool draw, struct show_input *out,
+                             struct mics_err *err)
 {
-    char file[MICS_PATH_MAX];
+    char file[MICS_PATH_MAX], *data;
+    size_t size;
     enum mics_status status = find_file(path, file, err);
 
     *out = (struct show_input){0};
@@ -161,10 +164,11 @@ static enum mics_status load(const char *path, struct show_input *out, struct mi
     out->name = strdup(strcmp(path, "-") == 0 ? "standard input" : file);
     if (!out->name)
         return mics_err_nomem(err);
-    status = mics_file_read(file, MAX_INPUT_BYTES, &out->data, &out->size, err);
+    status = mics_file_read(file, MAX_INPUT_BYTES, &data, &size, err);
     if (status != MICS_OK)
         return status;
-    status = decode(out->data, out->size, &out->doc, err);
+    status = decode(data, size, draw, &out->doc, err);
+    free(data);
     if (status != MICS_OK) {
         mics_err_prefix(err, "%s", out->name);
         return status;
@@ -231,7 +235,7 @@ static enum mics_status show(FILE *out, const struct request *request, const cha
 {
     const bool checks = is_run(path) && !request->history;
     struct show_input input;
-    enum mics_status status = load(path, &input, err);
+    enum mics_status status = load(path, false, &input, err);
 
     if (status == MICS_OK && checks && request->common.json)
         status = add_check(out, request, path, input.doc, err);
@@ -254,7 +258,8 @@ static enum mics_status draw(FILE *out, const struct request *request, struct mi
     enum mics_status status = inputs ? MICS_OK : mics_err_nomem(err);
 
     for (size_t i = 0; i < count && status == MICS_OK; i++)
-        status = load(request->file_count > 0 ? request->files[i] : "-", &inputs[i], err);
+        status = load(request->file_count > 0 ? request->files[i] : "-", request->gnuplot,
+                      &inputs[i], err);
     if (status == MICS_OK)
         status = request->dot
                      ? show_dot(out, inputs, request->expect, err)

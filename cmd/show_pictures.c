@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "show_pictures.h"
 
+#include "doc/gnuplot.h"
 #include "measure/measure_doc.h"
-#include "measure/plot.h"
 #include "plan/plan.h"
 #include "plan/plan_dot.h"
-#include "plan/plot.h"
-#include "topology/plot.h"
+#include "plan/plan_print.h"
 #include "topology/topology_dot.h"
+#include "topology/topology_print.h"
 #include "train/report/metrics.h"
-#include "train/report/metrics_plot.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -31,8 +30,9 @@ static enum mics_status refuse_kind(const struct show_input *input, const char *
                         input->name, option, kinds, kind_of(input));
 }
 
-static enum mics_status plot_plans(struct mics_gnuplot *gnuplot, const struct show_input *inputs,
-                                   size_t count, struct mics_err *err)
+/* The table of several plans. */
+static enum mics_status print_plans(FILE *tables, const struct show_input *inputs, size_t count,
+                                    struct mics_err *err)
 {
     json_t **docs = calloc(count, sizeof(json_t *));
     size_t wrong = 0;
@@ -46,7 +46,7 @@ static enum mics_status plot_plans(struct mics_gnuplot *gnuplot, const struct sh
                                   inputs[i].name, kind_of(&inputs[i]));
     }
     if (status == MICS_OK) {
-        status = mics_plans_plot(gnuplot, docs, count, &wrong, err);
+        status = mics_plans_print(tables, docs, count, &wrong, err);
         if (status == MICS_ERR_FORMAT)
             mics_err_prefix(err, "%s", inputs[wrong].name);
     }
@@ -54,39 +54,50 @@ static enum mics_status plot_plans(struct mics_gnuplot *gnuplot, const struct sh
     return status;
 }
 
-static enum mics_status plot_one(struct mics_gnuplot *gnuplot, const struct show_input *input,
-                                 struct mics_err *err)
+/* The tables of one document, and the script that draws them. */
+static enum mics_status print_tables(FILE *tables, const struct show_input *input,
+                                     const char **script, struct mics_err *err)
 {
-    enum mics_status status;
+    static const struct {
+        const char *kind, *script;
+        enum mics_status (*print)(FILE *, const json_t *, int, struct mics_err *);
+    } drawn[] = {{MICS_PLAN_KIND, "plan", mics_plan_print},
+                 {MICS_TOPOLOGY_KIND, "topology", mics_topology_print},
+                 {MICS_BENCH_KIND, "bench", mics_bench_print},
+                 {MICS_METRICS_KIND, "metrics", mics_metrics_print}};
 
-    if (is_kind(input, MICS_PLAN_KIND))
-        status = mics_plan_plot(gnuplot, input->doc, err);
-    else if (is_kind(input, MICS_TOPOLOGY_KIND))
-        status = mics_topology_plot(gnuplot, input->doc, err);
-    else if (is_kind(input, MICS_BENCH_KIND))
-        status = mics_bench_plot(gnuplot, input->doc, err);
-    else if (mics_metrics_recognize(input->data, input->size))
-        status = mics_metrics_plot(gnuplot, input->data, input->size, err);
-    else
-        return refuse_kind(input, "--gnuplot", "plans, topologies, measurements and metrics", err);
-    if (status != MICS_OK && status != MICS_ERR_NOMEM)
-        mics_err_prefix(err, "%s", input->name);
-    return status;
+    for (size_t i = 0; i < sizeof drawn / sizeof *drawn; i++) {
+        if (!is_kind(input, drawn[i].kind))
+            continue;
+        *script = drawn[i].script;
+        return drawn[i].print(tables, input->doc, 1, err);
+    }
+    return refuse_kind(input, "--gnuplot", "plans, topologies, measurements and metrics", err);
 }
 
 enum mics_status show_gnuplot(FILE *out, const struct show_input *inputs, size_t count,
                               const char *terminal, const char *only, struct mics_err *err)
 {
-    struct mics_gnuplot *gnuplot = mics_gnuplot_new();
+    const char *script = NULL;
+    char *tsv = NULL;
+    size_t size = 0;
+    FILE *tables = open_memstream(&tsv, &size);
     enum mics_status status;
 
-    status = count == 1 ? plot_one(gnuplot, inputs, err) : plot_plans(gnuplot, inputs, count, err);
+    if (!tables)
+        return mics_err_nomem(err);
+    status = count == 1 ? print_tables(tables, inputs, &script, err)
+                        : print_plans(tables, inputs, count, err);
+    if (fclose(tables) != 0 && status == MICS_OK)
+        status = mics_err_nomem(err);
     if (status == MICS_OK) {
-        status = mics_gnuplot_write(gnuplot, out, terminal, only, err);
+        status = mics_gnuplot_write(out, count == 1 ? script : "plans", tsv, terminal, only, err);
         if (status == MICS_ERR_ARG)
             mics_err_prefix(err, "--plot");
     }
-    mics_gnuplot_free(gnuplot);
+    if (script && (status == MICS_ERR_FORMAT || status == MICS_ERR_INFEASIBLE))
+        mics_err_prefix(err, "%s", inputs->name);
+    free(tsv);
     return status;
 }
 

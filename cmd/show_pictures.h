@@ -10,9 +10,7 @@
 
 /* One file that was read. */
 struct show_input {
-    char *name; /* for messages */
-    char *data; /* its bytes */
-    size_t size;
+    char *name;  /* for messages */
     json_t *doc; /* of metrics: the summary */
 };
 

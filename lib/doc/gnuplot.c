@@ -1,282 +1,230 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gnuplot.c - pictures are collected as text and then placed in a multiplot. */
 #include "doc/gnuplot.h"
 
-#include "base/suggest.h"
 #include "base/utf8.h"
 
-#include <stdarg.h>
-#include <stdbool.h>
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_PICTURES = 64 };
-
-struct picture {
-    char name[48];
-    unsigned columns;
-    char *text; /* of open_memstream() */
-    size_t size;
+/* The scripts of share/mics/plots; the Makefile generates the included file. */
+static const struct {
+    const char *name, *text;
+} plots[] = {
+#include "plots.inc"
 };
 
-struct mics_gnuplot {
-    struct picture pictures[MAX_PICTURES];
-    size_t count;
-    FILE *open; /* the stream of the last picture */
-    bool failed;
+/* What there is to draw: a picture for each row of a table whose cell in column `needs` is not "-"
+ * and whose name is new. In a name, digits are the cells of these columns. */
+static const struct {
+    const char *script, *table, *name;
+    size_t needs;
+    const char *missing; /* what a document without the script's first picture lacks */
+} pictures[] = {
+    {"plan", "strategy", "memory", 1, "there is no alternative to draw"},
+    {"plan", "strategy", "throughput", 1, NULL},
+    {"plans", "nodes", "throughput", 1, "there is no plan to draw"},
+    {"plans", "nodes", "rank_throughput", 1, NULL},
+    {"topology", "link", "links", 1, "one rank has no links to draw"},
+    {"topology", "collective", "1", 1, NULL},
+    {"topology", "exchange", "exchange_1_2x3", 1, NULL},
+    {"bench", "op", "1_2", 1, "there is no measurement to draw"},
+    {"metrics", "first", "loss", 3, "no step has a loss"},
+    {"metrics", "first", "throughput", 8, NULL},
 };
 
-struct mics_gnuplot *mics_gnuplot_new(void)
+enum { COLUMNS = 32 };
+
+/* A script under construction. `names`: of its pictures, each between two blanks. */
+struct script {
+    const char *name;
+    FILE *tables, *names;
+    char *tables_text, *names_text;
+    size_t tables_size, names_size;
+};
+
+bool mics_gnuplot_has_terminal(const char *name)
 {
-    return calloc(1, sizeof(struct mics_gnuplot));
+    static const char *const terminals[] = {"dumb", "pdf", "png", "svg"};
+
+    for (size_t i = 0; i < sizeof terminals / sizeof *terminals; i++)
+        if (strcmp(terminals[i], name) == 0)
+            return true;
+    return false;
 }
 
-static void close_picture(struct mics_gnuplot *gnuplot)
+/* Write text of a document: a row of data, or with `quote` an expression, strings in single quotes
+ * (of '' in a string gnuplot makes a quote, but not of two in a row). TSV's escapes are undone, and
+ * what a terminal would obey becomes '?'. */
+static void put_text(FILE *out, const char *text, bool quote)
 {
-    if (gnuplot->open)
-        gnuplot->failed |= fclose(gnuplot->open) != 0;
-    gnuplot->open = NULL;
-}
+    const size_t length = strlen(text);
 
-void mics_gnuplot_free(struct mics_gnuplot *gnuplot)
-{
-    if (!gnuplot)
-        return;
-    close_picture(gnuplot);
-    for (size_t i = 0; i < gnuplot->count; i++)
-        free(gnuplot->pictures[i].text);
-    free(gnuplot);
-}
-
-FILE *mics_gnuplot_begin(struct mics_gnuplot *gnuplot, const char *name, unsigned columns)
-{
-    struct picture *picture;
-
-    if (!gnuplot)
-        return NULL;
-    close_picture(gnuplot);
-    if (gnuplot->count == MAX_PICTURES) {
-        gnuplot->failed = true;
-        return NULL;
-    }
-    picture = &gnuplot->pictures[gnuplot->count];
-    snprintf(picture->name, sizeof picture->name, "%s", name);
-    picture->columns = columns;
-    gnuplot->open = open_memstream(&picture->text, &picture->size);
-    if (gnuplot->open)
-        gnuplot->count++;
-    else
-        gnuplot->failed = true;
-    return gnuplot->open;
-}
-
-/* A single quote is doubled; `percent`: a percent sign, too. A cut never splits a character. */
-static void put_text(FILE *out, const char *text, bool percent)
-{
-    size_t length = strlen(text);
-
-    if (length > MICS_GNUPLOT_TEXT) {
-        length = MICS_GNUPLOT_TEXT;
-        while (length > 0 && ((unsigned char)text[length] & 0xC0) == 0x80)
-            length--;
-    }
-    putc('\'', out);
+    fputs(quote ? "'" : "", out);
     for (size_t i = 0, used; i < length; i += used) {
         const size_t printable = mics_utf8_printable(text + i, length - i);
 
         used = printable ? printable : 1;
-        if (text[i] == '\'' || (percent && text[i] == '%'))
-            putc(text[i], out);
-        fwrite(printable ? text + i : "?", 1, used, out);
+        if (text[i] == '\\' && i + 1 < length)
+            putc(text[i + used++] == '\\' ? '\\' : '?', out);
+        else if (text[i] == '\'' && quote)
+            fputs("'.\"'\".'", out);
+        else if (printable || (text[i] == '\t' && !quote))
+            fwrite(text + i, 1, used, out);
+        else
+            putc('?', out);
     }
-    putc('\'', out);
+    fputs(quote ? "'\n" : "\n", out);
 }
 
-void mics_gnuplot_text(FILE *out, const char *text)
+static bool is_identifier(const char *text)
 {
-    put_text(out, text, false);
+    return (isalpha((unsigned char)*text) || *text == '_') &&
+           text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")] ==
+               '\0';
 }
 
-void mics_gnuplot_tic(FILE *out, const char *text)
+/* Add the picture with the name `form`, in which digits are cells, unless there is one. */
+static void add_picture(struct script *script, const char *form, char *const *cells)
 {
-    put_text(out, text, true);
-}
+    char name[160] = " ";
+    size_t used = 1;
 
-double mics_gnuplot_scale(double largest, const char **prefix)
-{
-    static const struct {
-        double scale;
-        const char *prefix;
-    } units[] = {{1e9, "billion "}, {1e6, "million "}, {1e3, "thousand "}};
-
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-        if (largest >= units[i].scale) {
-            *prefix = units[i].prefix;
-            return units[i].scale;
-        }
+    for (; *form; form++) {
+        if (isdigit((unsigned char)*form))
+            used += (size_t)snprintf(name + used, sizeof name - used, "%.30s", cells[*form - '1']);
+        else
+            name[used++] = *form;
     }
-    *prefix = "";
-    return 1;
+    name[used] = ' ';
+    if (fflush(script->names) == 0 && !strstr(script->names_text, name))
+        fputs(name + (script->names_size > 0), script->names);
 }
 
-void mics_gnuplot_textf(FILE *out, const char *fmt, ...)
+static void find_pictures(struct script *script, const char *table, char *row)
 {
-    char text[4 * MICS_GNUPLOT_TEXT];
-    va_list args;
+    char *cells[COLUMNS];
 
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    mics_gnuplot_text(out, text);
+    for (size_t i = 0; i < COLUMNS; i++) {
+        char *cell = strsep(&row, "\t");
+
+        cells[i] = cell ? cell : "-";
+    }
+    for (size_t i = 0; i < sizeof pictures / sizeof *pictures; i++)
+        if (strcmp(pictures[i].script, script->name) == 0 &&
+            strcmp(pictures[i].table, table) == 0 && strcmp(cells[pictures[i].needs - 1], "-") != 0)
+            add_picture(script, pictures[i].name, cells);
 }
 
-void mics_gnuplot_ylabel(FILE *out, const char *fmt, ...)
+/* One variable for each line of a table of two columns. */
+static void put_variables(FILE *out, char *table)
 {
-    char text[MICS_GNUPLOT_TEXT];
-    va_list args;
+    for (char *line; (line = strsep(&table, "\n"));) {
+        char *name = strsep(&line, "\t");
 
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    fputs("if (GPVAL_TERM eq 'dumb') { set tmargin 4; set title offset 0, 1; set label ", out);
-    mics_gnuplot_text(out, text);
-    fputs(" at graph 0, graph 1.08 left } else { set ylabel ", out);
-    mics_gnuplot_text(out, text);
-    fputs(" }\n", out);
+        for (char *dot; (dot = strchr(name, '.'));)
+            *dot = '_';
+        if (!line || !is_identifier(name))
+            continue;
+        fprintf(out, "%s = ", name);
+        put_text(out, line, true);
+    }
 }
 
-/* Pictures in `columns` columns and `rows` rows. */
-struct page {
-    unsigned columns, rows;
-    unsigned width; /* of the widest picture, in characters */
-};
-
-static struct page layout(const struct mics_gnuplot *gnuplot, size_t first, size_t count,
-                          const char *terminal)
+/* gnuplot ends a block at a line that *begins* with END. */
+static void put_block(struct script *script, char *table)
 {
-    struct page page = {.columns = 1, .width = 79};
+    char *row = strsep(&table, "\n"), name[COLUMNS];
 
-    for (size_t i = first; i < first + count; i++)
-        if (gnuplot->pictures[i].columns > page.width)
-            page.width = gnuplot->pictures[i].columns;
-    if (!terminal || strcmp(terminal, "dumb") != 0)
-        while (page.columns * page.columns < count)
-            page.columns++;
-    page.rows = ((unsigned)count + page.columns - 1) / page.columns;
-    return page;
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(row, "\t"), row);
+    if (!is_identifier(name))
+        return;
+    fprintf(script->tables, "$%s << END\n", name);
+    put_text(script->tables, row, false);
+    while ((row = strsep(&table, "\n"))) {
+        if (!*row)
+            continue;
+        fputs(strncmp(row, "END", 3) == 0 ? " " : "", script->tables);
+        put_text(script->tables, row, false);
+        find_pictures(script, name, row);
+    }
+    fputs("END\n", script->tables);
 }
 
-/* Pixels of a picture, and lines of one made of characters. */
-enum { WIDTH = 860, HEIGHT = 520, LINES = 24 };
-
-/* By name: the command, with the size of a page in `unit` pixels. */
-static const struct terminal {
-    const char *name, *command, *rest;
-    double unit;
-} terminals[] = {
-    {"dumb", "set terminal dumb noenhanced size", "", 0},
-    {"pdf", "set terminal pdfcairo noenhanced font 'DejaVu Sans,11' size", "", 96},
-    {"png", "set terminal pngcairo noenhanced font 'DejaVu Sans,11' size", "", 1},
-    {"svg", "set terminal svg noenhanced font 'DejaVu Sans,13' size", " background 'white'", 1},
-};
-
-static const struct terminal *find_terminal(const char *name)
+static void put_tables(struct script *script, char *tsv)
 {
-    for (size_t i = 0; i < sizeof terminals / sizeof *terminals; i++)
-        if (strcmp(terminals[i].name, name) == 0)
-            return &terminals[i];
-    return NULL;
+    for (char *table = tsv, *next; table; table = next) {
+        table += strspn(table, "\n");
+        next = strstr(table, "\n\n");
+        if (next)
+            *next++ = '\0';
+        const char *second = strchr(table, '\t');
+        if (second && second[1 + strcspn(second + 1, "\t\n")] == '\t')
+            put_block(script, table);
+        else
+            put_variables(script->tables, table);
+    }
 }
 
-bool mics_gnuplot_has_terminal(const char *name)
+static void put_plot(FILE *out, const char *name)
 {
-    return find_terminal(name) != NULL;
+    for (size_t i = 0; i < sizeof plots / sizeof *plots; i++)
+        if (strcmp(plots[i].name, name) == 0)
+            fprintf(out, "\n%s", plots[i].text);
 }
 
-static void put_terminal(FILE *out, const struct terminal *terminal, const struct page *page)
+/* "memory, throughput" */
+static enum mics_status refuse_picture(const char *only, char *names, struct mics_err *err)
 {
-    if (terminal->unit > 0)
-        fprintf(out, "%s %.5g, %.5g%s\n", terminal->command, WIDTH * page->columns / terminal->unit,
-                HEIGHT * page->rows / terminal->unit, terminal->rest);
-    else
-        fprintf(out, "%s %u, %u%s\n", terminal->command, page->width, LINES * page->rows,
-                terminal->rest);
-}
-
-/* Colours that people with a deficiency of colour vision distinguish (Okabe and Ito, 2008). */
-static void put_style(FILE *out)
-{
-    static const char *const colours[] = {"#0072B2", "#D55E00", "#009E73", "#CC79A7",
-                                          "#E69F00", "#56B4E9", "#8C6D1F", "#444444"};
-
-    fputs("set encoding utf8\nset termoption noenhanced\n", out);
-    for (size_t i = 0; i < sizeof colours / sizeof *colours; i++)
-        fprintf(out, "set linetype %zu lc rgb '%s' lw 2 pt %zu ps 1\n", i + 1, colours[i],
-                (size_t[]){7, 5, 9, 11, 13, 4, 6, 8}[i]);
-}
-
-static const char picture_style[] =
-    "set border 3\n"
-    "set tics nomirror out\n"
-    "if (GPVAL_TERM eq 'dumb') { unset grid; set key outside bottom "
-    "center horizontal maxcols 2 width 2 } else { set grid lc rgb '#d8d8d8' "
-    "lt 1 lw 1; set key outside right center reverse Left }\n";
-
-/* Everything that a picture may have set. */
-static const char picture_reset[] =
-    "unset label; unset arrow; unset logscale; unset xtics; unset ytics; unset grid; unset key\n"
-    "set xtics autofreq norotate; set ytics autofreq; set format; set autoscale; set key default\n"
-    "set style data points; set style fill empty; set boxwidth; set offsets 0, 0, 0, 0\n"
-    "unset title; unset ylabel; unset tmargin\n";
-
-static enum mics_status find(const struct mics_gnuplot *gnuplot, const char *only, size_t *out,
-                             struct mics_err *err)
-{
-    char names[512] = "";
+    char text[512] = "";
     size_t used = 0;
 
-    for (size_t i = 0; i < gnuplot->count; i++) {
-        const char *name = gnuplot->pictures[i].name;
-
-        if (strcmp(name, only) == 0) {
-            *out = i;
-            return MICS_OK;
-        }
-        if (used < sizeof names)
+    for (const char *name; (name = strsep(&names, " ")) && used < sizeof text;)
+        if (*name)
             used +=
-                (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", name);
-    }
-    return mics_err_set(err, MICS_ERR_ARG, "'%.60s': no such picture; there is %s", only, names);
+                (size_t)snprintf(text + used, sizeof text - used, "%s%s", used ? ", " : "", name);
+    return mics_err_set(err, MICS_ERR_ARG, "'%.60s': no such picture; there is %s", only, text);
 }
 
-enum mics_status mics_gnuplot_write(const struct mics_gnuplot *gnuplot, FILE *out,
-                                    const char *terminal, const char *only, struct mics_err *err)
+/* Write the script when its tables are complete. */
+static enum mics_status finish(const struct script *script, FILE *out, const char *terminal,
+                               const char *only, struct mics_err *err)
 {
-    size_t first = 0, count = gnuplot ? gnuplot->count : 0;
+    char wanted[160];
+
+    if (script->names_size == 0) {
+        for (size_t i = 0; i < sizeof pictures / sizeof *pictures; i++)
+            if (strcmp(pictures[i].script, script->name) == 0 && pictures[i].missing)
+                return mics_err_set(err, MICS_ERR_INFEASIBLE, "%s", pictures[i].missing);
+    }
+    snprintf(wanted, sizeof wanted, " %s ", only ? only : "");
+    if (only && (strchr(only, ' ') || !strstr(script->names_text, wanted)))
+        return refuse_picture(only, script->names_text, err);
+    fwrite(script->tables_text, 1, script->tables_size, out);
+    fprintf(out, "terminal = '%s'\npictures = ", terminal ? terminal : "");
+    put_text(out, only ? only : script->names_text, true);
+    put_plot(out, "page");
+    put_plot(out, script->name);
+    return MICS_OK;
+}
+
+enum mics_status mics_gnuplot_write(FILE *out, const char *name, char *tsv, const char *terminal,
+                                    const char *only, struct mics_err *err)
+{
+    struct script script = {.name = name};
     enum mics_status status = MICS_OK;
 
-    if (!gnuplot || gnuplot->failed || (gnuplot->open && fflush(gnuplot->open) != 0))
-        return mics_err_nomem(err);
-    if (count == 0)
-        return mics_err_set(err, MICS_ERR_INFEASIBLE, "there is nothing to draw");
-    if (only) {
-        status = find(gnuplot, only, &first, err);
-        count = 1;
-    }
-    const struct page page = layout(gnuplot, first, count, terminal);
-    if (status != MICS_OK)
-        return status;
-    if (terminal && find_terminal(terminal))
-        put_terminal(out, find_terminal(terminal), &page);
-    put_style(out);
-    if (count > 1)
-        fprintf(out, "set multiplot layout %u, %u\n", page.rows, page.columns);
-    for (size_t i = first; i < first + count; i++) {
-        fprintf(out, "\n# picture: %s\n%s%s", gnuplot->pictures[i].name, picture_reset,
-                picture_style);
-        fwrite(gnuplot->pictures[i].text, 1, gnuplot->pictures[i].size, out);
-    }
-    if (count > 1)
-        fputs("\nunset multiplot\n", out);
-    return MICS_OK;
+    script.tables = open_memstream(&script.tables_text, &script.tables_size);
+    script.names = open_memstream(&script.names_text, &script.names_size);
+    if (script.tables && script.names)
+        put_tables(&script, tsv);
+    if (!script.tables || fclose(script.tables) != 0)
+        status = mics_err_nomem(err);
+    if (!script.names || fclose(script.names) != 0)
+        status = mics_err_nomem(err);
+    if (status == MICS_OK)
+        status = finish(&script, out, terminal, only, err);
+    free(script.tables_text);
+    free(script.names_text);
+    return status;
 }

@@ -9,6 +9,7 @@
 #include "doc/table.h"
 #include "doc/tree_print.h"
 #include "measure/measure_doc.h"
+#include "measure/statistics.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -106,12 +107,48 @@ static size_t print_group(FILE *out, const struct mics_bench_result *result, siz
     return count;
 }
 
+/* Rows of the same case in several sizes. */
+static bool same_curve(const struct mics_bench_row *a, const struct mics_bench_row *b)
+{
+    return same_table(a, b) && a->nodes == b->nodes && a->per_node == b->per_node &&
+           a->algo == b->algo && a->in_place == b->in_place;
+}
+
+/* The line that mics-probe and mics-bench --calibrate would fit to the times of the curve of row
+ * `index`, whose first row it is, or that of its first row. Bandwidth 0: none. */
+static struct mics_link fit_curve(const struct mics_bench_result *result, size_t index,
+                                  const struct mics_link *before)
+{
+    const struct mics_bench_row *row = &result->rows[index];
+    struct mics_sample samples[MICS_FIT_MAX];
+    struct mics_link fit = {0};
+    size_t count = 0;
+
+    for (size_t i = 0; i < index; i++)
+        if (same_curve(&result->rows[i], row))
+            return before[i];
+    for (size_t i = index; i < result->count && count < MICS_FIT_MAX; i++)
+        if (same_curve(&result->rows[i], row) && result->rows[i].time_s > 0)
+            samples[count++] =
+                (struct mics_sample){(double)result->rows[i].bytes, result->rows[i].time_s};
+    if (mics_fit_link(samples, mics_fit_drop_bursts(samples, count), &fit, NULL) != MICS_OK)
+        return (struct mics_link){0};
+    return fit;
+}
+
 static enum mics_status print_tsv(FILE *out, const struct mics_bench_result *result,
                                   struct mics_err *err)
 {
+    struct mics_link *fits = calloc(result->count + 1, sizeof *fits);
     struct mics_table *table = mics_table_new(
         "op|group|algo|in_place|nodes|per_node|groups|segments|bytes|count|time_s|min_s|median_s|"
-        "p99_s|spread_s|algbw_bytes_per_s|busbw_bytes_per_s|wrong|slowest_rank|slowest_s");
+        "p99_s|spread_s|algbw_bytes_per_s|busbw_bytes_per_s|wrong|slowest_rank|slowest_s|"
+        "fit_latency_s|fit_bandwidth_bytes_per_s");
+
+    if (!fits) {
+        mics_table_free(table);
+        return mics_err_nomem(err);
+    }
 
     for (size_t i = 0; i < result->count; i++) {
         const struct mics_bench_row *row = &result->rows[i];
@@ -134,7 +171,11 @@ static enum mics_status print_tsv(FILE *out, const struct mics_bench_result *res
             mics_table_cell(table, "-");
         mics_table_cell(table, "%u", row->slowest_rank);
         mics_table_cell(table, "%.9g", row->slowest_s);
+        fits[i] = fit_curve(result, i, fits);
+        mics_table_cell(table, fits[i].bandwidth_bytes > 0 ? "%.9g" : "-", fits[i].latency_s);
+        mics_table_cell(table, fits[i].bandwidth_bytes > 0 ? "%.9g" : "-", fits[i].bandwidth_bytes);
     }
+    free(fits);
     return mics_table_finish(table, out, 1, err);
 }
 

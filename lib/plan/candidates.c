@@ -10,6 +10,7 @@
 
 #include "base/units.h"
 #include "doc/table.h"
+#include "plan/memory.h"
 #include "plan/search/search.h"
 
 #include <math.h>
@@ -301,8 +302,33 @@ static enum mics_status print_missing(FILE *out, const struct mics_plan *plan,
     return status;
 }
 
-static void put_tsv(struct mics_table *table, const struct mics_plan *plan,
-                    const struct mics_alternative *candidate)
+/* What takes the memory of a rank, in the order of the columns. */
+static enum mics_status put_memory(struct mics_table *table, const struct mics_plan *plan,
+                                   const struct mics_alternative *candidate, struct mics_err *err)
+{
+    struct mics_memory memory;
+    const struct mics_region *regions = memory.regions;
+    enum mics_status status =
+        mics_memory_compute_on(plan->topology, plan->model, &candidate->choice, &memory, err);
+
+    if (status != MICS_OK)
+        return status;
+    mics_table_bytes(table, 1, regions[MICS_REGION_PARAM].bytes);
+    mics_table_bytes(table, 1, regions[MICS_REGION_GRAD].bytes);
+    mics_table_bytes(table, 1, regions[MICS_REGION_OPTIM].bytes);
+    mics_table_bytes(table, 1,
+                     regions[MICS_REGION_PARAM_SLOT].bytes + regions[MICS_REGION_GRAD_SLOT].bytes);
+    mics_table_bytes(table, 1,
+                     regions[MICS_REGION_SAVED].bytes + regions[MICS_REGION_SCRATCH].bytes +
+                         regions[MICS_REGION_BATCH].bytes);
+    mics_table_bytes(table, 1,
+                     memory.workspace_bytes + memory.context_bytes + memory.communicator_bytes);
+    mics_table_bytes(table, 1, mics_topology_is_host(plan->topology) ? memory.snapshot_bytes : 0);
+    return MICS_OK;
+}
+
+static enum mics_status put_tsv(struct mics_table *table, const struct mics_plan *plan,
+                                const struct mics_alternative *candidate, struct mics_err *err)
 {
     const struct mics_plan_choice *choice = &candidate->choice;
     const struct mics_prediction *predicted = &candidate->predicted;
@@ -336,7 +362,9 @@ static void put_tsv(struct mics_table *table, const struct mics_plan *plan,
         for (int i = 0; i < 4; i++)
             mics_table_cell(table, "-");
     }
+    const enum mics_status status = put_memory(table, plan, candidate, err);
     mics_table_cell(table, "%s", is_chosen(candidate) ? "chosen" : candidate->why);
+    return status;
 }
 
 static enum mics_status print_tsv(FILE *out, const struct mics_plan *plan, struct mics_err *err)
@@ -344,11 +372,16 @@ static enum mics_status print_tsv(FILE *out, const struct mics_plan *plan, struc
     struct mics_table *table = mics_table_new(
         "strategy|p_param|p_grad|p_optim|micro_batch|micro_steps|recompute|prefetch|segments|"
         "joined|hierarchical_gather|hierarchical_reduce|bytes|fits|missing_bytes|step_s|"
-        "tokens_per_s|mfu|exposed_s|net_bytes|why");
+        "tokens_per_s|mfu|exposed_s|net_bytes|param_bytes|grad_bytes|optim_bytes|gathered_bytes|"
+        "activation_bytes|library_bytes|snapshot_bytes|why");
+    enum mics_status status = MICS_OK;
 
-    for (uint32_t i = 0; i < plan->alternative_count; i++)
-        put_tsv(table, plan, &plan->alternatives[i]);
-    return mics_table_finish(table, out, 1, err);
+    for (uint32_t i = 0; i < plan->alternative_count && status == MICS_OK; i++)
+        status = put_tsv(table, plan, &plan->alternatives[i], err);
+    if (status == MICS_OK)
+        status = mics_table_print(table, out, 1, err);
+    mics_table_free(table);
+    return status;
 }
 
 enum mics_status mics_plan_print_candidates(FILE *out, const struct mics_plan *plan, unsigned width,

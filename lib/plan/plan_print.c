@@ -17,6 +17,7 @@
 #include "topology/topology_print.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { TEXT = 32 };
@@ -453,5 +454,51 @@ enum mics_status mics_plan_print(FILE *out, const json_t *doc, int tsv, struct m
         status = sections[i](out, plan, tsv, err);
     }
     mics_plan_free(plan);
+    return status;
+}
+
+static int compare_plans(const void *a, const void *b)
+{
+    const struct mics_plan *x = *(const struct mics_plan *const *)a;
+    const struct mics_plan *y = *(const struct mics_plan *const *)b;
+    int order = strcmp(x->model->config.name, y->model->config.name);
+
+    if (order == 0)
+        order = strcmp(x->topology->name, y->topology->name);
+    if (order == 0)
+        order = strcmp(x->choice.strategy, y->choice.strategy);
+    if (order == 0)
+        order =
+            (x->topology->nodes > y->topology->nodes) - (x->topology->nodes < y->topology->nodes);
+    return order;
+}
+
+enum mics_status mics_plans_print(FILE *out, json_t *const *docs, size_t count, size_t *wrong,
+                                  struct mics_err *err)
+{
+    struct mics_table *table = mics_table_new("nodes|per_node|tokens_per_s|model|cluster|strategy");
+    struct mics_plan **plans = calloc(count, sizeof(struct mics_plan *));
+    enum mics_status status = plans ? MICS_OK : mics_err_nomem(err);
+
+    for (size_t i = 0; i < count && status == MICS_OK; i++) {
+        *wrong = i;
+        status = mics_plan_from_doc(docs[i], &plans[i], err);
+    }
+    if (status == MICS_OK)
+        qsort(plans, count, sizeof(struct mics_plan *), compare_plans);
+    for (size_t i = 0; i < count && status == MICS_OK; i++) {
+        mics_table_cell(table, "%u", plans[i]->topology->nodes);
+        mics_table_cell(table, "%u", plans[i]->topology->per_node);
+        mics_table_cell(table, "%.12g", plans[i]->predicted.tokens_per_s);
+        mics_table_cell(table, "%s", plans[i]->model->config.name);
+        mics_table_cell(table, "%s", plans[i]->topology->name);
+        mics_table_cell(table, "%s", plans[i]->choice.strategy);
+    }
+    if (status == MICS_OK)
+        status = mics_table_print(table, out, 1, err);
+    mics_table_free(table);
+    for (size_t i = 0; plans && i < count; i++)
+        mics_plan_free(plans[i]);
+    free(plans);
     return status;
 }

@@ -12,6 +12,11 @@
  * candidates. MICS_ERR_FORMAT: the document is not a plan. */
 enum mics_status mics_plan_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err);
 
+/* Tab-separated, a row for each of several plans, by model, cluster, strategy and nodes, with its
+ * predicted throughput. MICS_ERR_FORMAT: the document *wrong is not a plan. */
+enum mics_status mics_plans_print(FILE *out, json_t *const *docs, size_t count, size_t *wrong,
+                                  struct mics_err *err);
+
 /* The table of candidates: those that fit, by step, then those that do not, by what they lack. Of
  * many, the fastest, the fastest of each strategy, and the nearest misses are printed, and the rest
  * is counted. The table fits `width` columns, 80 or more; 0: tab-separated values of all. */

@@ -173,6 +173,27 @@ static enum mics_status print_collectives(FILE *out, const struct mics_topology 
     return mics_table_finish(table, out, tsv, err);
 }
 
+/* For scripts: what the rows of print_collectives() are fitted to. */
+static enum mics_status print_points(FILE *out, const struct mics_topology *topology,
+                                     struct mics_err *err)
+{
+    struct mics_table *table = mics_table_new("measured|nodes|per_node|bytes|seconds");
+
+    for (uint32_t i = 0; i < topology->cost_count; i++) {
+        const struct mics_collective_cost *cost = &topology->costs[i];
+
+        for (uint32_t k = 0; k < cost->point_count; k++) {
+            mics_table_cell(table, "%s", mics_collective_name(cost->collective));
+            mics_table_cell(table, "%u", cost->nodes);
+            mics_table_cell(table, "%u", cost->per_node);
+            mics_table_cell(table, "%.12g", cost->points[k].bytes);
+            mics_table_time(table, 1, cost->points[k].seconds);
+        }
+    }
+    fputc('\n', out);
+    return mics_table_finish(table, out, 1, err);
+}
+
 static enum mics_status print_stragglers(FILE *out, const struct mics_topology *topology, int tsv,
                                          struct mics_err *err)
 {
@@ -256,6 +277,30 @@ static enum mics_status print_algorithm_timings(FILE *out, const struct mics_top
     return mics_table_finish(table, out, tsv, err);
 }
 
+/* For scripts: the times by which print_algorithm_timings() compares. */
+static enum mics_status print_algorithm_points(FILE *out, const struct mics_topology *topology,
+                                               struct mics_err *err)
+{
+    struct mics_table *table =
+        mics_table_new("compared|nodes|per_node|segments|bytes|flat_s|hierarchical_s");
+
+    for (uint32_t i = 0; i < topology->algorithm_timing_count; i++) {
+        const struct mics_algorithm_timing *timing = &topology->algorithm_timings[i];
+
+        for (uint32_t k = 0; k < timing->count; k++) {
+            mics_table_cell(table, "%s", mics_collective_name(timing->collective));
+            mics_table_cell(table, "%u", timing->nodes);
+            mics_table_cell(table, "%u", timing->per_node);
+            mics_table_cell(table, "%u", timing->segments);
+            mics_table_cell(table, "%.12g", timing->points[k].bytes);
+            mics_table_time(table, 1, timing->points[k].flat_s);
+            mics_table_time(table, 1, timing->points[k].hierarchical_s);
+        }
+    }
+    fputc('\n', out);
+    return mics_table_finish(table, out, 1, err);
+}
+
 /* An array of maps in the document, as a table with a column for each of the keys. */
 struct map_table {
     const char *array, *tsv_header, *header, *keys[6];
@@ -305,10 +350,14 @@ enum mics_status mics_topology_print(FILE *out, const json_t *doc, int tsv, stru
         status = mics_gpu_info_print(out, json_object_get(doc, "machine"), tsv, err);
     if (status == MICS_OK && topology->cost_count > 0)
         status = print_collectives(out, topology, tsv, err);
+    if (status == MICS_OK && topology->cost_count > 0 && tsv)
+        status = print_points(out, topology, err);
     if (status == MICS_OK && topology->straggler_count > 0)
         status = print_stragglers(out, topology, tsv, err);
     if (status == MICS_OK && topology->algorithm_timing_count > 0)
         status = print_algorithm_timings(out, topology, tsv, err);
+    if (status == MICS_OK && topology->algorithm_timing_count > 0 && tsv)
+        status = print_algorithm_points(out, topology, err);
     if (status == MICS_OK && topology->kernel_rate_count > 0)
         status = print_kernel_rates(out, topology, tsv, err);
     for (size_t i = 0; i < sizeof map_tables / sizeof *map_tables && status == MICS_OK; i++)

@@ -14,7 +14,7 @@ fuzz_objects = $(patsubst %.c,$(BUILD)/fuzz/obj/%.o,$(sort tests/fuzz/fuzz_$(1).
 
 $(BUILD)/fuzz/obj/kernels/%.o: FUZZ_FLAGS := $(filter-out -fsanitize=% -fno-sanitize%,$(FUZZ_FLAGS))
 fuzz-build: $(FUZZ_NAMES:%=$(BUILD)/fuzz/fuzz_%)
-$(BUILD)/fuzz/obj/%.o: %.c $(BUILD)/gen/instances.inc
+$(BUILD)/fuzz/obj/%.o: %.c $(BUILD)/gen/instances.inc $(BUILD)/gen/plots.inc
 	@mkdir -p $(@D)
 	$(call say,FUZZ)$(FUZZ_CC) $(FUZZ_FLAGS) $(shell pkg-config --cflags $(FUZZ_PKGS)) -MMD -MP -c -o $@ $<
 .SECONDEXPANSION:

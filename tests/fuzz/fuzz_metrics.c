@@ -38,7 +38,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     enum mics_status status;
 
     mics_metrics_recognize((const char *)data, size);
-    if (mics_metrics_summarize((const char *)data, size, &doc, NULL) != MICS_OK)
+    if (mics_metrics_summarize((const char *)data, size, MICS_METRICS_CURVE, &doc, NULL) != MICS_OK)
         return 0;
     print(doc);
     /* An event as deep as a line may be is one deeper in the document: too deep to be written. */

@@ -69,9 +69,11 @@ json_t *mics_metrics_number(double value);
 bool mics_metrics_recognize(const char *data, size_t size);
 
 /* Sum up the lines in a document of the kind mics.metrics, which belongs to the caller. Lines that
- * cannot be read are counted in it and left out. */
-enum mics_status mics_metrics_summarize(const char *data, size_t size, json_t **out,
-                                        struct mics_err *err);
+ * cannot be read are counted in it and left out. `curve_points`: the most ranges of steps for which
+ * it has means; a document has MICS_METRICS_CURVE, a picture more. */
+enum { MICS_METRICS_CURVE = 10, MICS_METRICS_DRAWN = 2000 };
+enum mics_status mics_metrics_summarize(const char *data, size_t size, size_t curve_points,
+                                        json_t **out, struct mics_err *err);
 
 /* Print that document as tables. */
 enum mics_status mics_metrics_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err);

@@ -55,7 +55,7 @@ static enum mics_status print_items(FILE *out, const json_t *doc, const char *ke
 {
     struct mics_reading reading = {.err = err};
     const struct mics_cursor root = mics_cursor_begin(doc, &reading);
-    const struct mics_cursor items = mics_cursor_get_array(&root, key, 0, 1000);
+    const struct mics_cursor items = mics_cursor_get_array(&root, key, 0, MICS_METRICS_DRAWN);
 
     for (size_t i = 0; i < mics_cursor_count(&items); i++) {
         const struct mics_cursor item = mics_cursor_get_item(&items, i);

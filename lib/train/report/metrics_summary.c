@@ -3,18 +3,19 @@
  * metrics_summary.c - sums up the metrics of a run in a document.
  *
  * The summary has the first, last, least, greatest and median value of each field, and a curve of
- * at most CURVE_POINTS means over equal ranges of steps.
+ * at most `curve_points` means over equal ranges of steps.
  */
 #include "train/report/metrics.h"
 #include "train/report/metrics_log.h"
 
+#include "base/num.h"
 #include "doc/doc.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { CURVE_POINTS = 10, RECENT_STEPS = 50 };
+enum { RECENT_STEPS = 50 };
 
 /* Mean of a field over those of the steps [begin, end) that have it; NaN if none has. */
 static double mean_of(const struct mics_metrics_log *log, uint32_t field, size_t begin, size_t end)
@@ -117,9 +118,9 @@ static json_t *describe_range(const struct mics_metrics_log *log, size_t begin, 
     return point;
 }
 
-static json_t *describe_curve(const struct mics_metrics_log *log)
+static json_t *describe_curve(const struct mics_metrics_log *log, size_t curve_points)
 {
-    const size_t points = log->step_count < CURVE_POINTS ? log->step_count : CURVE_POINTS;
+    const size_t points = mics_min_u64(log->step_count, curve_points);
     json_t *curve = json_array();
 
     for (size_t i = 0; i < points && curve; i++) {
@@ -163,8 +164,8 @@ static json_t *describe_event(const json_t *event)
     return copy;
 }
 
-static enum mics_status log_to_doc(const struct mics_metrics_log *log, json_t **out,
-                                   struct mics_err *err)
+static enum mics_status log_to_doc(const struct mics_metrics_log *log, size_t curve_points,
+                                   json_t **out, struct mics_err *err)
 {
     json_t *doc = mics_doc_new(MICS_METRICS_KIND, MICS_METRICS_VERSION);
     const struct {
@@ -178,7 +179,7 @@ static enum mics_status log_to_doc(const struct mics_metrics_log *log, json_t **
         {"first_bad_line", json_integer((json_int_t)log->first_bad_line)},
         {"last_line_cut", json_boolean(log->last_line_truncated)},
         {"fields", describe_fields(log)},
-        {"curve", describe_curve(log)},
+        {"curve", describe_curve(log, curve_points)},
         {"validation", describe_validation(log)},
         {"checkpoints", json_integer((json_int_t)log->checkpoints)},
         {"checkpoint", describe_event(log->checkpoint)},
@@ -198,15 +199,15 @@ static enum mics_status log_to_doc(const struct mics_metrics_log *log, json_t **
     return MICS_OK;
 }
 
-enum mics_status mics_metrics_summarize(const char *data, size_t size, json_t **out,
-                                        struct mics_err *err)
+enum mics_status mics_metrics_summarize(const char *data, size_t size, size_t curve_points,
+                                        json_t **out, struct mics_err *err)
 {
     struct mics_metrics_log log;
     enum mics_status status = mics_metrics_log_read(data, size, &log, err);
 
     if (status != MICS_OK)
         return status;
-    status = log_to_doc(&log, out, err);
+    status = log_to_doc(&log, curve_points, out, err);
     mics_metrics_log_fini(&log);
     return status;
 }

@@ -27,25 +27,51 @@ static void check_written(void (*put)(FILE *, const char *), const char *text, c
     free(found);
 }
 
-static void a_string_of_gnuplot_is_single_quoted(void)
+/* The script of a plan with these tables. */
+static enum mics_status script(const char *tables, const char *terminal, const char *only,
+                               char **out, struct mics_err *err)
 {
-    check_written(mics_gnuplot_text, "plain", "'plain'");
-    check_written(mics_gnuplot_text, "it's", "'it''s'");
-    check_written(mics_gnuplot_text, "`rm`\\ \"%d\" @x", "'`rm`\\ \"%d\" @x'");
-    check_written(mics_gnuplot_text, "a\nb\x1b", "'a?b?'");
-    check_written(mics_gnuplot_tic, "50 %s", "'50 %%s'");
+    char *copy = strdup(tables);
+    size_t size = 0;
+    FILE *stream = open_memstream(out, &size);
+    const enum mics_status status = mics_gnuplot_write(stream, "plan", copy, terminal, only, err);
+
+    fclose(stream);
+    free(copy);
+    return status;
 }
 
-static void a_long_string_is_cut_between_characters(void)
-{
-    char text[400] = "x", *found;
+#define ALTERNATIVES "strategy\tp_param\tbytes\nmics\t8\t100\n"
 
-    for (int i = 0; i < 100; i++)
-        strcat(text, "\xC3\xA4");
-    found = written(mics_gnuplot_text, text);
-    CHECK_INT(strlen(found), MICS_GNUPLOT_TEXT - 1 + 2);
-    CHECK_STR(found + strlen(found) - 3, "\xC3\xA4'");
-    free(found);
+/* The script begins with `expected` for the tables `tables`. */
+static void check_begin(const char *tables, const char *expected)
+{
+    struct mics_err err;
+    char *text = NULL, *all = NULL;
+
+    if (asprintf(&all, "%s\n%s", tables, ALTERNATIVES) < 0)
+        return;
+    CHECK_INT(script(all, NULL, NULL, &text, &err), MICS_OK);
+    text[strlen(expected)] = '\0';
+    CHECK_STR(text, expected);
+    free(text);
+    free(all);
+}
+
+static void a_variable_is_a_single_quoted_string(void)
+{
+    check_begin("name\tplain\n", "name = 'plain'\n");
+    check_begin("run.name\tit's\n", "run_name = 'it'.\"'\".'s'\n");
+    check_begin("a\t''\n", "a = ''.\"'\".''.\"'\".''\n");
+    check_begin("a\t`rm`\\\\ \"%d\" @x\n", "a = '`rm`\\ \"%d\" @x'\n");
+    check_begin("a\tb\\nc\\td\x1b_\xff\n", "a = 'b?c?d?_?'\n");
+    check_begin("a;!ls\t1\nb\t2\n", "b = '2'\n"); /* not a name */
+}
+
+static void a_table_is_a_block_that_its_rows_cannot_end(void)
+{
+    check_begin("x\ty\tz\nENDING\t1\t\x1b\n", "$x << END\nx\ty\tz\n ENDING\t1\t?\nEND\n");
+    check_begin("x y\tz\tz\n!ls\t1\t2\n", "$strategy << END\n"); /* not a name */
 }
 
 static void a_string_of_dot_has_no_escapes_of_its_own(void)
@@ -56,62 +82,31 @@ static void a_string_of_dot_has_no_escapes_of_its_own(void)
     check_written(mics_dot_html, "<B>&\"", "&#60;B&#62;&#38;&#34;");
 }
 
-/* The script of two pictures. */
-static enum mics_status script(const char *terminal, const char *only, char **out,
-                               struct mics_err *err)
-{
-    struct mics_gnuplot *gnuplot = mics_gnuplot_new();
-    size_t size = 0;
-    FILE *stream = open_memstream(out, &size);
-
-    fputs("plot 1\n", mics_gnuplot_begin(gnuplot, "one", 0));
-    fputs("plot 2\n", mics_gnuplot_begin(gnuplot, "two", 100));
-    const enum mics_status status = mics_gnuplot_write(gnuplot, stream, terminal, only, err);
-    fclose(stream);
-    mics_gnuplot_free(gnuplot);
-    return status;
-}
-
-static void pictures_share_a_page_or_one_is_alone(void)
+static void all_pictures_are_drawn_or_one(void)
 {
     struct mics_err err;
     char *text = NULL;
 
-    CHECK_INT(script("dumb", NULL, &text, &err), MICS_OK);
-    CHECK(strstr(text, "set terminal dumb noenhanced size 100, 48\n") == text);
-    CHECK(strstr(text, "set multiplot layout 2, 1\n") != NULL);
-    CHECK(strstr(text, "plot 1\n") != NULL && strstr(text, "plot 2\n") != NULL);
+    CHECK_INT(script(ALTERNATIVES, "dumb", NULL, &text, &err), MICS_OK);
+    CHECK(strstr(text, "\nterminal = 'dumb'\npictures = ' memory throughput '\n") != NULL);
     free(text);
-    CHECK_INT(script("png", NULL, &text, &err), MICS_OK);
-    CHECK(strstr(text, "set multiplot layout 1, 2\n") != NULL);
+    CHECK_INT(script(ALTERNATIVES, NULL, "throughput", &text, &err), MICS_OK);
+    CHECK(strstr(text, "\nterminal = ''\npictures = 'throughput'\n") != NULL);
     free(text);
-    CHECK_INT(script(NULL, "two", &text, &err), MICS_OK);
-    CHECK(strstr(text, "terminal") == NULL && strstr(text, "multiplot") == NULL);
-    CHECK(strstr(text, "plot 1\n") == NULL && strstr(text, "plot 2\n") != NULL);
+    CHECK_INT(script(ALTERNATIVES, NULL, "memory throughput", &text, &err), MICS_ERR_ARG);
+    CHECK_STR(err.text, "'memory throughput': no such picture; there is memory, throughput");
+    CHECK_STR(text, "");
     free(text);
-    CHECK_INT(script(NULL, "three", &text, &err), MICS_ERR_ARG);
-    CHECK_STR(err.text, "'three': no such picture; there is one, two");
+    CHECK_INT(script("name\tx\n", NULL, NULL, &text, &err), MICS_ERR_INFEASIBLE);
     free(text);
     CHECK(mics_gnuplot_has_terminal("svg") && !mics_gnuplot_has_terminal("x11; !ls"));
 }
 
-static void numbers_are_scaled_to_be_short(void)
-{
-    const char *prefix;
-
-    CHECK_NEAR(mics_gnuplot_scale(42000, &prefix), 1e3, 0);
-    CHECK_STR(prefix, "thousand ");
-    CHECK_NEAR(mics_gnuplot_scale(999, &prefix), 1, 0);
-    CHECK_STR(prefix, "");
-    CHECK_NEAR(mics_gnuplot_scale(3.5e6, &prefix), 1e6, 0);
-}
-
 int main(void)
 {
-    TAP_RUN(a_string_of_gnuplot_is_single_quoted);
-    TAP_RUN(a_long_string_is_cut_between_characters);
+    TAP_RUN(a_variable_is_a_single_quoted_string);
+    TAP_RUN(a_table_is_a_block_that_its_rows_cannot_end);
     TAP_RUN(a_string_of_dot_has_no_escapes_of_its_own);
-    TAP_RUN(pictures_share_a_page_or_one_is_alone);
-    TAP_RUN(numbers_are_scaled_to_be_short);
+    TAP_RUN(all_pictures_are_drawn_or_one);
     return tap_done();
 }
