@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model_double.h"
 
+#include "model/family.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,10 +61,11 @@ static void double_attend(const struct model_double *g, const double *qkv, uint3
 {
     const uint32_t C = g->model->config.n_embd, D = C / g->model->config.n_head;
     const double *q = qkv + t * 3 * C + head * D;
+    const uint32_t seen = g->model->family->bidirectional ? g->T : t + 1;
     double total = 0;
 
     memset(out, 0, D * sizeof *out);
-    for (uint32_t s = 0; s <= t; s++) {
+    for (uint32_t s = 0; s < seen; s++) {
         const double *k = qkv + s * 3 * C + C + head * D, *v = k + C;
         double score = 0;
 
@@ -76,25 +79,34 @@ static void double_attend(const struct model_double *g, const double *qkv, uint3
         out[d] /= total;
 }
 
+/* By the family each norm is of what a sublayer takes, or of the sum after it. */
 static void double_block(const struct model_double *g, uint32_t unit, double *x)
 {
     const uint32_t C = g->model->config.n_embd, F = g->model->config.n_inner, H = C, T = g->T;
     double *normed = malloc(T * C * sizeof *x), *qkv = malloc(T * 3 * C * sizeof *x);
     double *mixed = malloc(T * H * sizeof *x), *hidden = malloc(T * F * sizeof *x);
+    const double *const weight_1 = double_tensor(g, unit, "ln_1.weight");
+    const double *const weight_2 = double_tensor(g, unit, "ln_2.weight");
+    const double *const bias_1 = double_tensor(g, unit, "ln_1.bias");
+    const double *const bias_2 = double_tensor(g, unit, "ln_2.bias");
     const uint32_t heads = g->model->config.n_head;
+    const bool after = g->model->family->norm_place == MICS_NORM_AFTER;
+    const double *taken = after ? x : normed;
 
-    double_norm(g, x, double_tensor(g, unit, "ln_1.weight"), double_tensor(g, unit, "ln_1.bias"),
-                normed);
-    double_linear(g, normed, double_tensor(g, unit, "c_attn.weight"),
+    if (!after)
+        double_norm(g, x, weight_1, bias_1, normed);
+    double_linear(g, taken, double_tensor(g, unit, "c_attn.weight"),
                   double_tensor(g, unit, "c_attn.bias"), C, 3 * C, qkv, false);
     for (uint32_t t = 0; t < T; t++)
         for (uint32_t h = 0; h < heads; h++)
             double_attend(g, qkv, h, t, mixed + t * C + h * (C / heads));
     double_linear(g, mixed, double_tensor(g, unit, "attn.c_proj.weight"),
                   double_tensor(g, unit, "attn.c_proj.bias"), C, C, x, true);
-    double_norm(g, x, double_tensor(g, unit, "ln_2.weight"), double_tensor(g, unit, "ln_2.bias"),
-                normed);
-    double_linear(g, normed, double_tensor(g, unit, "c_fc.weight"),
+    if (after)
+        double_norm(g, x, weight_1, bias_1, x);
+    else
+        double_norm(g, x, weight_2, bias_2, normed);
+    double_linear(g, taken, double_tensor(g, unit, "c_fc.weight"),
                   double_tensor(g, unit, "c_fc.bias"), C, F, hidden, false);
     for (uint32_t i = 0; i < T * F; i++) {
         const double u = hidden[i];
@@ -103,6 +115,8 @@ static void double_block(const struct model_double *g, uint32_t unit, double *x)
     }
     double_linear(g, hidden, double_tensor(g, unit, "mlp.c_proj.weight"),
                   double_tensor(g, unit, "mlp.c_proj.bias"), F, C, x, true);
+    if (after)
+        double_norm(g, x, weight_2, bias_2, x);
     free(normed);
     free(qkv);
     free(mixed);

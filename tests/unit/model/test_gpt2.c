@@ -3,6 +3,10 @@
 #include "model_gradients.h"
 #include "tap.h"
 
+#include "host/pool.h"
+#include "model/generate.h"
+#include "model/transformer/transformer.h"
+
 #include <math.h>
 
 /* Error of gradients in fp32, relative to the largest. With the wild parameters that run_shake()
@@ -38,6 +42,92 @@ static void open_tiny(struct model_run *run, uint32_t B, enum mics_recompute rec
              (struct mics_batch){.B = B, .T = 7, .recompute = recompute, .train = true}, 3);
     run_shake(run);
     run_fill(run, 11);
+}
+
+/* The tiny model with another place of the norms, or with full attention. */
+static void open_variant(struct model_run *run, enum mics_norm_place place, bool bidirectional,
+                         enum mics_recompute recompute)
+{
+    static struct mics_family family;
+    struct mics_model *gpt2 = model_of(&tiny), *model = NULL;
+
+    family = *gpt2->family;
+    family.norm_place = place;
+    family.bidirectional = bidirectional;
+    CHECK_INT(mics_model_new_custom(&mics_transformer_ops, &family, &gpt2->config, &model, NULL),
+              MICS_OK);
+    mics_model_free(gpt2);
+    run_open(run, model, (struct mics_batch){.B = 2, .T = 7, .recompute = recompute, .train = true},
+             3);
+    run_shake(run);
+    run_fill(run, 11);
+}
+
+static void check_variant(enum mics_norm_place place, bool bidirectional)
+{
+    struct model_run keep, again;
+
+    open_variant(&keep, place, bidirectional, MICS_RECOMPUTE_NONE);
+    check_loss_and_gradients(&keep, gpt2_double_loss, TOLERANCE);
+    for (int level = MICS_RECOMPUTE_SELECTIVE; level < MICS_RECOMPUTE_LEVELS; level++) {
+        open_variant(&again, place, bidirectional, (enum mics_recompute)level);
+        run_step(&again);
+        CHECK(same_gradients(&keep, &again));
+        CHECK(again.saved[1].bytes < keep.saved[1].bytes);
+        run_close(&again);
+    }
+    run_close(&keep);
+}
+
+/* One token at a time after the first three. Generating transposes the parameters. */
+static void check_generation(enum mics_norm_place place)
+{
+    struct mics_generator *generator = NULL;
+    struct mics_pool *pool = mics_pool_new(2);
+    float want[13], got[13], *params[3];
+    struct model_run run;
+
+    open_variant(&run, place, false, MICS_RECOMPUTE_NONE);
+    run.batch.train = false;
+    run_step(&run);
+    struct mics_pass pass = run_pass(&run, 3);
+    for (uint32_t u = 0; u < 3; u++)
+        params[u] = run_params(&run, u);
+    mics_head_logits(&pass, 0, run.batch.T - 1, 1, want);
+    run_sync(&run);
+    CHECK_INT(mics_generator_new(
+                  &(struct mics_generator_options){
+                      .model = run.model, .params = params, .sequences = 1, .pool = pool},
+                  &generator, NULL),
+              MICS_OK);
+    for (uint32_t t = 0; t < run.batch.T; t += t ? 1 : 3) {
+        const struct mics_generator_input input = {.tokens = run_tokens(&run) + t,
+                                                   .count = t ? 1 : 3};
+
+        CHECK_INT(mics_generator_append(generator, &input, 1, got, NULL), MICS_OK);
+    }
+    for (uint32_t v = 0; v < 13; v++)
+        CHECK_NEAR(got[v], want[v], 1e-4);
+    mics_generator_free(generator);
+    mics_pool_free(pool);
+    run_close(&run);
+}
+
+static void generation_gives_the_logits_of_the_training_pass(void)
+{
+    check_generation(MICS_NORM_BEFORE);
+    check_generation(MICS_NORM_AFTER);
+}
+
+static void gradients_with_norms_after_sublayers_are_those_of_finite_differences(void)
+{
+    check_variant(MICS_NORM_AFTER, false);
+}
+
+static void gradients_with_full_attention_are_those_of_finite_differences(void)
+{
+    check_variant(MICS_NORM_BEFORE, true);
+    check_variant(MICS_NORM_AFTER, true);
 }
 
 static void loss_and_gradients_are_those_of_finite_differences(void)
@@ -215,6 +305,9 @@ static void padding_produces_no_gradient(void)
 int main(void)
 {
     TAP_RUN(loss_and_gradients_are_those_of_finite_differences);
+    TAP_RUN(gradients_with_norms_after_sublayers_are_those_of_finite_differences);
+    TAP_RUN(gradients_with_full_attention_are_those_of_finite_differences);
+    TAP_RUN(generation_gives_the_logits_of_the_training_pass);
     TAP_RUN(recomputing_changes_no_bit);
     TAP_RUN(running_again_gives_the_same_bits);
     TAP_RUN(micro_batches_add_up_to_the_whole_batch);
