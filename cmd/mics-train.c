@@ -9,7 +9,6 @@
 #include "train_options.h"
 
 #include "base/clock.h"
-#include "base/utf8.h"
 #include "comm/agree.h"
 #include "data/corpus.h"
 #include "train/job_memory.h"
@@ -43,25 +42,21 @@ struct abort_context {
     atomic_bool aborting; /* the watchdog is ending the job */
 };
 
+/* Without a watchdog: the training is complete, and the other ranks have nothing to do. */
 static enum mics_status print_sample(const struct train_request *request,
-                                     const struct mics_job *job, struct mics_err *err)
+                                     const struct mics_job *job, struct abort_context *context,
+                                     struct mics_err *err)
 {
-    const struct mics_sample_options sample = {.tokenizer = job->tokenizer.tokenizer,
-                                               .count = (uint32_t)request->sample,
-                                               .temperature = request->temperature,
-                                               .seed = job->settings.seed,
-                                               .seq = job->plan->choice.seq,
-                                               .vocab_size = job->plan->model->config.vocab_size};
-    char *text = malloc((size_t)sample.count + 1);
-    enum mics_status status;
+    char note[256], *text = NULL;
 
-    if (!text)
-        return mics_err_nomem(err);
-    status = mics_sample_generate(job->engine, &sample, text, err);
-    if (status == MICS_OK && job->world->rank == 0) {
-        mics_utf8_make_printable(text, strlen(text));
+    mics_watchdog_stop(context->watchdog);
+    context->watchdog = NULL;
+    enum mics_status status = mics_sample_generate(job, (uint32_t)request->sample,
+                                                   request->temperature, &text, note, err);
+    if (note[0])
+        cli_warn("%s", note);
+    if (text)
         printf("\n%s\n", text);
-    }
     free(text);
     return status;
 }
@@ -276,7 +271,7 @@ static enum mics_status train(struct train_request *request, struct mics_job *jo
     if (status == MICS_OK && job->options->trace)
         status = write_trace(job, err);
     if (status == MICS_OK && *end == MICS_RUN_DONE && request->sample && can_decode(job))
-        status = mics_run_mark_local(run, print_sample(request, job, err));
+        status = mics_run_mark_local(run, print_sample(request, job, context, err));
     if (status == MICS_OK && job->world->rank == 0)
         status = mics_run_reporter_end(reporter, *end, err);
     if (status == MICS_OK)

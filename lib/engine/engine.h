@@ -104,11 +104,6 @@ uint32_t mics_engine_uncollected(const struct mics_engine *engine);
 enum mics_status mics_engine_eval(struct mics_engine *engine, mics_engine_fill *fill, void *context,
                                   double *loss_sum, double *targets, struct mics_err *err);
 
-/* Logits [V] for the token that follows tokens[length], on every rank, given the same tokens on
- * all. 1 <= length <= the plan's seq. Collective; all steps must be collected. */
-enum mics_status mics_engine_logits(struct mics_engine *engine, const int32_t *tokens,
-                                    uint32_t length, float *logits, struct mics_err *err);
-
 /* Elements of this rank's optimizer shard of a unit. In the unit's flat vector, its piece of
  * segment t begins at mics_layout_piece_offset(). */
 uint64_t mics_engine_shard_count(const struct mics_engine *engine, uint32_t unit);
@@ -120,6 +115,11 @@ enum mics_status mics_engine_export(struct mics_engine *engine, uint32_t unit,
 enum mics_status mics_engine_import(struct mics_engine *engine, uint32_t unit,
                                     enum mics_state state, uint64_t first, uint64_t count,
                                     const float *src, struct mics_err *err);
+/* Copy all parameters of a unit, in fp32, to rank 0 of world->comm: out[count of the unit], which is
+ * not used on the others. Takes as much memory as a shard of the unit. Collective; all steps must
+ * be collected; may fail on this rank alone. */
+enum mics_status mics_engine_collect_unit(struct mics_engine *engine, uint32_t unit, float *out,
+                                          struct mics_err *err);
 /* After parameters were imported: round them to the plan's type, and gather the parameter shards in
  * the optimizer groups. Collective. */
 enum mics_status mics_engine_publish(struct mics_engine *engine, struct mics_err *err);

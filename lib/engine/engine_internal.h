@@ -114,8 +114,6 @@ struct issue {
     struct mics_batch batch;
     uint32_t parity, step;
     float lr;
-    uint32_t logits_row;            /* MICS_NONE: the head computes the loss */
-    void *logits;                   /* of choice.dtype */
     struct mics_args_scalars *read; /* destination of READ */
 };
 void mics_engine_issue(struct mics_engine *engine, const struct issue *issue);

@@ -187,10 +187,6 @@ static void issue_forward(struct mics_engine *engine, const struct issue *issue)
     const bool head = issue->op->stage + 1 == engine->model->stage_count;
     struct mics_pass pass = make_pass(engine, issue);
 
-    if (head && issue->logits_row != MICS_NONE) {
-        engine->model->ops->logits(&pass, issue->logits_row, issue->logits);
-        return;
-    }
     if (head && issue->batch.train)
         start_gradient(engine, issue, &pass);
     engine->model->ops->forward(&pass, issue->op->stage);

@@ -84,8 +84,7 @@ static void record_schedule(struct mics_engine *engine, const struct mics_schedu
     struct issue issue = {.schedule = schedule,
                           .stream = &recorder->stream,
                           .batch = mics_choice_batch(&engine->choice, train),
-                          .step = 1,
-                          .logits_row = MICS_NONE};
+                          .step = 1};
 
     for (uint32_t i = 0; i < schedule->op_count; i++) {
         issue.op = &schedule->ops[i];

@@ -8,6 +8,7 @@
 #include "host/pool.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Elements generated on the host at a time. */
 #define INIT_CHUNK (1u << 18)
@@ -242,6 +243,47 @@ enum mics_status mics_engine_import(struct mics_engine *engine, uint32_t unit,
     const struct move what = {unit, state, first, count, NULL, src};
 
     return move(engine, &what, err);
+}
+
+/* Put the pieces of shard `index` in their places in a unit. */
+static void place_shard(const struct mics_layout *layout, uint32_t index, const float *shard,
+                        float *out)
+{
+    for (uint32_t segment = 0; segment < layout->segments; segment++) {
+        const uint64_t at = mics_layout_piece_offset(layout, segment, layout->optim_piece, index);
+
+        if (at < layout->count)
+            memcpy(out + at, shard + segment * layout->optim_piece,
+                   mics_min_u64(layout->optim_piece, layout->count - at) * sizeof *out);
+    }
+}
+
+enum mics_status mics_engine_collect_unit(struct mics_engine *engine, uint32_t unit, float *out,
+                                          struct mics_err *err)
+{
+    const struct mics_layout *layout = engine->units[unit].layout;
+    const struct mics_shape *shape = &engine->choice.shape;
+    struct mics_comm *comm = engine->options.world->comm;
+    const uint64_t count = mics_engine_shard_count(engine, unit), bytes = count * sizeof(float);
+    float *shard = malloc(bytes);
+    enum mics_status status;
+
+    if (!shard)
+        return mics_err_nomem(err);
+    status = mics_engine_export(engine, unit, MICS_STATE_PARAM, 0, count, shard, err);
+    if (status == MICS_OK && comm->rank == 0)
+        place_shard(layout, mics_shape_index(shape, 0).optim, shard, out);
+    /* The first optimizer group holds each shard once. */
+    for (uint32_t from = 1; status == MICS_OK && from < shape->p_optim; from++) {
+        const bool receives = comm->rank == 0, sends = comm->rank == (int)from;
+
+        status = comm->ops->sendrecv_now(comm, shard, sends ? bytes : 0, sends ? 0 : -1, shard,
+                                         receives ? bytes : 0, receives ? (int)from : -1, 0, err);
+        if (status == MICS_OK && receives)
+            place_shard(layout, mics_shape_index(shape, from).optim, shard, out);
+    }
+    free(shard);
+    return status;
 }
 
 enum mics_status mics_engine_publish(struct mics_engine *engine, struct mics_err *err)

@@ -190,9 +190,6 @@ struct mics_model_ops {
     /* When the batch trains, the head's forward writes gradients, too; its backward is not
      * called. */
     void (*backward)(const struct mics_pass *pass, uint32_t stage);
-    /* logits[V], of batch.dtype, of row `row` of [B * T], from what the head receives, with its
-     * scratch. */
-    void (*logits)(const struct mics_pass *pass, uint32_t row, void *logits);
 };
 
 /* Open a model by name ("gpt2-nano", "llama2-7b", ...), by the path of a Hugging Face config.json,

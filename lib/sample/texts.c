@@ -20,6 +20,7 @@ struct text {
     size_t size, capacity;
     size_t ready;  /* bytes that no stop string can take back */
     size_t passed; /* bytes that `more` has had */
+    uint64_t characters;
     struct mics_decoder *decoder;
 };
 
@@ -105,6 +106,49 @@ static void find_stops(const struct texts *texts, struct text *text)
     text->ready = text->size - held;
 }
 
+static void end_by(struct text *text, enum mics_text_end end)
+{
+    if (!text->ended)
+        text->end = end;
+    text->ended = true;
+}
+
+static bool is_full(const struct mics_texts_options *options, const struct text *text)
+{
+    return options->max_characters > 0 && text->characters == options->max_characters;
+}
+
+/* Append the characters of a text that it may have. */
+static enum mics_status add_text(const struct texts *texts, struct text *text, const char *bytes,
+                                 size_t size, struct mics_err *err)
+{
+    size_t used = 0;
+
+    for (; used < size; used++) {
+        const bool begins = ((unsigned char)bytes[used] & 0xc0) != 0x80;
+
+        if (begins && is_full(texts->options, text))
+            break;
+        text->characters += begins;
+    }
+    if (used < size)
+        end_by(text, MICS_TEXT_LENGTH);
+    return add_bytes(text, bytes, used, err);
+}
+
+/* Append what the decoder still has. */
+static enum mics_status add_rest(const struct texts *texts, struct text *text, struct mics_err *err)
+{
+    const char *bytes;
+    size_t size;
+    enum mics_status status = MICS_OK;
+
+    if (!text->decoder)
+        return MICS_OK;
+    status = mics_decode_end(text->decoder, &bytes, &size, err);
+    return status == MICS_OK ? add_text(texts, text, bytes, size, err) : status;
+}
+
 /* Append what an id stands for. */
 static enum mics_status decode(const struct texts *texts, struct text *text, uint32_t id,
                                struct mics_err *err)
@@ -121,7 +165,19 @@ static enum mics_status decode(const struct texts *texts, struct text *text, uin
         bytes = number;
     }
     if (status == MICS_OK)
-        status = add_bytes(text, bytes, size, err);
+        status = add_text(texts, text, bytes, size, err);
+    if (status == MICS_OK)
+        find_stops(texts, text);
+    return status;
+}
+
+static enum mics_status add_newline(const struct texts *texts, struct text *text,
+                                    struct mics_err *err)
+{
+    enum mics_status status = add_rest(texts, text, err);
+
+    if (status == MICS_OK)
+        status = add_text(texts, text, "\n", 1, err);
     if (status == MICS_OK)
         find_stops(texts, text);
     return status;
@@ -131,13 +187,9 @@ static enum mics_status decode(const struct texts *texts, struct text *text, uin
 static enum mics_status end_text(struct texts *texts, struct text *text, struct mics_err *err)
 {
     enum mics_status status = MICS_OK;
-    const char *bytes;
-    size_t size;
 
-    if (text->decoder && text->end != MICS_TEXT_STOP) {
-        status = mics_decode_end(text->decoder, &bytes, &size, err);
-        if (status == MICS_OK)
-            status = add_bytes(text, bytes, size, err);
+    if (text->end != MICS_TEXT_STOP) {
+        status = add_rest(texts, text, err);
         if (status == MICS_OK)
             find_stops(texts, text);
     }
@@ -155,30 +207,25 @@ static bool is_end(const struct mics_texts_options *options, uint32_t id)
     return false;
 }
 
-static void end_by(struct text *text, enum mics_text_end end)
-{
-    if (!text->ended)
-        text->end = end;
-    text->ended = true;
-}
-
 /* Draw the next token from logits. */
 static enum mics_status draw(struct texts *texts, struct text *text, const float *logits,
                              struct mics_err *err)
 {
     const struct mics_texts_options *options = texts->options;
     const uint32_t id = mics_sampler_draw(options->sampler, logits, text->number, text->count);
+    const bool ends = is_end(options, id);
     enum mics_status status = MICS_OK;
 
-    if (is_end(options, id)) {
+    if (ends && !options->context_tokens) {
         end_by(text, MICS_TEXT_END_OF_DOCUMENT);
     } else {
         text->ids[text->count++] = id;
-        status = decode(texts, text, id, err);
-        if (text->count == options->max_tokens)
+        status = ends ? add_newline(texts, text, err) : decode(texts, text, id, err);
+        if (text->count == options->max_tokens || is_full(options, text))
             end_by(text, MICS_TEXT_LENGTH);
-        else if (mics_generator_length(options->generator, text->sequence) ==
-                 mics_generator_limit(options->generator))
+        else if (!options->context_tokens &&
+                 mics_generator_length(options->generator, text->sequence) ==
+                     mics_generator_limit(options->generator))
             end_by(text, MICS_TEXT_LIMIT);
     }
     return status == MICS_OK && text->ended ? end_text(texts, text, err) : status;
@@ -254,7 +301,7 @@ static enum mics_status pass_on(struct texts *texts, struct mics_err *err)
     while (status == MICS_OK && texts->first) {
         struct text *text = texts->first;
 
-        if (text->ready > text->passed)
+        if (options->more && text->ready > text->passed)
             status = options->more(options->context, text->number, text->bytes + text->passed,
                                    text->ready - text->passed, err);
         text->passed = text->ready;
@@ -297,6 +344,17 @@ static enum mics_status fill(struct texts *texts, struct mics_err *err)
     return status;
 }
 
+/* How many of a text's last tokens to append: the one that was drawn, or, if the context is full,
+ * all that stay in it. */
+static uint32_t tokens_to_append(const struct mics_texts_options *options, const struct text *text)
+{
+    if (!options->context_tokens ||
+        mics_generator_length(options->generator, text->sequence) < options->context_tokens)
+        return 1;
+    mics_generator_clear(options->generator, text->sequence);
+    return options->context_tokens / 2 + 1;
+}
+
 /* One token more for all that run. *any: there are some. */
 static enum mics_status step(struct texts *texts, bool *any, struct mics_err *err)
 {
@@ -311,8 +369,13 @@ static enum mics_status step(struct texts *texts, bool *any, struct mics_err *er
 
         if (!text)
             continue;
+        const uint32_t tokens = tokens_to_append(options, text);
+
         inputs[count] = (struct mics_generator_input){
-            .sequence = i, .tokens = (const int32_t *)&text->ids[text->count - 1], .count = 1};
+            .sequence = i,
+            .tokens = (const int32_t *)&text->ids[text->count - tokens],
+            .count = tokens,
+        };
         of[count++] = text;
     }
     *any = count > 0;

@@ -43,12 +43,16 @@ struct mics_texts_options {
     size_t end_count;
     const char *const *stops; /* strings, not empty, at which it ends; they are not part of it */
     size_t stop_count;
-    uint32_t max_tokens; /* of each text */
+    uint32_t max_tokens;     /* of each text */
+    uint64_t max_characters; /* likewise; 0: any number */
+    /* Not 0: only these two end a text. A token that ends texts becomes a newline, and of as many
+     * tokens, once the sequence has them, the older half is forgotten. */
+    uint32_t context_tokens;
 
     /* The next prompt: at least one id, valid until the next call. *count 0: there is none. */
     enum mics_status (*next)(void *context, const uint32_t **ids, size_t *count,
                              struct mics_err *err);
-    /* More of text `number`: whole characters. */
+    /* More of text `number`: whole characters. NULL: not wanted. */
     enum mics_status (*more)(void *context, uint64_t number, const char *text, size_t size,
                              struct mics_err *err);
     enum mics_status (*done)(void *context, const struct mics_text_result *result,

@@ -9,22 +9,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-static enum mics_status allocate(struct mics_weights *weights, struct mics_err *err)
+enum mics_status mics_params_new(const struct mics_model *model, float ***out, struct mics_err *err)
 {
-    const struct mics_model *model = weights->model;
+    float **params = calloc(model->unit_count, sizeof *params);
     char size[32];
 
-    weights->params = calloc(model->unit_count, sizeof *weights->params);
-    if (!weights->params)
+    if (!params)
         return mics_err_nomem(err);
     for (uint32_t i = 0; i < model->unit_count; i++) {
-        weights->params[i] = calloc(model->units[i].count, sizeof(float));
-        if (!weights->params[i])
+        params[i] = calloc(model->units[i].count, sizeof(float));
+        if (!params[i]) {
+            mics_params_free(model, params);
             return mics_err_set(
                 err, MICS_ERR_NOMEM, "out of memory: the parameters take %s in fp32",
                 mics_format_bytes(model->param_count * sizeof(float), size, sizeof size));
+        }
     }
+    *out = params;
     return MICS_OK;
+}
+
+void mics_params_free(const struct mics_model *model, float **params)
+{
+    for (uint32_t i = 0; params && i < model->unit_count; i++)
+        free(params[i]);
+    free(params);
 }
 
 /* What the threads of a load have in common. */
@@ -124,15 +133,13 @@ enum mics_status mics_weights_load(const char *path, struct mics_weights *out, s
     if (status == MICS_OK && !out->disk.is_hf)
         status = mics_ckpt_verify_own(&out->disk.shards.reader, 0, 1, 1, &diagnostics, err);
     if (status == MICS_OK)
-        status = allocate(out, err);
+        status = mics_params_new(out->model, &out->params, err);
     return status == MICS_OK ? load_all(out, store, err) : status;
 }
 
 void mics_weights_free(struct mics_weights *weights)
 {
-    for (uint32_t i = 0; weights->params && i < weights->model->unit_count; i++)
-        free(weights->params[i]);
-    free(weights->params);
+    mics_params_free(weights->model, weights->params);
     weights->params = NULL;
     mics_disk_model_close(&weights->disk);
 }

@@ -8,6 +8,12 @@
 
 #include "ckpt/convert/disk_model.h"
 
+/* [unit_count] flat vectors of zeros in fp32. MICS_ERR_NOMEM: with the bytes that the model
+ * takes. */
+enum mics_status mics_params_new(const struct mics_model *model, float ***out,
+                                 struct mics_err *err);
+void mics_params_free(const struct mics_model *model, float **params); /* NULL is fine */
+
 /* Must not be moved. Callers only read. */
 struct mics_weights {
     struct mics_disk_model disk;

@@ -1,124 +1,178 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/sample.h"
 
-#include "data/tokens.h"
-#include "sample/sampler.h"
+#include "base/cgroup.h"
+#include "base/num.h"
+#include "base/units.h"
+#include "base/utf8.h"
+#include "host/pool.h"
+#include "sample/texts.h"
+#include "sample/weights.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* How ids become text. */
-struct output {
-    struct mics_decoder *decoder; /* NULL: ids are bytes */
-    uint32_t size, first, end;    /* ids in all; what a text begins with, and what ends it */
+/* What rank 0 opens. */
+struct sample {
+    struct mics_tokenizer *bytes; /* where the job has no tokenizer */
+    struct mics_pool *pool;
+    struct mics_generator *generator;
+    struct mics_sampler *sampler;
+    uint32_t prompt; /* one token */
+    bool begun;
     char *text;
-    size_t length, room; /* of `text` */
 };
 
-static enum mics_status open_output(const struct mics_sample_options *options, char *text,
-                                    struct output *out, struct mics_err *err)
+/* Bytes that processes may take; UINT64_MAX: unknown. */
+static uint64_t memory_left(void)
 {
-    const struct mics_tokenizer *tokenizer = options->tokenizer;
+    unsigned long long kib = UINT64_MAX >> 10;
+    char line[128];
+    FILE *file = fopen("/proc/meminfo", "re");
 
-    *out = (struct output){.size = MICS_TOKEN_VOCAB_SIZE,
-                           .first = MICS_TOKEN_END,
-                           .end = MICS_TOKEN_END,
-                           .text = text,
-                           .room = options->count};
-    if (!tokenizer || mics_tokenizer_is_bytes(tokenizer))
-        return MICS_OK;
-    out->size = mics_tokenizer_size(tokenizer);
-    out->end = mics_tokenizer_end(tokenizer);
-    out->first = mics_tokenizer_begin(tokenizer);
-    if (out->first == MICS_NO_TOKEN)
-        out->first = out->end == MICS_NO_TOKEN ? 0 : out->end;
-    return mics_decoder_new(tokenizer, true, &out->decoder, err);
+    while (file && fgets(line, sizeof line, file) && sscanf(line, "MemAvailable: %llu", &kib) != 1)
+        continue;
+    if (file)
+        fclose(file);
+    return mics_min_u64(kib << 10, mics_cgroup_memory_limit_here());
 }
 
-static void append(struct output *out, const char *text, size_t size)
+/* Does rank 0 have the memory? The same answer on all ranks. */
+static enum mics_status check_memory(const struct mics_job *job, char note[256], bool *out,
+                                     struct mics_err *err)
 {
-    for (size_t i = 0; i < size && out->length < out->room; i++)
-        out->text[out->length++] = text[i] ? text[i] : '?';
-}
+    const uint64_t bytes = job->plan->model->param_count * sizeof(float), left = memory_left();
+    int fits = bytes <= left / 2;
+    char need[32], have[32];
 
-/* What the decoder keeps, since it may still change. */
-static enum mics_status append_rest(struct output *out, struct mics_err *err)
-{
-    const char *text = "";
-    size_t size = 0;
-    const enum mics_status status =
-        out->decoder ? mics_decode_end(out->decoder, &text, &size, err) : MICS_OK;
-
-    if (status == MICS_OK)
-        append(out, text, size);
+    if (!fits && job->world->rank == 0)
+        snprintf(note, 256,
+                 "no sample: the parameters take %s in fp32, more than half of the %s of memory "
+                 "that are left; use mics-sample",
+                 mics_format_bytes(bytes, need, sizeof need),
+                 mics_format_bytes(left, have, sizeof have));
+    enum mics_status status =
+        job->control->ops->broadcast_now(job->control, &fits, sizeof fits, 0, err);
+    *out = fits;
     return status;
 }
 
-static enum mics_status append_token(struct output *out, uint32_t token, struct mics_err *err)
+static enum mics_status collect_params(const struct mics_job *job, float **params,
+                                       struct mics_err *err)
 {
-    const char *text = "\n", byte = (char)token;
-    size_t size = 1;
-    enum mics_status status = MICS_OK;
+    for (uint32_t i = 0; i < job->plan->model->unit_count; i++) {
+        enum mics_status status =
+            mics_engine_collect_unit(job->engine, i, params ? params[i] : NULL, err);
 
-    if (token == out->end)
-        status = append_rest(out, err);
-    else if (!out->decoder)
-        text = &byte;
-    else
-        status = mics_decode(out->decoder, &token, 1, &text, &size, err);
-    if (status == MICS_OK)
-        append(out, text, size);
-    return status;
-}
-
-/* The next token after tokens[*length], which is appended to them. */
-static enum mics_status next_token(struct mics_engine *engine,
-                                   const struct mics_sample_options *options,
-                                   struct mics_sampler *sampler, uint32_t index, int32_t *tokens,
-                                   uint32_t *length, float *logits, struct mics_err *err)
-{
-    enum mics_status status = mics_engine_logits(engine, tokens, *length, logits, err);
-
-    if (status != MICS_OK)
-        return status;
-    if (*length == options->seq) { /* the context is full: drop its older half */
-        *length -= (options->seq + 1) / 2;
-        memmove(tokens, tokens + options->seq - *length, *length * sizeof *tokens);
+        if (status != MICS_OK)
+            return status;
     }
-    tokens[(*length)++] = (int32_t)mics_sampler_draw(sampler, logits, 0, index);
     return MICS_OK;
 }
 
-enum mics_status mics_sample_generate(struct mics_engine *engine,
-                                      const struct mics_sample_options *options, char *text,
+/* What a document begins with, once. */
+static enum mics_status next(void *context, const uint32_t **ids, size_t *count,
+                             struct mics_err *err)
+{
+    struct sample *sample = context;
+
+    (void)err;
+    *ids = &sample->prompt;
+    *count = !sample->begun;
+    sample->begun = true;
+    return MICS_OK;
+}
+
+static enum mics_status done(void *context, const struct mics_text_result *result,
+                             struct mics_err *err)
+{
+    struct sample *sample = context;
+
+    sample->text = malloc(result->size + 1);
+    if (!sample->text)
+        return mics_err_nomem(err);
+    if (result->size > 0)
+        memcpy(sample->text, result->text, result->size);
+    mics_utf8_make_printable(sample->text, result->size);
+    sample->text[result->size] = '\0';
+    return MICS_OK;
+}
+
+static enum mics_status run_sample(struct sample *sample, const struct mics_job *job,
+                                   float *const *params, uint32_t characters, double temperature,
+                                   struct mics_err *err)
+{
+    const struct mics_model *model = job->plan->model;
+    const struct mics_tokenizer *tokenizer = job->tokenizer.tokenizer;
+    const struct mics_sampler_options draws = {
+        .temperature = temperature, .top_p = 1, .seed = job->settings.seed};
+    enum mics_status status = MICS_OK;
+    struct mics_texts_times times;
+
+    if (!tokenizer) {
+        status = mics_tokenizer_open_bytes(&sample->bytes, err);
+        tokenizer = sample->bytes;
+    }
+    if (status != MICS_OK)
+        return status;
+    const uint32_t begin = mics_tokenizer_begin(tokenizer), end = mics_tokenizer_end(tokenizer);
+    const uint64_t drawn = mics_min_u64(mics_tokenizer_size(tokenizer), model->config.vocab_size);
+
+    sample->prompt = begin != MICS_NO_TOKEN ? begin : end != MICS_NO_TOKEN ? end : 0;
+    status = mics_sampler_new(&draws, (uint32_t)drawn, &sample->sampler, err);
+    if (status != MICS_OK)
+        return status;
+    sample->pool = mics_pool_new(job->threads);
+    if (!sample->pool)
+        return mics_err_nomem(err);
+    status = mics_generator_new(
+        &(struct mics_generator_options){
+            .model = model, .params = params, .sequences = 1, .pool = sample->pool},
+        &sample->generator, err);
+    if (status != MICS_OK)
+        return status;
+    return mics_texts_run(&(struct mics_texts_options){.generator = sample->generator,
+                                                       .sequences = 1,
+                                                       .logits_size = model->config.vocab_size,
+                                                       .sampler = sample->sampler,
+                                                       .tokenizer = tokenizer,
+                                                       .ends = &end,
+                                                       .end_count = end != MICS_NO_TOKEN,
+                                                       .max_tokens = characters,
+                                                       .max_characters = characters,
+                                                       .context_tokens = job->plan->choice.seq,
+                                                       .next = next,
+                                                       .done = done,
+                                                       .context = sample},
+                          &times, err);
+}
+
+enum mics_status mics_sample_generate(const struct mics_job *job, uint32_t characters,
+                                      double temperature, char **text, char note[256],
                                       struct mics_err *err)
 {
-    const struct mics_sampler_options draws = {
-        .temperature = options->temperature, .top_p = 1, .seed = options->seed};
-    int32_t *tokens = malloc(options->seq * sizeof *tokens);
-    float *logits = malloc(options->vocab_size * sizeof *logits);
-    struct mics_sampler *sampler = NULL;
-    struct output out;
-    enum mics_status status = open_output(options, text, &out, err);
-    uint32_t length = 1;
+    struct sample sample = {.text = NULL};
+    float **params = NULL;
+    bool fits = false;
+    enum mics_status status;
 
+    *text = NULL;
+    note[0] = '\0';
+    status = check_memory(job, note, &fits, err);
+    if (status != MICS_OK || !fits)
+        return status;
+    if (job->world->rank == 0)
+        status = mics_params_new(job->plan->model, &params, err);
     if (status == MICS_OK)
-        status = mics_sampler_new(&draws, out.size, &sampler, err);
-    if (status == MICS_OK && !(tokens && logits))
-        status = mics_err_nomem(err);
-    if (status == MICS_OK)
-        tokens[0] = (int32_t)out.first;
-    for (uint32_t i = 0; status == MICS_OK && i < options->count && out.length < out.room; i++) {
-        status = next_token(engine, options, sampler, i, tokens, &length, logits, err);
-        if (status == MICS_OK)
-            status = append_token(&out, (uint32_t)tokens[length - 1], err);
-    }
-    if (status == MICS_OK)
-        status = append_rest(&out, err);
-    text[status == MICS_OK ? out.length : 0] = '\0';
-    mics_decoder_free(out.decoder);
-    mics_sampler_free(sampler);
-    free(tokens);
-    free(logits);
+        status = collect_params(job, params, err);
+    if (status == MICS_OK && params)
+        status = run_sample(&sample, job, params, characters, temperature, err);
+    *text = sample.text;
+    mics_generator_free(sample.generator);
+    mics_sampler_free(sample.sampler);
+    mics_pool_free(sample.pool);
+    mics_tokenizer_free(sample.bytes);
+    mics_params_free(job->plan->model, params);
     return status;
 }

@@ -417,16 +417,6 @@ static void run_backward(const struct mics_pass *pass, uint32_t stage)
         block_backward(pass, stage, &acts);
 }
 
-static void run_logits(const struct mics_pass *pass, uint32_t row, void *logits)
-{
-    const uint32_t C = pass->model->config.n_embd, head_stage = pass->model->stage_count - 1;
-    const uint64_t state =
-        digest_states(pass, digest_params(pass, head_stage), pass->in[0], (uint64_t)row * C, C);
-
-    for (uint32_t v = 0; v < pass->model->config.vocab_size; v++)
-        mics_store_as(logits, v, (float)(mix(state, v) & 7), pass->batch.dtype);
-}
-
 /*
  * Blocks of three stages: the first has parameters and hands on the stream and a wider copy; the
  * second has others and makes a few states of each sample from the copy; the third puts both
@@ -663,8 +653,7 @@ static void run_staged_backward(const struct mics_pass *pass, uint32_t stage)
 /* One call, as stored in the operation's payload. */
 struct job {
     struct mics_pass pass;
-    void *logits;
-    uint32_t stage, row;
+    uint32_t stage;
     void (*run)(const struct job *job);
 };
 
@@ -692,11 +681,6 @@ static void forward_job(const struct job *job)
 static void backward_job(const struct job *job)
 {
     run_backward(&job->pass, job->stage);
-}
-
-static void logits_job(const struct job *job)
-{
-    run_logits(&job->pass, job->row, job->logits);
 }
 
 static void staged_forward_job(const struct job *job)
@@ -729,18 +713,12 @@ static void backward(const struct mics_pass *pass, uint32_t stage)
     enqueue(&(struct job){.pass = *pass, .stage = stage, .run = backward_job});
 }
 
-static void logits_of_row(const struct mics_pass *pass, uint32_t row, void *logits)
-{
-    enqueue(&(struct job){.pass = *pass, .row = row, .logits = logits, .run = logits_job});
-}
-
 static const struct mics_model_ops ops = {
     .build = build,
     .stage_bytes = stage_bytes,
     .boundary_bytes = boundary_bytes,
     .forward = forward,
     .backward = backward,
-    .logits = logits_of_row,
 };
 
 static const struct mics_model_ops staged_ops = {
@@ -749,7 +727,6 @@ static const struct mics_model_ops staged_ops = {
     .boundary_bytes = boundary_bytes,
     .forward = staged_forward,
     .backward = staged_backward,
-    .logits = logits_of_row,
 };
 
 static const struct mics_model_ops fused_ops = {
@@ -758,7 +735,6 @@ static const struct mics_model_ops fused_ops = {
     .boundary_bytes = boundary_bytes,
     .forward = staged_forward,
     .backward = staged_backward,
-    .logits = logits_of_row,
 };
 
 static struct mics_model *new_of(const struct mics_model_ops *operations,

@@ -291,18 +291,10 @@ static void backward(const struct mics_pass *pass, uint32_t stage)
         mics_block_backward(pass, made);
 }
 
-static void logits(const struct mics_pass *pass, uint32_t row, void *out)
-{
-    const struct mics_model *model = pass->model;
-
-    mics_head_logits(pass, model->stages[model->stage_count - 1].unit, row, 1, out);
-}
-
 const struct mics_model_ops mics_transformer_ops = {
     .build = build,
     .stage_bytes = mics_transformer_stage_bytes,
     .boundary_bytes = mics_transformer_boundary_bytes,
     .forward = forward,
     .backward = backward,
-    .logits = logits,
 };

@@ -176,34 +176,6 @@ static void evaluation_has_the_loss_of_training_and_changes_no_gradient(void)
     run_close(&run);
 }
 
-static void check_logits(bool untied)
-{
-    struct model_run run;
-    const uint32_t row = 9, last = 3;
-    float logits[13];
-    double total = 0;
-
-    open_tiny(&run, untied, 2, MICS_RECOMPUTE_NONE);
-    run.batch.train = false;
-    for (uint32_t i = 0; i < run.batch.B * run.batch.T; i++)
-        run_targets(&run)[i] = i == row ? 4 : -1;
-    const double loss = run_step(&run);
-    const struct mics_pass pass = run_pass(&run, last);
-
-    run.model->ops->logits(&pass, row, logits);
-    run_sync(&run);
-    for (uint32_t v = 0; v < 13; v++)
-        total += exp((double)logits[v]);
-    CHECK_NEAR(log(total) - logits[4], loss, 1e-5);
-    run_close(&run);
-}
-
-static void the_logits_of_a_row_give_that_rows_loss(void)
-{
-    check_logits(true);
-    check_logits(false);
-}
-
 /* 600 rows of 9,000 logits are made in pieces of 256 rows; one sequence of 150 in two. */
 static void a_head_in_pieces_gives_the_gradients_of_one_in_one_piece(void)
 {
@@ -273,7 +245,6 @@ int main(void)
     TAP_RUN(a_later_token_changes_no_earlier_loss);
     TAP_RUN(an_earlier_tokens_position_changes_the_loss);
     TAP_RUN(evaluation_has_the_loss_of_training_and_changes_no_gradient);
-    TAP_RUN(the_logits_of_a_row_give_that_rows_loss);
     TAP_RUN(a_head_in_pieces_gives_the_gradients_of_one_in_one_piece);
     TAP_RUN(the_first_loss_of_nano_is_that_of_uniform_guessing);
     TAP_RUN(the_first_pass_writes_the_gradients_of_matrices);
