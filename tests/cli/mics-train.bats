@@ -347,6 +347,22 @@ losses() # metrics
     sed -n 's/.*"event":"step","step":\([0-9]*\),"loss":\([^,]*\).*/\1 \2/p' "$1"
 }
 
+@test "train: the sample is what mics-sample generates from the checkpoint" {
+    requires mpi:4
+    for strategy in zero3 mics:2 1,2,4; do
+        mics-plan --topology='node:2 gpu:2' --model=llama-nano --global-batch=4 --seq=64 --strategy=$strategy >p.mp
+        mpi 4 mics-train -p p.mp --data="$BATS_FILE_TMPDIR/text" --val-every=0 --steps=8 --lr=1e-2 --warmup=1 \
+            --sample=50 --temperature=0 --out="run-$strategy" -q >out
+        mics-sample "run-$strategy/latest" --prompt='' --temperature=0 --max-tokens=50 --ignore-end >want
+        [ -s want ]
+        tail -n +2 out | head -c 50 | cmp - <(head -c 50 want)
+    done
+    # More tokens than a sequence has: the older half is forgotten.
+    train --steps=2 --sample=100 --out=run -q >out
+    characters=$(tail -n +2 out | LC_ALL=C.UTF-8 wc -m)
+    [ "$characters" -gt 64 ] && [ "$characters" -le 101 ]
+}
+
 # Losses of 12 steps in these types, within this of those in fp32.
 follows_fp32() # dtype grad-dtype tolerance
 {
