@@ -258,8 +258,9 @@ static double run_case(const struct bench_case *at, uint64_t limit)
     ratio = plan->predicted.step_s / brute.best_s;
     printf("| %s | %s | %" PRIu64 " | %u | (%u, %u, %u) %u x %u %s | %.4g | %.4g | %" PRIu64
            " of %" PRIu64 " | %.2f | **%.4f** |\n",
-           at->topology, at->model, at->global_batch, at->seq, choice->shape.p_param,
-           choice->shape.p_grad, choice->shape.p_optim, choice->micro_steps, choice->micro_batch,
+           at->topology, at->model, at->global_batch, at->seq,
+           choice->shapes[MICS_UNIT_DENSE].p_param, choice->shapes[MICS_UNIT_DENSE].p_grad,
+           choice->shapes[MICS_UNIT_DENSE].p_optim, choice->micro_steps, choice->micro_batch,
            mics_recompute_name(choice->recompute), plan->predicted.step_s, brute.best_s,
            brute.simulated, brute.grid + limit, seconds, ratio);
     fflush(stdout);
@@ -309,8 +310,10 @@ static double plan_8192(void)
         seconds = processor_seconds() - seconds;
         worst = fmax(worst, seconds);
         printf("| %s | %s | %" PRIu64 " | (%u, %u, %u) %u x %u %s | %.4g | %.2f |\n",
-               rows[i].topology, rows[i].model, rows[i].global_batch, plan->choice.shape.p_param,
-               plan->choice.shape.p_grad, plan->choice.shape.p_optim, plan->choice.micro_steps,
+               rows[i].topology, rows[i].model, rows[i].global_batch,
+               plan->choice.shapes[MICS_UNIT_DENSE].p_param,
+               plan->choice.shapes[MICS_UNIT_DENSE].p_grad,
+               plan->choice.shapes[MICS_UNIT_DENSE].p_optim, plan->choice.micro_steps,
                plan->choice.micro_batch, mics_recompute_name(plan->choice.recompute),
                plan->predicted.step_s, seconds);
         mics_plan_free(plan);

@@ -74,13 +74,13 @@ static void print(const struct row *row, const struct mics_plan *plan, double ef
 {
     static const char *const levels[MICS_RECOMPUTE_LEVELS] = {"none", "selective", "full"};
     const struct mics_plan_choice *choice = &plan->choice;
-    const double ranks = mics_shape_world_size(&choice->shape);
+    const double ranks = mics_choice_world_size(choice);
 
     printf("| %s | %u | %u | %u | %u | %s | %s | %.2f | %.1f | %.1f | %.3f |\n", row->name,
-           choice->shape.nodes, choice->shape.p_param, choice->micro_steps, choice->micro_batch,
-           levels[choice->recompute], choice->hierarchical_gather ? "hierarchical" : "flat",
-           plan->predicted.step_s, plan->predicted.exposed_s, plan->predicted.tokens_per_s / ranks,
-           efficiency);
+           mics_choice_nodes(choice), choice->shapes[MICS_UNIT_DENSE].p_param, choice->micro_steps,
+           choice->micro_batch, levels[choice->recompute],
+           choice->hierarchical_gather ? "hierarchical" : "flat", plan->predicted.step_s,
+           plan->predicted.exposed_s, plan->predicted.tokens_per_s / ranks, efficiency);
 }
 
 /* The table of one micro-batch. */
@@ -106,7 +106,7 @@ static enum mics_status compare(const char *config, uint32_t micro_batch, bool *
                 return status;
             }
             const double rate =
-                plan->predicted.tokens_per_s / mics_shape_world_size(&plan->choice.shape);
+                plan->predicted.tokens_per_s / mics_choice_world_size(&plan->choice);
             first = i == 0 ? rate : first;
             last[r] = rate / first;
             print(&rows[r], plan, last[r]);

@@ -429,7 +429,7 @@ static void print_word(const char *word)
 /* Ranks are assigned in node order, as the plan numbers them. */
 static void print_launch(const struct request *request, const struct mics_plan *plan)
 {
-    const struct mics_shape *shape = &plan->choice.shape;
+    const struct mics_shape *shape = &plan->choice.shapes[MICS_UNIT_DENSE];
     const uint32_t n = mics_shape_world_size(shape);
 
     if (strcmp(request->launch, "mpirun") == 0) {

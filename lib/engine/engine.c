@@ -18,7 +18,7 @@
 
 static enum mics_status check_shape(const struct mics_engine_options *options, struct mics_err *err)
 {
-    const struct mics_shape *shape = &options->choice->shape;
+    const struct mics_shape *shape = &options->choice->shapes[MICS_UNIT_DENSE];
     const struct mics_world *world = options->world;
 
     if (!mics_world_is_even(world) || world->node_count != shape->nodes ||
@@ -121,7 +121,8 @@ enum mics_status mics_engine_new(const struct mics_engine_options *options,
     engine->choice = *options->choice;
     engine->device = options->device;
     mics_executor_init(&engine->executor, options->device,
-                       options->comm ? options->comm : options->world->comm, &engine->choice.shape);
+                       options->comm ? options->comm : options->world->comm,
+                       &engine->choice.shapes[MICS_UNIT_DENSE]);
     status = mics_agree(engine->executor.comm, open_rank(engine, err), err);
     if (status == MICS_OK)
         status = open_communicators(engine, err);

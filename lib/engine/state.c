@@ -113,7 +113,7 @@ static enum mics_status init_unit(struct mics_engine *engine, struct fill *fill,
         fill->count = layout->param_piece;
         fill->dtype = engine->choice.dtype;
         fill->dst = mics_element(unit->param, t * layout->param_piece, fill->dtype);
-        fill->sharing = engine->choice.shape.p_param == 1 ? node : NULL;
+        fill->sharing = engine->choice.shapes[MICS_UNIT_DENSE].p_param == 1 ? node : NULL;
         status = fill_range(engine, fill, err);
     }
     for (uint32_t t = 0; status == MICS_OK && unit->master && t < layout->segments; t++) {

@@ -175,7 +175,7 @@ struct mics_plan_choice mics_bench_choice(const struct mics_executor *executor, 
                                           uint32_t segments)
 {
     return (struct mics_plan_choice){
-        .shape = executor->shape,
+        .shapes = MICS_SAME_SHAPE(executor->shape),
         .hierarchical_gather = hierarchical,
         .hierarchical_reduce = hierarchical,
         .segments = segments,

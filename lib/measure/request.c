@@ -114,8 +114,9 @@ static enum mics_status read_plan(json_t *doc, struct mics_bench_input *out, str
     const enum mics_status status = mics_plan_from_doc(doc, &plan, err);
 
     if (status == MICS_OK)
-        *out = (struct mics_bench_input){plan->choice.shape.nodes, plan->choice.shape.per_node,
-                                         plan->choice.shape.p_param};
+        *out = (struct mics_bench_input){mics_choice_nodes(&plan->choice),
+                                         mics_choice_per_node(&plan->choice),
+                                         plan->choice.shapes[MICS_UNIT_DENSE].p_param};
     mics_plan_free(plan);
     return status;
 }

@@ -45,8 +45,12 @@ struct mics_tensor {
     uint32_t id; /* place in the whole model: the stream of its random numbers */
 };
 
+/* A choice of a plan cuts the units of one kind over groups of the same sizes (plan/plan.h). */
+enum mics_unit_kind { MICS_UNIT_DENSE, MICS_UNIT_EXPERT, MICS_UNIT_KIND_COUNT };
+
 struct mics_unit {
-    char name[32];               /* "ends", "h.0" */
+    char name[32]; /* "ends", "h.0" */
+    enum mics_unit_kind kind;
     struct mics_tensor *tensors; /* those that decay first */
     uint32_t tensor_count;
     uint64_t count; /* elements, with alignment and spare rows, before any padding to shards */

@@ -107,7 +107,7 @@ static void list_open(struct list *list, const struct mics_alternative **items,
 
 char *mics_plan_format_strategy(const struct mics_plan_choice *choice, char *text, size_t size)
 {
-    const struct mics_shape *shape = &choice->shape;
+    const struct mics_shape *shape = &choice->shapes[MICS_UNIT_DENSE];
     const uint32_t n = mics_shape_world_size(shape);
     const uint32_t sizes[] = {shape->p_param, shape->p_grad, shape->p_optim};
     char parts[3][16];
@@ -259,7 +259,7 @@ static void print_legend(FILE *out, const struct mics_plan *plan, const struct l
     if (has_custom)
         fprintf(out,
                 "a/b/c: shards of parameters, gradients and optimizer state; n: all %u ranks\n",
-                mics_shape_world_size(&plan->choice.shape));
+                mics_choice_world_size(&plan->choice));
     if (has_faster)
         fprintf(out,
                 "steps within %g %% count as equal; of these the plan has the smallest groups\n",
@@ -335,9 +335,9 @@ static enum mics_status put_tsv(struct mics_table *table, const struct mics_plan
     const uint64_t limit = plan->memory_limit;
 
     mics_table_cell(table, "%s", choice->strategy);
-    mics_table_cell(table, "%u", choice->shape.p_param);
-    mics_table_cell(table, "%u", choice->shape.p_grad);
-    mics_table_cell(table, "%u", choice->shape.p_optim);
+    mics_table_cell(table, "%u", choice->shapes[MICS_UNIT_DENSE].p_param);
+    mics_table_cell(table, "%u", choice->shapes[MICS_UNIT_DENSE].p_grad);
+    mics_table_cell(table, "%u", choice->shapes[MICS_UNIT_DENSE].p_optim);
     mics_table_cell(table, "%u", choice->micro_batch);
     mics_table_cell(table, "%u", choice->micro_steps);
     mics_table_cell(table, "%s", mics_recompute_name(choice->recompute));

@@ -137,7 +137,8 @@ uint64_t mics_nccl_communicators_bytes(const struct mics_topology *topology,
         for (uint32_t hop = 0; hop < uses[i].exchange->hop_count; hop++) {
             struct mics_group_position position;
 
-            mics_shape_position(&choice->shape, uses[i].exchange->hops[hop].comm, 0, &position);
+            mics_shape_position(&choice->shapes[MICS_UNIT_DENSE], uses[i].exchange->hops[hop].comm,
+                                0, &position);
             const struct mics_nccl_comm comm = {position.nodes, position.per_node,
                                                 uses[i].collective, false};
             bytes += mics_nccl_comm_bytes(&node, &comm);

@@ -63,9 +63,9 @@ struct mics_layout mics_choice_layout(const struct mics_model *model,
                                       const struct mics_plan_choice *choice, uint32_t unit)
 {
     const uint64_t count = model->units[unit].count;
-    const bool is_cut = count >= padding_grain(&choice->shape, choice->segments);
+    const bool is_cut = count >= padding_grain(&choice->shapes[MICS_UNIT_DENSE], choice->segments);
 
-    return mics_layout_make(&choice->shape, count, is_cut ? choice->segments : 1);
+    return mics_layout_make(&choice->shapes[MICS_UNIT_DENSE], count, is_cut ? choice->segments : 1);
 }
 
 static uint32_t count_residents(const struct mics_model *model)
@@ -149,14 +149,16 @@ enum mics_status mics_slots_init_params(const struct mics_model *model,
                                         const struct mics_plan_choice *choice,
                                         struct mics_slot_set *out, struct mics_err *err)
 {
-    return init_slots(model, choice, choice->shape.p_param, choice->prefetch + 1, out, err);
+    return init_slots(model, choice, choice->shapes[MICS_UNIT_DENSE].p_param, choice->prefetch + 1,
+                      out, err);
 }
 
 enum mics_status mics_slots_init_grads(const struct mics_model *model,
                                        const struct mics_plan_choice *choice,
                                        struct mics_slot_set *out, struct mics_err *err)
 {
-    return init_slots(model, choice, choice->shape.p_grad, choice->grad_slots, out, err);
+    return init_slots(model, choice, choice->shapes[MICS_UNIT_DENSE].p_grad, choice->grad_slots,
+                      out, err);
 }
 
 uint32_t mics_slots_of_resident(const struct mics_model *model, const struct mics_slot_set *slots,

@@ -19,7 +19,7 @@ static uint32_t optimizer_values(const struct mics_plan_choice *choice)
 struct mics_second_hop_staging mics_choice_second_hop_staging(const struct mics_model *model,
                                                               const struct mics_plan_choice *choice)
 {
-    const struct mics_shape *shape = &choice->shape;
+    const struct mics_shape *shape = &choice->shapes[MICS_UNIT_DENSE];
     struct mics_second_hop_staging staging = {0};
 
     for (uint32_t u = 0; choice->grad_dtype != MICS_F32 && u < model->unit_count; u++) {
@@ -82,7 +82,7 @@ uint32_t mics_choice_checkpoint_parts(const struct mics_model *model,
                                       const struct mics_plan_choice *choice)
 {
     const uint64_t least_bytes = (uint64_t)1 << 20;
-    const struct mics_shape *shape = &choice->shape;
+    const struct mics_shape *shape = &choice->shapes[MICS_UNIT_DENSE];
     const uint32_t replicas = mics_shape_world_size(shape) / shape->p_optim;
     const uint64_t most = checkpoint_part(model, choice, 1) * sizeof(float) / least_bytes;
 
@@ -266,7 +266,8 @@ static uint64_t staging_bytes(const struct mics_model *model, const struct mics_
         for (uint32_t hop = 0; hop < sums[i]->hop_count; hop++) {
             struct mics_group_position position;
 
-            mics_shape_position(&choice->shape, sums[i]->hops[hop].comm, 0, &position);
+            mics_shape_position(&choice->shapes[MICS_UNIT_DENSE], sums[i]->hops[hop].comm, 0,
+                                &position);
             if (position.size > 1)
                 bytes +=
                     mics_min_u64(MICS_COMM_STAGING_BYTES,
@@ -288,7 +289,7 @@ static uint64_t host_workspace_bytes(const struct mics_topology *topology,
     const uint64_t threads = topology->cores ? topology->cores : 1;
 
     return threads * MICS_BLAS_THREAD_BYTES + staging_bytes(model, choice) +
-           (mics_shape_world_size(&choice->shape) > 1 ? MICS_MPI_BYTES : 0);
+           (mics_choice_world_size(choice) > 1 ? MICS_MPI_BYTES : 0);
 }
 
 enum mics_status mics_memory_compute_on(const struct mics_topology *topology,

@@ -27,7 +27,8 @@ static double copy_delay(const struct mics_plan *plan, double copy_s)
 struct mics_memory_ckpt_cost mics_plan_memory_ckpt_cost(const struct mics_plan *plan)
 {
     const uint32_t wanted = plan->memory_copies ? plan->memory_copies : MICS_MEMORY_COPIES;
-    const struct mics_copies copies = mics_copies_make(&plan->choice.shape, wanted);
+    const struct mics_copies copies =
+        mics_copies_make(&plan->choice.shapes[MICS_UNIT_DENSE], wanted);
     const double bandwidth = plan->topology->net_link.bandwidth_bytes;
     struct mics_memory_ckpt_cost cost = {.shard_bytes =
                                              mics_choice_shard_bytes(plan->model, &plan->choice),

@@ -17,7 +17,7 @@ void mics_plan_free(struct mics_plan *plan)
 enum mics_status mics_choice_check(const struct mics_model *model,
                                    const struct mics_plan_choice *choice, struct mics_err *err)
 {
-    enum mics_status status = mics_shape_check(&choice->shape, err);
+    enum mics_status status = mics_shape_check(&choice->shapes[MICS_UNIT_DENSE], err);
     const uint64_t tokens = (uint64_t)choice->micro_batch * choice->seq;
 
     if (status != MICS_OK)
@@ -45,7 +45,7 @@ enum mics_status mics_choice_check(const struct mics_model *model,
 
 struct mics_training_cost mics_plan_training_cost(const struct mics_plan *plan)
 {
-    const struct mics_shape *shape = &plan->choice.shape;
+    const struct mics_shape *shape = &plan->choice.shapes[MICS_UNIT_DENSE];
     const struct mics_training *training = &plan->training;
     struct mics_training_cost cost = {0};
 
@@ -71,8 +71,7 @@ struct mics_peak_flops mics_plan_peak_flops(const struct mics_plan *plan)
 
 double mics_plan_mfu(const struct mics_plan *plan, double tokens_per_s)
 {
-    const double peak =
-        mics_plan_peak_flops(plan).flops * mics_shape_world_size(&plan->choice.shape);
+    const double peak = mics_plan_peak_flops(plan).flops * mics_choice_world_size(&plan->choice);
 
     return peak > 0
                ? mics_model_flops_per_token(plan->model, plan->choice.seq) * tokens_per_s / peak

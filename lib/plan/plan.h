@@ -28,7 +28,8 @@
  * communicated; they are accumulated over micro-steps in fp32 shards. Where nothing is reduced
  * (p_grad 1) the backward accumulates into the fp32 shard directly. */
 struct mics_plan_choice {
-    struct mics_shape shape;
+    /* By kind of unit. Nodes and ranks per node are the same in all. */
+    struct mics_shape shapes[MICS_UNIT_KIND_COUNT];
     char strategy[16];        /* "ddp", "zero1", "zero2", "zero3", "mics", "custom" */
     bool hierarchical_gather; /* takes effect where the parameter group has a hierarchy */
     bool hierarchical_reduce; /* takes effect where the gradient group has a hierarchy */
@@ -151,10 +152,45 @@ enum { MICS_MICRO_STEPS_MAX = 1 << 20 };
 enum mics_status mics_choice_check(const struct mics_model *model,
                                    const struct mics_plan_choice *choice, struct mics_err *err);
 
+/* Initialiser of `shapes`: the same shape for units of all kinds. */
+#define MICS_SAME_SHAPE(...)                                                                       \
+    {                                                                                              \
+        __VA_ARGS__, __VA_ARGS__                                                                   \
+    }
+
+static inline void mics_choice_set_shape(struct mics_plan_choice *choice, struct mics_shape shape)
+{
+    for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++)
+        choice->shapes[kind] = shape;
+}
+
+/* How `unit` is cut. */
+static inline const struct mics_shape *mics_choice_shape_of(const struct mics_plan_choice *choice,
+                                                            const struct mics_unit *unit)
+{
+    return &choice->shapes[unit->kind];
+}
+
+/* The ranks, which are the same for units of all kinds. */
+static inline uint32_t mics_choice_nodes(const struct mics_plan_choice *choice)
+{
+    return choice->shapes[0].nodes;
+}
+
+static inline uint32_t mics_choice_per_node(const struct mics_plan_choice *choice)
+{
+    return choice->shapes[0].per_node;
+}
+
+static inline uint32_t mics_choice_world_size(const struct mics_plan_choice *choice)
+{
+    return mics_shape_world_size(&choice->shapes[0]);
+}
+
 /* The type of the gradients that a backward writes. */
 static inline enum mics_dtype mics_choice_written_grads(const struct mics_plan_choice *choice)
 {
-    return choice->shape.p_grad == 1 ? MICS_F32 : choice->grad_dtype;
+    return choice->shapes[MICS_UNIT_DENSE].p_grad == 1 ? MICS_F32 : choice->grad_dtype;
 }
 
 const char *mics_dtype_name(enum mics_dtype dtype); /* "f32", "f64", "bf16" */

@@ -51,9 +51,9 @@ struct named_field {
 #define CHOICE(field) offsetof(struct mics_plan_choice, field)
 
 static const struct choice_number choice_numbers[] = {
-    {"p_param", CHOICE(shape.p_param), 1, UINT32_MAX},
-    {"p_grad", CHOICE(shape.p_grad), 1, UINT32_MAX},
-    {"p_optim", CHOICE(shape.p_optim), 1, UINT32_MAX},
+    {"p_param", CHOICE(shapes[MICS_UNIT_DENSE].p_param), 1, UINT32_MAX},
+    {"p_grad", CHOICE(shapes[MICS_UNIT_DENSE].p_grad), 1, UINT32_MAX},
+    {"p_optim", CHOICE(shapes[MICS_UNIT_DENSE].p_optim), 1, UINT32_MAX},
     {"segments", CHOICE(segments), 1, 64},
     {"joined", CHOICE(coalesced), 0, MICS_COALESCED_MAX},
     {"prefetch", CHOICE(prefetch), 0, 65535},
@@ -115,6 +115,7 @@ static void read_choice(const struct mics_cursor *parent, const struct mics_plan
                         struct mics_plan_choice *out)
 {
     const struct mics_cursor at = mics_cursor_get_object(parent, "choice");
+    struct mics_shape shape;
     struct mics_err why;
 
     mics_cursor_get_text(&at, "strategy", out->strategy, sizeof out->strategy);
@@ -131,8 +132,10 @@ static void read_choice(const struct mics_cursor *parent, const struct mics_plan
     for (size_t i = 0; i < CHOICE_FLAGS; i++)
         *(bool *)((char *)out + choice_flags[i].offset) =
             mics_cursor_get_bool(&at, choice_flags[i].key);
-    out->shape.nodes = plan->topology->nodes;
-    out->shape.per_node = plan->topology->per_node;
+    shape = out->shapes[MICS_UNIT_DENSE];
+    shape.nodes = plan->topology->nodes;
+    shape.per_node = plan->topology->per_node;
+    mics_choice_set_shape(out, shape);
     if (mics_cursor_ok(&at) && mics_choice_check(plan->model, out, &why) != MICS_OK)
         mics_cursor_reject(&at, NULL, "%s", why.text);
 }
@@ -222,15 +225,15 @@ static void read_batch(const struct mics_cursor *root, struct mics_plan *plan)
 {
     const struct mics_plan_choice *choice = &plan->choice;
     const uint64_t batch =
-        (uint64_t)mics_shape_world_size(&choice->shape) * choice->micro_batch * choice->micro_steps;
+        (uint64_t)mics_choice_world_size(choice) * choice->micro_batch * choice->micro_steps;
 
     plan->global_batch = mics_cursor_get_u64(root, "global_batch", 1, INT64_MAX);
     if (plan->global_batch != batch)
-        mics_cursor_reject(root, "global_batch",
-                           "says %" PRIu64
-                           ", but %u x %u ranks with %u micro-steps of %u make %" PRIu64,
-                           plan->global_batch, choice->shape.nodes, choice->shape.per_node,
-                           choice->micro_steps, choice->micro_batch, batch);
+        mics_cursor_reject(
+            root, "global_batch",
+            "says %" PRIu64 ", but %u x %u ranks with %u micro-steps of %u make %" PRIu64,
+            plan->global_batch, mics_choice_nodes(choice), mics_choice_per_node(choice),
+            choice->micro_steps, choice->micro_batch, batch);
 }
 
 /* Its costs are computed from the plan, not read. */

@@ -123,7 +123,7 @@ static void put_collapsed(FILE *out, const struct mics_shape *shape)
 /* The plan, and what the edges are and carry. */
 static void write_title(const struct mics_plan *plan, char *title, size_t size)
 {
-    const struct mics_shape *shape = &plan->choice.shape;
+    const struct mics_shape *shape = &plan->choice.shapes[MICS_UNIT_DENSE];
     const uint32_t n = mics_shape_world_size(shape), p = shape->p_param;
     const uint64_t width = plan->choice.grad_dtype == MICS_BF16 ? 2 : 4;
     char bytes[32];
@@ -149,7 +149,7 @@ enum mics_status mics_plan_dot(FILE *out, const json_t *doc, struct mics_err *er
 
     if (status != MICS_OK)
         return status;
-    const struct mics_shape *shape = &plan->choice.shape;
+    const struct mics_shape *shape = &plan->choice.shapes[MICS_UNIT_DENSE];
     write_title(plan, title, sizeof title);
     mics_dot_begin(out, "LR", title);
     if (mics_shape_world_size(shape) <= MICS_DOT_RANKS) {

@@ -92,7 +92,7 @@ static void put_model(struct mics_table *table, const struct mics_model *model, 
 
 static void put_groups_tsv(struct mics_table *table, const struct mics_plan_choice *choice)
 {
-    const struct mics_shape *shape = &choice->shape;
+    const struct mics_shape *shape = &choice->shapes[MICS_UNIT_DENSE];
 
     put_text(table, "strategy", choice->strategy);
     put_number(table, "p_param", shape->p_param);
@@ -108,7 +108,7 @@ static void put_groups_tsv(struct mics_table *table, const struct mics_plan_choi
 /* Rows without meaning for the shape are left out: a group of one rank gathers nothing. */
 static void put_groups(struct mics_table *table, const struct mics_plan_choice *choice)
 {
-    const struct mics_shape *shape = &choice->shape;
+    const struct mics_shape *shape = &choice->shapes[MICS_UNIT_DENSE];
     const uint32_t n = mics_shape_world_size(shape), p = shape->p_param;
     char strategy[TEXT];
 
@@ -175,8 +175,8 @@ static void put_batch(struct mics_table *table, const struct mics_plan *plan, in
     }
     mics_table_cell(table, "batch");
     mics_table_cell(table, "%" PRIu64 " sequences of %u = %u rank%s x %u x %u micro-step%s",
-                    plan->global_batch, choice->seq, mics_shape_world_size(&choice->shape),
-                    plural(mics_shape_world_size(&choice->shape)), choice->micro_batch,
+                    plan->global_batch, choice->seq, mics_choice_world_size(choice),
+                    plural(mics_choice_world_size(choice)), choice->micro_batch,
                     choice->micro_steps, plural(choice->micro_steps));
     mics_table_cell(table, "optimizer");
     mics_table_cell(table, "%s%s", mics_optimizer_name(choice->optimizer),

@@ -63,12 +63,12 @@ static bool holds_whole_state(const struct mics_shape *shape)
 
 static struct fewer_shards find_among(const struct mics_plan *plan, bool whole_state_only)
 {
-    const struct mics_shape *shape = &plan->choice.shape;
+    const struct mics_shape *shape = &plan->choice.shapes[MICS_UNIT_DENSE];
     struct fewer_shards found = {NULL, NULL};
 
     for (uint32_t i = 0; i < plan->alternative_count; i++) {
         const struct mics_alternative *each = &plan->alternatives[i];
-        const struct mics_shape *other = &each->choice.shape;
+        const struct mics_shape *other = &each->choice.shapes[MICS_UNIT_DENSE];
 
         if (shape->p_param > 1 ? other->p_param >= shape->p_param : !is_cut_less(other, shape))
             continue;
@@ -88,7 +88,7 @@ static struct fewer_shards find_fewer_shards(const struct mics_plan *plan)
 {
     struct fewer_shards found = {NULL, NULL};
 
-    if (holds_whole_state(&plan->choice.shape))
+    if (holds_whole_state(&plan->choice.shapes[MICS_UNIT_DENSE]))
         found = find_among(plan, true);
     return found.fastest || found.nearest ? found : find_among(plan, false);
 }
@@ -123,7 +123,8 @@ static void append_ranks(struct text *text, uint32_t ranks)
 static void append_slower_group(struct text *text, const struct mics_plan *plan,
                                 const struct mics_alternative *other)
 {
-    const struct mics_shape *shape = &plan->choice.shape, *fewer = &other->choice.shape;
+    const struct mics_shape *shape = &plan->choice.shapes[MICS_UNIT_DENSE],
+                            *fewer = &other->choice.shapes[MICS_UNIT_DENSE];
 
     append(text, "One copy of the %s also fits on ",
            holds_whole_state(shape) && holds_whole_state(fewer) ? "state" : "parameters");
@@ -140,7 +141,7 @@ static void append_slower_group(struct text *text, const struct mics_plan *plan,
 static void append_group_reason(struct text *text, const struct mics_plan *plan,
                                 const struct fewer_shards *fewer)
 {
-    const uint32_t p = plan->choice.shape.p_param;
+    const uint32_t p = plan->choice.shapes[MICS_UNIT_DENSE].p_param;
     char more[NUMBER];
 
     if (fewer->fastest) {
@@ -148,10 +149,10 @@ static void append_group_reason(struct text *text, const struct mics_plan *plan,
     } else if (fewer->nearest) {
         mics_format_bytes(fewer->nearest->total_bytes - plan->memory_limit, more, sizeof more);
         append(text, "%u ranks are the fewest that hold one copy of the %s: ", p,
-               holds_whole_state(&plan->choice.shape) ? "state" : "parameters");
-        append_ranks(text, fewer->nearest->choice.shape.p_param);
+               holds_whole_state(&plan->choice.shapes[MICS_UNIT_DENSE]) ? "state" : "parameters");
+        append_ranks(text, fewer->nearest->choice.shapes[MICS_UNIT_DENSE].p_param);
         append(text, " would need %s more%s.", more,
-               fewer->nearest->choice.shape.p_param == 1 ? "" : " each");
+               fewer->nearest->choice.shapes[MICS_UNIT_DENSE].p_param == 1 ? "" : " each");
     }
 }
 
@@ -159,7 +160,7 @@ static void append_group_reason(struct text *text, const struct mics_plan *plan,
 static void append_whole_reason(struct text *text, const struct mics_plan *plan,
                                 const struct fewer_shards *fewer)
 {
-    const struct mics_shape *shape = &plan->choice.shape;
+    const struct mics_shape *shape = &plan->choice.shapes[MICS_UNIT_DENSE];
     const char *cut =
         shape->p_grad > 1 ? "gradients and optimizer state are" : "optimizer state is";
     char more[NUMBER];
@@ -177,7 +178,7 @@ static void append_whole_reason(struct text *text, const struct mics_plan *plan,
 
 static void append_shards(struct text *text, const struct mics_plan *plan)
 {
-    const struct mics_shape *shape = &plan->choice.shape;
+    const struct mics_shape *shape = &plan->choice.shapes[MICS_UNIT_DENSE];
     const struct fewer_shards fewer = find_fewer_shards(plan);
     char total[NUMBER], limit[NUMBER];
 
@@ -259,7 +260,7 @@ static void append_communication(struct text *text, const struct mics_plan *plan
     char step[NUMBER];
     int worst;
 
-    if (mics_shape_world_size(&plan->choice.shape) == 1) {
+    if (mics_choice_world_size(&plan->choice) == 1) {
         mics_format_time(predicted->step_s, step, sizeof step);
         append(text, " A step of %s is computation only.", step);
         return;

@@ -159,7 +159,8 @@ static enum mics_status order_hosts(struct mics_plan *plan,
             mics_err_set(err, MICS_ERR_ARG,
                          "%s: the topology names no hosts; give them with --hosts", source.path);
     if (status == MICS_OK)
-        status = mics_switches_order(switches, &machines, group_nodes(&plan->choice.shape), order,
+        status = mics_switches_order(switches, &machines,
+                                     group_nodes(&plan->choice.shapes[MICS_UNIT_DENSE]), order,
                                      &use, err);
     if (status == MICS_OK && use.unknown == names.count)
         status = mics_err_set(err, MICS_ERR_ARG, "%s: '%s' and the other hosts are under no switch",

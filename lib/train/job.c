@@ -175,7 +175,7 @@ static enum mics_status name_folder(struct mics_job *job, struct mics_err *err)
 
 static enum mics_status check_shape(struct mics_job *job, struct mics_err *err)
 {
-    const struct mics_shape *shape = &job->plan->choice.shape;
+    const struct mics_shape *shape = &job->plan->choice.shapes[MICS_UNIT_DENSE];
     const struct mics_world *world = job->world;
     const uint32_t ranks = shape->nodes * shape->per_node;
     char nodes[64];

@@ -103,7 +103,7 @@ static struct mics_plan_choice choose(void)
     const uint32_t n = world->size;
 
     return (struct mics_plan_choice){
-        .shape = {world->node_count, world->local_size, n, n, n},
+        .shapes = MICS_SAME_SHAPE({world->node_count, world->local_size, n, n, n}),
         .strategy = "zero3",
         .segments = 1,
         .prefetch = 1,

@@ -290,7 +290,8 @@ static void check_small(const char *model, enum mics_recompute recompute, enum m
 {
     struct mics_plan plan = {
         .model = open_small(model),
-        .choice = {.shape = {.nodes = 1, .per_node = 1, .p_param = 1, .p_grad = 1, .p_optim = 1},
+        .choice = {.shapes = MICS_SAME_SHAPE(
+                       {.nodes = 1, .per_node = 1, .p_param = 1, .p_grad = 1, .p_optim = 1}),
                    .strategy = "ddp",
                    .segments = 1,
                    .prefetch = 1,

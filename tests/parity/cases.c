@@ -33,7 +33,7 @@ void cases_each_shape(uint32_t n, void (*visit)(const struct mics_shape *shape, 
 struct mics_plan_choice cases_choice(const struct mics_shape *shape)
 {
     return (struct mics_plan_choice){
-        .shape = *shape,
+        .shapes = MICS_SAME_SHAPE(*shape),
         .strategy = "custom",
         .segments = 1,
         .prefetch = 1,
@@ -47,7 +47,7 @@ struct mics_plan_choice cases_choice(const struct mics_shape *shape)
 
 const char *cases_name(const struct mics_plan_choice *choice, char *text, size_t size)
 {
-    const struct mics_shape *shape = &choice->shape;
+    const struct mics_shape *shape = &choice->shapes[MICS_UNIT_DENSE];
 
     snprintf(text, size,
              "%ux%u p (%u,%u,%u) s %u prefetch %u grad slots %u segments %u joined %u%s%s "

@@ -214,8 +214,8 @@ static void *run_rank(void *context)
     struct mics_world *world = NULL;
     struct mics_device *device = NULL;
 
-    rank->status =
-        mics_world_open_over(rank->comm, rank->c->choice.shape.per_node, &world, &rank->err);
+    rank->status = mics_world_open_over(rank->comm, mics_choice_per_node(&rank->c->choice), &world,
+                                        &rank->err);
     if (rank->status == MICS_OK)
         rank->status = open_device(rank, &device);
     if (rank->status == MICS_OK && rank->id == 0 && rank->c->watch)
@@ -268,7 +268,7 @@ static bool place_shard(float *whole, const float *shard, const struct mics_layo
 
 static void assemble(const struct parity_case *c, struct parity_result *result)
 {
-    const struct mics_shape *shape = &c->choice.shape;
+    const struct mics_shape *shape = &c->choice.shapes[MICS_UNIT_DENSE];
 
     for (uint32_t unit = 0; unit < result->unit_count; unit++) {
         const struct mics_layout layout = mics_choice_layout(c->model, &c->choice, unit);
@@ -300,7 +300,7 @@ static enum mics_status run_ranks(struct rank *ranks, uint32_t n, struct mics_er
 enum mics_status parity_run(const struct parity_case *c, struct parity_result **out,
                             struct mics_err *err)
 {
-    const uint32_t n = c->choice.shape.nodes * c->choice.shape.per_node;
+    const uint32_t n = mics_choice_nodes(&c->choice) * mics_choice_per_node(&c->choice);
     struct mics_comm **comms = calloc(n, sizeof(struct mics_comm *));
     struct rank *ranks = calloc(n, sizeof *ranks);
     struct parity_result *result = new_result(c, n);
@@ -361,9 +361,9 @@ double parity_distance(const struct parity_case *c, const struct parity_result *
 struct parity_case parity_reference(const struct parity_case *c)
 {
     struct parity_case reference = *c;
-    const struct mics_shape *shape = &c->choice.shape;
+    const struct mics_shape *shape = &c->choice.shapes[MICS_UNIT_DENSE];
 
-    reference.choice.shape = (struct mics_shape){1, 1, 1, 1, 1};
+    mics_choice_set_shape(&reference.choice, (struct mics_shape){1, 1, 1, 1, 1});
     reference.choice.micro_steps *= shape->nodes * shape->per_node;
     reference.choice.hierarchical_gather = reference.choice.hierarchical_reduce = false;
     reference.choice.segments = 1;

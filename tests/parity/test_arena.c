@@ -200,8 +200,9 @@ static void *run_member(void *context)
     struct mics_world *world = NULL;
     struct mics_device *device = NULL;
 
-    member->status = mics_world_open_over(member->job->comms[member->rank],
-                                          member->job->choice.shape.per_node, &world, &member->err);
+    member->status =
+        mics_world_open_over(member->job->comms[member->rank],
+                             mics_choice_per_node(&member->job->choice), &world, &member->err);
     if (member->status == MICS_OK)
         member->status = mics_device_new_host(1, &device, &member->err);
     if (member->status == MICS_OK)

@@ -98,7 +98,7 @@ static void a_skipped_publish_is_detected(void)
 {
     struct parity_case c = make_case();
 
-    c.choice.shape = (struct mics_shape){2, 2, 2, 2, 4};
+    mics_choice_set_shape(&c.choice, (struct mics_shape){2, 2, 2, 2, 4});
     struct mics_schedule *schedule = schedule_of(&c);
     struct mics_schedule mutant = mutant_new(schedule, is_publish, MICS_NONE);
 

@@ -45,7 +45,7 @@ static void check_counts(const struct parity_case *c, const struct parity_result
     if (!schedule)
         return;
     for (uint32_t rank = 0; rank < result->n; rank++) {
-        mics_schedule_counts(schedule, &c->choice.shape, rank, calls, sent);
+        mics_schedule_counts(schedule, &c->choice.shapes[MICS_UNIT_DENSE], rank, calls, sent);
         for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++) {
             CHECK_INT(result->counts[rank][kind].calls, c->steps * calls[kind]);
             CHECK_INT(result->counts[rank][kind].sent_bytes, c->steps * sent[kind]);
@@ -124,7 +124,7 @@ static void visit(const struct mics_shape *shape, void *context)
         .slow_op = MICS_NONE,
     };
 
-    c.choice.shape = *shape;
+    mics_choice_set_shape(&c.choice, *shape);
     check_case(walk, &c);
     if (mics_shape_has_hierarchy(shape, shape->p_param) ||
         mics_shape_has_hierarchy(shape, shape->p_grad)) {

@@ -55,7 +55,8 @@ static inline uint64_t element_of(const struct rank *rank, uint32_t unit, uint64
 {
     const struct mics_layout *layout = &rank->layouts[unit];
     const uint64_t piece = layout->optim_piece;
-    const uint32_t index = mics_shape_index(&rank->choice.shape, (uint32_t)rank->comm->rank).optim;
+    const uint32_t index =
+        mics_shape_index(&rank->choice.shapes[MICS_UNIT_DENSE], (uint32_t)rank->comm->rank).optim;
 
     return mics_layout_piece_offset(layout, (uint32_t)(i / piece), piece, index) + i % piece;
 }
@@ -147,7 +148,7 @@ static inline void *run_rank(void *context)
 
 static inline void make_rank(struct rank *rank, struct mics_shape shape, uint32_t segments)
 {
-    rank->choice = (struct mics_plan_choice){.shape = shape};
+    rank->choice = (struct mics_plan_choice){.shapes = MICS_SAME_SHAPE(shape)};
     for (uint32_t u = 0; u < model->unit_count; u++)
         rank->layouts[u] = mics_layout_make(&shape, model->units[u].count, segments);
     rank->form = (struct mics_ckpt_layout){.model = model,

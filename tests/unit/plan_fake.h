@@ -124,17 +124,18 @@ static inline void fake_model_split_blocks(struct fake_model *fake)
 static inline struct mics_plan_choice
 fake_choice(uint32_t nodes, uint32_t per_node, uint32_t p_param, uint32_t p_grad, uint32_t p_optim)
 {
-    return (struct mics_plan_choice){.shape = {nodes, per_node, p_param, p_grad, p_optim},
-                                     .strategy = "custom",
-                                     .hierarchical_gather = true,
-                                     .hierarchical_reduce = true,
-                                     .segments = 1,
-                                     .prefetch = 1,
-                                     .grad_slots = 2,
-                                     .micro_batch = 2,
-                                     .micro_steps = 1,
-                                     .seq = 128,
-                                     .clip = true};
+    return (struct mics_plan_choice){
+        .shapes = MICS_SAME_SHAPE({nodes, per_node, p_param, p_grad, p_optim}),
+        .strategy = "custom",
+        .hierarchical_gather = true,
+        .hierarchical_reduce = true,
+        .segments = 1,
+        .prefetch = 1,
+        .grad_slots = 2,
+        .micro_batch = 2,
+        .micro_steps = 1,
+        .seq = 128,
+        .clip = true};
 }
 
 #endif

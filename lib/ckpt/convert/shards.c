@@ -151,7 +151,7 @@ enum mics_status mics_shard_target_new(const struct mics_ckpt_layout *form,
     if (status != MICS_OK)
         return status;
     *out = (struct mics_shard_target){
-        .target = {.hashed = true, .file_count = form->choice->shape.p_optim}};
+        .target = {.hashed = true, .file_count = form->choice->shapes[MICS_UNIT_DENSE].p_optim}};
     out->target.files = calloc(out->target.file_count, sizeof *out->target.files);
     out->sections = make_sections(form, &section_count);
     if (!out->target.files || !out->sections)

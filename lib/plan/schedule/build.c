@@ -534,14 +534,16 @@ enum mics_status mics_schedule_new_exchange(const struct mics_plan_choice *choic
     enum mics_status status =
         schedule && allocate_lone_unit(schedule) ? MICS_OK : mics_err_nomem(err);
 
-    if (status == MICS_OK && (choice->segments == 0 ||
-                              count % ((uint64_t)choice->segments * choice->shape.p_optim) != 0))
-        status = mics_err_set(err, MICS_ERR_ARG,
-                              "%llu elements cannot be divided into %u segments for %u ranks",
-                              (unsigned long long)count, choice->segments, choice->shape.p_optim);
+    if (status == MICS_OK &&
+        (choice->segments == 0 ||
+         count % ((uint64_t)choice->segments * choice->shapes[MICS_UNIT_DENSE].p_optim) != 0))
+        status = mics_err_set(
+            err, MICS_ERR_ARG, "%llu elements cannot be divided into %u segments for %u ranks",
+            (unsigned long long)count, choice->segments, choice->shapes[MICS_UNIT_DENSE].p_optim);
     if (status == MICS_OK) {
         schedule->unit_count = 1;
-        schedule->layouts[0] = mics_layout_cut(&choice->shape, count, choice->segments);
+        schedule->layouts[0] =
+            mics_layout_cut(&choice->shapes[MICS_UNIT_DENSE], count, choice->segments);
         schedule->param_slots = schedule->param_slot_total = 1;
         schedule->grad_slots = schedule->grad_slot_total = 1;
         schedule->param_slot_count[0] = schedule->grad_slot_count[0] = count;

@@ -208,12 +208,13 @@ static double zeroing_seconds(const struct mics_op_costs *costs,
 double mics_op_costs_micro_step(struct mics_op_costs *costs, const struct mics_plan_choice *choice)
 {
     return costs_of_batch(costs, choice)->micro_step +
-           (choice->shape.p_grad > 1 ? zeroing_seconds(costs, choice) : 0);
+           (choice->shapes[MICS_UNIT_DENSE].p_grad > 1 ? zeroing_seconds(costs, choice) : 0);
 }
 
 double mics_op_costs_updates(struct mics_op_costs *costs, const struct mics_plan_choice *choice)
 {
-    double seconds = choice->shape.p_grad > 1 ? 0 : zeroing_seconds(costs, choice);
+    double seconds =
+        choice->shapes[MICS_UNIT_DENSE].p_grad > 1 ? 0 : zeroing_seconds(costs, choice);
 
     for (uint32_t u = 0; u < costs->model->unit_count; u++)
         seconds += mics_op_costs_compute(costs, choice,
@@ -228,7 +229,7 @@ static struct mics_span span_of(const struct mics_plan_choice *choice, enum mics
 {
     struct mics_group_position position;
 
-    mics_shape_position(&choice->shape, comm, 0, &position);
+    mics_shape_position(&choice->shapes[MICS_UNIT_DENSE], comm, 0, &position);
     return (struct mics_span){position.nodes, position.per_node, position.sharing};
 }
 

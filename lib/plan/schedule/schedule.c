@@ -105,7 +105,7 @@ static struct mics_exchange route_flat(const struct mics_shape *shape, enum mics
 
 struct mics_routes mics_choice_routes(const struct mics_plan_choice *choice)
 {
-    const struct mics_shape *shape = &choice->shape;
+    const struct mics_shape *shape = &choice->shapes[MICS_UNIT_DENSE];
     const uint32_t k = shape->per_node;
     struct mics_routes routes = {
         .gather = route_flat(shape, MICS_COMM_GATHER, true, 1),

@@ -103,7 +103,7 @@ static struct op_cost comm_cost(struct comm_costs *known, enum mics_collective c
     struct mics_group_position position;
     const struct mics_collective_time time =
         mics_op_costs_collective_time(known->costs, known->choice, collective, comm, bytes);
-    mics_shape_position(&known->choice->shape, comm, 0, &position);
+    mics_shape_position(&known->choice->shapes[MICS_UNIT_DENSE], comm, 0, &position);
     const struct op_cost cost = {
         .latency_s = time.latency_s,
         .transfer_s = time.transfer_s,
@@ -148,7 +148,8 @@ static void set_stragglers(struct sim *sim, const struct mics_plan_choice *choic
     sim->has_stragglers = mics_op_costs_topology(costs)->straggler_count > 0;
     sim->op_costs = costs;
     for (int k = 0; k < MICS_COMM_KIND_COUNT; k++)
-        sim->levels[k] = mics_shape_levels(&choice->shape, (enum mics_comm_kind)k);
+        sim->levels[k] =
+            mics_shape_levels(&choice->shapes[MICS_UNIT_DENSE], (enum mics_comm_kind)k);
 }
 
 static enum mics_status sim_open(struct sim *sim, const struct mics_schedule *schedule,

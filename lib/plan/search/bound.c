@@ -94,13 +94,14 @@ static void add_first_reduces(const struct parts *parts, uint32_t count, bool la
     const uint32_t *counts =
         parts->bounds->reduced + (size_t)mics_min_u64(count, parts->bounds->rotating) * classes;
 
-    for (uint32_t c = 0; c < classes && parts->choice->shape.p_grad > 1; c++)
+    for (uint32_t c = 0; c < classes && parts->choice->shapes[MICS_UNIT_DENSE].p_grad > 1; c++)
         add_reduce(parts, c, counts[c], later, content);
 }
 
 static void add_resident_reduces(const struct parts *parts, bool later, struct content *content)
 {
-    for (uint32_t c = 0; c < parts->bounds->class_count && parts->choice->shape.p_grad > 1; c++)
+    for (uint32_t c = 0;
+         c < parts->bounds->class_count && parts->choice->shapes[MICS_UNIT_DENSE].p_grad > 1; c++)
         if (parts->bounds->classes[c].resident)
             add_reduce(parts, c, parts->bounds->classes[c].count, later, content);
 }
@@ -131,7 +132,7 @@ static double part_seconds(const struct parts *parts, const struct content *cont
 
     if (parts->gathers && parts->param_slots > 0)
         seconds = fmax(seconds, (content->param_slots + in_param_slots) / parts->param_slots);
-    if (parts->choice->shape.p_grad > 1 && parts->grad_slots > 0)
+    if (parts->choice->shapes[MICS_UNIT_DENSE].p_grad > 1 && parts->grad_slots > 0)
         seconds = fmax(seconds, (content->grad_slots + in_grad_slots) / parts->grad_slots);
     return seconds;
 }
@@ -419,7 +420,7 @@ static double longer_tail(const struct parts *parts)
 
         if (counts[c] == 0)
             continue;
-        if (parts->choice->shape.p_grad > 1)
+        if (parts->choice->shapes[MICS_UNIT_DENSE].p_grad > 1)
             add_reduce(parts, c, counts[c], later, &content);
         add_load(&content.load, &unit->second_hop_load, counts[c]);
         first_hop =
@@ -567,7 +568,7 @@ static double set_seconds(const struct parts *parts, uint32_t count, size_t exch
  * last unit's may be scattered before. */
 static double second_hop_seconds(const struct parts *parts, uint32_t reduced)
 {
-    const bool cut_grads = parts->choice->shape.p_grad > 1;
+    const bool cut_grads = parts->choice->shapes[MICS_UNIT_DENSE].p_grad > 1;
     const bool coalesces = parts->choice->grad_dtype == MICS_F32;
     const uint32_t scattered = cut_grads || coalesces ? reduced : 1;
     const double segments = parts->times->segments > 0 ? parts->times->segments : 1;
@@ -587,7 +588,8 @@ static double second_hop_seconds(const struct parts *parts, uint32_t reduced)
 static void time_sets(struct parts *parts)
 {
     const struct mics_plan_choice *choice = parts->choice;
-    const bool later = choice->micro_steps > 1, cut_grads = choice->shape.p_grad > 1;
+    const bool later = choice->micro_steps > 1,
+               cut_grads = choice->shapes[MICS_UNIT_DENSE].p_grad > 1;
     const uint32_t units = parts->bounds->model->unit_count, classes = parts->bounds->class_count;
     uint32_t gathered = (uint32_t)mics_min_u64(choice->coalesced + 1, units), reduced = gathered;
     double accumulate = 0, first_accumulate = INFINITY;
@@ -643,7 +645,7 @@ enum mics_status mics_bounds_step(struct mics_bounds *bounds, const struct mics_
     struct turn turn;
     double seconds;
 
-    if (choice->shape.p_param > 1) {
+    if (choice->shapes[MICS_UNIT_DENSE].p_param > 1) {
         parts.gathers = mics_bounds_gathers(bounds, parts.param_slots, steps);
         parts.gathers_of_two = mics_bounds_gathers(bounds, parts.param_slots, 2);
         if (!parts.gathers || !parts.gathers_of_two)

@@ -216,14 +216,15 @@ const uint32_t *mics_bounds_gathers(struct mics_bounds *bounds, uint32_t slots,
  * gradients, as `choice` does. The smallest group has the least padding. */
 static struct mics_plan_choice pricing_choice(const struct mics_plan_choice *choice)
 {
-    const uint32_t k = choice->shape.per_node, n = mics_shape_world_size(&choice->shape);
+    const uint32_t k = mics_choice_per_node(choice), n = mics_choice_world_size(choice);
     struct mics_plan_choice pricing = *choice;
     uint32_t p = 2;
 
     while (p < n && (k > 1 ? k : n) % p != 0)
         p++;
-    pricing.shape.p_param = 1;
-    pricing.shape.p_grad = pricing.shape.p_optim = choice->shape.p_grad > 1 ? p : 1;
+    pricing.shapes[MICS_UNIT_DENSE].p_param = 1;
+    pricing.shapes[MICS_UNIT_DENSE].p_grad = pricing.shapes[MICS_UNIT_DENSE].p_optim =
+        choice->shapes[MICS_UNIT_DENSE].p_grad > 1 ? p : 1;
     pricing.hierarchical_gather = pricing.hierarchical_reduce = false;
     pricing.segments = 1;
     pricing.prefetch = pricing.coalesced = 0;
@@ -274,7 +275,7 @@ enum mics_status mics_bounds_passes(struct mics_bounds *bounds,
                                     const struct mics_plan_choice *choice,
                                     const struct mics_pass_times **out, struct mics_err *err)
 {
-    const bool cut_grads = choice->shape.p_grad > 1;
+    const bool cut_grads = choice->shapes[MICS_UNIT_DENSE].p_grad > 1;
     struct passes_entry *entry = bounds->passes;
     enum mics_status status;
 
@@ -509,7 +510,7 @@ static void time_exchanges(struct mics_bounds *bounds, const struct mics_plan_ch
 static void time_computation(struct mics_bounds *bounds, const struct mics_plan_choice *choice,
                              uint32_t unit, struct unit_times *times)
 {
-    for (int later = 0; later < 2 && choice->shape.p_grad > 1; later++)
+    for (int later = 0; later < 2 && choice->shapes[MICS_UNIT_DENSE].p_grad > 1; later++)
         times->accumulate[later] =
             compute_seconds(bounds, choice, unit, MICS_OP_ACCUMULATE, (uint32_t)later);
     times->norm = compute_seconds(bounds, choice, unit, MICS_OP_NORM, 0);
@@ -522,7 +523,7 @@ static void time_scalars(struct mics_bounds *bounds, const struct mics_plan_choi
 {
     struct mics_group_position world;
 
-    mics_shape_position(&choice->shape, MICS_COMM_WORLD, 0, &world);
+    mics_shape_position(&choice->shapes[MICS_UNIT_DENSE], MICS_COMM_WORLD, 0, &world);
     if (world.size == 1)
         return;
     const struct mics_collective_time norm = mics_op_costs_collective_time(

@@ -49,7 +49,7 @@ static enum mics_status simulate_schedule(const struct mics_schedule *schedule,
                                         .compute_s = overlap.compute_s,
                                         .comm_s = overlap.comm_s,
                                         .exposed_s = overlap.exposed_s};
-        count_bytes(schedule, &choice->shape, out);
+        count_bytes(schedule, &choice->shapes[MICS_UNIT_DENSE], out);
     }
     mics_timeline_fini(&timeline);
     return status;
@@ -125,7 +125,7 @@ enum mics_status mics_plan_predict_above(struct mics_op_costs *costs,
                                          const struct mics_plan_choice *choice, double bound_s,
                                          struct mics_prediction *out, struct mics_err *err)
 {
-    const uint64_t n = mics_shape_world_size(&choice->shape);
+    const uint64_t n = mics_choice_world_size(choice);
     struct mics_prediction result = {0};
     enum mics_status status = simulate(costs, model, choice, &result, NULL, err);
 

@@ -438,9 +438,9 @@ enum mics_status mics_search_report_infeasible(const struct mics_search *search,
         err, MICS_ERR_INFEASIBLE,
         "no plan fits %s per rank: %s (%u, %u, %u) with micro-batch %u and recompute %s needs %s, "
         "%s more; %s%s",
-        limit, least->choice.strategy, least->choice.shape.p_param, least->choice.shape.p_grad,
-        least->choice.shape.p_optim, least->choice.micro_batch,
-        mics_recompute_name(least->choice.recompute), need, more,
+        limit, least->choice.strategy, least->choice.shapes[MICS_UNIT_DENSE].p_param,
+        least->choice.shapes[MICS_UNIT_DENSE].p_grad, least->choice.shapes[MICS_UNIT_DENSE].p_optim,
+        least->choice.micro_batch, mics_recompute_name(least->choice.recompute), need, more,
         remedies.text[0] ? "it fits with "
         : has_network    ? "no shorter sequence and no number of such nodes is enough"
                          : "no shorter sequence is enough",

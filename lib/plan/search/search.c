@@ -488,11 +488,13 @@ static enum mics_status try_simpler_entries(struct progress *progress,
 
         if (entry->bound_s > (1 + MICS_STEP_TIE) * progress->best_s)
             continue;
-        choice.shape = entry->candidate.shape;
+        mics_choice_set_shape(&choice, entry->candidate.shape);
         memcpy(choice.strategy, entry->least.choice.strategy, sizeof choice.strategy);
-        choice.hierarchical_gather &= mics_shape_has_hierarchy(&choice.shape, choice.shape.p_param);
-        choice.hierarchical_reduce &= mics_shape_has_hierarchy(&choice.shape, choice.shape.p_grad);
-        if (choice.shape.p_param == 1 && search->options.prefetch == MICS_AUTO)
+        choice.hierarchical_gather &= mics_shape_has_hierarchy(
+            &choice.shapes[MICS_UNIT_DENSE], choice.shapes[MICS_UNIT_DENSE].p_param);
+        choice.hierarchical_reduce &= mics_shape_has_hierarchy(
+            &choice.shapes[MICS_UNIT_DENSE], choice.shapes[MICS_UNIT_DENSE].p_grad);
+        if (choice.shapes[MICS_UNIT_DENSE].p_param == 1 && search->options.prefetch == MICS_AUTO)
             choice.prefetch = 0;
         tried++;
         status = accept_if_equal(progress, entry, &choice, &accepted, err);

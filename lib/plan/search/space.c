@@ -121,7 +121,7 @@ struct mics_plan_choice mics_search_choice(const struct mics_search *search,
     const struct mics_exchange_option *option = &entry->options[point->option];
     const uint32_t n = mics_shape_world_size(&entry->candidate.shape);
     struct mics_plan_choice choice = {
-        .shape = entry->candidate.shape,
+        .shapes = MICS_SAME_SHAPE(entry->candidate.shape),
         .hierarchical_gather = option->hierarchical_gather,
         .hierarchical_reduce = option->hierarchical_reduce,
         .segments = option->segments,
@@ -174,7 +174,8 @@ static enum mics_status measure_activations(struct mics_search *search, struct m
 static bool has_segments(const struct mics_search *search, const struct mics_shape *shape,
                          uint32_t segments)
 {
-    const struct mics_plan_choice choice = {.shape = *shape, .segments = segments};
+    const struct mics_plan_choice choice = {.shapes = MICS_SAME_SHAPE(*shape),
+                                            .segments = segments};
 
     for (uint32_t u = 0; u < search->model->unit_count; u++)
         if (mics_choice_layout(search->model, &choice, u).segments > 1)
@@ -196,7 +197,8 @@ static bool measured_seconds(const struct mics_search *search, const struct mics
                              enum mics_collective collective,
                              const struct mics_exchange_option *option, double *seconds)
 {
-    const struct mics_plan_choice choice = {.shape = *shape, .segments = option->segments};
+    const struct mics_plan_choice choice = {.shapes = MICS_SAME_SHAPE(*shape),
+                                            .segments = option->segments};
     const bool gathers = collective == MICS_ALL_GATHER;
     const uint32_t dtype = gathers ? search->options.dtype : search->options.grad_dtype;
     const bool hierarchical = gathers ? option->hierarchical_gather : option->hierarchical_reduce;
@@ -287,7 +289,7 @@ static enum mics_status list_options(const struct mics_search *search,
 static uint64_t largest_slot(const struct mics_search *search, const struct mics_shape *shape,
                              enum mics_dtype dtype)
 {
-    const struct mics_plan_choice choice = {.shape = *shape, .segments = 1};
+    const struct mics_plan_choice choice = {.shapes = MICS_SAME_SHAPE(*shape), .segments = 1};
     uint64_t most = 0;
 
     for (uint32_t u = 0; u < search->model->unit_count; u++)

@@ -167,11 +167,12 @@ static enum mics_status count_work(const struct mics_plan *plan, uint32_t micro_
         else if (op_class == MICS_CLASS_UPDATE)
             out->update_bytes += op->memory_bytes;
     }
-    mics_schedule_counts(schedule, &choice.shape, 0, calls, sent);
+    mics_schedule_counts(schedule, &choice.shapes[MICS_UNIT_DENSE], 0, calls, sent);
     for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++) {
         struct mics_group_position position;
 
-        mics_shape_position(&choice.shape, (enum mics_comm_kind)kind, 0, &position);
+        mics_shape_position(&choice.shapes[MICS_UNIT_DENSE], (enum mics_comm_kind)kind, 0,
+                            &position);
         if (position.nodes > 1)
             out->net_bytes += (double)sent[kind] * position.sharing;
         else

@@ -166,11 +166,11 @@ static enum mics_status expect_plan(const struct log *log, const struct mics_pla
         uint64_t value;
     } members[] = {
         {"parameters", plan->model->param_count},
-        {"nodes", choice->shape.nodes},
-        {"per_node", choice->shape.per_node},
-        {"p_param", choice->shape.p_param},
-        {"p_grad", choice->shape.p_grad},
-        {"p_optim", choice->shape.p_optim},
+        {"nodes", mics_choice_nodes(choice)},
+        {"per_node", mics_choice_per_node(choice)},
+        {"p_param", choice->shapes[MICS_UNIT_DENSE].p_param},
+        {"p_grad", choice->shapes[MICS_UNIT_DENSE].p_grad},
+        {"p_optim", choice->shapes[MICS_UNIT_DENSE].p_optim},
         {"micro_batch", choice->micro_batch},
         {"micro_steps", choice->micro_steps},
         {"seq", choice->seq},

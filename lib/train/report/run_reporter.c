@@ -33,7 +33,7 @@
 
 static json_t *describe_ranks(const struct mics_job *job)
 {
-    const struct mics_shape *shape = &job->plan->choice.shape;
+    const struct mics_shape *shape = &job->plan->choice.shapes[MICS_UNIT_DENSE];
 
     return json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:s,s:I,s:I}", "device",
                      job->device->description ? job->device->description : job->device->name,

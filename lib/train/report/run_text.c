@@ -13,7 +13,7 @@
 
 static void print_groups(FILE *out, const struct mics_plan_choice *choice, unsigned threads)
 {
-    const struct mics_shape *shape = &choice->shape;
+    const struct mics_shape *shape = &choice->shapes[MICS_UNIT_DENSE];
 
     fprintf(out, "ranks     %u node%s of %u rank%s, %u thread%s each\n", shape->nodes,
             shape->nodes == 1 ? "" : "s", shape->per_node, shape->per_node == 1 ? "" : "s", threads,
@@ -60,7 +60,7 @@ static void print_model_and_data(FILE *out, const struct mics_run *run)
         [MICS_RECOMPUTE_SELECTIVE] = ", recomputing norms, activations",
         [MICS_RECOMPUTE_FULL] = ", recomputing blocks",
     };
-    const uint32_t ranks = choice->shape.nodes * choice->shape.per_node;
+    const uint32_t ranks = mics_choice_nodes(choice) * mics_choice_per_node(choice);
     char buf[2][32];
 
     fprintf(out, "model     %s, %s parameters, %s\n", model->config.name,

@@ -36,7 +36,7 @@ enum { STATES = 3, MAX_UNITS = 8 };
 static char folder[64];
 static bool can_trace;
 static struct mics_model *model;
-static struct mics_plan_choice choice = {.shape = {1, 1, 1, 1, 1}};
+static struct mics_plan_choice choice = {.shapes = MICS_SAME_SHAPE({1, 1, 1, 1, 1})};
 static struct mics_layout layouts[MAX_UNITS];
 static struct mics_ckpt_layout form;
 
@@ -388,7 +388,7 @@ int main(void)
         return 1;
     }
     for (uint32_t u = 0; u < model->unit_count; u++)
-        layouts[u] = mics_layout_make(&choice.shape, model->units[u].count, 1);
+        layouts[u] = mics_layout_make(&choice.shapes[MICS_UNIT_DENSE], model->units[u].count, 1);
     form = (struct mics_ckpt_layout){
         .model = model, .choice = &choice, .layouts = layouts, .states = STATES, .parts = 1};
     can_trace = traceable();

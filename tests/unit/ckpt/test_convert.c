@@ -44,11 +44,12 @@ struct setup {
 static void set_up(struct setup *s, uint64_t seed, uint32_t p, uint32_t segments)
 {
     memset(s, 0, sizeof *s);
-    s->choice.shape = (struct mics_shape){1, p, p, p, p};
+    mics_choice_set_shape(&s->choice, (struct mics_shape){1, p, p, p, p});
     for (uint32_t i = 0; i < UNITS; i++) {
         snprintf(s->units[i].name, sizeof s->units[i].name, "h.%u", i);
         s->units[i].count = draw(seed, i, 1, 5000);
-        s->layouts[i] = mics_layout_make(&s->choice.shape, s->units[i].count, segments);
+        s->layouts[i] =
+            mics_layout_make(&s->choice.shapes[MICS_UNIT_DENSE], s->units[i].count, segments);
     }
     s->model.units = s->units;
     s->model.unit_count = UNITS;
@@ -91,7 +92,7 @@ static void open_made(const struct setup *s, const struct mics_shard_target *mad
     const size_t tensors = UNITS * STATES;
     char path[MICS_PATH_MAX];
 
-    *table = (struct mics_ckpt_table){.shape = s->choice.shape,
+    *table = (struct mics_ckpt_table){.shape = s->choice.shapes[MICS_UNIT_DENSE],
                                       .states = STATES,
                                       .parts = 1,
                                       .unit_count = UNITS,

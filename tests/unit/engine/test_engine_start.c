@@ -123,7 +123,7 @@ static enum mics_status open_small(const char *name, struct mics_model **out, st
 static void *rank_main(void *context)
 {
     struct rank *rank = context;
-    const uint32_t per_node = rank->job->choice.shape.per_node;
+    const uint32_t per_node = mics_choice_per_node(&rank->job->choice);
     struct mics_world *world = NULL;
     struct mics_comm *comm = NULL;
     struct mics_job_device gpu = {0};
@@ -154,7 +154,7 @@ static const char *calls_of(const char *model, struct mics_shape shape, enum mic
     static char text[65536];
     const uint32_t ranks = shape.nodes * shape.per_node;
     struct job job = {.model = model,
-                      .choice = {.shape = shape,
+                      .choice = {.shapes = MICS_SAME_SHAPE(shape),
                                  .strategy = "custom",
                                  .segments = 1,
                                  .prefetch = 1,

@@ -129,7 +129,7 @@ static void open_rank(struct rank *r)
     const struct trial *trial = r->trial;
     const uint32_t n = ranks_of(trial);
     const struct mics_plan_choice choice = {
-        .shape = {trial->nodes, trial->per_node, n, n, n},
+        .shapes = MICS_SAME_SHAPE({trial->nodes, trial->per_node, n, n, n}),
         .hierarchical_gather = true,
         .hierarchical_reduce = true,
         .segments = trial->segments,
@@ -140,8 +140,8 @@ static void open_rank(struct rank *r)
 
     r->status |= mics_device_new_host(1, &r->device, NULL);
     r->status |= r->device->ops->stream_open(r->device, "test", 0, &r->stream, NULL);
-    mics_executor_init(&r->executor, r->device, r->world, &choice.shape);
-    r->layout = mics_layout_cut(&choice.shape, n * trial->count, trial->segments);
+    mics_executor_init(&r->executor, r->device, r->world, &choice.shapes[MICS_UNIT_DENSE]);
+    r->layout = mics_layout_cut(&choice.shapes[MICS_UNIT_DENSE], n * trial->count, trial->segments);
     r->status |= mics_exchange_replay_new(&r->executor, &choice, MICS_EXCHANGE_GATHER,
                                           n * trial->count, &r->gather, NULL);
     r->status |= mics_exchange_replay_new(&r->executor, &choice, MICS_EXCHANGE_REDUCE,
@@ -251,7 +251,8 @@ static void large_segments_travel_in_several_messages(void)
 
 static void a_unit_that_does_not_divide_is_refused(void)
 {
-    const struct mics_plan_choice choice = {.shape = {2, 2, 4, 4, 4}, .segments = 2};
+    const struct mics_plan_choice choice = {.shapes = MICS_SAME_SHAPE({2, 2, 4, 4, 4}),
+                                            .segments = 2};
     struct mics_schedule *schedule;
     struct mics_err err;
 

@@ -65,7 +65,8 @@ static struct mics_engine *open_engine(struct mics_world *world, const struct mi
                                        struct mics_device *device, enum mics_dtype dtype)
 {
     const struct mics_plan_choice choice = {
-        .shape = {.nodes = 1, .per_node = 1, .p_param = 1, .p_grad = 1, .p_optim = 1},
+        .shapes =
+            MICS_SAME_SHAPE({.nodes = 1, .per_node = 1, .p_param = 1, .p_grad = 1, .p_optim = 1}),
         .strategy = "ddp",
         .segments = 1,
         .prefetch = 1,

@@ -95,8 +95,9 @@ static double check_bound(const struct priced *priced, const struct mics_plan_ch
             "# %s (%u, %u, %u) of %u x %u, prefetch %u, %u grad slots, coalesced %u, %u segments, "
             "hierarchical %d %d, micro-batch %u, %u micro-steps, recompute %d, clip %d: bound %g "
             "of %g s\n",
-            priced->model->config.name, choice->shape.p_param, choice->shape.p_grad,
-            choice->shape.p_optim, choice->shape.nodes, choice->shape.per_node, choice->prefetch,
+            priced->model->config.name, choice->shapes[MICS_UNIT_DENSE].p_param,
+            choice->shapes[MICS_UNIT_DENSE].p_grad, choice->shapes[MICS_UNIT_DENSE].p_optim,
+            mics_choice_nodes(choice), mics_choice_per_node(choice), choice->prefetch,
             choice->grad_slots, choice->coalesced, choice->segments, choice->hierarchical_gather,
             choice->hierarchical_reduce, choice->micro_batch, choice->micro_steps,
             choice->recompute, choice->clip, bound, step);
@@ -111,7 +112,7 @@ static void check_slow_links(const struct mics_model_config *config)
     for (uint32_t steps = 1; steps <= 8; steps *= 2)
         for (uint32_t prefetch = 0; prefetch < 10; prefetch++) {
             const struct mics_plan_choice choice = {
-                .shape = {1, 4, 4, 4, 4},
+                .shapes = MICS_SAME_SHAPE({1, 4, 4, 4, 4}),
                 .strategy = "zero3",
                 .segments = 1,
                 .prefetch = prefetch,
@@ -144,7 +145,8 @@ static void the_bound_holds_with_ends_larger_than_the_blocks(void)
 static void the_bound_holds_where_accumulation_and_exchange_overlap(void)
 {
     const struct mics_plan_choice choice = {
-        .shape = {.nodes = 8, .per_node = 2, .p_param = 1, .p_grad = 2, .p_optim = 16},
+        .shapes =
+            MICS_SAME_SHAPE({.nodes = 8, .per_node = 2, .p_param = 1, .p_grad = 2, .p_optim = 16}),
         .strategy = "custom",
         .segments = 1,
         .prefetch = 9,
@@ -197,9 +199,9 @@ static void draw_choice(const struct mics_topology *topology, struct mics_plan_c
     choice->grad_dtype = choice->dtype;
     choice->grad_slots = draw(3) ? 2 * (choice->coalesced + 1) : 1 + draw(4);
     do
-        choice->shape = (struct mics_shape){topology->nodes, topology->per_node, 1 + draw(n),
-                                            1 + draw(n), 1 + draw(n)};
-    while (mics_shape_check(&choice->shape, NULL) != MICS_OK);
+        mics_choice_set_shape(choice, (struct mics_shape){topology->nodes, topology->per_node,
+                                                          1 + draw(n), 1 + draw(n), 1 + draw(n)});
+    while (mics_shape_check(&choice->shapes[MICS_UNIT_DENSE], NULL) != MICS_OK);
 }
 
 /* Clusters on which computation, links inside nodes, the network, or latency decide. */

@@ -160,7 +160,7 @@ static void the_costliest_exchange_is_named_with_what_is_hidden(void)
 static void one_rank_communicates_nothing(void)
 {
     begin("ddp", 1, 1, 1);
-    plan.choice.shape = (struct mics_shape){1, 1, 1, 1, 1};
+    mics_choice_set_shape(&plan.choice, (struct mics_shape){1, 1, 1, 1, 1});
     CHECK(says(" A step of 2 s is computation only."));
 }
 

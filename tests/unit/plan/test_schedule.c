@@ -425,7 +425,7 @@ static void counted_bytes_follow_the_formulas(void)
     choice.prefetch = 99;
     fake_model_init(&fake, 2, 10000, 7001, true);
     schedule = make(&choice, true);
-    mics_schedule_counts(schedule, &choice.shape, 1, calls, sent);
+    mics_schedule_counts(schedule, &choice.shapes[MICS_UNIT_DENSE], 1, calls, sent);
     CHECK_INT(calls[MICS_COMM_GATHER], 3);
     CHECK_INT(sent[MICS_COMM_GATHER], (2 * block + ends) / 2);
     CHECK_INT(calls[MICS_COMM_REDUCE], 9);

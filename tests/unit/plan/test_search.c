@@ -88,8 +88,8 @@ static void memory_forces_larger_groups(void)
         plan = search(SLOW_NET, "gpt2-large", &options, &status);
         if (!plan)
             break;
-        CHECK(plan->choice.shape.p_param >= last);
-        last = plan->choice.shape.p_param;
+        CHECK(plan->choice.shapes[MICS_UNIT_DENSE].p_param >= last);
+        last = plan->choice.shapes[MICS_UNIT_DENSE].p_param;
         mics_plan_free(plan);
     }
     CHECK(last >= 8);
@@ -110,8 +110,8 @@ static void on_a_slow_network_the_group_stays_inside_a_node(void)
     CHECK_INT(status, MICS_OK);
     if (!plan)
         return;
-    CHECK(plan->choice.shape.p_param > 1);
-    CHECK(plan->choice.shape.p_param <= 4);
+    CHECK(plan->choice.shapes[MICS_UNIT_DENSE].p_param > 1);
+    CHECK(plan->choice.shapes[MICS_UNIT_DENSE].p_param <= 4);
     mics_plan_free(plan);
 }
 
@@ -137,9 +137,9 @@ static void strategies_by_name_give_their_cuts(void)
         if (!plan)
             continue;
         CHECK_STR(plan->choice.strategy, expected[i].called);
-        CHECK_INT(plan->choice.shape.p_param, expected[i].p_param);
-        CHECK_INT(plan->choice.shape.p_grad, expected[i].p_grad);
-        CHECK_INT(plan->choice.shape.p_optim, expected[i].p_optim);
+        CHECK_INT(plan->choice.shapes[MICS_UNIT_DENSE].p_param, expected[i].p_param);
+        CHECK_INT(plan->choice.shapes[MICS_UNIT_DENSE].p_grad, expected[i].p_grad);
+        CHECK_INT(plan->choice.shapes[MICS_UNIT_DENSE].p_optim, expected[i].p_optim);
         mics_plan_free(plan);
     }
 }

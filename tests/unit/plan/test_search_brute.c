@@ -119,13 +119,15 @@ static void check_case(const struct brute_case *at)
         printf("# %s: %s\n", at->cluster, err.text);
         return;
     }
-    printf("# %llu settings: (%u, %u, %u), %u x %u, %.3f ms; best of all (%u, %u, %u), %u x %u, "
-           "%.3f ms, ratio %.4f\n",
-           (unsigned long long)brute.count, plan->choice.shape.p_param, plan->choice.shape.p_grad,
-           plan->choice.shape.p_optim, plan->choice.micro_steps, plan->choice.micro_batch,
-           1e3 * plan->predicted.step_s, brute.choice.shape.p_param, brute.choice.shape.p_grad,
-           brute.choice.shape.p_optim, brute.choice.micro_steps, brute.choice.micro_batch,
-           1e3 * brute.best_s, plan->predicted.step_s / brute.best_s);
+    printf(
+        "# %llu settings: (%u, %u, %u), %u x %u, %.3f ms; best of all (%u, %u, %u), %u x %u, "
+        "%.3f ms, ratio %.4f\n",
+        (unsigned long long)brute.count, plan->choice.shapes[MICS_UNIT_DENSE].p_param,
+        plan->choice.shapes[MICS_UNIT_DENSE].p_grad, plan->choice.shapes[MICS_UNIT_DENSE].p_optim,
+        plan->choice.micro_steps, plan->choice.micro_batch, 1e3 * plan->predicted.step_s,
+        brute.choice.shapes[MICS_UNIT_DENSE].p_param, brute.choice.shapes[MICS_UNIT_DENSE].p_grad,
+        brute.choice.shapes[MICS_UNIT_DENSE].p_optim, brute.choice.micro_steps,
+        brute.choice.micro_batch, 1e3 * brute.best_s, plan->predicted.step_s / brute.best_s);
     CHECK(brute.count > 100);
     CHECK(plan->predicted.step_s <= 1.01 * brute.best_s);
     /* The search walks no other space. */
@@ -167,7 +169,7 @@ static void check_memory(struct mics_search *search, uint64_t limits[3])
                             search->options.memory_limit = limits[i];
                             found = mics_search_prefetch_range(search, &point, &least, &most);
                             if (bytes <= limits[i] && found && point.prefetch >= least &&
-                                choice.shape.p_param > 1)
+                                choice.shapes[MICS_UNIT_DENSE].p_param > 1)
                                 CHECK(point.prefetch <= most);
                             if (bytes <= limits[i] && choice.coalesced == 0)
                                 CHECK(found);

@@ -55,13 +55,14 @@ static void begin_run(void)
 {
     const struct mics_plan_choice *choice = &plan->choice;
 
-    put_line(json_pack("{s:s,s:I,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:I,s:i}", "event", "run",
-                       "parameters", (json_int_t)plan->model->param_count, "nodes",
-                       (int)choice->shape.nodes, "per_node", (int)choice->shape.per_node, "p_param",
-                       (int)choice->shape.p_param, "p_grad", (int)choice->shape.p_grad, "p_optim",
-                       (int)choice->shape.p_optim, "micro_batch", (int)choice->micro_batch,
-                       "micro_steps", (int)choice->micro_steps, "seq", (int)choice->seq,
-                       "arena_bytes", (json_int_t)plan->memory.arena_bytes, "comm_bytes", 1000));
+    put_line(json_pack(
+        "{s:s,s:I,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:I,s:i}", "event", "run", "parameters",
+        (json_int_t)plan->model->param_count, "nodes", (int)mics_choice_nodes(choice), "per_node",
+        (int)mics_choice_per_node(choice), "p_param", (int)choice->shapes[MICS_UNIT_DENSE].p_param,
+        "p_grad", (int)choice->shapes[MICS_UNIT_DENSE].p_grad, "p_optim",
+        (int)choice->shapes[MICS_UNIT_DENSE].p_optim, "micro_batch", (int)choice->micro_batch,
+        "micro_steps", (int)choice->micro_steps, "seq", (int)choice->seq, "arena_bytes",
+        (json_int_t)plan->memory.arena_bytes, "comm_bytes", 1000));
 }
 
 static void put_step(int step, double step_s, const struct mics_class_times *times)
@@ -247,10 +248,10 @@ static void damaged_metrics_are_refused_with_the_line(void)
 
 static void metrics_of_another_plan_are_refused(void)
 {
-    plan->choice.shape.p_param = 8;
+    plan->choice.shapes[MICS_UNIT_DENSE].p_param = 8;
     open_metrics();
     begin_run();
-    plan->choice.shape.p_param = 16;
+    plan->choice.shapes[MICS_UNIT_DENSE].p_param = 16;
     put_step(1, 1, &plan->classes);
     expect_refusal(MICS_ERR_FORMAT, "of another plan: its p_param is 8, the plan's 16");
 }

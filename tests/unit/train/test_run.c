@@ -199,8 +199,8 @@ static void *run_rank(void *context)
     struct mics_world *world = NULL;
     struct mics_comm *control = NULL;
 
-    rank->status =
-        mics_world_open_over(rank->comm, rank->plan.choice.shape.per_node, &world, &rank->err);
+    rank->status = mics_world_open_over(rank->comm, mics_choice_per_node(&rank->plan.choice),
+                                        &world, &rank->err);
     if (rank->status == MICS_OK)
         rank->status = mics_comm_split(world->comm, 0, world->comm->rank, world->comm->rank,
                                        &control, &rank->err);
@@ -219,7 +219,7 @@ static struct rank make_rank(struct mics_shape shape)
     const uint32_t n = shape.nodes * shape.per_node;
 
     rank.plan = (struct mics_plan){.model = model,
-                                   .choice = {.shape = shape,
+                                   .choice = {.shapes = MICS_SAME_SHAPE(shape),
                                               .strategy = "custom",
                                               .segments = 1,
                                               .prefetch = 1,
@@ -238,7 +238,8 @@ static struct rank make_rank(struct mics_shape shape)
 /* Run every rank like `like`; all must end alike. */
 static struct rank run(struct rank like)
 {
-    const uint32_t n = like.plan.choice.shape.nodes * like.plan.choice.shape.per_node;
+    const uint32_t n =
+        mics_choice_nodes(&like.plan.choice) * mics_choice_per_node(&like.plan.choice);
     struct mics_comm *comms[MAX_RANKS];
     struct rank ranks[MAX_RANKS];
     pthread_t threads[MAX_RANKS];
