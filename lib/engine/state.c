@@ -262,7 +262,7 @@ enum mics_status mics_engine_collect_unit(struct mics_engine *engine, uint32_t u
                                           struct mics_err *err)
 {
     const struct mics_layout *layout = engine->units[unit].layout;
-    const struct mics_shape *shape = &engine->choice.shape;
+    const struct mics_shape *shape = &engine->choice.shapes[MICS_UNIT_DENSE];
     struct mics_comm *comm = engine->options.world->comm;
     const uint64_t count = mics_engine_shard_count(engine, unit), bytes = count * sizeof(float);
     float *shard = malloc(bytes);
