@@ -277,8 +277,8 @@ enum mics_status mics_engine_collect_unit(struct mics_engine *engine, uint32_t u
     for (uint32_t from = 1; status == MICS_OK && from < shape->p_optim; from++) {
         const bool receives = comm->rank == 0, sends = comm->rank == (int)from;
 
-        status = comm->ops->sendrecv_now(comm, shard, sends ? bytes : 0, sends ? 0 : -1, shard,
-                                         receives ? bytes : 0, receives ? (int)from : -1, 0, err);
+        status = mics_comm_sendrecv_now(comm, shard, sends ? bytes : 0, sends ? 0 : -1, shard,
+                                        receives ? bytes : 0, receives ? (int)from : -1, 0, err);
         if (status == MICS_OK && receives)
             place_shard(layout, mics_shape_index(shape, from).optim, shard, out);
     }
