@@ -52,8 +52,7 @@ static enum mics_status check_memory(const struct mics_job *job, char note[256],
                  "that are left; use mics-sample",
                  mics_format_bytes(bytes, need, sizeof need),
                  mics_format_bytes(left, have, sizeof have));
-    enum mics_status status =
-        job->control->ops->broadcast_now(job->control, &fits, sizeof fits, 0, err);
+    enum mics_status status = mics_comm_broadcast_now(job->control, &fits, sizeof fits, 0, err);
     *out = fits;
     return status;
 }
