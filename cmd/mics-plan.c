@@ -17,9 +17,9 @@
 #include "plan/schedule/trace.h"
 #include "plan/search/search.h"
 #include "plan/usable_nodes.h"
+#include "report/check.h"
 #include "topology/catalogue.h"
 #include "topology/hostfile.h"
-#include "train/report/check.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -17,10 +17,10 @@
 #include "doc/tree_print.h"
 #include "measure/measure_doc.h"
 #include "plan/plan_print.h"
+#include "report/check.h"
+#include "report/metrics.h"
 #include "show_pictures.h"
 #include "topology/topology_print.h"
-#include "train/report/check.h"
-#include "train/report/metrics.h"
 
 #include <stdlib.h>
 #include <string.h>

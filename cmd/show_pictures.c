@@ -6,9 +6,9 @@
 #include "plan/plan.h"
 #include "plan/plan_dot.h"
 #include "plan/plan_print.h"
+#include "report/metrics.h"
 #include "topology/topology_dot.h"
 #include "topology/topology_print.h"
-#include "train/report/metrics.h"
 
 #include <stdlib.h>
 #include <string.h>

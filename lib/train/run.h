@@ -16,7 +16,7 @@
 #include "data/data.h"
 #include "engine/engine.h"
 #include "train/batch_reader.h"
-#include "train/report/metrics.h"
+#include "train/report/metrics_writer.h"
 #include "train/report/run_trace.h"
 #include "train/settings.h"
 

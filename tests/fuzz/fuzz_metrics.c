@@ -4,11 +4,11 @@
  *
  * Whatever lines are accepted must sum up to a document that can be written, read back and printed.
  *
- * sources: lib/base lib/doc lib/train/report/metrics.c lib/train/report/metrics_log.c
- * sources: lib/train/report/metrics_summary.c lib/train/report/metrics_print.c
+ * sources: lib/base lib/doc lib/report/metrics_log.c
+ * sources: lib/report/metrics_summary.c lib/report/metrics_print.c
  */
 #include "doc/doc.h"
-#include "train/report/metrics.h"
+#include "report/metrics.h"
 
 #include <stdlib.h>
 

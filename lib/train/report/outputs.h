@@ -11,7 +11,7 @@
 #ifndef MICS_TRAIN_REPORT_OUTPUTS_H
 #define MICS_TRAIN_REPORT_OUTPUTS_H
 
-#include "train/report/metrics.h"
+#include "train/report/metrics_writer.h"
 #include "train/report/prometheus.h"
 #include "train/report/tensorboard.h"
 

@@ -3,8 +3,8 @@
 #ifndef MICS_TRAIN_REPORT_RUN_REPORTER_H
 #define MICS_TRAIN_REPORT_RUN_REPORTER_H
 
+#include "report/check.h"
 #include "train/job.h"
-#include "train/report/check.h"
 #include "train/report/outputs.h"
 
 #include <limits.h>
@@ -27,9 +27,6 @@ struct mics_run_reporter {
     double mean_step_s; /* of the last steps, with what is between them */
     char folder[PATH_MAX], metrics_path[MICS_PATH_MAX];
 };
-
-/* The plan that a run was started with last, in its folder. */
-#define MICS_RUN_PLAN_NAME "plan.mp"
 
 /* Where to write what; outlives the reporter. */
 struct mics_run_reporter_paths {

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* check_log.c - reads the metrics and the plan of a run, to compare them. */
-#include "train/report/check.h"
+#include "report/check.h"
 
 #include "base/file.h"
 #include "doc/doc.h"
-#include "train/report/metrics.h"
-#include "train/report/run_reporter.h"
+#include "report/metrics.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* metrics_log.h - the metrics of a run, read: every step and every validation. */
-#ifndef MICS_TRAIN_REPORT_METRICS_LOG_H
-#define MICS_TRAIN_REPORT_METRICS_LOG_H
+#ifndef MICS_REPORT_METRICS_LOG_H
+#define MICS_REPORT_METRICS_LOG_H
 
-#include "train/report/metrics.h"
+#include "report/metrics.h"
 
 /* The numbers of a step's line, and their names there. */
 enum mics_metrics_field {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "train/report/metrics.h"
+#include "train/report/metrics_writer.h"
 
 #include <errno.h>
 #include <math.h>
@@ -143,9 +143,4 @@ enum mics_status mics_metrics_event(struct mics_metrics *metrics, json_t *event,
     }
     json_decref(event);
     return status;
-}
-
-json_t *mics_metrics_number(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
 }

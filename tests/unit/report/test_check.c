@@ -7,9 +7,10 @@
 #include "doc/doc.h"
 #include "missing.h"
 #include "plan/search/search.h"
+#include "report/check.h"
+#include "report/metrics.h"
 #include "tap.h"
-#include "train/report/check.h"
-#include "train/report/metrics.h"
+#include "train/report/metrics_writer.h"
 
 #include <stdlib.h>
 

@@ -3,8 +3,8 @@
  * check.h - compares what a plan predicted with what a run measured, by class of operation, and
  * finds the assumption of the prediction that was off most.
  */
-#ifndef MICS_TRAIN_REPORT_CHECK_H
-#define MICS_TRAIN_REPORT_CHECK_H
+#ifndef MICS_REPORT_CHECK_H
+#define MICS_REPORT_CHECK_H
 
 #include "plan/plan.h"
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* metrics_print.c - the summary of a run's metrics as tables. */
-#include "train/report/metrics.h"
+#include "report/metrics.h"
 
 #include "base/units.h"
 #include "doc/cursor.h"
 #include "doc/doc.h"
 #include "doc/table.h"
 #include "doc/tree_print.h"
-#include "train/report/metrics_log.h"
+#include "report/metrics_log.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "train/report/metrics_log.h"
+#include "report/metrics_log.h"
 
 #include "doc/cursor.h"
 #include "doc/doc.h"

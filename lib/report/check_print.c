@@ -3,7 +3,7 @@
 #include "base/units.h"
 #include "doc/doc.h"
 #include "doc/table.h"
-#include "train/report/check.h"
+#include "report/check.h"
 
 #include <inttypes.h>
 #include <math.h>

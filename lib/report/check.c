@@ -6,7 +6,7 @@
  * An assumption is judged by what it adds to a step: computation by its time, exchanges by the part
  * that computation does not hide.
  */
-#include "train/report/check.h"
+#include "report/check.h"
 
 #include "plan/memory.h"
 #include "plan/schedule/timeline.h"

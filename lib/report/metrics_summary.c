@@ -5,8 +5,8 @@
  * The summary has the first, last, least, greatest and median value of each field, and a curve of
  * at most `curve_points` means over equal ranges of steps.
  */
-#include "train/report/metrics.h"
-#include "train/report/metrics_log.h"
+#include "report/metrics.h"
+#include "report/metrics_log.h"
 
 #include "base/num.h"
 #include "doc/doc.h"
@@ -16,6 +16,11 @@
 #include <string.h>
 
 enum { RECENT_STEPS = 50 };
+
+json_t *mics_metrics_number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
 
 /* Mean of a field over those of the steps [begin, end) that have it; NaN if none has. */
 static double mean_of(const struct mics_metrics_log *log, uint32_t field, size_t begin, size_t end)

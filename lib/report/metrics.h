@@ -19,11 +19,10 @@
  *
  * A number that is not finite is null.
  */
-#ifndef MICS_TRAIN_REPORT_METRICS_H
-#define MICS_TRAIN_REPORT_METRICS_H
+#ifndef MICS_REPORT_METRICS_H
+#define MICS_REPORT_METRICS_H
 
-#include "comm/comm.h"
-#include "plan/op_class.h"
+#include "base/err.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -31,33 +30,11 @@
 #include <stdint.h>
 #include <stdio.h>
 
-struct mics_step_record {
-    uint64_t step;
-    double loss, lr, grad_norm;
-    double seconds, tokens_per_s;
-    double compute_s, comm_s, exposed_s; /* of rank 0's timeline */
-    struct mics_comm_cpu cpu;            /* of rank 0, for communication */
-    /* The same by class; NULL: not sampled in this step. */
-    const struct mics_class_times *classes;
-};
+/* Names of files in the folder of a run: its metrics, and the plan that it was started with
+ * last. */
+#define MICS_METRICS_NAME  "metrics.jsonl"
+#define MICS_RUN_PLAN_NAME "plan.mp"
 
-struct mics_metrics;
-
-/* The file's name in the folder of a run. */
-#define MICS_METRICS_NAME "metrics.jsonl"
-
-/* Overwrite the file, or append to it after removing an incomplete last line. NULL path: *out is
- * NULL, and the functions below do nothing. Errors begin with the path. */
-enum mics_status mics_metrics_open(const char *path, bool append, struct mics_metrics **out,
-                                   struct mics_err *err);
-enum mics_status mics_metrics_close(struct mics_metrics *metrics, struct mics_err *err);
-
-/* Write the line of a step. Allocates nothing. */
-enum mics_status mics_metrics_step(struct mics_metrics *metrics,
-                                   const struct mics_step_record *record, struct mics_err *err);
-/* Write the line of any other event, and release the reference. NULL means out of memory. */
-enum mics_status mics_metrics_event(struct mics_metrics *metrics, json_t *event,
-                                    struct mics_err *err);
 /* A number, or null if it is not finite. NULL: out of memory. */
 json_t *mics_metrics_number(double value);
 
