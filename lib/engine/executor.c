@@ -12,6 +12,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 void mics_executor_init(struct mics_executor *executor, struct mics_device *device,
                         struct mics_comm *comm, const struct mics_shape *shape)
@@ -239,19 +240,65 @@ void mics_executor_issue(const struct mics_executor *executor, const struct mics
     issue[op->kind](executor, op, layout, stream, buffers);
 }
 
-void mics_executor_wait(const struct mics_executor *executor, const struct mics_schedule *schedule,
-                        uint32_t index, struct mics_stream *stream, struct mics_event *const *end,
-                        struct mics_event *const *end_before)
+/* Let the stream wait for the operations that operation `index` depends on. */
+static void wait_for_dependencies(const struct mics_executor *executor,
+                                  const struct mics_replay *replay, uint32_t index,
+                                  struct mics_stream *stream)
 {
-    const struct mics_op *op = &schedule->ops[index];
+    const struct mics_op *op = &replay->schedule->ops[index];
 
     for (uint32_t i = 0; i < op->dep_count; i++) {
-        const uint32_t dep = schedule->deps[op->dep_begin + i];
+        const uint32_t dep = replay->schedule->deps[op->dep_begin + i];
 
         if (dep < index)
-            executor->device->ops->event_wait(stream, end[dep]);
-        else if (end_before)
-            executor->device->ops->event_wait(stream, end_before[dep]);
+            executor->device->ops->event_wait(stream, replay->end[dep]);
+        else if (replay->end_before)
+            executor->device->ops->event_wait(stream, replay->end_before[dep]);
+    }
+}
+
+static_assert(MICS_COALESCED_MAX + 1 <= MICS_COMM_GROUP_MAX, "coalesced units fit into a group");
+
+/* Is the operation coalesced with the one before it? */
+static bool continues_group(const struct mics_schedule *schedule, uint32_t index)
+{
+    return index > 0 && schedule->ops[index - 1].coalesce_next;
+}
+
+/* Coalesced operations end together, with the last one. The first one's end is recorded last, so
+ * that in a trace they nest. */
+static void record_ends(const struct mics_executor *executor, const struct mics_replay *replay,
+                        uint32_t last, struct mics_stream *stream)
+{
+    for (uint32_t i = last; !replay->schedule->ops[last].coalesce_next; i--) {
+        if (replay->end[i])
+            executor->device->ops->event_record(replay->end[i], stream);
+        if (!continues_group(replay->schedule, i))
+            return;
+    }
+}
+
+void mics_executor_replay(const struct mics_executor *executor, const struct mics_replay *replay)
+{
+    const struct mics_schedule *schedule = replay->schedule;
+
+    for (uint32_t i = 0; i < schedule->op_count; i++) {
+        const struct mics_op *op = &schedule->ops[i];
+        struct mics_stream *stream = replay->streams[op->stream];
+
+        if (replay->micro_steps > 0 && op->micro_step - replay->first >= replay->micro_steps)
+            continue;
+        wait_for_dependencies(executor, replay, i, stream);
+        if (replay->enter)
+            replay->enter(replay->context, i, stream);
+        if (replay->begin)
+            executor->device->ops->event_record(replay->begin[i], stream);
+        if (op->coalesce_next && !continues_group(schedule, i))
+            mics_comm_group_begin(executor->comms[op->comm]);
+        replay->issue(replay->context, i, stream);
+        if (!op->coalesce_next && continues_group(schedule, i))
+            mics_comm_group_end(executor->comms[op->comm]);
+        record_ends(executor, replay, i, stream);
     }
 }
 
@@ -337,22 +384,18 @@ void mics_exchange_replay_free(struct mics_exchange_replay *replay)
     free(replay);
 }
 
-/* Streams of the executor that have to wait until `stream` is here. */
-static void enter(const struct mics_exchange_replay *replay, struct mics_stream *stream,
-                  bool used[MICS_STREAM_COUNT])
-{
-    const struct mics_executor *executor = replay->executor;
-    const struct mics_device_ops *device = executor->device->ops;
-    bool recorded = false;
+struct exchange_context {
+    const struct mics_exchange_replay *replay;
+    const struct mics_exchange_buffers *buffers;
+};
 
-    for (int kind = 0; kind < MICS_STREAM_COUNT; kind++) {
-        if (!used[kind] || kind == (int)replay->last)
-            continue;
-        if (!recorded)
-            device->event_record(replay->entry, stream);
-        recorded = true;
-        device->event_wait(executor->streams[kind], replay->entry);
-    }
+static void issue_op(void *context, uint32_t index, struct mics_stream *stream)
+{
+    const struct exchange_context *c = context;
+    const struct mics_schedule *schedule = c->replay->schedule;
+    const struct mics_op *op = &schedule->ops[index];
+
+    mics_executor_issue(c->replay->executor, op, &schedule->layouts[op->unit], stream, c->buffers);
 }
 
 void mics_exchange_replay_enqueue(struct mics_exchange_replay *replay, struct mics_stream *stream,
@@ -362,27 +405,36 @@ void mics_exchange_replay_enqueue(struct mics_exchange_replay *replay, struct mi
     const struct mics_executor *executor = replay->executor;
     const struct mics_schedule *schedule = replay->schedule;
     const struct mics_device_ops *device = executor->device->ops;
-    bool used[MICS_STREAM_COUNT] = {false};
-    struct mics_stream *on = stream;
+    struct exchange_context context = {replay, buffers};
+    struct mics_stream *streams[MICS_STREAM_COUNT] = {NULL}, *last = stream;
+    bool entered[MICS_STREAM_COUNT] = {false};
 
-    for (uint32_t i = 0; i < schedule->op_count; i++)
-        if (schedule->ops[i].micro_step - first < count)
-            used[schedule->ops[i].stream] = true;
-    enter(replay, stream, used);
-    for (uint32_t i = 0; i < schedule->op_count; i++) {
-        const struct mics_op *op = &schedule->ops[i];
+    /* Other streams of the executor have to wait until `stream` is here. */
+    memcpy(streams, executor->streams, sizeof streams);
+    streams[replay->last] = stream;
+    entered[replay->last] = true;
+    for (uint32_t i = 0, waiting = 0; i < schedule->op_count; i++) {
+        const enum mics_stream_kind kind = schedule->ops[i].stream;
 
-        if (op->micro_step - first >= count)
+        if (schedule->ops[i].micro_step - first >= count)
             continue;
-        assert(!op->coalesce_next); /* an exchange of one unit */
-        on = op->stream == replay->last ? stream : executor->streams[op->stream];
-        mics_executor_wait(executor, schedule, i, on, replay->end, NULL);
-        mics_executor_issue(executor, op, &schedule->layouts[op->unit], on, buffers);
-        if (replay->end[i])
-            device->event_record(replay->end[i], on);
+        last = streams[kind];
+        if (entered[kind])
+            continue;
+        if (waiting++ == 0)
+            device->event_record(replay->entry, stream);
+        device->event_wait(streams[kind], replay->entry);
+        entered[kind] = true;
     }
-    if (on == stream) /* the last operation follows all others */
+    mics_executor_replay(executor, &(struct mics_replay){.schedule = schedule,
+                                                         .streams = streams,
+                                                         .end = replay->end,
+                                                         .first = first,
+                                                         .micro_steps = count,
+                                                         .issue = issue_op,
+                                                         .context = &context});
+    if (last == stream) /* the last operation follows all others */
         return;
-    device->event_record(replay->exit, on);
+    device->event_record(replay->exit, last);
     device->event_wait(stream, replay->exit);
 }

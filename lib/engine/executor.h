@@ -63,12 +63,24 @@ void mics_executor_issue(const struct mics_executor *executor, const struct mics
                          const struct mics_layout *layout, struct mics_stream *stream,
                          const struct mics_exchange_buffers *buffers);
 
-/* Let the stream wait for the operations that operation `index` depends on. Events of operations
- * that stand before it are in end[], those of the step before in end_before[], which may be NULL if
- * that step is known to be over. */
-void mics_executor_wait(const struct mics_executor *executor, const struct mics_schedule *schedule,
-                        uint32_t index, struct mics_stream *stream, struct mics_event *const *end,
-                        struct mics_event *const *end_before);
+/* How a schedule is enqueued. The waits that it asks for are made between the operations. */
+struct mics_replay {
+    const struct mics_schedule *schedule;
+    struct mics_stream *const *streams;   /* [MICS_STREAM_COUNT], by kind */
+    struct mics_event *const *begin;      /* [op_count]; NULL: begins are not recorded */
+    struct mics_event *const *end;        /* [op_count]; one of them NULL: not recorded */
+    struct mics_event *const *end_before; /* of the step before; NULL: that is known to be over */
+    uint32_t first, micro_steps; /* enqueue operations of these; 0 micro-steps: all operations */
+
+    /* What is enqueued between the waits of an operation and its begin, or NULL; and the operation
+     * itself. */
+    void (*enter)(void *context, uint32_t index, struct mics_stream *stream);
+    void (*issue)(void *context, uint32_t index, struct mics_stream *stream);
+    void *context;
+};
+
+/* Enqueue the operations in order. Communicators that the schedule uses must be open. */
+void mics_executor_replay(const struct mics_executor *executor, const struct mics_replay *replay);
 
 /* One exchange (schedule.h) that can be enqueued again and again. */
 struct mics_exchange_replay;

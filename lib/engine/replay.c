@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * replay.c - issue the operations of a schedule in order, with their waits and their times.
+ * replay.c - replay a step's schedule on the engine's memory, with the times of its operations.
  *
  * Every operation has two pairs of events, one for each parity of steps. Later operations wait for
  * the end; begin and end together are the timeline. A dependency on an operation that stands later
@@ -8,7 +8,6 @@
  */
 #include "engine/engine_internal.h"
 
-#include <assert.h>
 #include <stdlib.h>
 
 static enum mics_status open_events(struct mics_device *device, uint32_t count,
@@ -104,64 +103,53 @@ static void call_hook(void *context)
     options->before_op(options->context, hook->op);
 }
 
-static void wait_for_dependencies(struct mics_engine *engine, const struct replay *replay,
-                                  uint32_t index, struct mics_stream *stream, uint32_t parity)
-{
-    const struct mics_op *op = &replay->schedule->ops[index];
+/* What one replay needs to know of each operation. */
+struct replay_context {
+    struct mics_engine *engine;
+    const struct replay *replay;
+    struct issue *issue;
+};
 
-    mics_executor_wait(&engine->executor, replay->schedule, index, stream, replay->end[parity],
-                       replay->end[parity ^ 1]);
-    if (op->kind == MICS_OP_TARGET_COUNT) /* reads the input, but not on the compute stream */
-        engine->device->ops->event_wait(stream, replay->input[parity]);
+static void enter_op(void *context, uint32_t index, struct mics_stream *stream)
+{
+    const struct replay_context *c = context;
+
+    if (c->replay->schedule->ops[index].kind == MICS_OP_TARGET_COUNT)
+        /* It reads the input, but not on the compute stream. */
+        c->engine->device->ops->event_wait(stream, c->replay->input[c->issue->parity]);
+    if (c->engine->hooks && c->replay == &c->engine->train)
+        mics_launch_call(
+            stream, &(struct mics_args_call){.fn = call_hook, .context = &c->engine->hooks[index]});
 }
 
-/* Joined operations end with the last of them. The first one's end is recorded last, so that in a
- * trace they nest. */
-static void record_ends(struct mics_engine *engine, const struct replay *replay, uint32_t last,
-                        struct mics_stream *stream, uint32_t parity)
+static void issue_op(void *context, uint32_t index, struct mics_stream *stream)
 {
-    const struct mics_op *ops = replay->schedule->ops;
+    const struct replay_context *c = context;
 
-    for (uint32_t i = last; !ops[last].coalesce_next; i--) {
-        engine->device->ops->event_record(replay->end[parity][i], stream);
-        if (i == 0 || !ops[i - 1].coalesce_next)
-            return;
-    }
-}
-
-static_assert(MICS_COALESCED_MAX + 1 <= MICS_COMM_GROUP_MAX, "coalesced units fit into a group");
-
-/* Is the operation coalesced with the one before it? */
-static bool continues_group(const struct mics_schedule *schedule, uint32_t index)
-{
-    return index > 0 && schedule->ops[index - 1].coalesce_next;
+    c->issue->op = &c->replay->schedule->ops[index];
+    c->issue->stream = stream;
+    mics_engine_issue(c->engine, c->issue);
 }
 
 void mics_replay_run(struct mics_engine *engine, struct replay *replay, struct issue *issue)
 {
-    const struct mics_schedule *schedule = replay->schedule;
     const struct mics_device_ops *device = engine->device->ops;
     const uint32_t parity = issue->parity;
+    struct replay_context context = {engine, replay, issue};
 
-    issue->schedule = schedule;
+    issue->schedule = replay->schedule;
     if (replay == &engine->eval)
         engine->evaluating = true;
     device->event_wait(engine->executor.streams[MICS_STREAM_COMPUTE], replay->input[parity]);
-    for (uint32_t i = 0; i < schedule->op_count; i++) {
-        issue->op = &schedule->ops[i];
-        issue->stream = engine->executor.streams[issue->op->stream];
-        wait_for_dependencies(engine, replay, i, issue->stream, parity);
-        if (engine->hooks && schedule == engine->train.schedule)
-            mics_launch_call(issue->stream, &(struct mics_args_call){.fn = call_hook,
-                                                                     .context = &engine->hooks[i]});
-        device->event_record(replay->begin[parity][i], issue->stream);
-        if (issue->op->coalesce_next && !continues_group(schedule, i))
-            mics_comm_group_begin(engine->executor.comms[issue->op->comm]);
-        mics_engine_issue(engine, issue);
-        if (!issue->op->coalesce_next && continues_group(schedule, i))
-            mics_comm_group_end(engine->executor.comms[issue->op->comm]);
-        record_ends(engine, replay, i, issue->stream, parity);
-    }
+    mics_executor_replay(&engine->executor,
+                         &(struct mics_replay){.schedule = replay->schedule,
+                                               .streams = engine->executor.streams,
+                                               .begin = replay->begin[parity],
+                                               .end = replay->end[parity],
+                                               .end_before = replay->end[parity ^ 1],
+                                               .enter = enter_op,
+                                               .issue = issue_op,
+                                               .context = &context});
     for (int stream = 0; stream < MICS_STREAM_COUNT; stream++)
         device->event_record(replay->idle[parity][stream], engine->executor.streams[stream]);
 }
