@@ -24,39 +24,52 @@
 #define SAMPLE_TOKENS     64
 #define MAX_SAMPLE_TOKENS 1000000
 
-enum {
-    ID_FORMAT = 256,
-    ID_FIELD,
-    ID_SPECIAL,
-    ID_END_TOKEN,
-    ID_DTYPE,
-    ID_AT,
-    ID_SAMPLE,
-    ID_CHECK,
-    ID_VOCAB,
-    ID_MIN_COUNT,
-    ID_BINARY,
-    ID_BAD_LINES
+enum { ID_FORMAT = 256, ID_DTYPE, ID_BAD_LINES };
+
+struct request {
+    struct cli_common common;
+    struct cli_progress progress;
+    const char *tokenizer, *field, *end_token;
+    enum mics_token_format format;
+    bool special, check, binary;
+    uint64_t bad_lines; /* to skip at most */
+    uint32_t width;     /* 0: not given */
+    uint64_t at, sample, vocab, min_count;
+    char **paths;
+    int path_count, argc;
+    char **argv;
 };
 
 static const struct cli_option options[] = {
-    {'o', "output", "PATH", "encode: prefix of the files to write; train: folder of the tokenizer"},
-    {'t', "tokenizer", "PATH", "tokenizer: a file, a model's folder, a checkpoint, or 'bytes'"},
-    {ID_FORMAT, "format", "megatron|llmc", "encode: format of the tokens (default: megatron)"},
-    {ID_FIELD, "field", "NAME", "encode: member of JSON lines that has the text (default: text)"},
-    {ID_SPECIAL, "special", NULL, "encode: special tokens in the text are control tokens"},
+    {'o', "output", "PATH", "encode: prefix of the files to write; train: folder of the tokenizer",
+     CLI_TO_TEXT(struct request, common.output)},
+    {'t', "tokenizer", "PATH", "tokenizer: a file, a model's folder, a checkpoint, or 'bytes'",
+     CLI_TO_TEXT(struct request, tokenizer)},
+    {ID_FORMAT, "format", "megatron|llmc", "encode: format of the tokens (default: megatron)",
+     CLI_TO_HANDLER},
+    {0, "field", "NAME", "encode: member of JSON lines that has the text (default: text)",
+     CLI_TO_TEXT(struct request, field)},
+    {0, "special", NULL, "encode: special tokens in the text are control tokens",
+     CLI_TO_TRUE(struct request, special)},
     {ID_BAD_LINES, "bad-lines", "skip:N",
-     "encode: skip N damaged JSON lines at most (default: none)"},
-    {ID_BINARY, "binary", NULL, "encode, train: take files as they are, whatever bytes they have"},
-    {ID_END_TOKEN, "end-token", "TEXT|ID",
-     "encode: token that ends a document (default: as the tokenizer's files say)"},
+     "encode: skip N damaged JSON lines at most (default: none)", CLI_TO_HANDLER},
+    {0, "binary", NULL, "encode, train: take files as they are, whatever bytes they have",
+     CLI_TO_TRUE(struct request, binary)},
+    {0, "end-token", "TEXT|ID",
+     "encode: token that ends a document (default: as the tokenizer's files say)",
+     CLI_TO_TEXT(struct request, end_token)},
     {ID_DTYPE, "dtype", "u16|u32",
-     "show: ids of a file without header (default: by meta.pkl, else u16)"},
-    {ID_AT, "at", "N", "show: position of the sample (default: 0)"},
-    {ID_SAMPLE, "sample", "N", "show: tokens of the sample, 0 for none (default: 64)"},
-    {ID_CHECK, "check", NULL, "show: read all tokens, compare the checksum, find ids out of range"},
-    {ID_VOCAB, "vocab", "N", "train: tokens of the vocabulary (default: 32768)"},
-    {ID_MIN_COUNT, "min-count", "N", "train: how often a pair occurs to be merged (default: 2)"},
+     "show: ids of a file without header (default: by meta.pkl, else u16)", CLI_TO_HANDLER},
+    {0, "at", "N", "show: position of the sample (default: 0)",
+     CLI_TO_U64(struct request, at, 0, INT64_MAX)},
+    {0, "sample", "N", "show: tokens of the sample, 0 for none (default: 64)",
+     CLI_TO_U64(struct request, sample, 0, MAX_SAMPLE_TOKENS)},
+    {0, "check", NULL, "show: read all tokens, compare the checksum, find ids out of range",
+     CLI_TO_TRUE(struct request, check)},
+    {0, "vocab", "N", "train: tokens of the vocabulary (default: 32768)",
+     CLI_TO_POSITIVE_COUNT(struct request, vocab)},
+    {0, "min-count", "N", "train: how often a pair occurs to be merged (default: 2)",
+     CLI_TO_POSITIVE_COUNT(struct request, min_count)},
 };
 
 static const struct cli_command commands[] = {
@@ -76,30 +89,6 @@ static const struct cli_program program = {
     .command_count = sizeof commands / sizeof *commands,
 };
 
-struct request {
-    struct cli_common common;
-    struct cli_progress progress;
-    const char *tokenizer, *field, *end_token;
-    enum mics_token_format format;
-    bool special, check, binary;
-    uint64_t bad_lines; /* to skip at most */
-    uint32_t width;     /* 0: not given */
-    uint64_t at, sample, vocab, min_count;
-    uint64_t given; /* options, a bit for each row of the table */
-    char **paths;
-    int path_count, argc;
-    char **argv;
-};
-
-static uint64_t option_bit(int id)
-{
-    uint64_t row = 0;
-
-    while (options[row].id != id)
-        row++;
-    return (uint64_t)1 << row;
-}
-
 /* One of two words. */
 static enum mics_status parse_word(const char *value, const char *first, const char *second,
                                    bool *is_second, struct mics_err *err)
@@ -110,54 +99,22 @@ static enum mics_status parse_word(const char *value, const char *first, const c
     return mics_err_set(err, MICS_ERR_ARG, "'%s': expected %s or %s", value, first, second);
 }
 
-static enum mics_status handle(void *context, int id, const char *value, struct mics_err *err)
+static enum mics_status handle(void *context, const struct cli_option *option, const char *value,
+                               struct mics_err *err)
 {
     struct request *request = context;
-    enum mics_status status = MICS_OK;
     bool second = false;
+    enum mics_status status;
 
-    request->given |= option_bit(id);
-    switch (id) {
-    case 'o':
-        request->common.output = value;
-        break;
-    case 't':
-        request->tokenizer = value;
-        break;
-    case ID_FORMAT:
+    if (option->id == ID_BAD_LINES)
+        return mics_bad_lines_parse(value, &request->bad_lines, err);
+    if (option->id == ID_FORMAT) {
         status = parse_word(value, "megatron", "llmc", &second, err);
         request->format = second ? MICS_TOKENS_LLMC : MICS_TOKENS_MEGATRON;
-        break;
-    case ID_FIELD:
-        request->field = value;
-        break;
-    case ID_SPECIAL:
-        request->special = true;
-        break;
-    case ID_END_TOKEN:
-        request->end_token = value;
-        break;
-    case ID_DTYPE:
-        status = parse_word(value, "u16", "u32", &second, err);
-        request->width = second ? 4 : 2;
-        break;
-    case ID_AT:
-        return mics_parse_u64(value, 0, INT64_MAX, &request->at, err);
-    case ID_SAMPLE:
-        return mics_parse_u64(value, 0, MAX_SAMPLE_TOKENS, &request->sample, err);
-    case ID_CHECK:
-        request->check = true;
-        break;
-    case ID_BINARY:
-        request->binary = true;
-        break;
-    case ID_BAD_LINES:
-        return mics_bad_lines_parse(value, &request->bad_lines, err);
-    case ID_VOCAB:
-        return mics_parse_positive_count(value, &request->vocab, err);
-    default:
-        return mics_parse_positive_count(value, &request->min_count, err);
+        return status;
     }
+    status = parse_word(value, "u16", "u32", &second, err);
+    request->width = second ? 4 : 2;
     return status;
 }
 
@@ -543,16 +500,16 @@ static const struct command_spec {
     enum mics_status (*run)(struct request *request, struct mics_err *err);
     bool makes, encodes;
     bool one_path;
-    int takes[8]; /* options */
+    const char *takes[9]; /* options; NULL after the last */
 } command_specs[] = {
     {"encode",
      encode,
      true,
      true,
      false,
-     {'o', 't', ID_FORMAT, ID_FIELD, ID_SPECIAL, ID_END_TOKEN, ID_BINARY, ID_BAD_LINES}},
-    {"show", show, false, false, true, {'t', ID_DTYPE, ID_AT, ID_SAMPLE, ID_CHECK}},
-    {"train", train, true, false, false, {'o', ID_VOCAB, ID_MIN_COUNT, ID_BINARY}},
+     {"output", "tokenizer", "format", "field", "special", "end-token", "binary", "bad-lines"}},
+    {"show", show, false, false, true, {"tokenizer", "dtype", "at", "sample", "check"}},
+    {"train", train, true, false, false, {"output", "vocab", "min-count", "binary"}},
 };
 
 static const struct command_spec *find_command(const char *command)
@@ -563,16 +520,21 @@ static const struct command_spec *find_command(const char *command)
     return NULL;
 }
 
+static bool takes(const struct command_spec *spec, const char *option)
+{
+    for (const char *const *name = spec->takes; *name; name++)
+        if (strcmp(*name, option) == 0)
+            return true;
+    return false;
+}
+
 /* -1: go on; else the exit code. */
 static int check_options(const struct request *request, const struct command_spec *spec)
 {
     const char *output = request->common.output;
-    uint64_t taken = 0;
 
-    for (const int *id = spec->takes; *id; id++)
-        taken |= option_bit(*id);
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
-        if (request->given & ~taken & option_bit(options[i].id))
+        if ((request->common.given >> i & 1) && !takes(spec, options[i].name))
             return cli_usage("%s: does not take --%s", spec->command, options[i].name);
     if (spec->makes && !output)
         return cli_usage("%s: -o PATH is missing", spec->command);

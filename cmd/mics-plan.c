@@ -27,111 +27,16 @@
 #include <unistd.h>
 
 enum {
-    ID_MODEL = 256,
-    ID_LIST_MODELS,
-    ID_VOCAB,
-    ID_TOPOLOGY,
-    ID_CATALOGUE,
-    ID_GLOBAL_BATCH,
-    ID_MICRO_BATCH,
-    ID_SEQ,
-    ID_MEMORY,
-    ID_STRATEGY,
+    ID_MEMORY = 256,
     ID_RECOMPUTE,
     ID_OPTIMIZER,
-    ID_PREFETCH,
-    ID_SEGMENTS,
-    ID_COALESCE,
     ID_HIERARCHICAL,
     ID_DTYPE,
     ID_GRAD_DTYPE,
     ID_NO_CLIP,
-    ID_LIKE,
-    ID_NODES,
     ID_LAUNCH,
-    ID_SCHEDULE,
-    ID_TRACE,
-    ID_HOSTS,
-    ID_SWITCHES,
-    ID_SWITCH_TOPOLOGY,
-    ID_ALL_NODES,
-    ID_HOSTFILE,
     ID_PROFILE,
-    ID_TOKENS,
     ID_PRICE,
-    ID_CHECK,
-    ID_MEMORY_EVERY,
-    ID_MEMORY_COPIES,
-};
-
-static const struct cli_option options[] = {
-    {ID_MODEL, "model", "MODEL",
-     "name (gpt2-nano, gpt2, ...), config.json, or its folder; required"},
-    {ID_LIST_MODELS, "list-models", NULL, "list the models by name"},
-    {ID_VOCAB, "vocab", "N", "tokens of a model by name (default: those of the released model)"},
-    {ID_TOPOLOGY, "topology", "TEXT",
-     "plan for this cluster: p4d.24xlarge:16 or 'node:4 gpu:8 ...'"},
-    {ID_CATALOGUE, "catalogue", "FILE", "with --topology, add the instances and GPUs in FILE"},
-    {ID_GLOBAL_BATCH, "global-batch", "N",
-     "sequences per step, over all ranks (default: one per rank)"},
-    {ID_MICRO_BATCH, "micro-batch", "N",
-     "sequences per rank and micro-step (default: the fastest divisor)"},
-    {ID_SEQ, "seq", "N", "tokens per sequence (default: all positions of the model)"},
-    {ID_MEMORY, "memory", "SIZE", "memory per rank (default: that of the topology)"},
-    {ID_STRATEGY, "strategy", "auto|ddp|zero1|zero2|zero3|mics",
-     "how state is sharded; mics:P: in groups of P ranks; P,G,O: groups of parameters, gradients, "
-     "optimizer state (default: auto)"},
-    {ID_RECOMPUTE, "recompute", "auto|none|selective|full",
-     "what the backward pass recomputes (default: auto)"},
-    {ID_OPTIMIZER, "optimizer", MICS_OPTIMIZER_NAMES, "optimizer (default: adamw)"},
-    {ID_PREFETCH, "prefetch", "N", "units gathered ahead (default: the fastest number that fits)"},
-    {ID_SEGMENTS, "segments", "N",
-     "segments in which large units are exchanged (default: the fastest of 1, 2, 4)"},
-    {ID_COALESCE, "coalesce", "N",
-     "units exchanged together, 1 to 8 (default: the fastest of 1, 2, 4, 8)"},
-    {ID_HIERARCHICAL, "hierarchical", "auto|on|off",
-     "exchanges of groups that span nodes in two hops (default: auto)"},
-    {ID_DTYPE, "dtype", "f32|bf16",
-     "parameters and activations (default: bf16 if the FLOP/s are bf16)"},
-    {ID_GRAD_DTYPE, "grad-dtype", "bf16|f32",
-     "gradients in communication (default: that of --dtype)"},
-    {ID_NO_CLIP, "no-clip", NULL,
-     "do not clip gradients, so that updates need not wait for the norm"},
-    {ID_LIKE, "like", "PLAN",
-     "instead of --model and a topology: what this plan trains, and where"},
-    {ID_NODES, "nodes", "N", "with --like, nodes of that cluster (default: as many)"},
-    {ID_LAUNCH, "launch", "mpirun|srun", "print the command that runs the plan"},
-    {ID_SCHEDULE, "schedule", NULL, "print the operations of one step of the plan"},
-    {ID_TRACE, "trace", "FILE", "write the predicted timeline of a step, for Perfetto"},
-    {ID_HOSTS, "hosts", "FILE|LIST", "hosts of the nodes, as 'n[01-16,20]' or a line for each"},
-    {ID_SWITCHES, "switches", "FILE",
-     "order the hosts by the switches of Slurm's topology.yaml or topology.conf"},
-    {ID_SWITCH_TOPOLOGY, "switch-topology", "NAME",
-     "with --switches, which one of topology.yaml (default: the cluster's)"},
-    {ID_ALL_NODES, "all-nodes", NULL, "leave out no node, however slow"},
-    {ID_HOSTFILE, "hostfile", "FILE", "write the hosts of the ranks, in order, for mpirun or srun"},
-    {ID_PROFILE, "profile", "mics|pytorch",
-     "predict this trainer's kernels, or eager PyTorch's (default: mics)"},
-    {ID_TOKENS, "tokens", "N", "tokens to train on (300G): print days and GPU-hours"},
-    {ID_PRICE, "price", "PRICE",
-     "with --tokens, of a node-hour (21.96, 21.96USD): print the price"},
-    {ID_MEMORY_EVERY, "memory-every", "N",
-     "keep states in the memory of the nodes, so that losing one costs at most N steps "
-     "(default: 0, never)"},
-    {ID_MEMORY_COPIES, "memory-copies", "N",
-     "with --memory-every, nodes that have each part of it (default: 2)"},
-    {ID_CHECK, "check", "PATH",
-     "compare the plan with a measured run, its folder or metrics; the operand is the plan"},
-};
-
-static const struct cli_program program = {
-    .name = "mics-plan",
-    .synopsis = "--model=MODEL [options] [TOPOLOGY]",
-    .summary =
-        "Choose partition groups for a model on a cluster, and predict memory and step time.",
-    .options = options,
-    .option_count = sizeof options / sizeof *options,
-    .shared = CLI_OUTPUT | CLI_FORMAT | CLI_VERBOSE | CLI_HISTORY,
 };
 
 struct request {
@@ -145,6 +50,94 @@ struct request {
     uint32_t like_nodes; /* 0: those of `like` */
     bool schedule, list_models;
     uint32_t profile; /* enum mics_profile; MICS_AUTO: the topology's */
+};
+
+static const struct cli_option options[] = {
+    {0, "model", "MODEL", "name (gpt2-nano, gpt2, ...), config.json, or its folder; required",
+     CLI_TO_TEXT(struct request, model)},
+    {0, "list-models", NULL, "list the models by name", CLI_TO_TRUE(struct request, list_models)},
+    {0, "vocab", "N", "tokens of a model by name (default: those of the released model)",
+     CLI_TO_U32(struct request, vocab_size, 1, MICS_MAX_VOCAB)},
+    {0, "topology", "TEXT", "plan for this cluster: p4d.24xlarge:16 or 'node:4 gpu:8 ...'",
+     CLI_TO_TEXT(struct request, topology)},
+    {0, "catalogue", "FILE", "with --topology, add the instances and GPUs in FILE",
+     CLI_TO_TEXT(struct request, catalogue)},
+    {0, "global-batch", "N", "sequences per step, over all ranks (default: one per rank)",
+     CLI_TO_U64(struct request, search.global_batch, 1, (uint64_t)1 << 40)},
+    {0, "micro-batch", "N", "sequences per rank and micro-step (default: the fastest divisor)",
+     CLI_TO_U32(struct request, search.micro_batch, 1, INT32_MAX)},
+    {0, "seq", "N", "tokens per sequence (default: all positions of the model)",
+     CLI_TO_U32(struct request, search.seq, 1, INT32_MAX)},
+    {ID_MEMORY, "memory", "SIZE", "memory per rank (default: that of the topology)",
+     CLI_TO_HANDLER},
+    {0, "strategy", "auto|ddp|zero1|zero2|zero3|mics",
+     "how state is sharded; mics:P: in groups of P ranks; P,G,O: groups of parameters, gradients, "
+     "optimizer state (default: auto)",
+     CLI_TO_TEXT(struct request, search.strategy)},
+    {ID_RECOMPUTE, "recompute", "auto|none|selective|full",
+     "what the backward pass recomputes (default: auto)", CLI_TO_HANDLER},
+    {ID_OPTIMIZER, "optimizer", MICS_OPTIMIZER_NAMES, "optimizer (default: adamw)", CLI_TO_HANDLER},
+    {0, "prefetch", "N", "units gathered ahead (default: the fastest number that fits)",
+     CLI_TO_U32(struct request, search.prefetch, 0, 65535)},
+    {0, "segments", "N",
+     "segments in which large units are exchanged (default: the fastest of 1, 2, 4)",
+     CLI_TO_U32(struct request, search.segments, 1, 64)},
+    {0, "coalesce", "N", "units exchanged together, 1 to 8 (default: the fastest of 1, 2, 4, 8)",
+     CLI_TO_U32(struct request, search.coalesce, 1, MICS_COALESCED_MAX + 1)},
+    {ID_HIERARCHICAL, "hierarchical", "auto|on|off",
+     "exchanges of groups that span nodes in two hops (default: auto)", CLI_TO_HANDLER},
+    {ID_DTYPE, "dtype", "f32|bf16",
+     "parameters and activations (default: bf16 if the FLOP/s are bf16)", CLI_TO_HANDLER},
+    {ID_GRAD_DTYPE, "grad-dtype", "bf16|f32",
+     "gradients in communication (default: that of --dtype)", CLI_TO_HANDLER},
+    {ID_NO_CLIP, "no-clip", NULL,
+     "do not clip gradients, so that updates need not wait for the norm", CLI_TO_HANDLER},
+    {0, "like", "PLAN", "instead of --model and a topology: what this plan trains, and where",
+     CLI_TO_TEXT(struct request, like)},
+    {0, "nodes", "N", "with --like, nodes of that cluster (default: as many)",
+     CLI_TO_U32(struct request, like_nodes, 1, MICS_MAX_NODES)},
+    {ID_LAUNCH, "launch", "mpirun|srun", "print the command that runs the plan", CLI_TO_HANDLER},
+    {0, "schedule", NULL, "print the operations of one step of the plan",
+     CLI_TO_TRUE(struct request, schedule)},
+    {0, "trace", "FILE", "write the predicted timeline of a step, for Perfetto",
+     CLI_TO_TEXT(struct request, trace)},
+    {0, "hosts", "FILE|LIST", "hosts of the nodes, as 'n[01-16,20]' or a line for each",
+     CLI_TO_TEXT(struct request, cluster.hosts)},
+    {0, "switches", "FILE",
+     "order the hosts by the switches of Slurm's topology.yaml or topology.conf",
+     CLI_TO_TEXT(struct request, cluster.switches)},
+    {0, "switch-topology", "NAME",
+     "with --switches, which one of topology.yaml (default: the cluster's)",
+     CLI_TO_TEXT(struct request, cluster.switch_topology)},
+    {0, "all-nodes", NULL, "leave out no node, however slow",
+     CLI_TO_TRUE(struct request, cluster.all_nodes)},
+    {0, "hostfile", "FILE", "write the hosts of the ranks, in order, for mpirun or srun",
+     CLI_TO_TEXT(struct request, hostfile)},
+    {ID_PROFILE, "profile", "mics|pytorch",
+     "predict this trainer's kernels, or eager PyTorch's (default: mics)", CLI_TO_HANDLER},
+    {0, "tokens", "N", "tokens to train on (300G): print days and GPU-hours",
+     CLI_TO_POSITIVE_COUNT(struct request, training.tokens)},
+    {ID_PRICE, "price", "PRICE", "with --tokens, of a node-hour (21.96, 21.96USD): print the price",
+     CLI_TO_HANDLER},
+    {0, "memory-every", "N",
+     "keep states in the memory of the nodes, so that losing one costs at most N steps "
+     "(default: 0, never)",
+     CLI_TO_U64(struct request, memory_every, 0, UINT32_MAX)},
+    {0, "memory-copies", "N", "with --memory-every, nodes that have each part of it (default: 2)",
+     CLI_TO_U64(struct request, memory_copies, 1, MICS_MEMORY_COPIES_MAX)},
+    {0, "check", "PATH",
+     "compare the plan with a measured run, its folder or metrics; the operand is the plan",
+     CLI_TO_TEXT(struct request, check)},
+};
+
+static const struct cli_program program = {
+    .name = "mics-plan",
+    .synopsis = "--model=MODEL [options] [TOPOLOGY]",
+    .summary =
+        "Choose partition groups for a model on a cluster, and predict memory and step time.",
+    .options = options,
+    .option_count = sizeof options / sizeof *options,
+    .shared = CLI_OUTPUT | CLI_FORMAT | CLI_VERBOSE | CLI_HISTORY,
 };
 
 /* "21.96", "21.96USD", "USD 21.96", "$21.96": a positive number with a currency before or after. */
@@ -194,17 +187,6 @@ static enum mics_status parse_word(const char *value, const char *const words[2]
     return mics_err_set(err, MICS_ERR_ARG, "'%s': expected %s or %s", value, words[0], words[1]);
 }
 
-static enum mics_status parse_count(const char *value, uint64_t min, uint64_t max, uint32_t *out,
-                                    struct mics_err *err)
-{
-    uint64_t number;
-    enum mics_status status = mics_parse_u64(value, min, max, &number, err);
-
-    if (status == MICS_OK)
-        *out = (uint32_t)number;
-    return status;
-}
-
 static enum mics_status parse_recompute(const char *value, uint32_t *out, struct mics_err *err)
 {
     enum mics_recompute level = MICS_RECOMPUTE_NONE;
@@ -231,66 +213,6 @@ static enum mics_status parse_hierarchical(const char *value, enum mics_hierarch
     return mics_err_set(err, MICS_ERR_ARG, "'%s': expected auto, on or off", value);
 }
 
-static enum mics_status handle_word(struct request *request, int id, const char *value,
-                                    struct mics_err *err)
-{
-    static const char *const launchers[] = {"mpirun", "srun"};
-    static const char *const dtypes[] = {"f32", "bf16"};
-    static const char *const profiles[] = {"mics", "pytorch"};
-    uint32_t index = 0;
-    enum mics_status status;
-
-    if (id == ID_RECOMPUTE) {
-        status = parse_recompute(value, &request->search.recompute, err);
-    } else if (id == ID_OPTIMIZER) {
-        status = mics_optimizer_parse(value, &request->search.optimizer)
-                     ? MICS_OK
-                     : mics_err_set(err, MICS_ERR_ARG,
-                                    "'%s': expected one of " MICS_OPTIMIZER_NAMES, value);
-    } else if (id == ID_DTYPE || id == ID_GRAD_DTYPE) {
-        status = parse_word(value, dtypes, &index, err);
-        *(id == ID_DTYPE ? &request->search.dtype : &request->search.grad_dtype) =
-            index ? MICS_BF16 : MICS_F32;
-    } else if (id == ID_PROFILE) {
-        status = parse_word(value, profiles, &request->profile, err);
-    } else {
-        status = parse_word(value, launchers, &index, err);
-        request->launch = value;
-    }
-    return status;
-}
-
-/* Where the text of an option is kept as it is; NULL: it is parsed. */
-static const char **text_of(struct request *request, int id)
-{
-    switch (id) {
-    case ID_MODEL:
-        return &request->model;
-    case ID_TOPOLOGY:
-        return &request->topology;
-    case ID_CATALOGUE:
-        return &request->catalogue;
-    case ID_STRATEGY:
-        return &request->search.strategy;
-    case ID_TRACE:
-        return &request->trace;
-    case ID_HOSTS:
-        return &request->cluster.hosts;
-    case ID_SWITCHES:
-        return &request->cluster.switches;
-    case ID_SWITCH_TOPOLOGY:
-        return &request->cluster.switch_topology;
-    case ID_HOSTFILE:
-        return &request->hostfile;
-    case ID_CHECK:
-        return &request->check;
-    case ID_LIKE:
-        return &request->like;
-    default:
-        return NULL;
-    }
-}
-
 /* A number alone is of bytes, which hardly anybody means here. */
 static enum mics_status parse_memory(const char *value, uint64_t *bytes, struct mics_err *err)
 {
@@ -300,59 +222,45 @@ static enum mics_status parse_memory(const char *value, uint64_t *bytes, struct 
     return mics_parse_positive_bytes(value, bytes, err);
 }
 
-static enum mics_status handle(void *context, int id, const char *value, struct mics_err *err)
+static enum mics_status handle(void *context, const struct cli_option *option, const char *value,
+                               struct mics_err *err)
 {
+    static const char *const launchers[] = {"mpirun", "srun"};
+    static const char *const dtypes[] = {"f32", "bf16"};
+    static const char *const profiles[] = {"mics", "pytorch"};
     struct request *request = context;
     struct mics_search_options *search = &request->search;
-    const char **text = text_of(request, id);
+    uint32_t index = 0;
+    enum mics_status status;
 
-    if (text) {
-        *text = value;
-        return MICS_OK;
-    }
-    switch (id) {
-    case ID_VOCAB:
-        return parse_count(value, 1, MICS_MAX_VOCAB, &request->vocab_size, err);
-    case ID_NODES:
-        return parse_count(value, 1, MICS_MAX_NODES, &request->like_nodes, err);
-    case ID_GLOBAL_BATCH:
-        return mics_parse_u64(value, 1, (uint64_t)1 << 40, &search->global_batch, err);
-    case ID_MICRO_BATCH:
-        return parse_count(value, 1, INT32_MAX, &search->micro_batch, err);
-    case ID_SEQ:
-        return parse_count(value, 1, INT32_MAX, &search->seq, err);
+    switch (option->id) {
     case ID_MEMORY:
         return parse_memory(value, &search->memory_limit, err);
-    case ID_PREFETCH:
-        return parse_count(value, 0, 65535, &search->prefetch, err);
-    case ID_SEGMENTS:
-        return parse_count(value, 1, 64, &search->segments, err);
-    case ID_COALESCE:
-        return parse_count(value, 1, MICS_COALESCED_MAX + 1, &search->coalesce, err);
+    case ID_RECOMPUTE:
+        return parse_recompute(value, &search->recompute, err);
+    case ID_OPTIMIZER:
+        return mics_optimizer_parse(value, &search->optimizer)
+                   ? MICS_OK
+                   : mics_err_set(err, MICS_ERR_ARG, "'%s': expected one of " MICS_OPTIMIZER_NAMES,
+                                  value);
     case ID_HIERARCHICAL:
         return parse_hierarchical(value, &search->hierarchical, err);
+    case ID_DTYPE:
+    case ID_GRAD_DTYPE:
+        status = parse_word(value, dtypes, &index, err);
+        *(option->id == ID_DTYPE ? &search->dtype : &search->grad_dtype) =
+            index ? MICS_BF16 : MICS_F32;
+        return status;
     case ID_NO_CLIP:
         search->clip = false;
         return MICS_OK;
-    case ID_SCHEDULE:
-        request->schedule = true;
-        return MICS_OK;
-    case ID_LIST_MODELS:
-        request->list_models = true;
-        return MICS_OK;
-    case ID_ALL_NODES:
-        request->cluster.all_nodes = true;
-        return MICS_OK;
-    case ID_TOKENS:
-        return mics_parse_positive_count(value, &request->training.tokens, err);
-    case ID_MEMORY_EVERY:
-        return mics_parse_u64(value, 0, UINT32_MAX, &request->memory_every, err);
-    case ID_MEMORY_COPIES:
-        return mics_parse_u64(value, 1, MICS_MEMORY_COPIES_MAX, &request->memory_copies, err);
-    case ID_PRICE:
+    case ID_LAUNCH:
+        request->launch = value;
+        return parse_word(value, launchers, &index, err);
+    case ID_PROFILE:
+        return parse_word(value, profiles, &request->profile, err);
+    default: /* ID_PRICE */
         return parse_price(value, &request->training, err);
-    default:
-        return handle_word(request, id, value, err);
     }
 }
 

@@ -16,50 +16,7 @@
 
 #include <string.h>
 
-enum {
-    OPT_TOPOLOGY = 256,
-    OPT_LIST,
-    OPT_SECONDS,
-    OPT_CHECK,
-    OPT_HOSTS,
-    OPT_HOSTFILE,
-    OPT_DEVICE,
-    OPT_NCCL_TOPO,
-    OPT_NODES,
-    OPT_GPU,
-    OPT_CARD,
-    OPT_CATALOGUE
-};
-
-static const struct cli_option option_table[] = {
-    {OPT_TOPOLOGY, "topology", "TEXT",
-     "describe a cluster instead of measuring: p4d:16, 'node:4 gpu:8'"},
-    {OPT_NCCL_TOPO, "nccl-topo", "FILE",
-     "describe machines like the one in FILE, of NCCL_TOPO_DUMP_FILE or NCCL_TOPO_FILE"},
-    {OPT_NODES, "nodes", "N", "with --nccl-topo, number of these machines (default: 1)"},
-    {OPT_GPU, "gpu", "NAME", "with --nccl-topo, model of their GPUs (default: by PCI device)"},
-    {OPT_CARD, "card", "RATE",
-     "with --nccl-topo, rate of network cards that FILE states no rate of, as 200gbit"},
-    {OPT_LIST, "list", "[NAME]",
-     "list the catalogue, or all figures of an instance or GPU, with sources"},
-    {OPT_CATALOGUE, "catalogue", "FILE", "add the instances and GPUs in FILE to the catalogue"},
-    {OPT_HOSTS, "hosts", "FILE|LIST",
-     "print the hosts of a host file with their slots, as mpirun reads it"},
-    {OPT_SECONDS, "seconds", "S", "measure for about S seconds, 0.1 to 3600 (default: 3)"},
-    {OPT_CHECK, "check", NULL, "look for slow ranks and links only, and write no topology"},
-    {OPT_DEVICE, "device", "auto|host|cuda",
-     "device to measure (default: auto, GPUs if all ranks have one)"},
-    {OPT_HOSTFILE, "hostfile", "FILE", "write the hosts without outliers to FILE, for mpirun"},
-};
-
-static const struct cli_program program = {
-    .name = "mics-probe",
-    .synopsis = "[options]",
-    .summary = "Measure or describe a cluster, and write its topology.",
-    .options = option_table,
-    .option_count = sizeof option_table / sizeof *option_table,
-    .shared = CLI_VERBOSE | CLI_OUTPUT | CLI_FORMAT | CLI_HISTORY,
-};
+enum { OPT_LIST = 256, OPT_DEVICE };
 
 struct options {
     struct cli_common common;
@@ -75,47 +32,56 @@ struct options {
     char **argv;
 };
 
-static enum mics_status handle(void *context, int id, const char *value, struct mics_err *err)
+static const struct cli_option option_table[] = {
+    {0, "topology", "TEXT", "describe a cluster instead of measuring: p4d:16, 'node:4 gpu:8'",
+     CLI_TO_TEXT(struct options, topology)},
+    {0, "nccl-topo", "FILE",
+     "describe machines like the one in FILE, of NCCL_TOPO_DUMP_FILE or NCCL_TOPO_FILE",
+     CLI_TO_TEXT(struct options, nccl_topo)},
+    {0, "nodes", "N", "with --nccl-topo, number of these machines (default: 1)",
+     CLI_TO_U64(struct options, nodes, 1, MICS_MAX_NODES)},
+    {0, "gpu", "NAME", "with --nccl-topo, model of their GPUs (default: by PCI device)",
+     CLI_TO_TEXT(struct options, gpu)},
+    {0, "card", "RATE",
+     "with --nccl-topo, rate of network cards that FILE states no rate of, as 200gbit",
+     CLI_TO_RATE(struct options, card_rate)},
+    {OPT_LIST, "list", "[NAME]",
+     "list the catalogue, or all figures of an instance or GPU, with sources", CLI_TO_HANDLER},
+    {0, "catalogue", "FILE", "add the instances and GPUs in FILE to the catalogue",
+     CLI_TO_TEXT(struct options, catalogue)},
+    {0, "hosts", "FILE|LIST", "print the hosts of a host file with their slots, as mpirun reads it",
+     CLI_TO_TEXT(struct options, hosts)},
+    {0, "seconds", "S", "measure for about S seconds, 0.1 to 3600 (default: 3)",
+     CLI_TO_DOUBLE(struct options, seconds, 0.1, 3600)},
+    {0, "check", NULL, "look for slow ranks and links only, and write no topology",
+     CLI_TO_TRUE(struct options, check)},
+    {OPT_DEVICE, "device", "auto|host|cuda",
+     "device to measure (default: auto, GPUs if all ranks have one)", CLI_TO_HANDLER},
+    {0, "hostfile", "FILE", "write the hosts without outliers to FILE, for mpirun",
+     CLI_TO_TEXT(struct options, hostfile)},
+};
+
+static const struct cli_program program = {
+    .name = "mics-probe",
+    .synopsis = "[options]",
+    .summary = "Measure or describe a cluster, and write its topology.",
+    .options = option_table,
+    .option_count = sizeof option_table / sizeof *option_table,
+    .shared = CLI_VERBOSE | CLI_OUTPUT | CLI_FORMAT | CLI_HISTORY,
+};
+
+static enum mics_status handle(void *context, const struct cli_option *option, const char *value,
+                               struct mics_err *err)
 {
     struct options *opt = context;
 
-    switch (id) {
-    case OPT_TOPOLOGY:
-        opt->topology = value;
-        return MICS_OK;
-    case OPT_NCCL_TOPO:
-        opt->nccl_topo = value;
-        return MICS_OK;
-    case OPT_NODES:
-        return mics_parse_u64(value, 1, MICS_MAX_NODES, &opt->nodes, err);
-    case OPT_GPU:
-        opt->gpu = value;
-        return MICS_OK;
-    case OPT_CARD:
-        return mics_parse_rate(value, &opt->card_rate, err);
-    case OPT_SECONDS:
-        return mics_parse_double(value, 0.1, 3600, &opt->seconds, err);
-    case OPT_DEVICE:
+    if (option->id == OPT_DEVICE)
         return mics_device_kind_parse(value, &opt->device)
                    ? MICS_OK
                    : mics_err_set(err, MICS_ERR_ARG, "'%s': expected auto, host or cuda", value);
-    case OPT_CHECK:
-        opt->check = true;
-        return MICS_OK;
-    case OPT_HOSTFILE:
-        opt->hostfile = value;
-        return MICS_OK;
-    case OPT_HOSTS:
-        opt->hosts = value;
-        return MICS_OK;
-    case OPT_CATALOGUE:
-        opt->catalogue = value;
-        return MICS_OK;
-    default:
-        opt->list = true;
-        opt->list_name = value;
-        return MICS_OK;
-    }
+    opt->list = true;
+    opt->list_name = value;
+    return MICS_OK;
 }
 
 static int parse(int argc, char **argv, struct options *opt)

@@ -20,17 +20,32 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ID_DTYPE = 256, ID_BASE, ID_MAX_FILE, ID_DRY_RUN };
+enum { ID_DTYPE = 256, ID_MAX_FILE };
+
+struct request {
+    struct cli_common common;
+    struct mics_convert_request convert;
+    struct mics_diagnostics diagnostics;
+    const char *plan, *command;
+    char **paths;
+    int path_count;
+    bool has_dtype, has_file_bytes;
+    struct cli_progress progress;
+};
 
 static const struct cli_option options[] = {
-    {'o', "output", "FOLDER", "folder to write (split, merge, reshard, cast)"},
-    {'p', "plan", "FILE", "plan for split and reshard (default: standard input)"},
+    {'o', "output", "FOLDER", "folder to write (split, merge, reshard, cast)",
+     CLI_TO_TEXT(struct request, common.output)},
+    {'p', "plan", "FILE", "plan for split and reshard (default: standard input)",
+     CLI_TO_TEXT(struct request, plan)},
     {ID_DTYPE, "dtype", "f32|f16|bf16",
-     "storage type that merge and cast write (default of merge: f32)"},
-    {ID_BASE, "base", "FOLDER", "copy the tokenizer's files from FOLDER (merge, cast)"},
+     "storage type that merge and cast write (default of merge: f32)", CLI_TO_HANDLER},
+    {0, "base", "FOLDER", "copy the tokenizer's files from FOLDER (merge, cast)",
+     CLI_TO_TEXT(struct request, convert.base)},
     {ID_MAX_FILE, "max-file", "SIZE",
-     "maximum size of the tensors in a file (merge, cast; default: 5GB)"},
-    {ID_DRY_RUN, "dry-run", NULL, "check the input, print what would be written, write nothing"},
+     "maximum size of the tensors in a file (merge, cast; default: 5GB)", CLI_TO_HANDLER},
+    {0, "dry-run", NULL, "check the input, print what would be written, write nothing",
+     CLI_TO_TRUE(struct request, convert.dry_run)},
 };
 
 static const struct cli_command commands[] = {
@@ -54,43 +69,17 @@ static const struct cli_program program = {
     .command_count = sizeof commands / sizeof *commands,
 };
 
-struct request {
-    struct cli_common common;
-    struct mics_convert_request convert;
-    struct mics_diagnostics diagnostics;
-    const char *plan, *command;
-    char **paths;
-    int path_count;
-    bool has_dtype, has_file_bytes;
-    struct cli_progress progress;
-};
-
-static enum mics_status handle(void *context, int id, const char *value, struct mics_err *err)
+static enum mics_status handle(void *context, const struct cli_option *option, const char *value,
+                               struct mics_err *err)
 {
     struct request *request = context;
-    struct mics_convert_request *convert = &request->convert;
 
-    switch (id) {
-    case 'o':
-        request->common.output = value;
-        break;
-    case 'p':
-        request->plan = value;
-        break;
-    case ID_DTYPE:
+    if (option->id == ID_DTYPE) {
         request->has_dtype = true;
-        return mics_storage_dtype_parse(value, &convert->dtype, err);
-    case ID_BASE:
-        convert->base = value;
-        break;
-    case ID_MAX_FILE:
-        request->has_file_bytes = true;
-        return mics_parse_positive_bytes(value, &convert->file_bytes, err);
-    case ID_DRY_RUN:
-        convert->dry_run = true;
-        break;
+        return mics_storage_dtype_parse(value, &request->convert.dtype, err);
     }
-    return MICS_OK;
+    request->has_file_bytes = true;
+    return mics_parse_positive_bytes(value, &request->convert.file_bytes, err);
 }
 
 static void report_problem(void *context, const char *text)

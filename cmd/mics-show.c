@@ -30,17 +30,29 @@
 /* Metrics of long runs can exceed the size limit of documents. */
 #define MAX_INPUT_BYTES ((size_t)1 << 30)
 
-enum { ID_HISTORY = 256, ID_GNUPLOT, ID_PLOT, ID_TERMINAL, ID_DOT, ID_EXPECT };
+enum { ID_TERMINAL = 256 };
+
+struct request {
+    struct cli_common common;
+    bool history, gnuplot, dot;
+    const char *plot, *terminal, *expect;
+    char **files;
+    int file_count;
+};
 
 static const struct cli_option options[] = {
-    {ID_HISTORY, "history", NULL, "print the commands that made the document"},
-    {ID_GNUPLOT, "gnuplot", NULL, "write a gnuplot script: of a plan, several plans, ..."},
-    {ID_PLOT, "plot", "NAME", "with --gnuplot, only this picture"},
+    {0, "history", NULL, "print the commands that made the document",
+     CLI_TO_TRUE(struct request, history)},
+    {0, "gnuplot", NULL, "write a gnuplot script: of a plan, several plans, ...",
+     CLI_TO_TRUE(struct request, gnuplot)},
+    {0, "plot", "NAME", "with --gnuplot, only this picture", CLI_TO_TEXT(struct request, plot)},
     {ID_TERMINAL, "terminal", MICS_GNUPLOT_TERMINALS,
-     "with --gnuplot, what gnuplot draws to its output (default: gnuplot's own)"},
-    {ID_DOT, "dot", NULL, "write the cluster, or the groups of a plan, as a graph for Graphviz"},
-    {ID_EXPECT, "expect", "NAME",
-     "with --dot, compare measured links with those of this instance of the catalogue"},
+     "with --gnuplot, what gnuplot draws to its output (default: gnuplot's own)", CLI_TO_HANDLER},
+    {0, "dot", NULL, "write the cluster, or the groups of a plan, as a graph for Graphviz",
+     CLI_TO_TRUE(struct request, dot)},
+    {0, "expect", "NAME",
+     "with --dot, compare measured links with those of this instance of the catalogue",
+     CLI_TO_TEXT(struct request, expect)},
 };
 
 static const struct cli_program program = {
@@ -62,40 +74,15 @@ static const struct kind {
     {MICS_METRICS_KIND, mics_metrics_print},   {MICS_DATASET_KIND, mics_dataset_print},
 };
 
-struct request {
-    struct cli_common common;
-    bool history, gnuplot, dot;
-    const char *plot, *terminal, *expect;
-    char **files;
-    int file_count;
-};
-
-static enum mics_status handle(void *context, int id, const char *value, struct mics_err *err)
+static enum mics_status handle(void *context, const struct cli_option *option, const char *value,
+                               struct mics_err *err)
 {
     struct request *request = context;
 
-    switch (id) {
-    case ID_HISTORY:
-        request->history = true;
-        break;
-    case ID_GNUPLOT:
-        request->gnuplot = true;
-        break;
-    case ID_PLOT:
-        request->plot = value;
-        break;
-    case ID_TERMINAL:
-        if (!mics_gnuplot_has_terminal(value))
-            return mics_err_set(err, MICS_ERR_ARG, "'%s': expected dumb, pdf, png or svg", value);
-        request->terminal = value;
-        break;
-    case ID_DOT:
-        request->dot = true;
-        break;
-    default:
-        request->expect = value;
-        break;
-    }
+    (void)option; /* --terminal */
+    if (!mics_gnuplot_has_terminal(value))
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': expected dumb, pdf, png or svg", value);
+    request->terminal = value;
     return MICS_OK;
 }
 

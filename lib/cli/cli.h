@@ -13,6 +13,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -27,15 +28,53 @@ enum cli_exit {
     CLI_STOPPED = 75,  /* stopped early, with a checkpoint to resume from */
 };
 
-/* One option. `id` is the short letter, or a number from 256 on for a long-only option. */
+/* What the value of an option becomes. */
+enum cli_type {
+    CLI_HANDLED,        /* what the handler makes of it */
+    CLI_TRUE,           /* bool, for a flag */
+    CLI_TEXT,           /* const char * */
+    CLI_U32,            /* min to max */
+    CLI_U64,            /* uint64_t or int64_t, min to max */
+    CLI_DOUBLE,         /* least to most */
+    CLI_POSITIVE_BYTES, /* uint64_t: 64M */
+    CLI_POSITIVE_COUNT, /* uint64_t: 300G */
+    CLI_RATE,           /* double, bytes per second: 100gbit */
+};
+
+/* One option. A row ends with one of the macros below, or is left to the handler. */
 struct cli_option {
-    int id;
+    int id;           /* the short letter; or for the handler, a number from 256 on; 0: neither */
     const char *name; /* long name, without dashes */
     const char
         *arg; /* metavariable: "FILE", "N", or words to complete: "auto|flat|staged"; "[NAME]": may
                 be left out, only with a long option; NULL: a flag */
     const char *help; /* one line */
+    enum cli_type type;
+    size_t offset; /* of the destination in the context of cli_parse() */
+    uint64_t min, max;
+    double least, most;
 };
+
+/* The destination is `member` of `context`, a type, and must itself be of the type `is`. */
+#define CLI_MEMBER(context, member, is)                                                            \
+    _Generic(((context *)0)->member, is : offsetof(context, member))
+#define CLI_TO_HANDLER               .type = CLI_HANDLED
+#define CLI_TO_TRUE(context, member) .type = CLI_TRUE, .offset = CLI_MEMBER(context, member, bool)
+#define CLI_TO_TEXT(context, member)                                                               \
+    .type = CLI_TEXT, .offset = CLI_MEMBER(context, member, const char *)
+#define CLI_TO_U32(context, member, from, to)                                                      \
+    .type = CLI_U32, .offset = CLI_MEMBER(context, member, uint32_t), .min = (from), .max = (to)
+#define CLI_TO_U64(context, member, from, to)                                                      \
+    .type = CLI_U64, .offset = CLI_MEMBER(context, member, uint64_t), .min = (from), .max = (to)
+#define CLI_TO_I64(context, member, from, to)                                                      \
+    .type = CLI_U64, .offset = CLI_MEMBER(context, member, int64_t), .min = (from), .max = (to)
+#define CLI_TO_DOUBLE(context, member, from, to)                                                   \
+    .type = CLI_DOUBLE, .offset = CLI_MEMBER(context, member, double), .least = (from), .most = (to)
+#define CLI_TO_POSITIVE_BYTES(context, member)                                                     \
+    .type = CLI_POSITIVE_BYTES, .offset = CLI_MEMBER(context, member, uint64_t)
+#define CLI_TO_POSITIVE_COUNT(context, member)                                                     \
+    .type = CLI_POSITIVE_COUNT, .offset = CLI_MEMBER(context, member, uint64_t)
+#define CLI_TO_RATE(context, member) .type = CLI_RATE, .offset = CLI_MEMBER(context, member, double)
 
 /* A command: the first operand of a program that has several. */
 struct cli_command {
@@ -66,12 +105,13 @@ struct cli_common {
     int verbosity;      /* -1 quiet, 0, 1 or more with -v */
     const char *output; /* path, or NULL for standard output */
     bool json, tsv, no_history;
+    uint64_t given; /* a bit for each option of the program's own table that was given */
 };
 
-/* Called for each option of the program's own table, in order. `value` is NULL for a flag. An error
- * is prefixed with the option's name. */
-typedef enum mics_status cli_handler(void *context, int id, const char *value,
-                                     struct mics_err *err);
+/* Called for each option of the program's own table that has no destination, in order. `value` is
+ * NULL for a flag. An error is prefixed with the option's name. */
+typedef enum mics_status cli_handler(void *context, const struct cli_option *option,
+                                     const char *value, struct mics_err *err);
 
 /* The first call of main. Reads this process's rank from the launcher's environment (cli_set_rank()
  * may correct it), and installs handlers that remove temporary files before SIGINT, SIGTERM, SIGHUP
@@ -81,7 +121,8 @@ void cli_init(const struct cli_program *program);
 /* Parse. Returns -1 to continue, with *operands the index of the first operand in argv, which
  * getopt may have permuted; else the exit code, after --help, --version, or a usage error (one line
  * and "Try 'mics-plan --help'." on stderr). The hidden option --complete prints a line
- * "name<TAB>metavariable<TAB>help" for each long and each short option, for shell completion. */
+ * "name<TAB>metavariable<TAB>help" for each long and each short option, for shell completion.
+ * handler NULL: all options have destinations. */
 int cli_parse(int argc, char **argv, struct cli_common *common, cli_handler *handler, void *context,
               int *operands);
 

@@ -3,31 +3,37 @@
 #include "cli/cli_internal.h"
 
 #include "base/suggest.h"
+#include "base/units.h"
 #include "base/version.h"
 
+#include <assert.h>
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { MAX_OPTIONS = 96 };
 
-/* Ids of the shared options without a letter and of the hidden one, distinct from those of any
- * program. */
-enum { ID_JSON = 0x10000, ID_TSV, ID_NO_HISTORY, ID_COMPLETE };
+/* Ids of the shared options without a letter and of the hidden one. */
+enum { ID_JSON = 256, ID_TSV, ID_NO_HISTORY, ID_COMPLETE };
+
+/* getopt returns this for the first long option, and one more for each that follows. */
+enum { FIRST_LONG = 256 };
 
 static const struct {
     unsigned when; /* enum cli_shared; 0: always */
     struct cli_option option;
 } shared[] = {
-    {CLI_OUTPUT, {'o', "output", "FILE", "write to FILE instead of standard output"}},
-    {CLI_FORMAT, {ID_JSON, "json", NULL, "write JSON"}},
-    {CLI_FORMAT, {ID_TSV, "tsv", NULL, "write tab-separated tables for scripts"}},
+    {CLI_OUTPUT,
+     {'o', "output", "FILE", "write to FILE instead of standard output", CLI_TO_HANDLER}},
+    {CLI_FORMAT, {ID_JSON, "json", NULL, "write JSON", CLI_TO_HANDLER}},
+    {CLI_FORMAT, {ID_TSV, "tsv", NULL, "write tab-separated tables for scripts", CLI_TO_HANDLER}},
     {CLI_HISTORY,
-     {ID_NO_HISTORY, "no-history", NULL, "do not record this command in the document"}},
-    {CLI_VERBOSE, {'v', "verbose", NULL, "print more; twice: even more"}},
-    {CLI_VERBOSE, {'q', "quiet", NULL, "print errors only"}},
-    {0, {'h', "help", NULL, "print this help and exit"}},
-    {0, {'V', "version", NULL, "print the version and exit"}},
+     {ID_NO_HISTORY, "no-history", NULL, "do not record this command in the document",
+      CLI_TO_HANDLER}},
+    {CLI_VERBOSE, {'v', "verbose", NULL, "print more; twice: even more", CLI_TO_HANDLER}},
+    {CLI_VERBOSE, {'q', "quiet", NULL, "print errors only", CLI_TO_HANDLER}},
+    {0, {'h', "help", NULL, "print this help and exit", CLI_TO_HANDLER}},
+    {0, {'V', "version", NULL, "print the version and exit", CLI_TO_HANDLER}},
 };
 
 /* Option `index` of the program: its own first, then the shared ones that it takes; NULL after the
@@ -43,17 +49,19 @@ static const struct cli_option *option_at(const struct cli_program *program, siz
     return NULL;
 }
 
-static bool is_own_option(const struct cli_program *program, const struct cli_option *option)
+/* The row of an option in the program's own table; option_count: it is not in it. */
+static size_t own_row(const struct cli_program *program, const struct cli_option *option)
 {
-    for (size_t i = 0; i < program->option_count; i++)
-        if (option == &program->options[i])
-            return true;
-    return false;
+    size_t row = 0;
+
+    while (row < program->option_count && option != &program->options[row])
+        row++;
+    return row;
 }
 
 static bool has_letter(const struct cli_option *option)
 {
-    return option->id < 256;
+    return option->id > 0 && option->id < 256;
 }
 
 static bool takes_optional_value(const struct cli_option *option)
@@ -133,11 +141,12 @@ static void add_option(struct getopt_tables *tables, size_t *longs, size_t *shor
 {
     if (*longs + 2 > MAX_OPTIONS)
         abort(); /* a program has more options than MAX_OPTIONS */
-    tables->longs[(*longs)++] = (struct option){option->name,
-                                                takes_optional_value(option) ? optional_argument
-                                                : option->arg                ? required_argument
-                                                                             : no_argument,
-                                                NULL, option->id};
+    tables->longs[*longs] = (struct option){option->name,
+                                            takes_optional_value(option) ? optional_argument
+                                            : option->arg                ? required_argument
+                                                                         : no_argument,
+                                            NULL, FIRST_LONG + (int)*longs};
+    ++*longs;
     if (has_letter(option)) {
         tables->shorts[(*shorts)++] = (char)option->id;
         if (option->arg)
@@ -145,9 +154,11 @@ static void add_option(struct getopt_tables *tables, size_t *longs, size_t *shor
     }
 }
 
+/* Hidden: it follows the options that are listed. */
+static const struct cli_option complete = {ID_COMPLETE, "complete", NULL, "", CLI_TO_HANDLER};
+
 static void make_tables(const struct cli_program *program, struct getopt_tables *tables)
 {
-    static const struct cli_option complete = {ID_COMPLETE, "complete", NULL, ""};
     const struct cli_option *option;
     size_t longs = 0, shorts = 0;
 
@@ -158,12 +169,17 @@ static void make_tables(const struct cli_program *program, struct getopt_tables 
     add_option(tables, &longs, &shorts, &complete);
 }
 
-static const struct cli_option *find_id(const struct cli_program *program, int id)
+/* The option for which getopt returned `found`: a letter, or a number from FIRST_LONG on. */
+static const struct cli_option *find_option(const struct cli_program *program, int found)
 {
     const struct cli_option *option;
 
+    if (found >= FIRST_LONG) {
+        option = option_at(program, (size_t)(found - FIRST_LONG));
+        return option ? option : &complete;
+    }
     for (size_t i = 0; (option = option_at(program, i)) != NULL; i++)
-        if (option->id == id)
+        if (option->id == found)
             return option;
     return NULL;
 }
@@ -198,7 +214,7 @@ static int unknown_option(const struct cli_program *program, const char *word, s
 /* Print why getopt stopped at the argument `word` and returned `problem`, ':' or '?'. */
 static int report_getopt_error(const struct cli_program *program, const char *word, int problem)
 {
-    const struct cli_option *option = optopt ? find_id(program, optopt) : NULL;
+    const struct cli_option *option = optopt ? find_option(program, optopt) : NULL;
     const int length = (int)strcspn(word, "=");
 
     if (problem == ':' && option)
@@ -271,17 +287,57 @@ static bool is_path_missing(const struct cli_option *option)
             strstr(option->arg, "PATH"));
 }
 
+/* Convert the value to what the option sets. */
+static enum mics_status store(const struct cli_option *option, void *context, const char *value,
+                              struct mics_err *err)
+{
+    void *out = (char *)context + option->offset;
+    uint64_t number = 0;
+    enum mics_status status;
+
+    switch (option->type) {
+    case CLI_TRUE:
+        *(bool *)out = true;
+        return MICS_OK;
+    case CLI_TEXT:
+        *(const char **)out = value;
+        return MICS_OK;
+    case CLI_U32:
+        status = mics_parse_u64(value, option->min, option->max, &number, err);
+        if (status == MICS_OK)
+            *(uint32_t *)out = (uint32_t)number;
+        return status;
+    case CLI_U64:
+        return mics_parse_u64(value, option->min, option->max, out, err);
+    case CLI_DOUBLE:
+        return mics_parse_double(value, option->least, option->most, out, err);
+    case CLI_POSITIVE_BYTES:
+        return mics_parse_positive_bytes(value, out, err);
+    case CLI_POSITIVE_COUNT:
+        return mics_parse_positive_count(value, out, err);
+    case CLI_RATE:
+        return mics_parse_rate(value, out, err);
+    case CLI_HANDLED:
+        break;
+    }
+    return MICS_OK;
+}
+
 static int handle_option(const struct cli_program *program, struct cli_common *common,
-                         cli_handler *handler, void *context, int id)
+                         cli_handler *handler, void *context, const struct cli_option *option)
 {
     struct mics_err err = {""};
-    const struct cli_option *option = find_id(program, id);
+    const size_t row = own_row(program, option);
+    enum mics_status status;
 
-    if (option && is_path_missing(option))
+    if (is_path_missing(option))
         return cli_usage("--%s: needs a value, %s", option->name, option->arg);
-    if (!option || !is_own_option(program, option))
-        return handle_shared(program, common, id);
-    enum mics_status status = handler(context, id, option->arg ? optarg : NULL, &err);
+    if (row >= program->option_count)
+        return handle_shared(program, common, option->id);
+    common->given |= (uint64_t)1 << row;
+    status = option->type == CLI_HANDLED
+                 ? handler(context, option, option->arg ? optarg : NULL, &err)
+                 : store(option, context, optarg, &err);
     if (status == MICS_OK)
         return -1;
     if (status == MICS_ERR_ARG)
@@ -297,17 +353,18 @@ int cli_parse(int argc, char **argv, struct cli_common *common, cli_handler *han
     struct getopt_tables tables;
     int code = -1;
 
+    assert(program->option_count <= 64); /* bits of `given` */
     make_tables(program, &tables);
     opterr = 0;
     optind = 0;
     while (code < 0) {
         optopt = 0;
-        const int id = getopt_long(argc, argv, tables.shorts, tables.longs, NULL);
-        if (id == -1)
+        const int found = getopt_long(argc, argv, tables.shorts, tables.longs, NULL);
+        if (found == -1)
             break;
-        if (id == ':' || id == '?')
-            return report_getopt_error(program, argv[optind - 1], id);
-        code = handle_option(program, common, handler, context, id);
+        if (found == ':' || found == '?')
+            return report_getopt_error(program, argv[optind - 1], found);
+        code = handle_option(program, common, handler, context, find_option(program, found));
     }
     if (code < 0 && common->json && common->tsv)
         return cli_usage("--json and --tsv exclude each other");

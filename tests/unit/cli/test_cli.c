@@ -15,13 +15,18 @@
 
 #include "tap.h"
 
-enum { ID_SIZE = 256, ID_LEVEL, ID_LEVY };
+enum { ID_LEVEL = 257, ID_LEVY };
+
+struct request {
+    struct cli_common common;
+    uint32_t size;
+};
 
 static const struct cli_option options[] = {
-    {'p', "plan", "FILE", "read the plan from FILE"},
-    {ID_SIZE, "size", "N", "a whole number"},
-    {ID_LEVEL, "level", "auto|none", "how far"},
-    {ID_LEVY, "levy", NULL, "a flag"},
+    {'p', "plan", "FILE", "read the plan from FILE", CLI_TO_HANDLER},
+    {0, "size", "N", "a whole number", CLI_TO_U32(struct request, size, 1, 9)},
+    {ID_LEVEL, "level", "auto|none", "how far", CLI_TO_HANDLER},
+    {ID_LEVY, "levy", NULL, "a flag", CLI_TO_HANDLER},
 };
 
 static const struct cli_program program = {
@@ -33,26 +38,26 @@ static const struct cli_program program = {
     .shared = CLI_VERBOSE | CLI_OUTPUT | CLI_FORMAT | CLI_HISTORY,
 };
 
-static enum mics_status handle(void *context, int id, const char *value, struct mics_err *err)
+static enum mics_status handle(void *context, const struct cli_option *option, const char *value,
+                               struct mics_err *err)
 {
-    uint64_t size = 0;
-
     (void)context;
-    if (id == ID_SIZE)
-        return mics_parse_u64(value, 1, 9, &size, err);
-    printf("[%d %s]", id, value ? value : "-");
+    (void)err;
+    printf("[%d %s]", option->id, value ? value : "-");
     return MICS_OK;
 }
 
 /* The main of a test program, which prints what it parsed. */
 static int try_main(int argc, char **argv)
 {
-    struct cli_common common = {0};
+    struct request request = {.size = 0};
     int first = 0;
 
     cli_init(&program);
-    int code = cli_parse(argc, argv, &common, handle, NULL, &first);
+    int code = cli_parse(argc, argv, &request.common, handle, &request, &first);
     if (code < 0) {
+        const struct cli_common common = request.common;
+
         printf("%d%s%s%s %s", common.verbosity, common.json ? " json" : "",
                common.tsv ? " tsv" : "", common.no_history ? " no-history" : "",
                common.output ? common.output : "stdout");
