@@ -27,17 +27,23 @@ write_files(const char *folder, const struct mics_trained_tokenizer *trained, st
     char path[MICS_PATH_MAX];
     enum mics_status status = mics_file_make_folders(folder, err);
 
-    if (status == MICS_OK)
-        status = mics_path_format(path, err, "%s/" MICS_TRAINED_SET, folder);
-    if (status == MICS_OK)
-        status = mics_file_set_begin(path, &set, err);
+    if (status != MICS_OK)
+        goto out;
+    status = mics_path_format(path, err, "%s/" MICS_TRAINED_SET, folder);
+    if (status != MICS_OK)
+        goto out;
+    status = mics_file_set_begin(path, &set, err);
+    if (status != MICS_OK)
+        goto out;
     for (int i = MICS_TRAINED_FILES - 1; i >= 0 && status == MICS_OK; i--) {
         status = mics_file_set_add(set, trained->files[i].name, path, err);
         if (status == MICS_OK)
             status = write_file(path, &trained->files[i], err);
     }
-    if (status == MICS_OK)
-        status = mics_file_set_commit(set, err);
+    if (status != MICS_OK)
+        goto out;
+    status = mics_file_set_commit(set, err);
+out:
     mics_file_set_free(set);
     return status;
 }

@@ -179,21 +179,30 @@ static enum mics_status describe(const struct request *request, const char *pref
     char path[MICS_PATH_MAX];
     enum mics_status status = mics_path_format(path, err, "%s.mp", prefix);
 
-    if (status == MICS_OK)
-        status = mics_dataset_write_tokenizer(tokenizer, prefix, &listed, err);
-    if (status == MICS_OK)
-        status = mics_token_file_open(prefix, 0, &file, err);
-    if (status == MICS_OK)
-        status = mics_dataset_to_doc(&file, doc, err);
-    if (status == MICS_OK)
-        status = mics_dataset_add_source(*doc, checksum, corpus, report,
-                                         vocab_size(request, tokenizer->tokenizer), listed, err);
-    if (status == MICS_OK)
-        status = mics_dataset_add_files(*doc, prefix, err);
-    if (status == MICS_OK && !request->common.no_history)
+    if (status != MICS_OK)
+        goto out;
+    status = mics_dataset_write_tokenizer(tokenizer, prefix, &listed, err);
+    if (status != MICS_OK)
+        goto out;
+    status = mics_token_file_open(prefix, 0, &file, err);
+    if (status != MICS_OK)
+        goto out;
+    status = mics_dataset_to_doc(&file, doc, err);
+    if (status != MICS_OK)
+        goto out;
+    status = mics_dataset_add_source(*doc, checksum, corpus, report,
+                                     vocab_size(request, tokenizer->tokenizer), listed, err);
+    if (status != MICS_OK)
+        goto out;
+    status = mics_dataset_add_files(*doc, prefix, err);
+    if (status != MICS_OK)
+        goto out;
+    if (!request->common.no_history)
         status = mics_doc_add_history(*doc, program.name, request->argc, request->argv, err);
-    if (status == MICS_OK)
-        status = write_doc(path, *doc, err);
+    if (status != MICS_OK)
+        goto out;
+    status = write_doc(path, *doc, err);
+out:
     mics_token_file_close(&file);
     return status;
 }
@@ -259,16 +268,19 @@ static enum mics_status begin_set(const struct request *request, const char *pre
     char member[MICS_PATH_MAX], path[MICS_PATH_MAX];
     enum mics_status status = check_outputs(request, prefix, err);
 
-    if (status == MICS_OK)
-        status = mics_file_set_begin(prefix, set, err);
+    if (status != MICS_OK)
+        return status;
+    status = mics_file_set_begin(prefix, set, err);
+    if (status != MICS_OK)
+        return status;
     for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes && status == MICS_OK; i++) {
         status = mics_path_format(member, err, "%s%s", name, suffixes[i]);
         if (status == MICS_OK)
             status = mics_file_set_add(*set, member, path, err);
     }
-    return status == MICS_OK
-               ? mics_path_format(inside, err, "%s/%s", mics_file_set_folder(*set), name)
-               : status;
+    if (status != MICS_OK)
+        return status;
+    return mics_path_format(inside, err, "%s/%s", mics_file_set_folder(*set), name);
 }
 
 /* Write PREFIX.*, and print its document. */
@@ -310,21 +322,30 @@ static enum mics_status encode(struct request *request, struct mics_err *err)
     char prefix[MICS_PATH_MAX];
     enum mics_status status = mics_token_prefix(request->common.output, prefix, err);
 
-    if (status == MICS_OK)
-        status = mics_disk_tokenizer_open(request->tokenizer, &tokenizer, err);
-    if (status == MICS_OK && request->end_token)
+    if (status != MICS_OK)
+        goto out;
+    status = mics_disk_tokenizer_open(request->tokenizer, &tokenizer, err);
+    if (status != MICS_OK)
+        goto out;
+    if (request->end_token)
         status = mics_tokenizer_set_end(tokenizer.tokenizer, request->end_token, err);
-    if (status == MICS_OK)
-        status = mics_tokenizer_need_end(tokenizer.tokenizer, err);
-    if (status == MICS_OK)
-        status = mics_corpus_find((const char *const *)request->paths, (size_t)request->path_count,
-                                  request->binary, &corpus, err);
-    if (status == MICS_OK)
-        status = mics_handle_sigbus(mics_corpus_find_path, &corpus, program.name, err);
-    if (status == MICS_OK)
-        status = make_parent(prefix, err);
-    if (status == MICS_OK)
-        status = write_set(request, prefix, &tokenizer, &corpus, err);
+    if (status != MICS_OK)
+        goto out;
+    status = mics_tokenizer_need_end(tokenizer.tokenizer, err);
+    if (status != MICS_OK)
+        goto out;
+    status = mics_corpus_find((const char *const *)request->paths, (size_t)request->path_count,
+                              request->binary, &corpus, err);
+    if (status != MICS_OK)
+        goto out;
+    status = mics_handle_sigbus(mics_corpus_find_path, &corpus, program.name, err);
+    if (status != MICS_OK)
+        goto out;
+    status = make_parent(prefix, err);
+    if (status != MICS_OK)
+        goto out;
+    status = write_set(request, prefix, &tokenizer, &corpus, err);
+out:
     mics_corpus_close(&corpus);
     mics_disk_tokenizer_close(&tokenizer);
     return status;
@@ -354,16 +375,18 @@ static enum mics_status decode_sample(const struct mics_tokenizer *tokenizer, co
     size_t size = 0;
     enum mics_status status = mics_decoder_new(tokenizer, false, &decoder, err);
 
-    if (status == MICS_OK)
-        status = mics_decode(decoder, (const uint32_t *)ids, count, &text, &size, err);
-    if (status == MICS_OK) {
-        print_text(text, size);
-        status = mics_decode_end(decoder, &text, &size, err);
-    }
-    if (status == MICS_OK) {
-        print_text(text, size);
-        putchar('\n');
-    }
+    if (status != MICS_OK)
+        goto out;
+    status = mics_decode(decoder, (const uint32_t *)ids, count, &text, &size, err);
+    if (status != MICS_OK)
+        goto out;
+    print_text(text, size);
+    status = mics_decode_end(decoder, &text, &size, err);
+    if (status != MICS_OK)
+        goto out;
+    print_text(text, size);
+    putchar('\n');
+out:
     mics_decoder_free(decoder);
     return status;
 }
@@ -407,7 +430,9 @@ static enum mics_status open_tokenizer(const struct request *request, const json
         return mics_disk_tokenizer_open_listed(listed, folder, NULL, out, err);
     enum mics_status status = mics_disk_tokenizer_open(request->tokenizer, out, err);
 
-    if (status == MICS_OK && !mics_tokenizer_is_listed(out->tokenizer, listed))
+    if (status != MICS_OK)
+        return status;
+    if (!mics_tokenizer_is_listed(out->tokenizer, listed))
         cli_warn("%s: not the tokenizer that the tokens were made with", request->tokenizer);
     return status;
 }
@@ -418,13 +443,13 @@ static enum mics_status read_doc(const char *path, const struct mics_token_file 
 {
     enum mics_status status = mics_dataset_read(path, folder, doc, err);
 
-    if (status == MICS_OK && !*doc)
+    if (status != MICS_OK)
+        return status;
+    if (!*doc)
         return mics_dataset_to_doc(file, doc, err);
-    if (status == MICS_OK) {
-        status = mics_dataset_match(*doc, file, err);
-        if (status != MICS_OK)
-            mics_err_prefix(err, "the document of '%s'", path);
-    }
+    status = mics_dataset_match(*doc, file, err);
+    if (status != MICS_OK)
+        mics_err_prefix(err, "the document of '%s'", path);
     return status;
 }
 
@@ -436,9 +461,11 @@ static enum mics_status print_all(const struct request *request, const struct mi
         return mics_doc_write(stdout, doc, MICS_DOC_JSON, err);
     enum mics_status status = mics_dataset_print(stdout, doc, request->common.tsv, err);
 
-    if (status == MICS_OK && !request->common.tsv)
-        status = print_sample(request, file, tokenizer, err);
-    return status;
+    if (status != MICS_OK)
+        return status;
+    if (!request->common.tsv)
+        return print_sample(request, file, tokenizer, err);
+    return MICS_OK;
 }
 
 static enum mics_status show(struct request *request, struct mics_err *err)

@@ -561,26 +561,31 @@ static enum mics_status run(struct request *request, int argc, char **argv, stru
     struct mics_plan *plan = NULL;
     enum mics_status status = open_inputs(request, &topology, &model, err);
 
-    if (status == MICS_OK)
-        status = check_outputs(request, err);
-    if (status == MICS_OK)
-        status = set_profile(request, topology, err);
-    if (status == MICS_OK)
-        status = mics_plan_search_usable(topology, model, &request->search, &request->cluster,
-                                         &plan, err);
-    if (status == MICS_OK) {
-        topology = NULL; /* owned by the plan */
-        model = NULL;
-        warn_if_type_is_missing(plan);
-        warn_if_memory_is_missing(request, plan);
-        report_nodes(plan);
-        plan->training = request->training;
-        plan->memory_every = request->memory_every;
-        plan->memory_copies = (uint32_t)request->memory_copies;
-        status = mics_plan_check_memory_ckpt(plan, err);
-    }
-    if (status == MICS_OK)
-        status = write_results(request, plan, argc, argv, err);
+    if (status != MICS_OK)
+        goto out;
+    status = check_outputs(request, err);
+    if (status != MICS_OK)
+        goto out;
+    status = set_profile(request, topology, err);
+    if (status != MICS_OK)
+        goto out;
+    status =
+        mics_plan_search_usable(topology, model, &request->search, &request->cluster, &plan, err);
+    if (status != MICS_OK)
+        goto out;
+    topology = NULL; /* owned by the plan */
+    model = NULL;
+    warn_if_type_is_missing(plan);
+    warn_if_memory_is_missing(request, plan);
+    report_nodes(plan);
+    plan->training = request->training;
+    plan->memory_every = request->memory_every;
+    plan->memory_copies = (uint32_t)request->memory_copies;
+    status = mics_plan_check_memory_ckpt(plan, err);
+    if (status != MICS_OK)
+        goto out;
+    status = write_results(request, plan, argc, argv, err);
+out:
     mics_plan_free(plan);
     mics_topology_free(topology);
     mics_model_free(model);

@@ -126,8 +126,9 @@ static enum mics_status add_named_end(struct session *session, struct mics_err *
                                   ? mics_tokenizer_set_end(session->tokenizer, token, err)
                                   : mics_parse_token_id(token, &id, err);
 
-    if (status == MICS_OK)
-        add_end(session, session->tokenizer ? mics_tokenizer_end(session->tokenizer) : id);
+    if (status != MICS_OK)
+        return status;
+    add_end(session, session->tokenizer ? mics_tokenizer_end(session->tokenizer) : id);
     return status;
 }
 
@@ -185,14 +186,13 @@ static enum mics_status open_session(struct session *session, struct mics_err *e
     if (!session->pool)
         return mics_err_nomem(err);
     status = mics_sampler_new(&request->sampler, drawn_vocab(session), &session->sampler, err);
-    if (status == MICS_OK)
-        status =
-            mics_generator_new(&(struct mics_generator_options){.model = session->weights.model,
-                                                                .params = session->weights.params,
-                                                                .sequences = request->batch,
-                                                                .pool = session->pool},
-                               &session->generator, err);
-    return status;
+    if (status != MICS_OK)
+        return status;
+    status = mics_generator_new(&(struct mics_generator_options){.model = session->weights.model,
+                                                                 .params = session->weights.params,
+                                                                 .sequences = request->batch,
+                                                                 .pool = session->pool},
+                                &session->generator, err);
 }
 
 static void close_session(struct session *session)

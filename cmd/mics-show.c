@@ -224,15 +224,20 @@ static enum mics_status show(FILE *out, const struct request *request, const cha
     struct show_input input;
     enum mics_status status = load(path, false, &input, err);
 
-    if (status == MICS_OK && checks && request->common.json)
+    if (status != MICS_OK)
+        goto out;
+    if (checks && request->common.json)
         status = add_check(out, request, path, input.doc, err);
-    if (status == MICS_OK) {
-        status = print(out, request, input.doc, err);
-        if (status == MICS_ERR_FORMAT)
-            mics_err_prefix(err, "%s", input.name);
-    }
-    if (status == MICS_OK && checks && !request->common.json)
+    if (status != MICS_OK)
+        goto out;
+    status = print(out, request, input.doc, err);
+    if (status == MICS_ERR_FORMAT)
+        mics_err_prefix(err, "%s", input.name);
+    if (status != MICS_OK)
+        goto out;
+    if (checks && !request->common.json)
         status = add_check(out, request, path, input.doc, err);
+out:
     input_fini(&input);
     return status;
 }

@@ -154,7 +154,9 @@ static enum mics_status write_trace(struct mics_job *job, struct mics_err *err)
     uint32_t steps = 0;
     enum mics_status status = mics_job_write_trace(job, &steps, err);
 
-    if (status == MICS_OK && steps == 0 && job->world->rank == 0)
+    if (status != MICS_OK)
+        return status;
+    if (steps == 0 && job->world->rank == 0)
         cli_warn("%s: none of the steps to trace was run", job->options->trace);
     return status;
 }
@@ -244,7 +246,9 @@ static enum mics_status evaluate(const struct mics_job *job, struct mics_run *ru
     struct mics_eval eval = {0};
     enum mics_status status = mics_run_eval(run, &eval, err);
 
-    if (status == MICS_OK && job->world->rank == 0)
+    if (status != MICS_OK)
+        return status;
+    if (job->world->rank == 0)
         printf("loss %.6f, perplexity %.6g, of %.0f tokens in %.1f s (%.0f tokens/s)\n", eval.loss,
                exp(eval.loss), eval.targets, eval.seconds, eval.targets / eval.seconds);
     return status;

@@ -43,10 +43,14 @@ enum mics_status mics_broadcast_doc(struct mics_comm *comm, json_t **doc, struct
         size = encoded;
     }
     status = mics_agree(comm, status, err);
-    if (status == MICS_OK)
-        status = broadcast_bytes(comm, &data, &size, err);
-    if (status == MICS_OK && comm->rank != 0)
+    if (status != MICS_OK)
+        goto out;
+    status = broadcast_bytes(comm, &data, &size, err);
+    if (status != MICS_OK)
+        goto out;
+    if (comm->rank != 0)
         status = mics_doc_decode(data, size, doc, err);
+out:
     free(data);
     return status;
 }

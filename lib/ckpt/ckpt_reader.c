@@ -347,14 +347,17 @@ enum mics_status mics_ckpt_reader_read_file(struct mics_ckpt_reader *reader, uin
     struct tensor_place *places = malloc(tensor_count(reader) * sizeof *places);
     enum mics_status status = places ? MICS_OK : mics_err_nomem(err);
 
-    if (status == MICS_OK)
-        status = mics_hashed_reader_init(&pass.bytes, err);
-    if (status == MICS_OK)
-        status = need_file(reader, file, err);
-    if (status == MICS_OK) {
-        sort_tensors(reader, file, places);
-        status = pass_file(&pass, places, err);
-    }
+    if (status != MICS_OK)
+        goto out;
+    status = mics_hashed_reader_init(&pass.bytes, err);
+    if (status != MICS_OK)
+        goto out;
+    status = need_file(reader, file, err);
+    if (status != MICS_OK)
+        goto out;
+    sort_tensors(reader, file, places);
+    status = pass_file(&pass, places, err);
+out:
     mics_hashed_reader_fini(&pass.bytes);
     free(places);
     return status;
@@ -490,10 +493,14 @@ static enum mics_status gather_results(struct mics_ckpt_verification *verificati
     unsigned char *all = malloc((size_t)comm->size * count);
     enum mics_status status = mics_agree(comm, all ? MICS_OK : mics_err_nomem(err), err);
 
-    if (status == MICS_OK)
-        status = mics_comm_all_gather_now(comm, verification->damaged, all, count, err);
-    for (size_t i = 0; status == MICS_OK && i < (size_t)comm->size * count; i++)
+    if (status != MICS_OK)
+        goto out;
+    status = mics_comm_all_gather_now(comm, verification->damaged, all, count, err);
+    if (status != MICS_OK)
+        goto out;
+    for (size_t i = 0; i < (size_t)comm->size * count; i++)
         verification->damaged[i % count] |= all[i];
+out:
     free(all);
     return status;
 }
@@ -503,9 +510,12 @@ enum mics_status mics_ckpt_verify_share(struct mics_ckpt_verification *verificat
                                         struct mics_diagnostics *diagnostics, struct mics_err *err)
 {
     status = mics_agree(comm, status, err);
-    if (status == MICS_OK)
-        status = gather_results(verification, comm, err);
-    return status == MICS_OK ? mics_ckpt_verify_status(verification, diagnostics, err) : status;
+    if (status != MICS_OK)
+        return status;
+    status = gather_results(verification, comm, err);
+    if (status != MICS_OK)
+        return status;
+    return mics_ckpt_verify_status(verification, diagnostics, err);
 }
 
 uint64_t mics_ckpt_verify_bytes(const struct mics_ckpt_verification *verification)

@@ -281,9 +281,9 @@ enum mics_status mics_checkpoint_paths(const char *out, uint64_t step, char *fin
     enum mics_status status =
         mics_path_format(final, err, "%s/step-%06llu", out, (unsigned long long)step);
 
-    if (status == MICS_OK)
-        status = mics_path_format(temporary, err, "%s.tmp.%ld", final, (long)getpid());
-    return status;
+    if (status != MICS_OK)
+        return status;
+    return mics_path_format(temporary, err, "%s.tmp.%ld", final, (long)getpid());
 }
 
 enum mics_status mics_free_space(const char *path, uint64_t *bytes, struct mics_err *err)
@@ -391,15 +391,21 @@ enum mics_status mics_checkpoint_publish(const char *out, const char *temporary,
 {
     enum mics_status status = mics_file_sync_folder(temporary, err);
 
-    if (status == MICS_OK)
-        status = move_into_place(temporary, final, err);
-    if (status == MICS_OK)
-        status = mics_file_sync_folder(out, err);
-    if (status == MICS_OK)
-        status = set_link(out, "latest", strrchr(final, '/') + 1, err);
-    if (status == MICS_OK)
-        status = remove_overwritten(out, err);
-    return status == MICS_OK ? mics_file_sync_folder(out, err) : status;
+    if (status != MICS_OK)
+        return status;
+    status = move_into_place(temporary, final, err);
+    if (status != MICS_OK)
+        return status;
+    status = mics_file_sync_folder(out, err);
+    if (status != MICS_OK)
+        return status;
+    status = set_link(out, "latest", strrchr(final, '/') + 1, err);
+    if (status != MICS_OK)
+        return status;
+    status = remove_overwritten(out, err);
+    if (status != MICS_OK)
+        return status;
+    return mics_file_sync_folder(out, err);
 }
 
 static enum mics_status remove_checkpoint(const char *out, const char *name, struct mics_err *err)

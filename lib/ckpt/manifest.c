@@ -192,10 +192,12 @@ enum mics_status mics_manifest_check(const json_t *doc, struct mics_err *err)
                             "xxh64: expected a string: the manifest is "
                             "damaged");
     status = hash_doc(doc, now, err);
-    if (status == MICS_OK && strcmp(json_string_value(then), now) != 0)
-        status = mics_err_set(err, MICS_ERR_FORMAT,
-                              "is damaged: its checksum is %.32s, but its contents have %s",
-                              json_string_value(then), now);
+    if (status != MICS_OK)
+        return status;
+    if (strcmp(json_string_value(then), now) != 0)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "is damaged: its checksum is %.32s, but its contents have %s",
+                            json_string_value(then), now);
     return status;
 }
 

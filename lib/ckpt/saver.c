@@ -133,10 +133,13 @@ static enum mics_status make_temporary(const struct mics_saver *saver, struct mi
     enum mics_status status =
         mics_check_space(saver->out, bytes + MANIFEST_RESERVE, "the checkpoint", err);
 
-    if (status == MICS_OK)
-        status = mics_file_remove_tree(saver->temporary, err);
-    if (status == MICS_OK && mkdir(saver->temporary, 0777) != 0)
-        status = mics_err_set_errno(err, "%s", saver->temporary);
+    if (status != MICS_OK)
+        return status;
+    status = mics_file_remove_tree(saver->temporary, err);
+    if (status != MICS_OK)
+        return status;
+    if (mkdir(saver->temporary, 0777) != 0)
+        return mics_err_set_errno(err, "%s", saver->temporary);
     return status;
 }
 

@@ -100,9 +100,12 @@ static enum mics_status read_file(struct mics_tokenizer_files *files, const char
     size_t size = 0;
     enum mics_status status = mics_path_format(path, err, "%s/%s", folder, name);
 
-    if (status == MICS_OK)
-        status = mics_file_read_regular(path, MAX_FILE_BYTES, &bytes, &size, err);
-    return status == MICS_OK ? append(files, name, bytes, size, err) : status;
+    if (status != MICS_OK)
+        return status;
+    status = mics_file_read_regular(path, MAX_FILE_BYTES, &bytes, &size, err);
+    if (status != MICS_OK)
+        return status;
+    return append(files, name, bytes, size, err);
 }
 
 /* Read a file unless there is none; one that is there and cannot be read is an error. */

@@ -99,10 +99,11 @@ static enum mics_status open_said(const struct mics_tokenizer_files *files, cons
     const json_t *end = json_object_get(listed, "end");
     enum mics_status status = mics_tokenizer_open_files(files->items, files->count, out, err);
 
-    if (status == MICS_OK)
-        mics_tokenizer_restore(
-            *out, json_is_integer(end) ? (uint32_t)json_integer_value(end) : MICS_NO_TOKEN,
-            fingerprint);
+    if (status != MICS_OK)
+        return status;
+    mics_tokenizer_restore(*out,
+                           json_is_integer(end) ? (uint32_t)json_integer_value(end) : MICS_NO_TOKEN,
+                           fingerprint);
     return status;
 }
 
@@ -209,9 +210,11 @@ enum mics_status mics_disk_tokenizer_open_model(const char *path, struct mics_di
     if (!mics_hf_is_folder(path))
         return open_checkpoint(path, out, &found, err);
     status = mics_tokenizer_files_find(&out->files, path, err);
-    if (status == MICS_OK && mics_tokenizer_files_make_ids(&out->files))
-        status = mics_tokenizer_open(path, &out->tokenizer, err);
-    return status;
+    if (status != MICS_OK)
+        return status;
+    if (mics_tokenizer_files_make_ids(&out->files))
+        return mics_tokenizer_open(path, &out->tokenizer, err);
+    return MICS_OK;
 }
 
 /* Add a token's id, unless there is none. */

@@ -247,10 +247,11 @@ static enum mics_status put_ids(struct slot *slot, const uint32_t *ids, size_t c
     enum mics_status status =
         grow((void **)&slot->ids, &slot->capacity, slot->count + count, sizeof *slot->ids, err);
 
-    if (status == MICS_OK && count > 0)
+    if (status != MICS_OK)
+        return status;
+    if (count > 0)
         memcpy(slot->ids + slot->count, ids, count * sizeof *ids);
-    if (status == MICS_OK)
-        slot->count += count;
+    slot->count += count;
     return status;
 }
 

@@ -67,7 +67,9 @@ static enum mics_status add_token(struct work *work, uint32_t id, uint32_t flag,
 {
     enum mics_status status = reserve(work->out, 1, err);
 
-    if (status == MICS_OK && id != MICS_NO_TOKEN)
+    if (status != MICS_OK)
+        return status;
+    if (id != MICS_NO_TOKEN)
         work->out->ids[work->out->count++] = id | flag;
     return status;
 }
@@ -117,11 +119,15 @@ static enum mics_status add_document(struct work *work, const char *text, size_t
     if (size == 0)
         return MICS_OK;
     status = add_token(work, work->begin, 0, err);
-    if (status == MICS_OK)
-        status = add_text(work, text, size, 0, err);
-    if (status == MICS_OK)
-        status = add_token(work, work->end, 0, err);
-    return status == MICS_OK ? add_part(work->out, first, val, err) : status;
+    if (status != MICS_OK)
+        return status;
+    status = add_text(work, text, size, 0, err);
+    if (status != MICS_OK)
+        return status;
+    status = add_token(work, work->end, 0, err);
+    if (status != MICS_OK)
+        return status;
+    return add_part(work->out, first, val, err);
 }
 
 /* One file: its last bytes are for validation; no character is cut. */
@@ -186,13 +192,19 @@ static enum mics_status add_object(struct work *work, const json_t *object, bool
         return mics_err_set(err, MICS_ERR_FORMAT, "no string \"%s\"",
                             !prompt ? "text\", nor \"prompt" : "answer\", nor \"completion");
     status = add_token(work, work->begin, flag, err);
-    if (status == MICS_OK && prompt)
+    if (status != MICS_OK)
+        return status;
+    if (prompt)
         status = add_string(work, prompt, flag, err);
-    if (status == MICS_OK)
-        status = add_string(work, prompt ? answer : text, 0, err);
-    if (status == MICS_OK)
-        status = add_token(work, work->end, 0, err);
-    return status == MICS_OK ? add_part(work->out, first, false, err) : status;
+    if (status != MICS_OK)
+        return status;
+    status = add_string(work, prompt ? answer : text, 0, err);
+    if (status != MICS_OK)
+        return status;
+    status = add_token(work, work->end, 0, err);
+    if (status != MICS_OK)
+        return status;
+    return add_part(work->out, first, false, err);
 }
 
 /* *bad: the line is damaged, and *err says how. */

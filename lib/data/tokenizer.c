@@ -193,9 +193,12 @@ static enum mics_status read_with_companions(struct mics_tokenizer *tokenizer,
         return status;
     tokenizer->customary_end = mics_tokenizer_customary_end(tokenizer);
     status = mics_companions_apply(tokenizer, err);
-    if (status == MICS_OK)
-        status = mics_companions_set_around(tokenizer, err);
-    return status == MICS_OK ? mics_tokenizer_find_end(tokenizer, err) : status;
+    if (status != MICS_OK)
+        return status;
+    status = mics_companions_set_around(tokenizer, err);
+    if (status != MICS_OK)
+        return status;
+    return mics_tokenizer_find_end(tokenizer, err);
 }
 
 /* Read the files that the tokenizer has. */

@@ -198,11 +198,15 @@ enum mics_status mics_catalogue_print(FILE *out, const struct mics_catalogue *ca
     struct references references = {.count = 0};
     enum mics_status status = print_instances(out, catalogue, tsv, &references, err);
 
-    if (status == MICS_OK && !tsv)
+    if (status != MICS_OK)
+        return status;
+    if (!tsv)
         status = print_gpus(out, catalogue, &references, err);
-    if (status == MICS_OK && !tsv)
-        status = print_references(out, &references, err);
-    return status;
+    if (status != MICS_OK)
+        return status;
+    if (!tsv)
+        return print_references(out, &references, err);
+    return MICS_OK;
 }
 
 /* One figure of an instance in the words of people and as a number. */

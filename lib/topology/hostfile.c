@@ -617,15 +617,17 @@ enum mics_status mics_hostfile_read_names(const char *file_or_list, struct mics_
     struct mics_hostfile file = {0};
     enum mics_status status = mics_hostfile_read(file_or_list, &file, err);
 
-    if (status == MICS_OK) {
-        list->names = calloc(file.count, sizeof *list->names);
-        if (!list->names)
-            status = mics_err_nomem(err);
-    }
-    for (uint32_t i = 0; i < file.count && status == MICS_OK; i++)
+    if (status != MICS_OK)
+        goto out;
+    list->names = calloc(file.count, sizeof *list->names);
+    if (!list->names)
+        status = mics_err_nomem(err);
+    if (status != MICS_OK)
+        goto out;
+    for (uint32_t i = 0; i < file.count; i++)
         strcpy(list->names[i], file.hosts[i].name);
-    if (status == MICS_OK)
-        list->count = list->capacity = file.count;
+    list->count = list->capacity = file.count;
+out:
     mics_hostfile_fini(&file);
     return status;
 }

@@ -309,17 +309,18 @@ enum mics_status mics_nccl_group_rate(const struct mics_nccl_machine *machine, u
     enum mics_status status =
         steps && paths ? host_links_init(machine, &links, err) : mics_err_nomem(err);
 
-    if (status == MICS_OK) {
-        steps->count = count;
-        measure_steps(&links, first, paths, steps);
-        status = best_ring(steps, &ring, err);
-    }
-    if (status == MICS_OK) {
-        out->rate = fmax(nvlinks, ring);
-        out->way = nvlinks >= ring                      ? MICS_NCCL_OVER_NVLINK
-                   : is_between_processors(steps, ring) ? MICS_NCCL_OVER_PROCESSORS
-                                                        : MICS_NCCL_OVER_PCI;
-    }
+    if (status != MICS_OK)
+        goto out;
+    steps->count = count;
+    measure_steps(&links, first, paths, steps);
+    status = best_ring(steps, &ring, err);
+    if (status != MICS_OK)
+        goto out;
+    out->rate = fmax(nvlinks, ring);
+    out->way = nvlinks >= ring                      ? MICS_NCCL_OVER_NVLINK
+               : is_between_processors(steps, ring) ? MICS_NCCL_OVER_PROCESSORS
+                                                    : MICS_NCCL_OVER_PCI;
+out:
     free(links.rate);
     free(paths);
     free(steps);

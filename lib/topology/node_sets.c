@@ -274,14 +274,16 @@ static enum mics_status add_set(struct builder *builder, uint32_t mask, struct m
         return MICS_OK;
     set->left_out = json_array();
     status = mics_topology_to_doc(builder->part, &doc, err);
-    if (status == MICS_OK)
-        status = shrink_doc(builder, mask, doc, nodes, set->left_out, err);
-    if (status == MICS_OK) {
-        json_object_set_new(doc, "nodes", json_integer(nodes));
-        json_object_del(doc, "other_parts");
-        set_device(builder, mask, doc);
-        status = mics_topology_from_doc(doc, &set->topology, err);
-    }
+    if (status != MICS_OK)
+        goto out;
+    status = shrink_doc(builder, mask, doc, nodes, set->left_out, err);
+    if (status != MICS_OK)
+        goto out;
+    json_object_set_new(doc, "nodes", json_integer(nodes));
+    json_object_del(doc, "other_parts");
+    set_device(builder, mask, doc);
+    status = mics_topology_from_doc(doc, &set->topology, err);
+out:
     json_decref(doc);
     builder->count++;
     return status;

@@ -79,10 +79,11 @@ static enum mics_status set_flops(struct mics_topology *topology, const char *va
             scale *= 1000;
     }
     status = mics_parse_double(number, 0, 1e18, &flops, err);
-    if (status == MICS_OK && flops * scale < 1)
-        status = mics_err_set(err, MICS_ERR_ARG, "less than 1 FLOP/s");
-    if (status == MICS_OK)
-        topology->flops = flops * scale;
+    if (status != MICS_OK)
+        return status;
+    if (flops * scale < 1)
+        return mics_err_set(err, MICS_ERR_ARG, "less than 1 FLOP/s");
+    topology->flops = flops * scale;
     return status;
 }
 
@@ -142,10 +143,11 @@ static enum mics_status parse_link(const char *value, struct mics_link *link, st
     if (status != MICS_OK || value[length] == '\0')
         return status;
     status = mics_parse_time(value + length + 1, &latency, err);
-    if (status == MICS_OK && latency > 3600)
-        status = mics_err_set(err, MICS_ERR_ARG, "latency of more than an hour");
-    if (status == MICS_OK)
-        link->latency_s = latency;
+    if (status != MICS_OK)
+        return status;
+    if (latency > 3600)
+        return mics_err_set(err, MICS_ERR_ARG, "latency of more than an hour");
+    link->latency_s = latency;
     return status;
 }
 
@@ -295,11 +297,12 @@ static enum mics_status parse_instance(const struct mics_catalogue *catalogue, c
     uint64_t nodes;
     enum mics_status status = split_name(text, name, sizeof name, &nodes, err);
 
-    if (status == MICS_OK)
-        status = mics_catalogue_find(catalogue, name, &instance, err);
-    if (status == MICS_OK)
-        status = mics_instance_topology(&instance, (uint32_t)nodes, out, err);
-    return status;
+    if (status != MICS_OK)
+        return status;
+    status = mics_catalogue_find(catalogue, name, &instance, err);
+    if (status != MICS_OK)
+        return status;
+    return mics_instance_topology(&instance, (uint32_t)nodes, out, err);
 }
 
 enum mics_status mics_topology_parse_in(const struct mics_catalogue *catalogue, const char *text,

@@ -279,13 +279,20 @@ enum mics_status mics_switches_finish(struct mics_switches *switches, const uint
     if (switches->count == 0)
         return mics_err_set(err, MICS_ERR_FORMAT, "no switches");
     status = link_switches(switches, err);
-    if (status == MICS_OK && switches->has_blocks)
+    if (status != MICS_OK)
+        return status;
+    if (switches->has_blocks)
         status = check_sizes(block_sizes, size_count, sizes, &count, err);
-    if (status == MICS_OK && switches->has_blocks)
+    if (status != MICS_OK)
+        return status;
+    if (switches->has_blocks)
         status = join_blocks(switches, sizes, count, err);
-    if (status == MICS_OK)
-        status = measure_levels(switches, err);
-    return status == MICS_OK ? sort_nodes(switches, err) : status;
+    if (status != MICS_OK)
+        return status;
+    status = measure_levels(switches, err);
+    if (status != MICS_OK)
+        return status;
+    return sort_nodes(switches, err);
 }
 
 /* Hosts that are not in a group yet: of each switch a list that is linked by host. The index

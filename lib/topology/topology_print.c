@@ -342,26 +342,45 @@ enum mics_status mics_topology_print(FILE *out, const json_t *doc, int tsv, stru
     struct mics_topology *topology = NULL;
     enum mics_status status = mics_topology_from_doc((json_t *)(uintptr_t)doc, &topology, err);
 
-    if (status == MICS_OK)
-        status = print_cluster(out, topology, tsv, err);
-    if (status == MICS_OK && topology->nodes * topology->per_node > 1)
+    if (status != MICS_OK)
+        goto out;
+    status = print_cluster(out, topology, tsv, err);
+    if (status != MICS_OK)
+        goto out;
+    if (topology->nodes * topology->per_node > 1)
         status = print_links(out, topology, tsv, err);
-    if (status == MICS_OK)
-        status = mics_gpu_info_print(out, json_object_get(doc, "machine"), tsv, err);
-    if (status == MICS_OK && topology->cost_count > 0)
+    if (status != MICS_OK)
+        goto out;
+    status = mics_gpu_info_print(out, json_object_get(doc, "machine"), tsv, err);
+    if (status != MICS_OK)
+        goto out;
+    if (topology->cost_count > 0)
         status = print_collectives(out, topology, tsv, err);
-    if (status == MICS_OK && topology->cost_count > 0 && tsv)
+    if (status != MICS_OK)
+        goto out;
+    if (topology->cost_count > 0 && tsv)
         status = print_points(out, topology, err);
-    if (status == MICS_OK && topology->straggler_count > 0)
+    if (status != MICS_OK)
+        goto out;
+    if (topology->straggler_count > 0)
         status = print_stragglers(out, topology, tsv, err);
-    if (status == MICS_OK && topology->algorithm_timing_count > 0)
+    if (status != MICS_OK)
+        goto out;
+    if (topology->algorithm_timing_count > 0)
         status = print_algorithm_timings(out, topology, tsv, err);
-    if (status == MICS_OK && topology->algorithm_timing_count > 0 && tsv)
+    if (status != MICS_OK)
+        goto out;
+    if (topology->algorithm_timing_count > 0 && tsv)
         status = print_algorithm_points(out, topology, err);
-    if (status == MICS_OK && topology->kernel_rate_count > 0)
+    if (status != MICS_OK)
+        goto out;
+    if (topology->kernel_rate_count > 0)
         status = print_kernel_rates(out, topology, tsv, err);
+    if (status != MICS_OK)
+        goto out;
     for (size_t i = 0; i < sizeof map_tables / sizeof *map_tables && status == MICS_OK; i++)
         status = print_maps(out, doc, &map_tables[i], tsv, err);
+out:
     mics_topology_free(topology);
     return status;
 }

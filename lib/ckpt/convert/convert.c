@@ -243,9 +243,12 @@ static enum mics_status prepare_shards(struct job *job, const json_t *history, s
 {
     enum mics_status status = extend_history(job->request, history, &job->manifest.history, err);
 
-    if (status == MICS_OK)
-        status = mics_shard_target_new(&job->plan.form, &job->shards, err);
-    return status == MICS_OK ? report_target(job, &job->shards.target, err) : status;
+    if (status != MICS_OK)
+        return status;
+    status = mics_shard_target_new(&job->plan.form, &job->shards, err);
+    if (status != MICS_OK)
+        return status;
+    return report_target(job, &job->shards.target, err);
 }
 
 /* The tokenizer that is in the folder of Hugging Face files, or --base. */
@@ -285,10 +288,13 @@ static enum mics_status finish_shards(struct job *job, struct mics_output_folder
 {
     enum mics_status status = write_tokenizer(job, folder, err);
 
-    if (status == MICS_OK)
-        status = mics_shard_target_write_manifest(&job->shards, &job->plan.form, &job->manifest,
-                                                  folder, err);
-    return status == MICS_OK ? mics_output_folder_commit(folder, err) : status;
+    if (status != MICS_OK)
+        return status;
+    status = mics_shard_target_write_manifest(&job->shards, &job->plan.form, &job->manifest, folder,
+                                              err);
+    if (status != MICS_OK)
+        return status;
+    return mics_output_folder_commit(folder, err);
 }
 
 /* Begin's and end's ids are not known here, where files are not interpreted. */
@@ -404,9 +410,12 @@ static enum mics_status prepare_reshard(struct job *job, const char *path, json_
     job->manifest.training = json_incref(reader->manifest.training);
     job->manifest.tokenizer = json_incref(reader->manifest.tokenizer);
     status = check_reshard(&job->source, &job->plan, err);
-    if (status == MICS_OK)
-        status = load_tokenizer(job, reader, err);
-    return status == MICS_OK ? prepare_shards(job, reader->doc, err) : status;
+    if (status != MICS_OK)
+        return status;
+    status = load_tokenizer(job, reader, err);
+    if (status != MICS_OK)
+        return status;
+    return prepare_shards(job, reader->doc, err);
 }
 
 enum mics_status mics_convert_reshard(const struct mics_convert_request *request, const char *path,
@@ -442,9 +451,12 @@ static enum mics_status finish_hf_files(struct job *job, struct mics_output_fold
     enum mics_status status =
         mics_hf_target_write_metadata(&job->hf_files, job->config, request->dtype, folder, err);
 
-    if (status == MICS_OK)
-        status = write_tokenizer(job, folder, err);
-    return status == MICS_OK ? mics_output_folder_commit(folder, err) : status;
+    if (status != MICS_OK)
+        return status;
+    status = write_tokenizer(job, folder, err);
+    if (status != MICS_OK)
+        return status;
+    return mics_output_folder_commit(folder, err);
 }
 
 static enum mics_status prepare_merge(struct job *job, const char *path, struct mics_err *err)

@@ -34,9 +34,13 @@ enum mics_status mics_disk_model_open(const char *path, struct mics_diagnostics 
     if (out->is_hf)
         return mics_hf_open(&path, 1, diagnostics, &out->hf, err);
     status = mics_checkpoint_find(path, true, folder, &found, err);
-    if (status == MICS_OK && !found)
+    if (status != MICS_OK)
+        return status;
+    if (!found)
         status = mics_hf_no_model(path, err);
-    return status == MICS_OK ? mics_shard_source_open(path, &out->shards, err) : status;
+    if (status != MICS_OK)
+        return status;
+    return mics_shard_source_open(path, &out->shards, err);
 }
 
 void mics_disk_model_close(struct mics_disk_model *model)
@@ -108,10 +112,13 @@ enum mics_status mics_models_match(const struct mics_model *a, const char *a_nam
     json_t *left = mics_model_to_json(a), *right = mics_model_to_json(b);
     enum mics_status status = left && right ? MICS_OK : mics_err_nomem(err);
 
-    if (status == MICS_OK)
-        status = match_members(left, a_name, right, b_name, err);
-    if (status == MICS_OK)
-        status = match_members(right, b_name, left, a_name, err);
+    if (status != MICS_OK)
+        goto out;
+    status = match_members(left, a_name, right, b_name, err);
+    if (status != MICS_OK)
+        goto out;
+    status = match_members(right, b_name, left, a_name, err);
+out:
     json_decref(left);
     json_decref(right);
     return status;

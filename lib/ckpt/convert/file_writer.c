@@ -257,13 +257,14 @@ static enum mics_status write_piece(struct file_writer *writer, const struct pie
     const size_t size = (size_t)mics_min_u64(PIECE_BYTES, file->bytes - piece->begin);
     enum mics_status status = fill(writer, file, piece->begin, size, buffers, err);
 
-    if (status == MICS_OK && output->hash &&
-        !hash_in_turn(writer, output, piece->begin, buffers->out, size))
+    if (status != MICS_OK)
+        return status;
+    if (output->hash && !hash_in_turn(writer, output, piece->begin, buffers->out, size))
         return MICS_OK;
-    if (status == MICS_OK)
-        status = mics_direct_file_write(&output->out, buffers->out, size, piece->begin, err);
-    if (status == MICS_OK)
-        atomic_fetch_add(&writer->done, size);
+    status = mics_direct_file_write(&output->out, buffers->out, size, piece->begin, err);
+    if (status != MICS_OK)
+        return status;
+    atomic_fetch_add(&writer->done, size);
     return status;
 }
 

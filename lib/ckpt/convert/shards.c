@@ -88,11 +88,15 @@ enum mics_status mics_shard_source_open(const char *path, struct mics_shard_sour
     if (access(path, F_OK) != 0)
         return mics_err_set_errno(err, "%s", path);
     status = mics_checkpoint_find(path, false, folder, &found, err);
-    if (status == MICS_OK)
-        status = mics_ckpt_reader_open(folder, NULL, &out->reader, err);
-    if (status == MICS_OK)
-        status = open_model(out, err);
-    return status == MICS_OK ? mics_ckpt_reader_open_files(&out->reader, err) : status;
+    if (status != MICS_OK)
+        return status;
+    status = mics_ckpt_reader_open(folder, NULL, &out->reader, err);
+    if (status != MICS_OK)
+        return status;
+    status = open_model(out, err);
+    if (status != MICS_OK)
+        return status;
+    return mics_ckpt_reader_open_files(&out->reader, err);
 }
 
 void mics_shard_source_close(struct mics_shard_source *source)
@@ -194,10 +198,13 @@ enum mics_status mics_shard_target_write_manifest(const struct mics_shard_target
     for (uint32_t i = 0; i < manifest->file_count; i++)
         manifest->files[i] = target->target.files[i].sum;
     status = mics_manifest_to_doc(manifest, form, &doc, err);
-    if (status == MICS_OK)
-        status = mics_doc_encode(doc, MICS_DOC_MSGPACK, &data, &size, err);
-    if (status == MICS_OK)
-        status = mics_output_folder_write(folder, MICS_MANIFEST_NAME, data, size, err);
+    if (status != MICS_OK)
+        goto out;
+    status = mics_doc_encode(doc, MICS_DOC_MSGPACK, &data, &size, err);
+    if (status != MICS_OK)
+        goto out;
+    status = mics_output_folder_write(folder, MICS_MANIFEST_NAME, data, size, err);
+out:
     free(data);
     json_decref(doc);
     return status;

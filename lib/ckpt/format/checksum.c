@@ -190,14 +190,18 @@ enum mics_status mics_file_read_back(const char *path, const struct mics_file_su
     enum mics_status status = mics_hashed_reader_init(&reader, err);
     int fd = -1;
 
-    if (status == MICS_OK)
-        status = mics_file_open_regular(path, &fd, NULL, err);
-    if (status == MICS_OK && !buffer)
+    if (status != MICS_OK)
+        goto out;
+    status = mics_file_open_regular(path, &fd, NULL, err);
+    if (status != MICS_OK)
+        goto out;
+    if (!buffer)
         status = mics_err_nomem(err);
-    if (status == MICS_OK) {
-        mics_hashed_reader_start(&reader, path, fd);
-        status = compare(&reader, sum, buffer, progress, err);
-    }
+    if (status != MICS_OK)
+        goto out;
+    mics_hashed_reader_start(&reader, path, fd);
+    status = compare(&reader, sum, buffer, progress, err);
+out:
     if (fd >= 0)
         close(fd);
     mics_hashed_reader_fini(&reader);

@@ -255,10 +255,14 @@ static enum mics_status open_anyway(const char *folder, const char *name, struct
     int fd = -1;
     enum mics_status status = mics_path_format(path, err, "%s/%s", folder, name);
 
-    if (status == MICS_OK)
-        status = mics_file_exists(path, &exists, err);
-    if (status == MICS_OK && exists)
+    if (status != MICS_OK)
+        goto out;
+    status = mics_file_exists(path, &exists, err);
+    if (status != MICS_OK)
+        goto out;
+    if (exists)
         status = mics_file_open_regular(path, &fd, NULL, err);
+out:
     if (fd >= 0)
         close(fd);
     return status;

@@ -59,27 +59,29 @@ static enum mics_status share(struct mics_comm *comm, const struct mics_memory_c
     struct mics_memory_ckpt_entry *padded = NULL, *all = NULL;
     enum mics_status status = mics_agree(comm, counts ? MICS_OK : mics_err_nomem(err), err);
 
-    if (status == MICS_OK)
-        status = mics_comm_all_gather_now(comm, &own_count, counts, sizeof own_count, err);
-    for (size_t i = 0; status == MICS_OK && i < size; i++)
+    if (status != MICS_OK)
+        goto out;
+    status = mics_comm_all_gather_now(comm, &own_count, counts, sizeof own_count, err);
+    if (status != MICS_OK)
+        goto out;
+    for (size_t i = 0; i < size; i++)
         most = counts[i] > most ? counts[i] : most;
-    if (status == MICS_OK) {
-        padded = calloc(most, sizeof *padded);
-        all = calloc(size * most, sizeof *all);
-        status = mics_agree(comm, padded && all ? MICS_OK : mics_err_nomem(err), err);
-    }
-    if (status == MICS_OK) {
-        if (own_count > 0)
-            memcpy(padded, own, own_count * sizeof *own);
-        status = mics_comm_all_gather_now(comm, padded, all, most * sizeof *padded, err);
-    }
-    if (status == MICS_OK) {
-        for (size_t i = 0; i < size; i++)
-            for (uint32_t j = 0; j < counts[i]; j++)
-                all[state->entry_count++] = all[i * most + j];
-        state->entries = all;
-        all = NULL;
-    }
+    padded = calloc(most, sizeof *padded);
+    all = calloc(size * most, sizeof *all);
+    status = mics_agree(comm, padded && all ? MICS_OK : mics_err_nomem(err), err);
+    if (status != MICS_OK)
+        goto out;
+    if (own_count > 0)
+        memcpy(padded, own, own_count * sizeof *own);
+    status = mics_comm_all_gather_now(comm, padded, all, most * sizeof *padded, err);
+    if (status != MICS_OK)
+        goto out;
+    for (size_t i = 0; i < size; i++)
+        for (uint32_t j = 0; j < counts[i]; j++)
+            all[state->entry_count++] = all[i * most + j];
+    state->entries = all;
+    all = NULL;
+out:
     free(counts);
     free(padded);
     free(all);

@@ -419,12 +419,16 @@ static enum mics_status verify_manifest(const char *folder,
     enum mics_status status =
         mics_memory_ckpt_manifest_path(folder, entry->stamp, entry->step, path, err);
 
-    if (status == MICS_OK)
-        status = mics_file_read(path, MICS_DOC_MAX_BYTES, &data, &size, err);
-    if (status == MICS_OK)
-        status = mics_doc_decode(data, size, &doc, err);
-    if (status == MICS_OK)
-        status = mics_manifest_check(doc, err);
+    if (status != MICS_OK)
+        goto out;
+    status = mics_file_read(path, MICS_DOC_MAX_BYTES, &data, &size, err);
+    if (status != MICS_OK)
+        goto out;
+    status = mics_doc_decode(data, size, &doc, err);
+    if (status != MICS_OK)
+        goto out;
+    status = mics_manifest_check(doc, err);
+out:
     json_decref(doc);
     free(data);
     return status;

@@ -290,10 +290,14 @@ static enum mics_status gather_sums(struct mics_memory_saver *saver, struct mics
     manifest->file_count = saver->form.choice->shapes[MICS_UNIT_DENSE].p_optim;
     manifest->files = calloc(manifest->file_count, sizeof *manifest->files);
     status = mics_agree(comm, all && manifest->files ? MICS_OK : mics_err_nomem(err), err);
-    if (status == MICS_OK)
-        status = mics_comm_all_gather_now(comm, &own, all, sizeof own, err);
-    for (uint32_t rank = 0; status == MICS_OK && rank < manifest->file_count; rank++)
+    if (status != MICS_OK)
+        goto out;
+    status = mics_comm_all_gather_now(comm, &own, all, sizeof own, err);
+    if (status != MICS_OK)
+        goto out;
+    for (uint32_t rank = 0; rank < manifest->file_count; rank++)
         manifest->files[shard_of(saver, rank)] = all[rank];
+out:
     free(all);
     return status;
 }
@@ -306,22 +310,27 @@ static enum mics_status write_manifest(const struct mics_memory_saver *saver, st
     enum mics_status status = mics_memory_ckpt_manifest_path(
         saver->options.folder, saver->options.stamp, saver->kept.step, path, err);
 
-    if (status == MICS_OK)
-        status = mics_manifest_to_doc(&saver->manifest, &saver->form, &doc, err);
-    if (status == MICS_OK && ftruncate(saver->reserve, 0) != 0)
+    if (status != MICS_OK)
+        goto out;
+    status = mics_manifest_to_doc(&saver->manifest, &saver->form, &doc, err);
+    if (status != MICS_OK)
+        goto out;
+    if (ftruncate(saver->reserve, 0) != 0)
         status = mics_err_set_errno(err, "%s/reserve", saver->options.folder);
+    if (status != MICS_OK)
+        goto out;
+    status = mics_file_create(path, &writer, err);
+    if (status != MICS_OK)
+        goto out;
+    fchmod(fileno(mics_file_stream(writer)), 0600);
+    status = mics_doc_write(mics_file_stream(writer), doc, MICS_DOC_MSGPACK, err);
     if (status == MICS_OK)
-        status = mics_file_create(path, &writer, err);
-    if (status == MICS_OK) {
-        fchmod(fileno(mics_file_stream(writer)), 0600);
-        status = mics_doc_write(mics_file_stream(writer), doc, MICS_DOC_MSGPACK, err);
-        if (status == MICS_OK)
-            status = mics_file_publish(writer, err);
-        else
-            mics_file_discard(writer);
-        if (status != MICS_OK)
-            mics_err_prefix(err, "%s", path);
-    }
+        status = mics_file_publish(writer, err);
+    else
+        mics_file_discard(writer);
+    if (status != MICS_OK)
+        mics_err_prefix(err, "%s", path);
+out:
     renew_reserve(saver);
     json_decref(doc);
     return status;
@@ -337,9 +346,11 @@ static enum mics_status remove_older(struct mics_memory_saver *saver, struct mic
         if (saver->places[i].generations[1 - saver->generation].header)
             mics_memory_ckpt_shard_clear(&saver->places[i].generations[1 - saver->generation]);
     status = mics_comm_barrier_now(comm, err);
-    if (status == MICS_OK && saver->options.lead)
-        status = mics_memory_ckpt_prune(saver->options.folder, saver->options.stamp, 0, false, err);
-    return status;
+    if (status != MICS_OK)
+        return status;
+    if (saver->options.lead)
+        return mics_memory_ckpt_prune(saver->options.folder, saver->options.stamp, 0, false, err);
+    return MICS_OK;
 }
 
 enum mics_status mics_memory_saver_advance(struct mics_memory_saver *saver,

@@ -292,17 +292,21 @@ static enum mics_status open_load(struct load *load, struct mics_err *err)
     const struct mics_ckpt_layout *form = load->checkpoint->form;
     enum mics_status status = mics_ckpt_table_read(load->state->doc, &load->table, err);
 
-    if (status == MICS_OK)
-        status = mics_manifest_match(load->state->doc, &load->table, form, err);
-    if (status == MICS_OK)
-        status = mics_ckpt_map_units(&load->table, form->model, &load->units, err);
-    if (status == MICS_OK)
-        status = check_cut(load, err);
-    if (status == MICS_OK)
-        status = index_places(load, err);
-    if (status == MICS_OK)
-        status = open_store(load, err);
-    return status;
+    if (status != MICS_OK)
+        return status;
+    status = mics_manifest_match(load->state->doc, &load->table, form, err);
+    if (status != MICS_OK)
+        return status;
+    status = mics_ckpt_map_units(&load->table, form->model, &load->units, err);
+    if (status != MICS_OK)
+        return status;
+    status = check_cut(load, err);
+    if (status != MICS_OK)
+        return status;
+    status = index_places(load, err);
+    if (status != MICS_OK)
+        return status;
+    return open_store(load, err);
 }
 
 static void close_load(struct load *load)

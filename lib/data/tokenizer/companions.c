@@ -45,10 +45,13 @@ enum mics_status mics_companions_read(const struct mics_tokenizer *tokenizer,
 {
     enum mics_status status = mics_companion_read(tokenizer, CONFIG, &out->config, err);
 
-    if (status == MICS_OK)
-        status = mics_companion_read(tokenizer, MAP, &out->map, err);
-    if (status == MICS_OK)
-        status = mics_companion_read(tokenizer, ADDED, &out->added, err);
+    if (status != MICS_OK)
+        goto out;
+    status = mics_companion_read(tokenizer, MAP, &out->map, err);
+    if (status != MICS_OK)
+        goto out;
+    status = mics_companion_read(tokenizer, ADDED, &out->added, err);
+out:
     out->map_counts = out->added_counts = !json_object_get(out->config, DECODER);
     return status;
 }
@@ -669,13 +672,19 @@ static enum mics_status put_all(struct apply *apply)
 {
     enum mics_status status = find_others(apply);
 
-    if (status == MICS_OK)
-        status = find_names(apply);
-    if (status == MICS_OK)
-        status = put_decoder(apply);
-    if (status == MICS_OK && apply->companions->added)
+    if (status != MICS_OK)
+        return status;
+    status = find_names(apply);
+    if (status != MICS_OK)
+        return status;
+    status = put_decoder(apply);
+    if (status != MICS_OK)
+        return status;
+    if (apply->companions->added)
         status = put_added(apply);
-    return status == MICS_OK ? put_names(apply) : status;
+    if (status != MICS_OK)
+        return status;
+    return put_names(apply);
 }
 
 enum mics_status mics_companions_apply(struct mics_tokenizer *tokenizer, struct mics_err *err)

@@ -333,9 +333,11 @@ static enum mics_status add_token(struct mics_tokenizer *tokenizer, const struct
     if (piece->type == PIECE_UNKNOWN)
         tokenizer->bpe.unknown = piece->id;
     status = mics_vocab_add(&tokenizer->vocab, piece->id, piece->text, piece->length, flags, err);
-    if (status == MICS_OK && (control || piece->type == PIECE_USER_DEFINED))
-        status = add_added(tokenizer, piece, err);
-    return status;
+    if (status != MICS_OK)
+        return status;
+    if (control || piece->type == PIECE_USER_DEFINED)
+        return add_added(tokenizer, piece, err);
+    return MICS_OK;
 }
 
 /* ---- merges ---- */
