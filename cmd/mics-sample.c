@@ -188,11 +188,11 @@ static enum mics_status open_session(struct session *session, struct mics_err *e
     status = mics_sampler_new(&request->sampler, drawn_vocab(session), &session->sampler, err);
     if (status != MICS_OK)
         return status;
-    status = mics_generator_new(&(struct mics_generator_options){.model = session->weights.model,
-                                                                 .params = session->weights.params,
-                                                                 .sequences = request->batch,
-                                                                 .pool = session->pool},
-                                &session->generator, err);
+    return mics_generator_new(&(struct mics_generator_options){.model = session->weights.model,
+                                                               .params = session->weights.params,
+                                                               .sequences = request->batch,
+                                                               .pool = session->pool},
+                              &session->generator, err);
 }
 
 static void close_session(struct session *session)
