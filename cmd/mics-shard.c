@@ -103,26 +103,21 @@ static enum mics_status print_dry(const struct request *request,
     return mics_table_finish(table, stdout, tsv, err);
 }
 
+/* Rank 0 reads the plan for all. */
 static enum mics_status read_plan(const struct request *request, json_t **doc, struct mics_err *err)
 {
     const char *path = request->plan ? request->plan : "-";
-    enum mics_status status = mics_doc_read_file(path, doc, err);
-
-    if (status != MICS_OK)
-        return status;
-    status = mics_doc_expect(*doc, MICS_PLAN_KIND, MICS_PLAN_VERSION, err);
-    if (status != MICS_OK)
-        mics_err_prefix(err, "%s", strcmp(path, "-") == 0 ? "standard input" : path);
-    return status;
-}
-
-/* Rank 0 reads the plan for all. */
-static enum mics_status share_plan(const struct request *request, json_t **doc,
-                                   struct mics_err *err)
-{
     struct mics_comm *comm = request->convert.comm;
-    enum mics_status status = comm->rank == 0 ? read_plan(request, doc, err) : MICS_OK;
+    enum mics_status status = MICS_OK;
 
+    if (comm->rank == 0) {
+        status = mics_doc_read_file(path, doc, err);
+        if (status == MICS_OK) {
+            status = mics_doc_expect(*doc, MICS_PLAN_KIND, MICS_PLAN_VERSION, err);
+            if (status != MICS_OK)
+                mics_err_prefix(err, "%s", strcmp(path, "-") == 0 ? "standard input" : path);
+        }
+    }
     status = mics_agree(comm, status, err);
     return status == MICS_OK && comm->size > 1 ? mics_broadcast_doc(comm, doc, err) : status;
 }
@@ -143,7 +138,7 @@ static enum mics_status make_shards(struct request *request, struct mics_convert
                                     struct mics_err *err)
 {
     json_t *doc = NULL;
-    enum mics_status status = share_plan(request, &doc, err);
+    enum mics_status status = read_plan(request, &doc, err);
 
     if (status == MICS_OK && strcmp(request->command, "split") == 0)
         status = mics_convert_split(&request->convert, (const char *const *)request->paths,

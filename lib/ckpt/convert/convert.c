@@ -84,25 +84,12 @@ static enum mics_status verify_in_background(void *context, struct mics_err *err
     return status;
 }
 
-static enum mics_status write_target(const struct mics_convert_request *request,
-                                     const struct mics_store *store, struct mics_target *target,
-                                     const char *folder, const atomic_bool *cancel,
-                                     struct mics_err *err)
-{
-    const struct mics_target_options options = {.comm = request->comm,
-                                                .host_ranks = request->host_ranks,
-                                                .progress = request->progress,
-                                                .progress_context = request->progress_context,
-                                                .cancel = cancel};
-
-    return mics_target_write(store, target, folder, &options, err);
-}
-
 /* A damaged source explains a number that is not finite, so its error comes first. It does not
  * explain a full disk. */
 static enum mics_status write_and_verify(const struct mics_convert_request *request,
                                          const struct mics_store *store, struct mics_target *target,
-                                         const char *folder, const struct mics_ckpt_reader *source,
+                                         const char *folder, struct mics_target_options *options,
+                                         const struct mics_ckpt_reader *source,
                                          struct mics_err *err)
 {
     struct background_verification background = {
@@ -115,8 +102,9 @@ static enum mics_status write_and_verify(const struct mics_convert_request *requ
     struct mics_err verify_err = {""}, write_err = {""};
     enum mics_status written, verified;
 
+    options->cancel = &background.stop_writing;
     mics_background_task_start(&task, verify_in_background, &background);
-    written = write_target(request, store, target, folder, &background.stop_writing, &write_err);
+    written = mics_target_write(store, target, folder, options, &write_err);
     if (written != MICS_OK && written != MICS_ERR_FORMAT)
         atomic_store(&background.stop_verification, true);
     verified = mics_background_task_wait(&task, &verify_err);
@@ -155,32 +143,29 @@ enum mics_status mics_convert_verify_sums(const struct mics_convert_request *req
     return status;
 }
 
-/* Every rank registers all files, also those that it does not write, before any is created. */
-static enum mics_status register_files(const struct mics_convert_request *request,
-                                       const struct mics_target *target,
-                                       struct mics_output_folder *folder, struct mics_err *err)
-{
-    enum mics_status status = mics_output_folder_register(folder, MICS_ABORT_MARKER, err);
-
-    for (uint32_t i = 0; status == MICS_OK && i < target->file_count; i++)
-        status = mics_output_folder_register(folder, target->files[i].name, err);
-    return mics_agree(request->comm, status, err);
-}
-
 static enum mics_status write_files(const struct mics_convert_request *request,
                                     const struct mics_store *store, struct mics_target *target,
                                     const struct mics_ckpt_reader *source,
                                     struct mics_output_folder *folder, struct mics_err *err)
 {
+    struct mics_target_options options = {.comm = request->comm,
+                                          .host_ranks = request->host_ranks,
+                                          .progress = request->progress,
+                                          .progress_context = request->progress_context};
     enum mics_status status;
 
     if (request->dry_run)
         return source ? mics_convert_verify_sums(request, source, err) : MICS_OK;
-    status = register_files(request, target, folder, err);
+    /* Every rank registers all files, also those that it does not write, before any is created. */
+    status = mics_output_folder_register(folder, MICS_ABORT_MARKER, err);
+    for (uint32_t i = 0; status == MICS_OK && i < target->file_count; i++)
+        status = mics_output_folder_register(folder, target->files[i].name, err);
+    status = mics_agree(request->comm, status, err);
     if (status != MICS_OK)
         return status;
-    return source ? write_and_verify(request, store, target, folder->temporary, source, err)
-                  : write_target(request, store, target, folder->temporary, NULL, err);
+    return source
+               ? write_and_verify(request, store, target, folder->temporary, &options, source, err)
+               : mics_target_write(store, target, folder->temporary, &options, err);
 }
 
 /* Make the folder request->out completely, or not at all. `prepared` is the status of this rank's

@@ -293,31 +293,23 @@ static enum mics_status init_files(struct file_writer *writer, const char *folde
     return MICS_OK;
 }
 
-static enum mics_status open_file(struct file_writer *writer, uint32_t file, bool create,
-                                  struct mics_err *err)
+/* Create all files, or open those of this rank's pieces. */
+static enum mics_status open_files(struct file_writer *writer, bool create, struct mics_err *err)
 {
-    return mics_direct_file_open(writer->files[file].path, writer->target->files[file].bytes,
-                                 create, &writer->files[file].out, err);
-}
+    const size_t count = create ? writer->target->file_count : writer->count;
 
-static enum mics_status create_files(struct file_writer *writer, struct mics_err *err)
-{
-    enum mics_status status = MICS_OK;
+    for (size_t i = 0; i < count; i++) {
+        const size_t file = create ? i : writer->pieces[i].file;
 
-    for (uint32_t i = 0; status == MICS_OK && i < writer->target->file_count; i++)
-        status = open_file(writer, i, true, err);
-    return status;
-}
-
-/* Open the files of this rank's pieces. */
-static enum mics_status open_files(struct file_writer *writer, struct mics_err *err)
-{
-    enum mics_status status = MICS_OK;
-
-    for (size_t i = 0; status == MICS_OK && i < writer->count; i++)
-        if (writer->files[writer->pieces[i].file].out.fd < 0)
-            status = open_file(writer, writer->pieces[i].file, false, err);
-    return status;
+        if (writer->files[file].out.fd >= 0)
+            continue;
+        const enum mics_status status =
+            mics_direct_file_open(writer->files[file].path, writer->target->files[file].bytes,
+                                  create, &writer->files[file].out, err);
+        if (status != MICS_OK)
+            return status;
+    }
+    return MICS_OK;
 }
 
 /* fsync (unless `status` is an error) and close. Returns `status`, or else the first error. */
@@ -343,19 +335,15 @@ static void free_files(struct file_writer *writer)
     free(writer->files);
 }
 
-static uint64_t pieces_of(const struct mics_target_file *file)
-{
-    return mics_ceil_div(file->bytes, PIECE_BYTES);
-}
-
 /* The rank that writes a piece of a file, by its index in the file. */
 static uint32_t owner_of(const struct file_writer *writer, uint32_t file, uint64_t piece)
 {
     const struct mics_target *target = writer->target;
     const uint32_t ranks = (uint32_t)writer->options->comm->size;
 
-    return target->hashed ? file % ranks
-                          : (uint32_t)(piece * ranks / pieces_of(&target->files[file]));
+    return target->hashed
+               ? file % ranks
+               : (uint32_t)(piece * ranks / mics_ceil_div(target->files[file].bytes, PIECE_BYTES));
 }
 
 /* Append piece `piece` of each of the files that are interleaved, `first` and those after it.
@@ -389,7 +377,7 @@ static enum mics_status list_pieces(struct file_writer *writer, struct mics_err 
     size_t most = 1;
 
     for (uint32_t i = 0; i < target->file_count; i++)
-        most += pieces_of(&target->files[i]);
+        most += mics_ceil_div(target->files[i].bytes, PIECE_BYTES);
     writer->pieces = malloc(most * sizeof *writer->pieces);
     if (!writer->pieces)
         return mics_err_nomem(err);
@@ -438,17 +426,6 @@ static void *write_pieces(void *context)
     return NULL;
 }
 
-/* Extrapolates to all ranks from this one. */
-static void report_progress(const struct file_writer *writer, uint64_t total)
-{
-    const double part =
-        writer->bytes ? (double)atomic_load(&writer->done) / (double)writer->bytes : 1;
-
-    if (writer->options->progress)
-        writer->options->progress(writer->options->progress_context,
-                                  (uint64_t)(part * (double)total), total);
-}
-
 /* If this rank is stopped, stop the others, and vice versa. */
 static void poll_marker(struct file_writer *writer)
 {
@@ -458,28 +435,15 @@ static void poll_marker(struct file_writer *writer)
         stop(writer);
 }
 
-static void wait_for_threads(struct file_writer *writer, uint64_t total)
-{
-    pthread_mutex_lock(&writer->lock);
-    while (writer->running > 0) {
-        mics_cond_wait_for(&writer->ended, &writer->lock, PROGRESS_S);
-        report_progress(writer, total);
-        poll_marker(writer);
-    }
-    pthread_mutex_unlock(&writer->lock);
-}
-
-static unsigned thread_count(const struct file_writer *writer)
-{
-    const uint64_t count = mics_workers_max(writer->options->host_ranks) * THREADS_PER_CORE;
-
-    return (unsigned)mics_min_u64(mics_min_u64(count, MAX_THREADS), mics_max_u64(writer->count, 1));
-}
-
+/* Write the pieces with threads, and report progress, extrapolated to all ranks from this one. */
 static void run_threads(struct file_writer *writer)
 {
+    const struct mics_target_options *options = writer->options;
+    const uint64_t cores = mics_workers_max(options->host_ranks);
+    const unsigned wanted = (unsigned)mics_min_u64(
+        mics_min_u64(cores * THREADS_PER_CORE, MAX_THREADS), mics_max_u64(writer->count, 1));
+    const uint64_t total = mics_target_bytes(writer->target);
     pthread_t threads[MAX_THREADS];
-    const unsigned wanted = thread_count(writer);
     unsigned started = 0;
 
     writer->running = wanted;
@@ -490,7 +454,16 @@ static void run_threads(struct file_writer *writer)
     pthread_mutex_unlock(&writer->lock);
     if (started == 0)
         set_error(writer, MICS_ERR_NOMEM, &(struct mics_err){"cannot start a thread"});
-    wait_for_threads(writer, mics_target_bytes(writer->target));
+    pthread_mutex_lock(&writer->lock);
+    while (writer->running > 0) {
+        mics_cond_wait_for(&writer->ended, &writer->lock, PROGRESS_S);
+        const double part =
+            writer->bytes ? (double)atomic_load(&writer->done) / (double)writer->bytes : 1;
+        if (options->progress)
+            options->progress(options->progress_context, (uint64_t)(part * (double)total), total);
+        poll_marker(writer);
+    }
+    pthread_mutex_unlock(&writer->lock);
     for (unsigned i = 0; i < started; i++)
         pthread_join(threads[i], NULL);
 }
@@ -544,10 +517,10 @@ static enum mics_status write_files(struct file_writer *writer, const char *fold
     if (status == MICS_OK)
         status = init_files(writer, folder, err);
     if (status == MICS_OK && comm->rank == 0)
-        status = create_files(writer, err);
+        status = open_files(writer, true, err);
     status = mics_agree(comm, status, err);
     if (status == MICS_OK)
-        status = open_files(writer, err);
+        status = open_files(writer, false, err);
     if (status == MICS_OK)
         status = start_hashes(writer, err);
     poll_marker(writer);

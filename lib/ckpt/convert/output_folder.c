@@ -20,7 +20,9 @@
 #define TEMPORARY ".tmp."
 
 /* The lock of a folder, until the descriptor is closed. -1 with errno: another process has the
- * lock, the file system has no locks, or `path` is not a folder. */
+ * lock, the file system has no locks, or `path` is not a folder. While a folder is written, it is
+ * called NAME.tmp.PID and its writer has the lock: a folder that can be locked is stale. Stale
+ * folders stay on a file system without locks. */
 static int try_lock(const char *path)
 {
     const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -33,17 +35,6 @@ static int try_lock(const char *path)
         return -1;
     }
     return fd;
-}
-
-/* While a folder is written, it is called NAME.tmp.PID and its writer holds an flock on it: a
- * folder that can be locked is stale. *lock = -1 on a file system without locks: its stale folders
- * are not removed. */
-static enum mics_status lock_folder(const char *folder, int *lock, struct mics_err *err)
-{
-    *lock = try_lock(folder);
-    if (*lock < 0 && errno == EWOULDBLOCK)
-        return mics_err_set(err, MICS_ERR_IO, "%s: another run is using this folder", folder);
-    return MICS_OK;
 }
 
 /* Is `entry` NAME.tmp.PID? */
@@ -71,14 +62,15 @@ static enum mics_status remove_if_stale(const char *parent, const char *entry, s
     return status;
 }
 
-/* Remove the stale folders NAME.tmp.PID of `parent`. */
-static enum mics_status remove_stale_dirs(const char *parent, const char *name,
-                                          struct mics_err *err)
+/* Remove the stale folders NAME.tmp.PID beside `path`, which ends with NAME. */
+static enum mics_status remove_stale(const char *path, struct mics_err *err)
 {
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path, *entry;
+    char parent[MICS_PATH_MAX];
     struct mics_dir dir;
     enum mics_status status;
-    const char *entry;
 
+    mics_path_parent(path, parent);
     if (access(parent, F_OK) != 0 && errno == ENOENT)
         return MICS_OK;
     status = mics_dir_open(parent, &dir, err);
@@ -97,15 +89,6 @@ static bool is_empty_folder(const char *path)
     return mics_dir_close(&dir, status, NULL) == MICS_OK && empty;
 }
 
-static enum mics_status check_path(const char *path, uint64_t bytes, struct mics_err *err)
-{
-    struct stat info;
-
-    if (lstat(path, &info) == 0 && !is_empty_folder(path))
-        return mics_err_set(err, MICS_ERR_ARG, "'%s' exists and is not an empty folder", path);
-    return mics_check_space(path, bytes, "the result", err);
-}
-
 static enum mics_status make_folder(struct mics_output_folder *folder, struct mics_err *err)
 {
     char parent[MICS_PATH_MAX];
@@ -118,43 +101,31 @@ static enum mics_status make_folder(struct mics_output_folder *folder, struct mi
     if (mkdir(folder->temporary, 0777) != 0)
         return mics_err_set_errno(err, "%s", folder->temporary);
     folder->created = true;
-    return lock_folder(folder->temporary, &folder->lock, err);
+    folder->lock = try_lock(folder->temporary);
+    if (folder->lock < 0 && errno == EWOULDBLOCK)
+        return mics_err_set(err, MICS_ERR_IO, "%s: another run is using this folder",
+                            folder->temporary);
+    return MICS_OK;
 }
 
-static enum mics_status name_folder(struct mics_output_folder *folder, const char *path,
-                                    struct mics_err *err)
-{
-    enum mics_status status = mics_path_format(folder->final, err, "%s", path);
-    size_t length = status == MICS_OK ? strlen(path) : 0;
-
-    while (length > 1 && folder->final[length - 1] == '/')
-        folder->final[--length] = '\0';
-    return status == MICS_OK ? mics_path_format(folder->temporary, err, "%s.tmp.%ld", folder->final,
-                                                (long)getpid())
-                             : status;
-}
-
-/* Before the check of the free space, which stale folders take up. */
-static enum mics_status remove_stale(const struct mics_output_folder *folder, struct mics_err *err)
-{
-    const char *slash = strrchr(folder->final, '/');
-    char parent[MICS_PATH_MAX];
-
-    mics_path_parent(folder->final, parent);
-    return remove_stale_dirs(parent, slash ? slash + 1 : folder->final, err);
-}
-
-/* Every rank registers all paths: a signal may reach any of them. */
-static enum mics_status register_path(struct mics_output_folder *folder, const char *path,
-                                      struct mics_err *err)
+/* A signal may reach any of the ranks. */
+enum mics_status mics_output_folder_register(struct mics_output_folder *folder, const char *name,
+                                             struct mics_err *err)
 {
     const size_t bytes = (folder->entry_count + 1) * sizeof *folder->entries;
-    struct mics_temporary **entries = realloc(folder->entries, bytes), *entry;
-    char *copy = entries ? strdup(path) : NULL;
+    struct mics_temporary **entries = realloc(folder->entries, bytes), *entry = NULL;
+    char path[MICS_PATH_MAX], *copy;
 
-    if (entries)
-        folder->entries = entries;
-    entry = copy ? mics_temporary_add(copy) : NULL;
+    if (!entries)
+        return mics_err_nomem(err);
+    folder->entries = entries;
+    const enum mics_status status =
+        mics_path_format(path, err, "%s%s%s", folder->temporary, name ? "/" : "", name ? name : "");
+    if (status != MICS_OK)
+        return status;
+    copy = strdup(path);
+    if (copy)
+        entry = mics_temporary_add(copy);
     if (!entry) {
         free(copy);
         return mics_err_nomem(err);
@@ -163,32 +134,45 @@ static enum mics_status register_path(struct mics_output_folder *folder, const c
     return MICS_OK;
 }
 
-enum mics_status mics_output_folder_register(struct mics_output_folder *folder, const char *name,
-                                             struct mics_err *err)
+/* Rank 0, for all: is there a place for the folder? */
+static enum mics_status check_place(const struct mics_output_folder *folder, uint64_t bytes,
+                                    bool dry_run, struct mics_err *err)
 {
-    char path[MICS_PATH_MAX];
-    enum mics_status status = mics_path_format(path, err, "%s/%s", folder->temporary, name);
+    struct stat info;
 
-    return status == MICS_OK ? register_path(folder, path, err) : status;
+    if (!dry_run) { /* stale folders take up space */
+        const enum mics_status status = remove_stale(folder->final, err);
+
+        if (status != MICS_OK)
+            return status;
+    }
+    if (lstat(folder->final, &info) == 0 && !is_empty_folder(folder->final))
+        return mics_err_set(err, MICS_ERR_ARG, "'%s' exists and is not an empty folder",
+                            folder->final);
+    return mics_check_space(folder->final, bytes, "the result", err);
 }
 
 enum mics_status mics_output_folder_create(struct mics_output_folder *folder,
                                            struct mics_comm *comm, const char *path, uint64_t bytes,
                                            bool dry_run, struct mics_err *err)
 {
-    enum mics_status status = name_folder(folder, path, err);
+    enum mics_status status = mics_path_format(folder->final, err, "%s", path);
+    size_t length = status == MICS_OK ? strlen(path) : 0;
 
     folder->lock = -1;
-    if (status == MICS_OK && comm->rank == 0 && !dry_run)
-        status = remove_stale(folder, err);
+    while (length > 1 && folder->final[length - 1] == '/')
+        folder->final[--length] = '\0';
+    if (status == MICS_OK)
+        status =
+            mics_path_format(folder->temporary, err, "%s.tmp.%ld", folder->final, (long)getpid());
     if (status == MICS_OK && comm->rank == 0)
-        status = check_path(folder->final, bytes, err);
+        status = check_place(folder, bytes, dry_run, err);
     status = mics_agree(comm, status, err);
     if (status != MICS_OK || dry_run)
         return status;
     status = mics_comm_broadcast_now(comm, folder->temporary, sizeof folder->temporary, 0, err);
     if (status == MICS_OK)
-        status = register_path(folder, folder->temporary, err);
+        status = mics_output_folder_register(folder, NULL, err);
     if (status == MICS_OK && comm->rank == 0)
         status = make_folder(folder, err);
     return mics_agree(comm, status, err);

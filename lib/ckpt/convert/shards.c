@@ -128,10 +128,30 @@ static struct mics_section *make_sections(const struct mics_ckpt_layout *form, s
     return sections;
 }
 
-static void fill_files(struct mics_shard_target *out, size_t section_count, size_t header_bytes)
+enum mics_status mics_shard_target_new(const struct mics_ckpt_layout *form,
+                                       struct mics_shard_target *out, struct mics_err *err)
 {
-    const uint64_t bytes = header_bytes + mics_sections_place(out->sections, section_count);
+    struct mics_shard_spec spec = {0};
+    size_t section_count = 0, header_bytes = 0;
+    uint64_t bytes;
+    enum mics_status status = mics_shard_spec_new(form, 0, &spec, err);
 
+    if (status != MICS_OK)
+        return status;
+    *out = (struct mics_shard_target){
+        .target = {.hashed = true, .file_count = form->choice->shapes[MICS_UNIT_DENSE].p_optim}};
+    out->target.files = calloc(out->target.file_count, sizeof *out->target.files);
+    out->sections = make_sections(form, &section_count);
+    status =
+        out->target.files && out->sections
+            ? mics_safetensors_header(spec.tensors, spec.count, &out->header, &header_bytes, err)
+            : mics_err_nomem(err);
+    mics_shard_spec_free(&spec);
+    if (status != MICS_OK) {
+        mics_shard_target_free(out);
+        return status;
+    }
+    bytes = header_bytes + mics_sections_place(out->sections, section_count);
     for (uint32_t i = 0; i < out->target.file_count; i++) {
         struct mics_target_file *file = &out->target.files[i];
 
@@ -143,32 +163,7 @@ static void fill_files(struct mics_shard_target *out, size_t section_count, size
         file->index = i;
         file->bytes = bytes;
     }
-}
-
-enum mics_status mics_shard_target_new(const struct mics_ckpt_layout *form,
-                                       struct mics_shard_target *out, struct mics_err *err)
-{
-    struct mics_shard_spec spec = {0};
-    size_t section_count = 0, header_bytes = 0;
-    enum mics_status status = mics_shard_spec_new(form, 0, &spec, err);
-
-    if (status != MICS_OK)
-        return status;
-    *out = (struct mics_shard_target){
-        .target = {.hashed = true, .file_count = form->choice->shapes[MICS_UNIT_DENSE].p_optim}};
-    out->target.files = calloc(out->target.file_count, sizeof *out->target.files);
-    out->sections = make_sections(form, &section_count);
-    if (!out->target.files || !out->sections)
-        status = mics_err_nomem(err);
-    if (status == MICS_OK)
-        status =
-            mics_safetensors_header(spec.tensors, spec.count, &out->header, &header_bytes, err);
-    if (status == MICS_OK)
-        fill_files(out, section_count, header_bytes);
-    else
-        mics_shard_target_free(out);
-    mics_shard_spec_free(&spec);
-    return status;
+    return MICS_OK;
 }
 
 void mics_shard_target_free(struct mics_shard_target *target)
