@@ -6,7 +6,7 @@
  * contiguous, and no number may have wrapped around. The model must be restored from what a plan
  * stores of it.
  *
- * sources: lib/base lib/doc lib/model lib/device/device.c kernels/host
+ * sources: lib/base lib/doc lib/model lib/device/device.c lib/device/host/immediate.c kernels/host
  */
 #include "model/model.h"
 

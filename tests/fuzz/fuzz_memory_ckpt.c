@@ -9,7 +9,8 @@
  * looks for them. With the flags the checksums are made right, so that what is behind them is
  * reached. What is found must be the shard that the manifest describes.
  *
- * sources: lib/base lib/doc lib/model lib/plan/layout.c lib/plan/group.c lib/device/device.c
+ * sources: lib/base lib/doc lib/model lib/plan/layout.c lib/plan/group.c
+ * sources: lib/device/device.c lib/device/host/immediate.c
  * sources: lib/ckpt/memory/memory_ckpt.c lib/ckpt/memory/find.c lib/ckpt/manifest.c
  * sources: lib/ckpt/ckpt_table.c lib/comm/host.c lib/comm/backend.c lib/comm/cpu_time.c
  * sources: lib/comm/agree.c kernels/host kernels/optimizer.c
