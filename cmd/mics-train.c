@@ -127,8 +127,8 @@ static enum mics_status prepare(const struct train_request *request, struct mics
         cli_note(1, "computing on the host: %s", job->chosen.why_host.text);
     if (status == MICS_OK)
         status = mics_job_start(job, &observer, run, err);
-    if (job->world && job->world->rank == 0 && run->note[0])
-        cli_warn("%s", run->note);
+    if (job->world && job->world->rank == 0 && run->start.note[0])
+        cli_warn("%s", run->start.note);
     if (status != MICS_OK)
         return status;
     if (job->options->eval)

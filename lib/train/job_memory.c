@@ -151,7 +151,7 @@ enum mics_status mics_job_resume_memory(struct mics_job *job, struct mics_run *r
     const struct mics_memory_node node = node_of(job);
     const struct mics_run_memory from = {.node = &node, .state = &job->memory.state};
 
-    run->keep_now = true;
+    run->memory.now = true;
     return mics_run_resume(run, job->memory.disk, job->checkpoint_doc, &from,
                            job->options->other_data, err);
 }
@@ -303,12 +303,12 @@ enum mics_status mics_job_open_memory(struct mics_job *job, struct mics_run *run
     if (status == MICS_OK)
         status = write_record(job, &why);
     if (status == MICS_OK) {
-        run->memory_saver = memory->memory_saver;
-        run->memory_every = memory->every;
-        run->kept_step = run->step;
-        run->keep_steps = MICS_KEEP_STEPS_MIN;
-        run->step_s = job->plan->predicted.step_s;
-        run->record = &memory->record;
+        run->memory.saver = memory->memory_saver;
+        run->memory.every = memory->every;
+        run->memory.begun_step = run->step;
+        run->memory.steps = MICS_KEEP_STEPS_MIN;
+        run->totals.step_s = job->plan->predicted.step_s;
+        run->memory.record = &memory->record;
         return MICS_OK;
     }
     mics_memory_saver_free(memory->memory_saver);

@@ -64,10 +64,10 @@ enum mics_status mics_run_init(struct mics_run *run, const struct mics_run_optio
 
 void mics_run_fini(struct mics_run *run)
 {
-    mics_saver_free(run->saver);
+    mics_saver_free(run->disk.saver);
     mics_reader_close(&run->reader);
     free(run->rank_flags);
-    run->saver = NULL;
+    run->disk.saver = NULL;
     run->rank_flags = NULL;
 }
 
@@ -222,7 +222,7 @@ enum mics_status mics_run_eval(struct mics_run *run, struct mics_eval *out, stru
 /* While the step computes, the next one is read. */
 static enum mics_status submit(struct mics_run *run, uint64_t step, struct mics_err *err)
 {
-    const uint64_t first = run->base_samples + (step - run->base_step - 1) * run->global_batch;
+    const uint64_t first = run->start.samples + (step - run->start.step - 1) * run->global_batch;
     struct mics_step_input input = {.step = (uint32_t)step,
                                     .lr = (float)mics_lr_at(&run->lr, step),
                                     .fill = fill_train,
@@ -242,27 +242,27 @@ static void add_to_totals(struct mics_run *run, const struct mics_step_record *r
 {
     const bool finite = isfinite(record->loss);
 
-    run->recent_loss[run->counted % MICS_RUN_RECENT_STEPS] =
+    run->totals.recent_loss[run->totals.steps % MICS_RUN_RECENT_STEPS] =
         finite ? record->loss : mics_run_recent_loss(run);
-    run->counted++;
-    run->sum.seconds += record->seconds;
-    run->sum.compute_s += record->compute_s;
-    run->sum.comm_s += record->comm_s;
-    run->sum.exposed_s += record->exposed_s;
-    run->sum.cpu.own_s += record->cpu.own_s;
-    run->sum.cpu.mpi_s += record->cpu.mpi_s;
-    run->sum.cpu.kernel_s += record->cpu.kernel_s;
-    run->slowest_s = fmax(run->slowest_s, record->seconds);
-    mics_signals_set_grace(GRACE_S + GRACE_STEPS * run->slowest_s);
+    run->totals.steps++;
+    run->totals.sum.seconds += record->seconds;
+    run->totals.sum.compute_s += record->compute_s;
+    run->totals.sum.comm_s += record->comm_s;
+    run->totals.sum.exposed_s += record->exposed_s;
+    run->totals.sum.cpu.own_s += record->cpu.own_s;
+    run->totals.sum.cpu.mpi_s += record->cpu.mpi_s;
+    run->totals.sum.cpu.kernel_s += record->cpu.kernel_s;
+    run->totals.slowest_s = fmax(run->totals.slowest_s, record->seconds);
+    mics_signals_set_grace(GRACE_S + GRACE_STEPS * run->totals.slowest_s);
 }
 
 double mics_run_recent_loss(const struct mics_run *run)
 {
-    const uint64_t count = mics_min_u64(run->counted, MICS_RUN_RECENT_STEPS);
+    const uint64_t count = mics_min_u64(run->totals.steps, MICS_RUN_RECENT_STEPS);
     double sum = 0;
 
     for (uint64_t i = 0; i < count; i++)
-        sum += run->recent_loss[i];
+        sum += run->totals.recent_loss[i];
     return sum / (double)count;
 }
 
@@ -275,7 +275,7 @@ static enum mics_status sample_classes(const struct mics_run *run, struct mics_s
     const struct mics_engine *engine = run->options.engine;
 
     if (run->options.world->rank != 0 ||
-        (run->counted > SAMPLED_STEPS && record->step % SAMPLED_STEPS != 0))
+        (run->totals.steps > SAMPLED_STEPS && record->step % SAMPLED_STEPS != 0))
         return MICS_OK;
     record->classes = times;
     return mics_timeline_classes(mics_engine_schedule(engine), mics_engine_timeline(engine), times,
@@ -286,9 +286,9 @@ static enum mics_status sample_classes(const struct mics_run *run, struct mics_s
  * counted in part with the next one. */
 static struct mics_comm_cpu take_cpu(struct mics_run *run)
 {
-    const struct mics_comm_cpu now = mics_comm_cpu_now(), last = run->cpu;
+    const struct mics_comm_cpu now = mics_comm_cpu_now(), last = run->totals.cpu;
 
-    run->cpu = now;
+    run->totals.cpu = now;
     return (struct mics_comm_cpu){now.own_s - last.own_s, now.mpi_s - last.mpi_s,
                                   now.kernel_s - last.kernel_s};
 }
@@ -308,7 +308,7 @@ static enum mics_status collect(struct mics_run *run, enum mics_status *rank0_st
     const struct mics_comm_cpu cpu = take_cpu(run);
     if (run->options.trace)
         mics_trace_record(run->options.trace, run->options.engine, &result, &cpu);
-    const double seconds = fmax(result.seconds - run->pause_s, 1e-9);
+    const double seconds = fmax(result.seconds - run->totals.pause_s, 1e-9);
     struct mics_class_times times;
     struct mics_step_record record = {
         .step = result.step,
@@ -322,9 +322,9 @@ static enum mics_status collect(struct mics_run *run, enum mics_status *rank0_st
         .exposed_s = result.overlap.exposed_s,
         .cpu = cpu,
     };
-    run->pause_s = 0;
+    run->totals.pause_s = 0;
     run->step = result.step;
-    run->step_s = seconds;
+    run->totals.step_s = seconds;
     run->samples += run->global_batch;
     add_to_totals(run, &record);
     status = sample_classes(run, &record, &times, err);
@@ -348,7 +348,8 @@ static enum mics_status drain(struct mics_run *run, enum mics_status *rank0_stat
 
 static bool save_is_due_again(const struct mics_run *run)
 {
-    return run->retry_s > 0 && mics_now_s() >= run->retry_s && !mics_saver_active(run->saver);
+    return run->disk.retry_s > 0 && mics_now_s() >= run->disk.retry_s &&
+           !mics_saver_active(run->disk.saver);
 }
 
 /* *flags: those of all ranks, or-ed together. Collective. */
@@ -358,8 +359,8 @@ static enum mics_status exchange_flags(struct mics_run *run, enum mics_status ra
     struct mics_comm *control = run->options.control;
     const uint32_t own =
         mics_signals_requests() | (rank0_status != MICS_OK ? FLAG_FAILED : 0) |
-        (mics_saver_busy(run->saver) ? FLAG_SAVING : 0) |
-        (run->memory_saver && mics_memory_saver_busy(run->memory_saver) ? FLAG_KEEPING : 0) |
+        (mics_saver_busy(run->disk.saver) ? FLAG_SAVING : 0) |
+        (run->memory.saver && mics_memory_saver_busy(run->memory.saver) ? FLAG_KEEPING : 0) |
         (run->options.world->rank == 0 && save_is_due_again(run) ? FLAG_RETRY : 0);
     enum mics_status status =
         mics_comm_all_gather_now(control, &own, run->rank_flags, sizeof own, err);
@@ -377,7 +378,7 @@ static enum mics_status save(struct mics_run *run, bool wait, enum mics_status *
 {
     enum mics_status status;
 
-    run->saving = true;
+    run->disk.waiting = true;
     status =
         mics_run_survive_save(run, mics_run_finish_save(run, rank0_status, err), rank0_status, err);
     if (status == MICS_OK)
@@ -386,7 +387,7 @@ static enum mics_status save(struct mics_run *run, bool wait, enum mics_status *
         status = mics_run_finish_save(run, rank0_status, err);
     if (!wait)
         status = mics_run_survive_save(run, status, rank0_status, err);
-    run->saving = false;
+    run->disk.waiting = false;
     return status;
 }
 
@@ -394,9 +395,10 @@ static enum mics_status save(struct mics_run *run, bool wait, enum mics_status *
  * that it is complete memory_every steps after the one before. */
 static bool must_keep(const struct mics_run *run, uint64_t step)
 {
-    return run->memory_saver && step < run->options.settings->steps &&
-           !mics_memory_saver_active(run->memory_saver) &&
-           (run->keep_now || step + run->keep_steps >= run->kept_step + run->memory_every);
+    return run->memory.saver && step < run->options.settings->steps &&
+           !mics_memory_saver_active(run->memory.saver) &&
+           (run->memory.now ||
+            step + run->memory.steps >= run->memory.begun_step + run->memory.every);
 }
 
 /* Between steps, with none in flight: agree on *rank0_status, validate, save. */
@@ -447,10 +449,10 @@ static enum mics_status run_iteration(struct mics_run *run, uint64_t step, bool 
         status = collect(run, rank0_status, err);
     if (status == MICS_OK)
         status = exchange_flags(run, *rank0_status, &flags, err);
-    if (status == MICS_OK && mics_saver_active(run->saver) && !(flags & FLAG_SAVING))
+    if (status == MICS_OK && mics_saver_active(run->disk.saver) && !(flags & FLAG_SAVING))
         status = mics_run_survive_save(run, mics_run_advance_save(run, rank0_status, err),
                                        rank0_status, err);
-    if (status == MICS_OK && run->memory_saver && mics_memory_saver_active(run->memory_saver) &&
+    if (status == MICS_OK && run->memory.saver && mics_memory_saver_active(run->memory.saver) &&
         !(flags & FLAG_KEEPING))
         status = mics_run_end_keep(run, step, rank0_status, err);
     flags &= ~(uint32_t)(FLAG_SAVING | FLAG_KEEPING);
@@ -466,8 +468,8 @@ static enum mics_status run_iteration(struct mics_run *run, uint64_t step, bool 
     *stop = flags & MICS_REQUEST_STOP;
     if (!*stop && step < run->options.settings->steps)
         mics_signals_resume_grace();
-    run->pause_s = mics_now_s() - begin;
-    run->cpu = mics_comm_cpu_now();
+    run->totals.pause_s = mics_now_s() - begin;
+    run->totals.cpu = mics_comm_cpu_now();
     return status;
 }
 
@@ -476,9 +478,9 @@ static void complete_save(struct mics_run *run)
 {
     enum mics_status rank0_status = MICS_OK;
 
-    run->saving = true;
+    run->disk.waiting = true;
     mics_run_finish_save(run, &rank0_status, NULL);
-    run->saving = false;
+    run->disk.waiting = false;
 }
 
 enum mics_status mics_run_sum(struct mics_run *run, uint64_t *value, struct mics_err *err)
@@ -513,17 +515,17 @@ enum mics_status mics_run_steps(struct mics_run *run, enum mics_run_end *end, st
     bool stop = false;
 
     mics_signals_set_grace(GRACE_INITIAL_S);
-    run->cpu = mics_comm_cpu_now();
+    run->totals.cpu = mics_comm_cpu_now();
     forward_notes(run);
     for (uint64_t step = run->step + 1; status == MICS_OK && !stop && step <= last; step++) {
         status = run_iteration(run, step, &stop, &rank0_status, err);
         forward_notes(run);
     }
     *end = run->step < last ? MICS_RUN_STOPPED : MICS_RUN_DONE;
-    if (status != MICS_OK && !run->local_failure && mics_saver_active(run->saver))
+    if (status != MICS_OK && !run->local_failure && mics_saver_active(run->disk.saver))
         complete_save(run);
     if (status != MICS_OK)
         return status; /* the streams may still be running */
-    run->net_bytes = mics_engine_net_bytes(run->options.engine);
-    return mics_run_sum(run, &run->net_bytes, err);
+    run->totals.net_bytes = mics_engine_net_bytes(run->options.engine);
+    return mics_run_sum(run, &run->totals.net_bytes, err);
 }

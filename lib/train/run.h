@@ -72,40 +72,60 @@ enum mics_run_end { MICS_RUN_DONE, MICS_RUN_STOPPED };
 
 enum { MICS_RUN_RECENT_STEPS = 50 };
 
+/* Checkpoints on disk. */
+struct mics_run_disk {
+    struct mics_saver *saver;
+    char last[MICS_PATH_MAX]; /* folder of the last complete checkpoint; empty: none */
+    uint64_t begun_step;      /* of the checkpoint that was begun last */
+    uint64_t failures;        /* since the last checkpoint */
+    double retry_s;           /* when a failed save is due again; 0: none has failed */
+    atomic_bool waiting;      /* the ranks wait for a checkpoint; read by the watchdog */
+};
+
+/* Checkpoints in the memory of nodes. */
+struct mics_run_memory_ckpt {
+    struct mics_memory_saver *saver;        /* of the job; NULL: no state is kept in memory */
+    uint64_t every;                         /* steps that the loss of a node may cost */
+    uint64_t begun_step;                    /* of the state that was begun last */
+    uint64_t steps;                         /* that a state takes until it is complete */
+    struct mics_memory_ckpt_record *record; /* of what is kept; written by rank 0 */
+    double pause_s;                         /* for the state under way */
+    bool now;                               /* the loaded state has lost copies: keep one at once */
+};
+
+/* How the run began: from which state. */
+struct mics_run_start {
+    uint64_t step, samples;  /* done before this run */
+    bool from_memory;        /* it continued from the memory of nodes */
+    uint64_t received_bytes; /* of that, over the network, by all ranks */
+    char note[512];          /* for the user, about the files of --init; or empty */
+};
+
+/* What the steps of this run took and gave. */
+struct mics_run_totals {
+    struct mics_step_record sum;               /* times */
+    uint64_t steps;                            /* in `sum` */
+    double slowest_s;                          /* step */
+    double recent_loss[MICS_RUN_RECENT_STEPS]; /* ring buffer */
+    uint64_t nonfinite, nonfinite_row;         /* steps that were skipped; in a row */
+    uint64_t net_bytes;       /* sent between nodes by all ranks; set once all steps are done */
+    double step_s;            /* the last step, or as predicted */
+    double pause_s;           /* spent on validation and checkpoints since the last step */
+    struct mics_comm_cpu cpu; /* when the last step was collected, or training went on */
+};
+
 struct mics_run {
     struct mics_run_options options;
     struct mics_ckpt_layout form;
     struct mics_lr lr;
-    uint64_t step, samples;           /* done, since the beginning of training */
-    uint64_t base_step, base_samples; /* done before this run */
-    uint64_t global_batch;            /* sequences of a step */
+    uint64_t step, samples; /* done, since the beginning of training */
+    uint64_t global_batch;  /* sequences of a step */
     struct mics_reader reader;
-    struct mics_read_sums read;  /* of all ranks, up to the last checkpoint */
-    double pause_s;              /* spent on validation and checkpoints since the last step */
-    double slowest_s;            /* step */
-    struct mics_step_record sum; /* times, over the steps of this run */
-    uint64_t counted;            /* steps in `sum` */
-    struct mics_comm_cpu cpu;    /* when the last step was collected, or training went on */
-    uint64_t net_bytes;          /* sent between nodes by all ranks; set once all steps are done */
-    double recent_loss[MICS_RUN_RECENT_STEPS]; /* ring buffer */
-    struct mics_saver *saver;
-    struct mics_memory_saver *memory_saver; /* of the job; NULL: no state is kept in memory */
-    uint64_t memory_every;                  /* steps that the loss of a node may cost */
-    uint64_t kept_step;                     /* of the state that was begun last */
-    uint64_t keep_steps;                    /* that a state takes until it is complete */
-    double step_s;                          /* the last step, or as predicted */
-    struct mics_memory_ckpt_record *record; /* of what is kept; written by rank 0 */
-    double keep_pause_s;                    /* for the state under way */
-    bool keep_now;                          /* the loaded state has lost copies: keep one at once */
-    char last_checkpoint[MICS_PATH_MAX];    /* empty: none */
-    char note[512];                         /* for the user, about the files of --init; or empty */
-    bool from_memory;                       /* the run continued from the memory of nodes */
-    uint64_t received_bytes;                /* of that, over the network, by all ranks */
-    uint64_t saved_step;                    /* of the checkpoint that was begun last */
-    uint64_t save_failures;                 /* since the last checkpoint */
-    double retry_s;                      /* when a failed save is due again; 0: none has failed */
-    uint64_t nonfinite, nonfinite_row;   /* steps of this run that were skipped; in a row */
-    atomic_bool saving;                  /* the ranks wait for a checkpoint; read by the watchdog */
+    struct mics_read_sums read; /* of all ranks, up to the last checkpoint */
+    struct mics_run_start start;
+    struct mics_run_totals totals;
+    struct mics_run_disk disk;
+    struct mics_run_memory_ckpt memory;
     atomic_uint_fast64_t submitted_step; /* read by the watchdog */
     uint32_t *rank_flags;                /* [world_size] receives the flags of all ranks */
     bool local_failure; /* the other ranks may not know of it: the job must be aborted */

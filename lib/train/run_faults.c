@@ -49,31 +49,30 @@ enum mics_status mics_run_check_finite(struct mics_run *run, const struct mics_s
                              first = last - run->global_batch + 1;
 
     if (!loss && isfinite(record->grad_norm)) {
-        run->nonfinite_row = 0;
+        run->totals.nonfinite_row = 0;
         return MICS_OK;
     }
-    run->nonfinite++;
-    if (run->nonfinite_row < run->options.max_nonfinite) {
-        run->nonfinite_row++;
+    run->totals.nonfinite++;
+    if (run->totals.nonfinite_row < run->options.max_nonfinite) {
+        run->totals.nonfinite_row++;
         warn(run,
              "step %llu: the %s is %g: skipped (%llu in a row of at most %llu; samples %llu-%llu)",
-             step, what, value, (unsigned long long)run->nonfinite_row,
+             step, what, value, (unsigned long long)run->totals.nonfinite_row,
              (unsigned long long)run->options.max_nonfinite, first, last);
         report_fault(run,
                      json_pack("{s:s,s:I,s:I,s:I,s:I}", "event", "skipped", "step",
-                               (json_int_t)step, "in_a_row", (json_int_t)run->nonfinite_row,
+                               (json_int_t)step, "in_a_row", (json_int_t)run->totals.nonfinite_row,
                                "first_sample", (json_int_t)first, "last_sample", (json_int_t)last),
                      rank0_status, err);
         return MICS_OK;
     }
-    return mics_err_set(err, MICS_ERR_DEVICE,
-                        "step %llu: the %s is %g%s: training has diverged (a lower --lr, a longer "
-                        "--warmup or clipping may help), or its samples %llu-%llu are bad "
-                        "(--on-nonfinite=skip or --skip-samples=%llu-%llu); %s%s",
-                        step, what, value, run->options.max_nonfinite ? ", once too often" : "",
-                        first, last, first, last,
-                        run->last_checkpoint[0] ? "last checkpoint: " : "there is no checkpoint",
-                        run->last_checkpoint);
+    return mics_err_set(
+        err, MICS_ERR_DEVICE,
+        "step %llu: the %s is %g%s: training has diverged (a lower --lr, a longer "
+        "--warmup or clipping may help), or its samples %llu-%llu are bad "
+        "(--on-nonfinite=skip or --skip-samples=%llu-%llu); %s%s",
+        step, what, value, run->options.max_nonfinite ? ", once too often" : "", first, last, first,
+        last, run->disk.last[0] ? "last checkpoint: " : "there is no checkpoint", run->disk.last);
 }
 
 enum mics_status mics_run_survive_save(struct mics_run *run, enum mics_status status,
@@ -81,17 +80,17 @@ enum mics_status mics_run_survive_save(struct mics_run *run, enum mics_status st
 {
     const unsigned long long step = run->step, limit = run->options.max_save_failures;
 
-    if (status != MICS_ERR_IO || ++run->save_failures >= limit)
+    if (status != MICS_ERR_IO || ++run->disk.failures >= limit)
         return status;
-    const double wait_s = save_retry_s * (double)run->save_failures;
+    const double wait_s = save_retry_s * (double)run->disk.failures;
 
-    run->retry_s = mics_now_s() + wait_s;
-    run->saved_step = UINT64_MAX;
+    run->disk.retry_s = mics_now_s() + wait_s;
+    run->disk.begun_step = UINT64_MAX;
     warn(run, "a checkpoint failed (%llu in a row; %llu end the run), next try in %g s: %s",
-         (unsigned long long)run->save_failures, limit, wait_s, err->text);
+         (unsigned long long)run->disk.failures, limit, wait_s, err->text);
     report_fault(run,
                  json_pack("{s:s,s:I,s:I,s:s%}", "event", "save_failed", "step", (json_int_t)step,
-                           "in_a_row", (json_int_t)run->save_failures, "error", err->text,
+                           "in_a_row", (json_int_t)run->disk.failures, "error", err->text,
                            strlen(err->text)),
                  rank0_status, err);
     return MICS_OK;

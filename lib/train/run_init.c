@@ -62,7 +62,7 @@ static enum mics_status load(struct mics_run *run, struct mics_err *err)
         status = load_params(run, store, err);
     if (status == MICS_OK)
         status = mics_engine_zero_state(run->options.engine, err);
-    memcpy(run->note, diagnostics.note, sizeof run->note);
+    memcpy(run->start.note, diagnostics.note, sizeof run->start.note);
     mics_disk_model_close(&disk);
     if (status != MICS_OK)
         mics_err_prefix(err, "--init");

@@ -96,13 +96,13 @@ static enum mics_status advance(struct mics_run *run, bool *done, enum mics_stat
 {
     const struct mics_run_observer *observer = &run->options.observer;
     struct mics_saved saved;
-    enum mics_status status = mics_saver_advance(run->saver, done, &saved, err);
+    enum mics_status status = mics_saver_advance(run->disk.saver, done, &saved, err);
 
     if (status != MICS_OK || !*done)
         return status;
-    snprintf(run->last_checkpoint, sizeof run->last_checkpoint, "%s", saved.path);
-    run->save_failures = 0;
-    run->retry_s = 0;
+    snprintf(run->disk.last, sizeof run->disk.last, "%s", saved.path);
+    run->disk.failures = 0;
+    run->disk.retry_s = 0;
     if (*rank0_status == MICS_OK && run->options.world->rank == 0 && observer->saved)
         *rank0_status = observer->saved(observer->context, saved.step, &saved, saved.seconds, err);
     return MICS_OK;
@@ -119,7 +119,7 @@ enum mics_status mics_run_advance_save(struct mics_run *run, enum mics_status *r
 enum mics_status mics_run_finish_save(struct mics_run *run, enum mics_status *rank0_status,
                                       struct mics_err *err)
 {
-    bool done = !mics_saver_active(run->saver);
+    bool done = !mics_saver_active(run->disk.saver);
     enum mics_status status = MICS_OK;
 
     while (status == MICS_OK && !done)
@@ -139,8 +139,8 @@ static enum mics_status make_manifest(struct mics_run *run, struct mics_manifest
         return status;
     *manifest = (struct mics_manifest){.step = run->step,
                                        .samples = run->samples,
-                                       .base_step = run->base_step,
-                                       .base_samples = run->base_samples,
+                                       .base_step = run->start.step,
+                                       .base_samples = run->start.samples,
                                        .plan = json_incref(run->options.plan_doc),
                                        .tokenizer = json_incref(run->options.tokenizer_doc),
                                        .history = json_incref(run->options.history)};
@@ -151,16 +151,16 @@ static enum mics_status make_manifest(struct mics_run *run, struct mics_manifest
 enum mics_status mics_run_begin_keep(struct mics_run *run, struct mics_err *err)
 {
     const double begin_s = mics_now_s();
-    const double copy_steps = run->keep_now ? 0 : mics_memory_ckpt_copy_steps(run->memory_every);
+    const double copy_steps = run->memory.now ? 0 : mics_memory_ckpt_copy_steps(run->memory.every);
     struct mics_manifest manifest;
     const enum mics_status status = make_manifest(run, &manifest, err);
 
     if (status == MICS_OK)
-        mics_memory_saver_begin(run->memory_saver, &manifest, copy_steps * run->step_s);
-    run->kept_step = run->step;
-    run->keep_now = false;
+        mics_memory_saver_begin(run->memory.saver, &manifest, copy_steps * run->totals.step_s);
+    run->memory.begun_step = run->step;
+    run->memory.now = false;
     mics_manifest_free(&manifest);
-    run->keep_pause_s = mics_now_s() - begin_s;
+    run->memory.pause_s = mics_now_s() - begin_s;
     return status;
 }
 
@@ -169,21 +169,22 @@ enum mics_status mics_run_end_keep(struct mics_run *run, uint64_t step,
 {
     const struct mics_run_observer *observer = &run->options.observer;
     struct mics_memory_ckpt kept;
-    enum mics_status status = mics_memory_saver_advance(run->memory_saver, &kept, err);
+    enum mics_status status = mics_memory_saver_advance(run->memory.saver, &kept, err);
 
-    run->keep_steps =
-        mics_max_u64(step - run->kept_step, mics_max_u64(run->keep_steps - 1, MICS_KEEP_STEPS_MIN));
+    run->memory.steps = mics_max_u64(step - run->memory.begun_step,
+                                     mics_max_u64(run->memory.steps - 1, MICS_KEEP_STEPS_MIN));
     if (status != MICS_OK)
         return mics_run_survive_keep(run, kept.step, status, rank0_status, err);
     status = mics_run_sum(run, &kept.sent_bytes, err);
     if (status != MICS_OK || run->options.world->rank != 0)
         return status;
-    kept.pause_s = run->keep_pause_s;
-    run->record->step = kept.step;
+    kept.pause_s = run->memory.pause_s;
+    run->memory.record->step = kept.step;
     if (*rank0_status == MICS_OK)
         *rank0_status = mics_run_survive_keep(
-            run, kept.step, mics_memory_ckpt_record_write(run->options.out, run->record, err),
-            rank0_status, err);
+            run, kept.step,
+            mics_memory_ckpt_record_write(run->options.out, run->memory.record, err), rank0_status,
+            err);
     if (*rank0_status == MICS_OK && observer->kept)
         *rank0_status = observer->kept(observer->context, &kept, err);
     return MICS_OK;
@@ -194,13 +195,13 @@ enum mics_status mics_run_save(struct mics_run *run, struct mics_err *err)
     struct mics_manifest manifest = {0};
     enum mics_status status;
 
-    if (run->saved_step == run->step)
+    if (run->disk.begun_step == run->step)
         return MICS_OK;
     status = make_manifest(run, &manifest, err);
     if (status == MICS_OK)
-        status = mics_saver_begin(run->saver, &manifest, err);
+        status = mics_saver_begin(run->disk.saver, &manifest, err);
     if (status == MICS_OK)
-        run->saved_step = run->step;
+        run->disk.begun_step = run->step;
     mics_manifest_free(&manifest);
     return status;
 }
@@ -210,10 +211,10 @@ enum mics_status mics_run_open_saver(struct mics_run *run, struct mics_err *err)
     const struct mics_checkpoint checkpoint = mics_run_checkpoint(run);
 
     enum mics_status status =
-        mics_saver_new(&checkpoint, run->options.out, &run->options.keep, &run->saver, err);
+        mics_saver_new(&checkpoint, run->options.out, &run->options.keep, &run->disk.saver, err);
 
     if (status == MICS_OK && run->options.tokenizer_files)
-        mics_saver_add_tokenizer(run->saver, run->options.tokenizer_files);
+        mics_saver_add_tokenizer(run->disk.saver, run->options.tokenizer_files);
     return mics_agree(run->options.control, status, err);
 }
 
@@ -340,9 +341,9 @@ enum mics_status mics_run_resume(struct mics_run *run, const char *folder, json_
     enum mics_status status = mics_manifest_from_doc(doc, &manifest, err);
 
     if (status == MICS_OK) {
-        run->step = run->base_step = manifest.step;
-        run->saved_step = memory ? UINT64_MAX : manifest.step;
-        run->samples = run->base_samples = manifest.samples;
+        run->step = run->start.step = manifest.step;
+        run->disk.begun_step = memory ? UINT64_MAX : manifest.step;
+        run->samples = run->start.samples = manifest.samples;
     }
     mics_manifest_free(&manifest);
     status = mics_agree(run->options.control, status, err);
@@ -356,10 +357,10 @@ enum mics_status mics_run_resume(struct mics_run *run, const char *folder, json_
     if (status == MICS_OK)
         status = mics_engine_publish(run->options.engine, err);
     status = mics_agree(run->options.control, status, err);
-    run->received_bytes = memory ? memory->state->received_bytes : 0;
+    run->start.received_bytes = memory ? memory->state->received_bytes : 0;
     if (status == MICS_OK)
-        status = mics_run_sum(run, &run->received_bytes, err);
-    run->from_memory = memory != NULL;
-    snprintf(run->last_checkpoint, sizeof run->last_checkpoint, "%s", folder);
+        status = mics_run_sum(run, &run->start.received_bytes, err);
+    run->start.from_memory = memory != NULL;
+    snprintf(run->disk.last, sizeof run->disk.last, "%s", folder);
     return status;
 }

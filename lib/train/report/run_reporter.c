@@ -61,9 +61,9 @@ static json_t *describe_model_and_step(const struct mics_job *job, const struct 
 /* Where the start took its state from; the bytes of memory that came over the network. */
 static json_t *describe_source(const struct mics_job *job, const struct mics_run *run)
 {
-    if (run->from_memory)
+    if (run->start.from_memory)
         return json_pack("{s:s,s:I}", "state_from", "memory", "received_bytes",
-                         (json_int_t)run->received_bytes);
+                         (json_int_t)run->start.received_bytes);
     return json_pack("{s:s}", "state_from", job->checkpoint_doc ? "disk" : "nothing");
 }
 
@@ -144,21 +144,21 @@ static json_t *event_checkpoint(uint64_t step, const struct mics_saved *saved, d
 
 static json_t *event_end(const struct mics_run *run, const char *reason)
 {
-    const struct mics_step_record *sum = &run->sum;
-    const double steps = run->counted ? (double)run->counted : NAN;
+    const struct mics_step_record *sum = &run->totals.sum;
+    const double steps = run->totals.steps ? (double)run->totals.steps : NAN;
 
     return json_pack(
         "{s:s,s:I,s:s,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:I,s:s,s:I,s:I}", "event", "end", "step",
-        (json_int_t)run->step, "reason", reason, "steps", (json_int_t)run->counted, "recent_loss",
-        mics_metrics_number(mics_run_recent_loss(run)), "compute_ms",
+        (json_int_t)run->step, "reason", reason, "steps", (json_int_t)run->totals.steps,
+        "recent_loss", mics_metrics_number(mics_run_recent_loss(run)), "compute_ms",
         mics_metrics_number(1e3 * sum->compute_s / steps), "exposed_ms",
         mics_metrics_number(1e3 * sum->exposed_s / steps), "hidden_ms",
         mics_metrics_number(1e3 * (sum->comm_s - sum->exposed_s) / steps), "comm_cpu_own_ms",
         mics_metrics_number(1e3 * sum->cpu.own_s / steps), "comm_cpu_mpi_ms",
         mics_metrics_number(1e3 * sum->cpu.mpi_s / steps), "comm_cpu_kernel_ms",
         mics_metrics_number(1e3 * sum->cpu.kernel_s / steps), "net_bytes",
-        (json_int_t)run->net_bytes, "path", run->last_checkpoint, "peak_rss_bytes",
-        (json_int_t)peak_rss_bytes(), "skipped", (json_int_t)run->nonfinite);
+        (json_int_t)run->totals.net_bytes, "path", run->disk.last, "peak_rss_bytes",
+        (json_int_t)peak_rss_bytes(), "skipped", (json_int_t)run->totals.nonfinite);
 }
 
 static enum mics_status flush(const struct mics_run_reporter *reporter, struct mics_err *err)
@@ -172,7 +172,7 @@ static enum mics_status flush(const struct mics_run_reporter *reporter, struct m
 static double update_remaining(struct mics_run_reporter *reporter, uint64_t step)
 {
     const double now = mics_now_s(), elapsed = now - reporter->step_end_s;
-    const uint64_t done = step - reporter->run->base_step;
+    const uint64_t done = step - reporter->run->start.step;
     const uint64_t left = reporter->run->options.settings->steps - step;
 
     if (done == 1)
@@ -192,7 +192,7 @@ static bool must_print(struct mics_run_reporter *reporter, uint64_t step)
     const double now = reporter->step_end_s;
     double interval = TERMINAL_INTERVAL_S;
 
-    if (step == reporter->run->base_step + 1 || step == reporter->run->options.settings->steps)
+    if (step == reporter->run->start.step + 1 || step == reporter->run->options.settings->steps)
         return true;
     if (reporter->log_every)
         return step % reporter->log_every == 0;

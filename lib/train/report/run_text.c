@@ -99,7 +99,7 @@ static enum mics_status print_memory(FILE *out, const struct mics_run *run, stru
     for (int i = 0; i < MICS_REGION_COUNT; i++)
         put_row(table, memory->regions[i].name, memory->regions[i].bytes);
     put_row(table, "arena", memory->arena_bytes);
-    put_row(table, "snapshot for checkpoints", mics_saver_bytes(run->saver));
+    put_row(table, "snapshot for checkpoints", mics_saver_bytes(run->disk.saver));
     if (comm_bytes)
         put_row(table, "communicators (measured)", comm_bytes);
     status = mics_table_print(table, out, 0, err);
@@ -127,7 +127,7 @@ enum mics_status mics_run_text_begin(FILE *out, const struct mics_run *run,
     print_model_and_data(out, run);
     print_groups(out, &run->options.plan->choice, threads);
     if (run->step) {
-        const char *from = run->from_memory ? "the memory of the nodes" : run->last_checkpoint;
+        const char *from = run->start.from_memory ? "the memory of the nodes" : run->disk.last;
 
         fputs("resumed   ", out);
         mics_utf8_put(out, from, strlen(from));
@@ -183,12 +183,12 @@ void mics_run_text_step(FILE *out, const struct mics_step_record *record, double
 static void print_traffic(FILE *out, const struct mics_run *run)
 {
     const double per_step_and_node =
-        (double)run->net_bytes / (double)run->counted / run->options.world->node_count;
+        (double)run->totals.net_bytes / (double)run->totals.steps / run->options.world->node_count;
     char buf[2][32];
 
-    if (run->net_bytes > 0)
+    if (run->totals.net_bytes > 0)
         fprintf(out, "sent between nodes: %s in total, %s per step and node\n",
-                mics_format_bytes(run->net_bytes, buf[0], sizeof buf[0]),
+                mics_format_bytes(run->totals.net_bytes, buf[0], sizeof buf[0]),
                 mics_format_bytes((uint64_t)per_step_and_node, buf[1], sizeof buf[1]));
 }
 
@@ -202,16 +202,16 @@ static void print_cpu(FILE *out, const struct mics_comm_cpu *sum, double steps)
 
 void mics_run_text_end(FILE *out, const struct mics_run *run, bool verbose)
 {
-    const struct mics_step_record *sum = &run->sum;
-    const double steps = (double)run->counted;
-    const uint64_t recent = mics_min_u64(run->counted, MICS_RUN_RECENT_STEPS);
+    const struct mics_step_record *sum = &run->totals.sum;
+    const double steps = (double)run->totals.steps;
+    const uint64_t recent = mics_min_u64(run->totals.steps, MICS_RUN_RECENT_STEPS);
 
     putc('\n', out);
-    if (run->counted == 0) {
+    if (run->totals.steps == 0) {
         fprintf(out, "no steps left to train\n");
     } else {
         fprintf(out, "%" PRIu64 " steps in %.1f s; mean loss of the last %" PRIu64 ": %.4f\n",
-                run->counted, sum->seconds, recent, mics_run_recent_loss(run));
+                run->totals.steps, sum->seconds, recent, mics_run_recent_loss(run));
         fprintf(out,
                 "communication per step: %.1f ms exposed, %.1f ms hidden; computation: %.1f ms\n",
                 1e3 * sum->exposed_s / steps, 1e3 * (sum->comm_s - sum->exposed_s) / steps,
@@ -220,10 +220,11 @@ void mics_run_text_end(FILE *out, const struct mics_run *run, bool verbose)
             print_cpu(out, &sum->cpu, steps);
         print_traffic(out, run);
     }
-    if (run->nonfinite > 0)
-        fprintf(out, "skipped, because they were not finite: %" PRIu64 " steps\n", run->nonfinite);
+    if (run->totals.nonfinite > 0)
+        fprintf(out, "skipped, because they were not finite: %" PRIu64 " steps\n",
+                run->totals.nonfinite);
     if (!run->options.paced) {
-        const char *path = run->last_checkpoint[0] ? run->last_checkpoint : "none";
+        const char *path = run->disk.last[0] ? run->disk.last : "none";
 
         fputs("checkpoint: ", out);
         mics_utf8_put(out, path, strlen(path));

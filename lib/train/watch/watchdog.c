@@ -59,13 +59,14 @@ struct mics_watchdog {
 
 static uint64_t encode_state(const struct mics_engine_activity *doing, const struct mics_run *run)
 {
-    const bool saving = run->saving;
+    const bool saving = run->disk.waiting;
     uint32_t low = doing->op == MICS_NONE ? 0 : doing->op + 1;
 
     if (saving && low == 0)
-        low = mics_saver_busy(run->saver)
-                  ? (uint32_t)(mics_saver_written(run->saver) >> SAVED_UNIT_SHIFT) % STATE_SAVED
-                  : STATE_SAVED;
+        low =
+            mics_saver_busy(run->disk.saver)
+                ? (uint32_t)(mics_saver_written(run->disk.saver) >> SAVED_UNIT_SHIFT) % STATE_SAVED
+                : STATE_SAVED;
     return (doing->step ? doing->step : run->submitted_step) << 32 |
            (doing->evaluating ? STATE_EVALUATING : 0) | (saving ? STATE_SAVING : 0) | low;
 }
@@ -270,7 +271,7 @@ static double report_delay_s(const struct mics_watchdog *watchdog, bool *reports
 static uint64_t saving_progress(const struct mics_watchdog *watchdog)
 {
     const struct mics_world *world = watchdog->options.world;
-    uint64_t sum = mics_saver_written(watchdog->options.run->saver), state;
+    uint64_t sum = mics_saver_written(watchdog->options.run->disk.saver), state;
 
     for (uint32_t rank = 0; rank < world->size; rank++)
         if (heartbeat_age_s(watchdog, rank, &state) >= 0)
@@ -287,13 +288,13 @@ static bool waits_blindly(const struct mics_watchdog *watchdog)
 
     return world->size > 1 && world->comm->heartbeat &&
            heartbeat_age_s(watchdog, world->rank, &state) < 0 && !receivers_are_silent(watchdog) &&
-           !mics_saver_busy(watchdog->options.run->saver);
+           !mics_saver_busy(watchdog->options.run->disk.saver);
 }
 
 static bool check_progress(struct mics_watchdog *watchdog, uint64_t progress, uint64_t state)
 {
     const struct mics_watchdog_options *options = &watchdog->options;
-    const bool saving = options->run->saving;
+    const bool saving = options->run->disk.waiting;
     bool reports;
     const double now_s = mics_now_s(), delay_s = report_delay_s(watchdog, &reports);
     const double limit_s = options->timeout_s * (saving ? saving_limit_factor : 1);
