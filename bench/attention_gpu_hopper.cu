@@ -2,7 +2,7 @@
 /* attention_gpu_hopper.cu - the attention forward on compute capability 9.0 with several tile
  * shapes. */
 #include "attention_gpu.h"
-#include "cuda/attention_hopper.cuh"
+#include "cuda/hopper/attention_hopper.cuh"
 
 template <int D, int groups, int keys, int stages, int registers, bool turns>
 static cudaError_t run(const struct mics_args_attention *args)

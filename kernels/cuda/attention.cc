@@ -59,8 +59,7 @@ enum mics_status check_name(const struct kernel *kernel, const char *name, int c
                             capability % 10);
     if (!kernel->forward)
         return mics_err_set(err, MICS_ERR_UNSUPPORTED,
-                            "MICS_CUDA_ATTENTION=%s: not in this build; CUDA_ARCH must have %d",
-                            name, kernel->capability);
+                            "MICS_CUDA_ATTENTION=%s: not in this build; it needs HOPPER=1", name);
     return MICS_OK;
 }
 

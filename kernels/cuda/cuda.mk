@@ -7,6 +7,7 @@
 #|   CUDA_HOME=      folder of CUDA (default: where nvcc is)      NVCC=$CUDA_HOME/bin/nvcc
 #|   CUDA_ARCH=      compute capabilities to build for, as '80 90' (default: those of this machine's GPUs if
 #|                   nvcc knows them, else 80 90); later GPUs compile the PTX of the last
+#|   HOPPER=0        1 adds attention kernels for compute capability 9.0 alone, which have not run on a GPU yet
 #|   NCCL_HOME=      folder of NCCL (default: in CUDA's, the system's or pip's; 0 leaves it out)
 
 CUDA      ?= auto
@@ -84,13 +85,15 @@ endif
 # ("90a").
 ARCHS      := $(patsubst sm_%,%,$(CUDA_ARCH))
 ARCH_PTX   := $(filter-out %a,$(lastword $(ARCHS)))
-# Kernels with instructions that only compute capability 9.0 has (*hopper*.cu) are built for it if
-# it is requested.
-HOPPER     := $(if $(filter 90 90a,$(ARCHS)),1,0)
+# Kernels with instructions that only compute capability 9.0 has.
+HOPPER     ?= 0
+ifeq ($(HOPPER)$(filter 90 90a,$(ARCHS)),1)
+$(error HOPPER=1, but CUDA_ARCH='$(CUDA_ARCH)' has no 90)
+endif
 
 # Sources: the device, the operations, NCCL; and the parts of the library that they use, of which
 # the plug-in has its own copy.
-PLUGIN_CU  := $(filter-out $(if $(filter 0,$(HOPPER)),$(wildcard kernels/cuda/*hopper*.cu)),$(wildcard kernels/cuda/*.cu))
+PLUGIN_CU  := $(wildcard kernels/cuda/*.cu) $(if $(filter 1,$(HOPPER)),$(wildcard kernels/cuda/hopper/*.cu))
 # Files without kernels are compiled by the host's compilers, which are much faster than nvcc.
 KERNELS_C  := $(wildcard kernels/cuda/*.c)
 KERNELS_CC := $(wildcard kernels/cuda/*.cc)
@@ -105,14 +108,14 @@ space      := $(empty) $(empty)
 GENCODE    := $(foreach a,$(ARCHS),-gencode arch=compute_$(a)$(comma)code=sm_$(a)) \
 	$(foreach a,$(ARCH_PTX),-gencode arch=compute_$(a)$(comma)code=compute_$(a))
 GENCODE_HOPPER := -gencode arch=compute_90a$(comma)code=sm_90a
-gencode_for = $(if $(findstring hopper,$(notdir $(1))),$(GENCODE_HOPPER),$(GENCODE))
+gencode_for = $(if $(findstring hopper,$(1)),$(GENCODE_HOPPER),$(GENCODE))
 REAL_DEFINES = -DMICS_PLUGIN_NAME='"cuda"' \
 	-DMICS_PLUGIN_BUILT='"sm_$(subst $(space), sm_,$(ARCHS))$(ARCH_PTX:%= and PTX %)"' \
 	-DMICS_CUDA_SM=$(subst $(space),$(comma),$(patsubst %a,%,$(ARCHS))) \
 	-DMICS_CUDA_PTX=$(if $(ARCH_PTX),$(ARCH_PTX),0) -DMICS_HAVE_NCCL=$(HAVE_NCCL)
 FAKE_DEFINES = -DMICS_EMULATED -DMICS_PLUGIN_NAME='"emulated"' -DMICS_PLUGIN_BUILT='"for tests"' \
 	-DMICS_CUDA_SM=80,90 -DMICS_CUDA_PTX=90 -DMICS_HAVE_NCCL=1
-NVCC_FLAGS = -std=c++17 -O3 -lineinfo -DMICS_HOPPER=$(HOPPER) -ccbin $(CXX) -Xcompiler -fPIC,-fvisibility=hidden,-Wall \
+NVCC_FLAGS = -std=c++17 -O3 -lineinfo -ccbin $(CXX) -Xcompiler -fPIC,-fvisibility=hidden,-Wall \
 	-Ilib -Ikernels $(addprefix -isystem ,$(sort $(BLASLT_INC) $(NCCL_INC)))
 PLUGIN_CFLAGS = -std=c11 -D_GNU_SOURCE -fPIC -fvisibility=hidden -Ilib -Ikernels $(WARN) $(CFLAGS)
 PLUGIN_CXXFLAGS = -std=c++17 -D_GNU_SOURCE -fPIC -fvisibility=hidden -DMICS_HOPPER=$(HOPPER) -Ilib -Ikernels \
@@ -156,6 +159,7 @@ REAL_CHECKS := $(patsubst tests/gpu/%,$(BUILD)/gpu/%,$(basename $(wildcard tests
 KERNEL_OBJ   = $(filter $(BUILD)/cuda/kernels/cuda/%.cu.o,$(PLUGIN_OBJ))
 KERNEL_HOST  = $(patsubst %,$(BUILD)/cuda/%.o,$(KERNELS_C) $(KERNELS_CC))
 gpu-bench: $(BUILD)/bench/gpu_step $(if $(filter 1,$(HAVE_CUDA)),$(BUILD)/bench/attention_gpu $(BUILD)/bench/kernels_gpu)
+$(BUILD)/cuda/bench/%.cu.o: NVCC_FLAGS += -DMICS_HOPPER=$(HOPPER)
 $(BUILD)/bench/attention_gpu: $(BUILD)/cuda/bench/attention_gpu.cu.o $(if $(filter 1,$(HOPPER)),$(BUILD)/cuda/bench/attention_gpu_hopper.cu.o)
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CXX) -o $@ $^ $(RUNTIME_LIB) $(call rpath_of,$(RUNTIME_LIB)) -lrt -lpthread -ldl

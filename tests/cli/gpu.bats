@@ -197,7 +197,7 @@ within_limit() # a b limit
     [[ $stderr == *"MICS_CUDA_ATTENTION=none: no such kernel; there are mma, plain and hopper" ]]
     MICS_CUDA_ATTENTION=hopper run --separate-stderr train bf16.mp --device=cuda
     one_line_and_code 1
-    [[ $stderr == *"MICS_CUDA_ATTENTION=hopper: not in this build; CUDA_ARCH must have 90" ]]
+    [[ $stderr == *"MICS_CUDA_ATTENTION=hopper: not in this build; it needs HOPPER=1" ]]
     MICS_EMULATED_ARCH=80 MICS_CUDA_ATTENTION=hopper run --separate-stderr train bf16.mp --device=cuda
     one_line_and_code 1
     [[ $stderr == *"MICS_CUDA_ATTENTION=hopper: for compute capability 9.0 only, this GPU has 8.0" ]]

@@ -6,7 +6,7 @@ CXX := $(if $(findstring clang,$(CC)),clang++,g++)
 endif
 EMULATOR_SRC   := $(wildcard tests/emulator/*.cc)
 EMULATED_UNITS := $(patsubst %.cc,$(BUILD)/%,$(filter tests/emulator/test_%,$(EMULATOR_SRC)))
-EMULATED_OBJ   := $(patsubst %,$(BUILD)/emulated/%.o,$(filter-out kernels/cuda/%hopper.cu,$(wildcard kernels/cuda/*.cu kernels/cuda/*.cc)) \
+EMULATED_OBJ   := $(patsubst %,$(BUILD)/emulated/%.o,$(wildcard kernels/cuda/*.cu kernels/cuda/*.cc) \
 	$(filter-out tests/emulator/test_%,$(EMULATOR_SRC)))
 # Thread-local variables are few, so that the loader finds room for them beside the program's: others would take a
 # call for each access in the plug-in.

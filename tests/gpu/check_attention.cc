@@ -692,7 +692,7 @@ static void names_that_cannot_be_had_are_refused(void)
                         "10.0");
 #ifdef MICS_EMULATED
     CHECK_INT(mics_cuda_attention_choose("hopper", 90, &choice, &err), MICS_ERR_UNSUPPORTED);
-    CHECK_STR(err.text, "MICS_CUDA_ATTENTION=hopper: not in this build; CUDA_ARCH must have 90");
+    CHECK_STR(err.text, "MICS_CUDA_ATTENTION=hopper: not in this build; it needs HOPPER=1");
 #endif
 }
 

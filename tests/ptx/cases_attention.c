@@ -28,6 +28,7 @@ static const struct shape mma_shapes[] = {
     {1, 150, 1, 1, 128, true, 0, 3},  {1, 140, 1, 1, 64, true, 90, 65},
 };
 
+#if MICS_HOPPER
 /* Longer ones also go round the rings of tiles. */
 static const struct shape hopper_shapes[] = {
     {1, 77, 2, 1, 64, true, 0, 0},   {1, 390, 1, 1, 64, true, 0, 0},
@@ -35,6 +36,7 @@ static const struct shape hopper_shapes[] = {
     {1, 200, 2, 1, 128, true, 0, 0}, {1, 130, 1, 1, 128, false, 0, 0},
     {1, 33, 2, 1, 80, true, 0, 0},   {1, 129, 1, 1, 96, false, 0, 0},
 };
+#endif
 
 /* Heads of each width of the kernels, of lengths that the tensor cores do not take. Without those
  * every product is an instruction of its own, so they are small: one goes beyond a tile of 32 rows,
@@ -193,6 +195,8 @@ void record_attention_cases(struct recorder *r)
     for (size_t s = 0; s < LENGTH(plain_shapes); s++)
         for (size_t d = 0; d < LENGTH(record_dtypes); d++)
             both_cases(r, "plain", record_dtypes[d], plain_shapes[s]);
+#if MICS_HOPPER
     for (size_t s = 0; s < LENGTH(hopper_shapes) && r->chip->capability == 90; s++)
         both_cases(r, "hopper", MICS_BF16, hopper_shapes[s]);
+#endif
 }

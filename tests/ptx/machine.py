@@ -9,8 +9,8 @@ import random
 
 import numpy as np
 
-import hopper
 from gang import Gang
+from hopper import warpgroups
 from memory import SharedMemory
 from ptx import Violation
 
@@ -106,15 +106,15 @@ class Chunk:
             self.gangs = [Gang(self, None)]
             return
         proxies = self.code.uses_async_proxy
-        agents = launch.warps + (hopper.BARRIERS_MAX if proxies else 0)
+        agents = launch.warps + (warpgroups.BARRIERS_MAX if proxies else 0)
         self.shared = SharedMemory(self.count, self.code.shared_bytes, launch.warps, agents,
                                    self.code.granule, proxies)
         if launch.warps > 1:
             self.chance = lambda: self.random.random() < 1 / 16
         if proxies:
-            self.copies = hopper.BulkCopies(self)
-            self.pool = hopper.RegisterPool(self)
-        self.gangs = [(hopper.HopperGang if proxies else Gang)(self, w)
+            self.copies = warpgroups.BulkCopies(self)
+            self.pool = warpgroups.RegisterPool(self)
+        self.gangs = [(warpgroups.HopperGang if proxies else Gang)(self, w)
                       for w in range(launch.warps)]
 
     def barrier(self, name):

@@ -9,13 +9,11 @@ import re
 
 from ptx import Entry
 
-_ALL = 0 # matches
-_VALUE = " instead of "
-_LATE = "nothing was written, or where a copy has not arrived"
+ALL = 0 # matches
+VALUE = " instead of "
+LATE = "nothing was written, or where a copy has not arrived"
 _DOCUMENT_END, _NO_END = r"(setp\.eq\.s32 \t%p\d+, %r\d+, )-2;", r"\g<1>-3;"
-_HOPPER_64 = "attention_hopper_bf16_1x77_heads_2_1_of_64_causal"
 _MMA_64 = "attention_mma_bf16_2x33_heads_2_2_of_64_full"
-_HOPPER_GRAD_64 = "attention_grad_hopper_bf16_2x33_heads_1_1_of_64_full"
 
 
 class Mutant:
@@ -42,74 +40,34 @@ MUTANTS = [
            "flat_kernel", r"setp\.ge\.u64 \t%p1,", "setp.gt.u64 \t%p1,", "an access of"),
     Mutant("a wrong leading dimension", "sm_80", "swiglu_f32_2x259", "swiglu_kernel",
            r"(mul\.wide\.u32 \t%rd\d+, %r\d+, %r\d+;\s*(?:\.loc[^\n]*\s*)?)shl\.b64 \t(%rd\d+), "
-           r"(%rd\d+), 1;", r"\1shl.b64 \t\2, \3, 0;", _VALUE),
+           r"(%rd\d+), 1;", r"\1shl.b64 \t\2, \3, 0;", VALUE),
     Mutant("an fma with the sign of a factor changed", "sm_80", "gelu_f32_1031", "gelu",
            r"fma\.rn\.f32 \t(%f\d+), (%f\d+), (%f\d+), (%f\d+);",
-           r"{ .reg .f32 less; neg.f32 less, \2; fma.rn.f32 \1, less, \3, \4; }", _VALUE),
+           r"{ .reg .f32 less; neg.f32 less, \2; fma.rn.f32 \1, less, \3, \4; }", VALUE),
     Mutant("an instruction that is not known", "sm_80", "gelu_f32_1031", "gelu",
            r"ex2\.approx\.ftz\.f32", "tanh.approx.f32", "instruction tanh.approx.f32 is not known"),
     Mutant("a barrier between a block's sums that is missing", "sm_80", "layernorm_f32_3x1288",
            "norm_kernel", r"bar\.sync \t0;", "", "without a barrier|nothing was written"),
     Mutant("a shuffle from another lane", "sm_80",
            "attention_grad_mma_bf16_2x33_heads_2_2_of_64_full", "row_products",
-           r"mov\.u32 \t(%r\d+), 4;", r"mov.u32 \t\1, 3;", _VALUE),
+           r"mov\.u32 \t(%r\d+), 4;", r"mov.u32 \t\1, 3;", VALUE),
     Mutant("matrices that are not transposed when they are loaded", "sm_80", _MMA_64, "attend",
-           r"\.x4\.trans\.shared", ".x4.shared", _VALUE, _ALL),
+           r"\.x4\.trans\.shared", ".x4.shared", VALUE, ALL),
     Mutant("matrices loaded to the wrong registers", "sm_80", _MMA_64, "attend",
-           r"(ldmatrix[^{;]*\{%r\d+), (%r\d+), (%r\d+),", r"\1, \3, \2,", _VALUE, _ALL),
+           r"(ldmatrix[^{;]*\{%r\d+), (%r\d+), (%r\d+),", r"\1, \3, \2,", VALUE, ALL),
     Mutant("a wrong swizzle", "sm_80", _MMA_64, "attend", r"xor\.b32  \t(%r\d+), (%r\d+), 64;",
-           r"xor.b32  \t\1, \2, 32;", _VALUE, _ALL),
+           r"xor.b32  \t\1, \2, 32;", VALUE, ALL),
     Mutant("a copy that is not waited for", "sm_80", _MMA_64, "attend",
-           r"cp\.async\.wait_group \d;", "", _LATE, _ALL),
+           r"cp\.async\.wait_group \d;", "", LATE, ALL),
     Mutant("a barrier behind copies that is missing", "sm_80", _MMA_64, "attend",
-           r"bar\.sync \t0;", "", f"without a barrier|{_LATE}", _ALL),
+           r"bar\.sync \t0;", "", f"without a barrier|{LATE}", ALL),
     Mutant("keys of other documents", "sm_80",
            "attention_mma_bf16_1x200_heads_1_1_of_64_causal_documents", "attend", _DOCUMENT_END,
-           _NO_END, _VALUE, _ALL),
+           _NO_END, VALUE, ALL),
     Mutant("keys of other documents, without tensor cores", "sm_80",
            "attention_plain_f32_1x33_heads_1_1_of_9_causal_documents", "plain", _DOCUMENT_END,
-           _NO_END, _VALUE, _ALL),
+           _NO_END, VALUE, ALL),
     Mutant("queries of other documents", "sm_80",
            "attention_grad_mma_bf16_1x77_heads_1_1_of_128_causal_documents", "", _DOCUMENT_END,
-           _NO_END, _VALUE, _ALL),
-    Mutant("a transposed factor of a warpgroup's product", "sm_90", _HOPPER_64, "hopper_attend",
-           r"(\}, %rd\d+, p, 1, 1, )1;", r"\g<1>0;", f"{_VALUE}|{_LATE}", _ALL),
-    Mutant("a matrix descriptor that begins elsewhere", "sm_90", _HOPPER_64, "hopper_attend",
-           r"(add\.s32 \t%r\d+, %r\d+, )24608;", r"\g<1>24640;", _VALUE),
-    Mutant("a matrix descriptor with a wrong stride", "sm_90", _HOPPER_64, "hopper_attend",
-           str(1 << 62 | 64 << 32 | 1 << 16), str(1 << 62 | 32 << 32 | 1 << 16), _VALUE),
-    Mutant("a matrix descriptor with a wrong leading dimension", "sm_90",
-           "attention_hopper_bf16_1x130_heads_1_1_of_128_full", "hopper_attend",
-           str(1 << 62 | 64 << 32 | 1024 << 16), str(1 << 62 | 64 << 32 | 512 << 16), _VALUE),
-    Mutant("a dropped fence.proxy.async", "sm_90", _HOPPER_64, "hopper_attend",
-           r"fence\.proxy\.async\.shared::cta;", "", "without fence.proxy.async"),
-    Mutant("a wait for a bulk copy that is missing", "sm_90", _HOPPER_64, "hopper_attend",
-           r"selp\.u32 (%r\d+), 1, 0, p;", r"selp.u32 \1, 1, 1, p;",
-           f"{_LATE}|without a barrier", _ALL),
-    Mutant("a place that is filled again while it is read", "sm_90",
-           "attention_hopper_bf16_1x390_heads_1_1_of_64_causal", "hopper_attend",
-           r"selp\.u32 (%r\d+), 1, 0, p;", r"selp.u32 \1, 1, 1, p;",
-           "overwrites|more threads arrive", 2),
-    Mutant("too few bytes announced to an mbarrier", "sm_90", _HOPPER_64, "hopper_attend",
-           r"(mov\.u32 \t%r\d+, )24576;", r"\g<1>16384;", f"{_LATE}|without a barrier"),
-    Mutant("too many bytes announced to an mbarrier", "sm_90", _HOPPER_64, "hopper_attend",
-           r"(mov\.u32 \t%r\d+, )24576;", r"\g<1>32768;", "waits for ever"),
-    Mutant("a product that is not waited for", "sm_90", _HOPPER_64, "hopper_attend",
-           r"wgmma\.wait_group\.sync\.aligned 0;", "", "was not waited for"),
-    Mutant("a wgmma.fence that is missing", "sm_90", _HOPPER_64, "hopper_attend",
-           r"wgmma\.fence\.sync\.aligned;", "", "wgmma.fence", _ALL),
-    Mutant("more registers than the block has", "sm_90", _HOPPER_64, "hopper_attend",
-           r"(setmaxnreg\.inc\.sync\.aligned\.u32) 160;", r"\1 168;", "waits for ever"),
-    Mutant("a named barrier at which too few arrive", "sm_90",
-           "attention_hopper_bf16_1x200_heads_2_1_of_128_causal", "hopper_attend",
-           r"bar\.arrive [^;]*;", "", "waits for ever"),
-    # P and dS stay in registers: the only fence is the one behind the mbarriers' initialisation.
-    Mutant("mbarriers of bulk copies without fence.proxy.async", "sm_90", _HOPPER_GRAD_64,
-           "grad_rows_hopper", r"fence\.proxy\.async\.shared::cta;", "",
-           "an mbarrier of a bulk copy .*without fence.proxy.async"),
-    Mutant("a wait for a block's own tiles that is missing", "sm_90", _HOPPER_GRAD_64,
-           "grad_rows_hopper", r"(setmaxnreg\.inc[\s\S]*?selp\.u32 %r\d+, 1, )0, p;",
-           r"\g<1>1, p;", f"{_LATE}|without a barrier"),
-    Mutant("a matrix descriptor that begins 16 rows further", "sm_90", _HOPPER_GRAD_64,
-           "grad_rows_hopper", r"(add\.s32 \t%r\d+, %r\d+, )43008;", r"\g<1>45056;", _VALUE),
+           _NO_END, VALUE, ALL),
 ]

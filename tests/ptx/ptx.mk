@@ -8,7 +8,7 @@ PTX_RECORD := $(BUILD)/tests/ptx/record
 PTX_OBJ    := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/ptx/*.c))
 
 # The very files that ptxas assembled into the plug-in, by architecture: build/ptx/sm_80/add.ptx.
-$(BUILD)/ptx/done: $(KERNEL_OBJ)
+$(BUILD)/ptx/done: $(KERNEL_OBJ) $(BUILD)/cuda/settings
 	@rm -rf $(BUILD)/ptx
 	@for ptx in $(foreach o,$(KERNEL_OBJ),$(o:.o=.ptx)/*.ptx); do \
 		arch=$${ptx##*/} && folder=$${ptx%/*} && file=$${folder##*/} && \
@@ -22,7 +22,7 @@ $(BUILD)/ptx/libkernels.a: $(PTX_LAUNCH) $(BUILD)/ptx/done
 	$(call say,AR)rm -f $@ && ar rcs $@ $(PTX_LAUNCH)
 $(PTX_OBJ): $(BUILD)/%.o: %.c $(BUILD)/settings $(BUILD)/cuda/settings
 	@mkdir -p $(@D)
-	$(call say,CC)$(CC) $(ALL_CFLAGS) $(addprefix -isystem ,$(RUNTIME_INC)) -MMD -MP -c -o $@ $<
+	$(call say,CC)$(CC) $(ALL_CFLAGS) -DMICS_HOPPER=$(HOPPER) $(addprefix -isystem ,$(RUNTIME_INC)) -MMD -MP -c -o $@ $<
 $(PTX_RECORD): $(PTX_OBJ) $(BUILD)/ptx/libkernels.a $(BUILD)/libmics.a
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CXX) $(SAN) -o $@ $^ $(ALL_LIBS)

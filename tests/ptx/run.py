@@ -9,9 +9,10 @@ import re
 import sys
 import time
 
-import mutants
 from cases import FOLDERS, Case, Failure, Library, short
+from hopper import hopper_mutants
 from instructions import Instructions
+from mutants import MUTANTS
 from ptx import Kernel, PtxError
 
 # Chips in the order in which they run: code of a later one that an earlier one has too is not
@@ -24,6 +25,9 @@ class Suite:
 
     def __init__(self, folder, seed):
         self.folder, self.seed = folder, seed
+        self.mutants = list(MUTANTS)
+        if os.path.isdir(os.path.join(folder, "sm_90a")): # a build with HOPPER=1
+            self.mutants += hopper_mutants.MUTANTS
         self.libraries = {chip: Library(folder, chip) for chip in CHIPS}
         self.cases = {}
         for chip in CHIPS:
@@ -111,21 +115,21 @@ def perform(task):
         elif what == "case":
             text = SUITE.run_case(*args)
         else:
-            text = SUITE.run_mutant(mutants.MUTANTS[args[0]])
+            text = SUITE.run_mutant(SUITE.mutants[args[0]])
         good = True
     except (Failure, PtxError) as error:
         good, text = False, str(error)
     return task, good, text, time.perf_counter() - begun
 
 
-def describe(task, text):
+def describe(suite, task, text):
     what, *args = task
     if what == "check":
         return f"every instruction is known: {os.path.basename(args[1])}", text
     if what == "case":
         chip, name, prompt = args
         return f"{name} ({chip}{', copies and products at once' if prompt else ''})", text
-    return f"mutant detected: {mutants.MUTANTS[args[0]].what}", text
+    return f"mutant detected: {suite.mutants[args[0]].what}", text
 
 
 def is_wanted(name, patterns):
@@ -148,7 +152,7 @@ def tasks_of(suite, patterns):
     tasks.sort(key=lambda task: task[0], reverse=True)
     tasks = [task for _, task in tasks]
     built = suite.chips()
-    tasks += [("mutant", i) for i, m in enumerate(mutants.MUTANTS)
+    tasks += [("mutant", i) for i, m in enumerate(suite.mutants)
               if is_wanted("mutant " + m.what, patterns) and m.chip in built]
     if not patterns:
         files = {}
@@ -167,7 +171,7 @@ def skips_of(suite, patterns):
     too."""
     absent = [chip for chip in CHIPS if chip not in suite.chips()]
     return ([(f"all cases of {chip}", chip) for chip in absent] +
-            [(f"mutant detected: {m.what}", m.chip) for m in mutants.MUTANTS
+            [(f"mutant detected: {m.what}", m.chip) for m in suite.mutants
              if is_wanted("mutant " + m.what, patterns) and m.chip in absent])
 
 
@@ -206,7 +210,7 @@ def main():
         for task, good, text, seconds in pool.imap(perform, tasks):
             number += 1
             failed += not good
-            what, text = describe(task, text)
+            what, text = describe(suite, task, text)
             note = f": {text}" if text else ""
             print(f"{'' if good else 'not '}ok {number} - {what}{note}, {seconds:.1f} s",
                   flush=True)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * hopper.cuh - the instructions of compute capability 9.0 alone: matrix products of a warpgroup,
- * bulk copies into shared memory, and tensor maps, which bulk copies read. Files that use them are
- * named *hopper*.cu and compiled for sm_90a; the emulator of the tests leaves them out.
+ * bulk copies into shared memory, and tensor maps, which bulk copies read. Files of this
+ * folder are compiled for sm_90a, with HOPPER=1 only; the emulator of the tests leaves them out.
  *
  * Matrix products. A warpgroup is four neighbouring warps, the first of a number that 4 divides.
  * All of its threads call each of these functions together. d[64, N] (+)= a[64, 16] b[16, N], bf16,
@@ -30,8 +30,8 @@
  * d and a must stay variables of the caller until then. Tiles come by bulk copies; others would
  * need a fence.proxy.async by the threads that wrote them, and then a barrier.
  */
-#ifndef MICS_KERNELS_CUDA_HOPPER_CUH
-#define MICS_KERNELS_CUDA_HOPPER_CUH
+#ifndef MICS_KERNELS_CUDA_HOPPER_HOPPER_CUH
+#define MICS_KERNELS_CUDA_HOPPER_HOPPER_CUH
 
 #include "cuda/driver.h"
 #include "cuda/tensor.cuh"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attention_hopper.cu - attention's forward on compute capability 9.0: see attention_hopper.cuh. */
-#include "cuda/attention_hopper.cuh"
+#include "cuda/hopper/attention_hopper.cuh"
 
 template <bool causal>
 static cudaError_t launch(const CUtensorMap &map, struct hopper_forward *f, unsigned heads,

@@ -19,7 +19,7 @@
 #define MICS_KERNELS_CUDA_ATTENTION_HOPPER_CUH
 
 #include "cuda/attention.cuh"
-#include "cuda/hopper.cuh"
+#include "cuda/hopper/hopper.cuh"
 
 namespace
 {

@@ -23,8 +23,8 @@
  * the second-level cache. Tolerance against the host: P and dS are rounded to bf16 before they are
  * multiplied, 2^-8 of their largest.
  */
-#include "attention_grad_mma.cuh"
-#include "hopper.cuh"
+#include "cuda/attention_grad_mma.cuh"
+#include "cuda/hopper/hopper.cuh"
 
 namespace
 {
