@@ -72,8 +72,6 @@ static enum mics_status map_shards(struct mics_engine *engine, struct mics_err *
 static enum mics_status map_slots(struct mics_engine *engine, struct mics_err *err)
 {
     const struct mics_schedule *schedule = engine->train.schedule;
-    const struct mics_second_hop_staging staging =
-        mics_choice_second_hop_staging(engine->model, &engine->choice);
     const size_t param = mics_dtype_bytes(engine->choice.dtype);
     const size_t grad = mics_dtype_bytes(engine->choice.grad_dtype);
     struct cursor params = open_region(engine, MICS_REGION_PARAM_SLOT, err);
@@ -83,8 +81,9 @@ static enum mics_status map_slots(struct mics_engine *engine, struct mics_err *e
         engine->param_slots[i] = take(&params, schedule->param_slot_count[i] * param);
     for (uint32_t i = 0; i < schedule->grad_slot_total; i++)
         engine->grad_slots[i] = take(&grads, schedule->grad_slot_count[i] * grad);
-    engine->scatter_staging = take(&grads, staging.scatter * grad);
-    engine->sync_staging = take(&grads, staging.sync * grad);
+    for (int b = MICS_BUFFER_FIRST_STAGING; b < MICS_BUFFER_COUNT; b++)
+        engine->staging[b - MICS_BUFFER_FIRST_STAGING] =
+            take(&grads, mics_staging_bytes(engine->model, &engine->choice, (enum mics_buffer)b));
     return params.status ? params.status : grads.status;
 }
 

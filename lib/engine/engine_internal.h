@@ -64,12 +64,12 @@ struct mics_engine {
 
     void *arena;
     struct mics_memory memory;
-    uint64_t used_bytes;                  /* of the arena */
-    uint64_t comm_bytes;                  /* device memory that communicators have allocated */
-    struct unit_memory *units;            /* [unit_count] */
-    void **param_slots, **grad_slots;     /* [slot totals], of choice.dtype and choice.grad_dtype */
-    void *scatter_staging, *sync_staging; /* of choice.grad_dtype, where that is not fp32 */
-    struct stage_memory *stages;          /* [stage_count] */
+    uint64_t used_bytes;              /* of the arena */
+    uint64_t comm_bytes;              /* device memory that communicators have allocated */
+    struct unit_memory *units;        /* [unit_count] */
+    void **param_slots, **grad_slots; /* [slot totals], of choice.dtype and choice.grad_dtype */
+    void *staging[MICS_BUFFER_COUNT - MICS_BUFFER_FIRST_STAGING];
+    struct stage_memory *stages; /* [stage_count] */
     void *boundary_grads[MICS_BOUNDARIES_MAX], *scratch;
     int32_t *tokens[2], *targets[2]; /* [micro_steps, B, T] */
     struct mics_args_scalars *scalars[2];

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * executor.c - communicators of a shape, and what the operations of an exchange do.
+ * executor.c - communicators of a shape, and what the hops of an exchange do.
  *
- * Addresses follow from the layout alone: segment t of a unit begins at t * segment_count in a slot
- * and at t * piece in a shard, and the block of a rank in a group is its index there.
+ * Addresses follow from operands and layout alone: a buffer holds one piece of each segment, and a
+ * smaller piece has the same place inside it as in the segment.
  */
 #include "engine/executor.h"
 
 #include "comm/agree.h"
-#include "device/launch.h"
+#include "plan/schedule/launches.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -94,150 +94,42 @@ struct mics_pieces mics_pieces_in_slot(void *slot, const struct mics_layout *lay
     return (struct mics_pieces){mics_element(slot, index * piece, dtype), layout->segment_count};
 }
 
-static void *op_piece(const struct mics_op *op, const struct mics_pieces *pieces)
+/* Where this rank's piece of a segment is in its buffer. */
+static void *address_of(const struct mics_executor *executor, const struct mics_layout *layout,
+                        const struct mics_pieces *buffers, const struct mics_operand *operand,
+                        uint32_t segment)
 {
-    return mics_element(pieces->first, op->segment * pieces->stride, op->dtype);
-}
+    const struct mics_pieces *pieces = &buffers[operand->buffer];
+    const uint64_t in_segment = mics_layout_piece_begin(layout, executor->index, operand->piece);
+    const uint64_t buffer_begin =
+        mics_layout_piece_begin(layout, executor->index, mics_buffer_piece(operand->buffer));
 
-/* Stage NET makes a run of the q pieces of this rank's local position; stage NODE gathers the k
- * runs, in place; a flat gather takes all p pieces at once. */
-static void issue_gather(const struct mics_executor *executor, const struct mics_op *op,
-                         const struct mics_layout *layout, struct mics_stream *stream,
-                         const struct mics_exchange_buffers *buffers)
-{
-    struct mics_comm *comm = executor->comms[op->comm];
-    const uint64_t run = executor->members[MICS_COMM_GATHER_NET].size * layout->param_piece;
-    const uint64_t own_run = executor->members[MICS_COMM_GATHER_NODE].block * run;
-    uint64_t to = op->segment * layout->segment_count, count = layout->param_piece;
-    const void *send = op_piece(op, &buffers->param);
-
-    if (op->comm == MICS_COMM_GATHER_NET) {
-        to += own_run;
-    } else if (op->comm == MICS_COMM_GATHER_NODE) {
-        send = mics_element(buffers->param_slot, to + own_run, op->dtype);
-        count = run;
-    }
-    mics_comm_all_gather(comm, stream, send, mics_element(buffers->param_slot, to, op->dtype),
-                         count, op->dtype);
-}
-
-/* The gather in reverse: the first stage in place, the last one to where the sums belong. */
-static void issue_reduce(const struct mics_executor *executor, const struct mics_op *op,
-                         const struct mics_layout *layout, struct mics_stream *stream,
-                         const struct mics_exchange_buffers *buffers)
-{
-    struct mics_comm *comm = executor->comms[op->comm];
-    const uint64_t run = executor->members[MICS_COMM_REDUCE_NET].size * layout->grad_piece;
-    const uint64_t own_run = executor->members[MICS_COMM_REDUCE_NODE].block * run;
-    uint64_t from = op->segment * layout->segment_count, count = layout->grad_piece;
-    void *recv = op_piece(op, &buffers->reduced);
-
-    if (op->comm == MICS_COMM_REDUCE_NODE) {
-        recv = mics_element(buffers->grad_slot, from + own_run, op->dtype);
-        count = run;
-    } else if (op->comm == MICS_COMM_REDUCE_NET) {
-        from += own_run;
-    }
-    mics_comm_reduce_scatter(comm, stream, mics_element(buffers->grad_slot, from, op->dtype), recv,
-                             count, op->dtype);
-}
-
-static void issue_accumulate(const struct mics_executor *executor, const struct mics_op *op,
-                             const struct mics_layout *layout, struct mics_stream *stream,
-                             const struct mics_exchange_buffers *buffers)
-{
-    const uint64_t piece = layout->grad_piece;
-
-    for (uint32_t segment = 0; segment < layout->segments; segment++) {
-        float *shard = buffers->grad + segment * piece;
-        const void *slot = mics_element(
-            buffers->grad_slot,
-            mics_layout_piece_offset(layout, segment, piece, executor->index.grad), op->dtype);
-
-        if (op->micro_step == 0)
-            mics_launch_cast(
-                stream, &(struct mics_args_cast){
-                            .dst = shard, .src = slot, .count = piece, .src_dtype = op->dtype});
-        else
-            mics_launch_accumulate(
-                stream, &(struct mics_args_accumulate){
-                            .sum = shard, .in = slot, .count = piece, .dtype = op->dtype});
-    }
-}
-
-static void cast(struct mics_stream *stream, void *dst, enum mics_dtype dst_dtype, const void *src,
-                 enum mics_dtype src_dtype, uint64_t count)
-{
-    mics_launch_cast(stream, &(struct mics_args_cast){.dst = dst,
-                                                      .src = src,
-                                                      .count = count,
-                                                      .dst_dtype = dst_dtype,
-                                                      .src_dtype = src_dtype});
-}
-
-static void issue_scatter(const struct mics_executor *executor, const struct mics_op *op,
-                          const struct mics_layout *layout, struct mics_stream *stream,
-                          const struct mics_exchange_buffers *buffers)
-{
-    const uint64_t own = mics_executor_optim_in_grad(executor, layout);
-    struct mics_comm *comm = executor->comms[op->comm];
-    float *shard = buffers->grad + op->segment * layout->grad_piece;
-    void *data = op->dtype == MICS_F32 ? shard : buffers->scatter_staging;
-
-    if (data != shard)
-        cast(stream, data, op->dtype, shard, MICS_F32, layout->grad_piece);
-    mics_comm_reduce_scatter(comm, stream, data, mics_element(data, own, op->dtype),
-                             layout->optim_piece, op->dtype);
-    if (data != shard)
-        cast(stream, shard + own, MICS_F32, mics_element(data, own, op->dtype), op->dtype,
-             layout->optim_piece);
-}
-
-static void issue_sync(const struct mics_executor *executor, const struct mics_op *op,
-                       const struct mics_layout *layout, struct mics_stream *stream,
-                       const struct mics_exchange_buffers *buffers)
-{
-    struct mics_comm *comm = executor->comms[op->comm];
-    float *piece = buffers->grad + op->segment * layout->grad_piece +
-                   mics_executor_optim_in_grad(executor, layout);
-    void *data = op->dtype == MICS_F32 ? piece : buffers->sync_staging;
-
-    if (data != piece)
-        cast(stream, data, op->dtype, piece, MICS_F32, layout->optim_piece);
-    mics_comm_all_reduce(comm, stream, data, layout->optim_piece, op->dtype);
-    if (data != piece)
-        cast(stream, piece, MICS_F32, data, op->dtype, layout->optim_piece);
-}
-
-static void issue_publish(const struct mics_executor *executor, const struct mics_op *op,
-                          const struct mics_layout *layout, struct mics_stream *stream,
-                          const struct mics_exchange_buffers *buffers)
-{
-    struct mics_comm *comm = executor->comms[op->comm];
-    void *shard = op_piece(op, &buffers->param);
-
-    mics_comm_all_gather(
-        comm, stream,
-        mics_element(shard, mics_executor_optim_in_param(executor, layout), op->dtype), shard,
-        layout->optim_piece, op->dtype);
+    return (char *)pieces->first +
+           mics_wire_bytes(operand->dtype, segment * pieces->stride + in_segment - buffer_begin);
 }
 
 void mics_executor_issue(const struct mics_executor *executor, const struct mics_op *op,
                          const struct mics_layout *layout, struct mics_stream *stream,
-                         const struct mics_exchange_buffers *buffers)
+                         const struct mics_pieces *buffers)
 {
-    static void (*const issue[MICS_OP_KIND_COUNT])(
-        const struct mics_executor *, const struct mics_op *, const struct mics_layout *,
-        struct mics_stream *, const struct mics_exchange_buffers *) = {
-        [MICS_OP_GATHER] = issue_gather,
-        [MICS_OP_REDUCE] = issue_reduce,
-        [MICS_OP_ACCUMULATE] = issue_accumulate,
-        [MICS_OP_SCATTER] = issue_scatter,
-        [MICS_OP_SYNC] = issue_sync,
-        [MICS_OP_PUBLISH] = issue_publish,
-    };
+    struct mics_comm *comm = executor->comms[op->comm];
+    const uint64_t from_count = mics_layout_piece_count(layout, op->from.piece);
+    const uint64_t to_count = mics_layout_piece_count(layout, op->to.piece);
+    const uint32_t segments = op->kind == MICS_OP_ACCUMULATE ? layout->segments : 1;
 
-    issue[op->kind](executor, op, layout, stream, buffers);
+    for (uint32_t segment = op->segment; segment < op->segment + segments; segment++) {
+        void *from = address_of(executor, layout, buffers, &op->from, segment);
+        void *to = address_of(executor, layout, buffers, &op->to, segment);
+
+        if (!mics_op_is_comm(op->kind))
+            mics_conversion_launch(stream, op, to, from, from_count);
+        else if (op->collective == MICS_ALL_GATHER)
+            mics_comm_all_gather(comm, stream, from, to, from_count, op->from.dtype);
+        else if (op->collective == MICS_REDUCE_SCATTER)
+            mics_comm_reduce_scatter(comm, stream, from, to, to_count, op->from.dtype);
+        else
+            mics_comm_all_reduce(comm, stream, to, to_count, op->from.dtype);
+    }
 }
 
 /* Let the stream wait for the operations that operation `index` depends on. */
@@ -386,7 +278,7 @@ void mics_exchange_replay_free(struct mics_exchange_replay *replay)
 
 struct exchange_context {
     const struct mics_exchange_replay *replay;
-    const struct mics_exchange_buffers *buffers;
+    const struct mics_pieces *buffers;
 };
 
 static void issue_op(void *context, uint32_t index, struct mics_stream *stream)
@@ -399,8 +291,7 @@ static void issue_op(void *context, uint32_t index, struct mics_stream *stream)
 }
 
 void mics_exchange_replay_enqueue(struct mics_exchange_replay *replay, struct mics_stream *stream,
-                                  uint32_t first, uint32_t count,
-                                  const struct mics_exchange_buffers *buffers)
+                                  uint32_t first, uint32_t count, const struct mics_pieces *buffers)
 {
     const struct mics_executor *executor = replay->executor;
     const struct mics_schedule *schedule = replay->schedule;

@@ -3,8 +3,8 @@
  * executor.h - the communication of a schedule: groups, streams, addresses and waits.
  *
  * Training steps and benchmarks share it. An executor has one communicator for each kind that its
- * schedules use, split as the shape says, and one stream for each kind of stream. Each operation
- * that exchanges something is one collective on one of these communicators.
+ * schedules use, split as the shape says, and one stream for each kind of stream. Each hop of an
+ * exchange is one collective on one of these communicators, or a conversion.
  */
 #ifndef MICS_ENGINE_EXECUTOR_H
 #define MICS_ENGINE_EXECUTOR_H
@@ -36,32 +36,22 @@ enum mics_status mics_executor_open_comms(struct mics_executor *executor,
                                           const struct mics_schedule *schedule,
                                           struct mics_err *err);
 
-/* A shard, one piece for each segment: piece t begins `t * stride` elements after `first`. */
+/* A buffer, one piece for each segment: piece t begins `t * stride` elements after `first`. */
 struct mics_pieces {
     void *first;
     uint64_t stride;
-};
-
-/* Where one operation finds its data. Device memory; what the operation does not use may be 0. */
-struct mics_exchange_buffers {
-    void *param_slot;           /* the whole unit, of the operation's type */
-    struct mics_pieces param;   /* this rank's parameter shard, likewise */
-    void *grad_slot;            /* the whole unit */
-    struct mics_pieces reduced; /* where REDUCE leaves this rank's sums: in the slot or elsewhere */
-    float *grad;                /* this rank's gradient shard, segment by segment */
-    /* One piece of the operation's type, for SCATTER and SYNC where that is not fp32. */
-    void *scatter_staging, *sync_staging;
 };
 
 /* The pieces of shard `index` in a slot, or another array that holds the whole unit. */
 struct mics_pieces mics_pieces_in_slot(void *slot, const struct mics_layout *layout, uint64_t piece,
                                        uint32_t index, enum mics_dtype dtype);
 
-/* Enqueue one GATHER, REDUCE, ACCUMULATE, SCATTER, SYNC or PUBLISH of a unit with this layout. What
- * it waits for is the caller's to enqueue. */
+/* Enqueue one hop of a unit with this layout. buffers[MICS_BUFFER_COUNT], by enum mics_buffer, say
+ * where in device memory its operands are; those that it does not use may be 0. What the hop waits
+ * for is the caller's to enqueue. */
 void mics_executor_issue(const struct mics_executor *executor, const struct mics_op *op,
                          const struct mics_layout *layout, struct mics_stream *stream,
-                         const struct mics_exchange_buffers *buffers);
+                         const struct mics_pieces *buffers);
 
 /* How a schedule is enqueued. The waits that it asks for are made between the operations. */
 struct mics_replay {
@@ -99,7 +89,7 @@ void mics_exchange_replay_free(struct mics_exchange_replay *replay); /* its stre
  * on it, others on streams of the executor where the schedule says so. */
 void mics_exchange_replay_enqueue(struct mics_exchange_replay *replay, struct mics_stream *stream,
                                   uint32_t first, uint32_t count,
-                                  const struct mics_exchange_buffers *buffers);
+                                  const struct mics_pieces *buffers);
 
 /* Offset of this rank's optimizer piece inside its piece of the same segment of another cut. */
 static inline uint64_t mics_executor_optim_in_param(const struct mics_executor *executor,

@@ -41,21 +41,25 @@ static void issue_exchange(struct mics_engine *engine, const struct issue *issue
     const struct mics_op *op = issue->op;
     const struct mics_layout *layout = layout_of(issue);
     const struct unit_memory *unit = &engine->units[op->unit];
-    struct mics_exchange_buffers buffers = {
-        .param = {unit->param, layout->param_piece},
-        .grad = unit->grad,
-        .scatter_staging = engine->scatter_staging,
-        .sync_staging = engine->sync_staging,
+    struct mics_pieces buffers[MICS_BUFFER_COUNT] = {
+        [MICS_BUFFER_PARAM_SHARD] = {unit->param, layout->param_piece},
+        [MICS_BUFFER_GRAD_SHARD] = {unit->grad, layout->grad_piece},
     };
 
     if (op->param_slot != MICS_NONE)
-        buffers.param_slot = engine->param_slots[op->param_slot];
+        buffers[MICS_BUFFER_PARAM_SLOT] =
+            (struct mics_pieces){engine->param_slots[op->param_slot], layout->segment_count};
     if (op->grad_slot != MICS_NONE) {
-        buffers.grad_slot = engine->grad_slots[op->grad_slot];
-        buffers.reduced = mics_pieces_in_slot(buffers.grad_slot, layout, layout->grad_piece,
-                                              engine->executor.index.grad, op->dtype);
+        void *slot = engine->grad_slots[op->grad_slot];
+
+        buffers[MICS_BUFFER_GRAD_SLOT] = (struct mics_pieces){slot, layout->segment_count};
+        buffers[MICS_BUFFER_REDUCED] =
+            mics_pieces_in_slot(slot, layout, layout->grad_piece, engine->executor.index.grad,
+                                engine->choice.grad_dtype);
     }
-    mics_executor_issue(&engine->executor, op, layout, issue->stream, &buffers);
+    for (int b = MICS_BUFFER_FIRST_STAGING; b < MICS_BUFFER_COUNT; b++)
+        buffers[b].first = engine->staging[b - MICS_BUFFER_FIRST_STAGING];
+    mics_executor_issue(&engine->executor, op, layout, issue->stream, buffers);
 }
 
 /* After the second hop all replicas hold the same gradients: only the first one adds its norm. */
@@ -229,13 +233,13 @@ void mics_engine_issue(struct mics_engine *engine, const struct issue *issue)
 {
     static void (*const issue_kind[MICS_OP_KIND_COUNT])(struct mics_engine *,
                                                         const struct issue *) = {
-        [MICS_OP_TARGET_COUNT] = issue_count, [MICS_OP_GATHER] = issue_exchange,
-        [MICS_OP_FORWARD] = issue_forward,    [MICS_OP_BACKWARD] = issue_backward,
-        [MICS_OP_REDUCE] = issue_exchange,    [MICS_OP_ACCUMULATE] = issue_exchange,
-        [MICS_OP_SCATTER] = issue_exchange,   [MICS_OP_SYNC] = issue_exchange,
-        [MICS_OP_NORM] = issue_norm,          [MICS_OP_LOSS_NORM_REDUCE] = issue_total,
-        [MICS_OP_UPDATE] = issue_update,      [MICS_OP_PUBLISH] = issue_exchange,
-        [MICS_OP_READ] = issue_read,
+        [MICS_OP_TARGET_COUNT] = issue_count,     [MICS_OP_GATHER] = issue_exchange,
+        [MICS_OP_FORWARD] = issue_forward,        [MICS_OP_BACKWARD] = issue_backward,
+        [MICS_OP_REDUCE] = issue_exchange,        [MICS_OP_ACCUMULATE] = issue_exchange,
+        [MICS_OP_SCATTER] = issue_exchange,       [MICS_OP_SYNC] = issue_exchange,
+        [MICS_OP_CONVERT] = issue_exchange,       [MICS_OP_NORM] = issue_norm,
+        [MICS_OP_LOSS_NORM_REDUCE] = issue_total, [MICS_OP_UPDATE] = issue_update,
+        [MICS_OP_PUBLISH] = issue_exchange,       [MICS_OP_READ] = issue_read,
     };
 
     if (is_paced(engine, issue))

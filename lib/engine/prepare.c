@@ -235,7 +235,7 @@ uint64_t mics_engine_memory_left(const struct mics_engine *engine)
 static bool same_collective(const struct mics_op *a, const struct mics_op *b)
 {
     return a->kind == b->kind && a->comm == b->comm && a->stream == b->stream &&
-           a->count == b->count && a->dtype == b->dtype;
+           a->count == b->count && a->from.dtype == b->from.dtype;
 }
 
 /* The first such collective of the schedule on a communicator of several ranks. */

@@ -196,16 +196,22 @@ static void enqueue_sync(const struct mics_bench_case *c, uint32_t first, uint32
 {
     struct mics_stream *stream = c->bench->stream;
     float *sum = recv_of(c), *own = send_of(c) + shard_begin(c);
-    const struct mics_exchange_buffers one = {.grad = send_of(c)};
-    const struct mics_exchange_buffers two = {
-        .grad_slot = send_of(c), .reduced = {own, shard_count(c)}, .grad = sum};
+    const uint64_t all = mics_bench_case_elements(c); /* in one segment */
+    const struct mics_pieces one[MICS_BUFFER_COUNT] = {
+        [MICS_BUFFER_GRAD_SHARD] = {send_of(c), all},
+    };
+    const struct mics_pieces two[MICS_BUFFER_COUNT] = {
+        [MICS_BUFFER_GRAD_SLOT] = {send_of(c), all},
+        [MICS_BUFFER_REDUCED] = {own, all},
+        [MICS_BUFFER_GRAD_SHARD] = {sum, shard_count(c)},
+    };
 
     if (c->algo == MICS_BENCH_TWO_HOP) {
-        mics_exchange_replay_enqueue(c->replay, stream, first, count, &two);
+        mics_exchange_replay_enqueue(c->replay, stream, first, count, two);
         return;
     }
     for (uint32_t i = first; i < first + count; i++) {
-        mics_exchange_replay_enqueue(c->replay, stream, 0, 1, &one);
+        mics_exchange_replay_enqueue(c->replay, stream, 0, 1, one);
         if (i == 0)
             mics_launch_copy(stream,
                              &(struct mics_args_copy){sum, own, shard_count(c) * sizeof *sum});
@@ -219,28 +225,29 @@ static void enqueue_sync(const struct mics_bench_case *c, uint32_t first, uint32
 static void enqueue(const struct mics_bench_case *c)
 {
     float *send = send_of(c), *recv = recv_of(c);
-    struct mics_exchange_buffers buffers = {0};
+    const struct mics_layout layout = layout_of(c);
+    struct mics_pieces buffers[MICS_BUFFER_COUNT] = {{0}};
 
     switch (c->op) {
     case MICS_BENCH_SYNC:
         enqueue_sync(c, 0, c->micro_steps);
         return;
     case MICS_BENCH_ALL_GATHER:
-        buffers.param_slot = recv;
-        buffers.param = pieces_of(c, recv, send);
+        buffers[MICS_BUFFER_PARAM_SLOT] = (struct mics_pieces){recv, layout.segment_count};
+        buffers[MICS_BUFFER_PARAM_SHARD] = pieces_of(c, recv, send);
         break;
     case MICS_BENCH_REDUCE_SCATTER:
-        buffers.grad_slot = send;
-        buffers.reduced = pieces_of(c, send, recv);
+        buffers[MICS_BUFFER_GRAD_SLOT] = (struct mics_pieces){send, layout.segment_count};
+        buffers[MICS_BUFFER_REDUCED] = pieces_of(c, send, recv);
         break;
     default:
-        buffers.grad = recv;
+        buffers[MICS_BUFFER_GRAD_SHARD] = (struct mics_pieces){recv, layout.grad_piece};
         if (!c->in_place)
             mics_launch_copy(
                 c->bench->stream,
                 &(struct mics_args_copy){recv, send, mics_bench_case_elements(c) * sizeof *recv});
     }
-    mics_exchange_replay_enqueue(c->replay, c->bench->stream, 0, 1, &buffers);
+    mics_exchange_replay_enqueue(c->replay, c->bench->stream, 0, 1, buffers);
 }
 
 /* Groups side by side have data of their own. */

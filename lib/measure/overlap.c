@@ -129,7 +129,7 @@ struct times {
 /* The collectives, enqueued on the bench's stream. */
 struct exchange {
     struct mics_exchange_replay *replay;
-    struct mics_exchange_buffers buffers;
+    struct mics_pieces buffers[MICS_BUFFER_COUNT];
     uint32_t iters;
 };
 
@@ -138,7 +138,7 @@ static void enqueue(const struct mics_bench_load *load, const struct exchange *e
     const struct mics_bench *bench = load->bench;
 
     for (uint32_t i = 0; i < exchange->iters; i++)
-        mics_exchange_replay_enqueue(exchange->replay, bench->stream, 0, 1, &exchange->buffers);
+        mics_exchange_replay_enqueue(exchange->replay, bench->stream, 0, 1, exchange->buffers);
     bench->device->ops->event_record(load->done, bench->stream);
 }
 
@@ -275,7 +275,7 @@ enum mics_status mics_bench_beside(const struct mics_bench_load *load,
     struct exchange exchange = {
         .iters = (uint32_t)fmax(1, fmin(MAX_ITERS, ceil(load_s / fmax(alone_s, 1e-9))))};
     enum mics_status status = mics_series_open(load->bench, comms, collective, count,
-                                               &exchange.replay, &exchange.buffers, err);
+                                               &exchange.replay, exchange.buffers, err);
 
     if (status == MICS_OK)
         status = repeat(load, &exchange, out, err);

@@ -49,8 +49,8 @@ static uint64_t round_bytes(const struct round *round)
 
 enum mics_status mics_series_open(const struct mics_bench *bench, struct mics_bench_comms *comms,
                                   enum mics_collective collective, uint64_t count,
-                                  struct mics_exchange_replay **replay,
-                                  struct mics_exchange_buffers *buffers, struct mics_err *err)
+                                  struct mics_exchange_replay **replay, struct mics_pieces *buffers,
+                                  struct mics_err *err)
 {
     static const enum mics_exchange_kind kinds[MICS_COLLECTIVE_COUNT] = {
         [MICS_ALL_GATHER] = MICS_EXCHANGE_GATHER,
@@ -63,16 +63,16 @@ enum mics_status mics_series_open(const struct mics_bench *bench, struct mics_be
     const uint64_t total = count * comms->size;
     const struct mics_layout layout = mics_layout_cut(&executor->shape, total, 1);
 
-    *buffers = (struct mics_exchange_buffers){
-        .param_slot = bench->buffer, .grad_slot = bench->buffer, .grad = bench->buffer};
-    buffers->param = buffers->reduced = mics_pieces_in_slot(
+    for (int b = 0; b < MICS_BUFFER_COUNT; b++)
+        buffers[b] = (struct mics_pieces){bench->buffer, layout.segment_count};
+    buffers[MICS_BUFFER_PARAM_SHARD] = buffers[MICS_BUFFER_REDUCED] = mics_pieces_in_slot(
         bench->buffer, &layout, layout.param_piece, executor->index.param, MICS_F32);
     return mics_exchange_replay_new(executor, &choice, kinds[collective], total, replay, err);
 }
 
 static enum mics_status time_batch(const struct mics_bench *bench, uint32_t iters,
                                    struct mics_exchange_replay *replay,
-                                   const struct mics_exchange_buffers *buffers, double *seconds,
+                                   const struct mics_pieces *buffers, double *seconds,
                                    struct mics_err *err)
 {
     const double start = mics_now_s();
@@ -90,7 +90,7 @@ static enum mics_status time_size(const struct mics_bench *bench, const struct r
                                   struct rank_times *out, struct mics_err *err)
 {
     struct mics_exchange_replay *replay = NULL;
-    struct mics_exchange_buffers buffers;
+    struct mics_pieces buffers[MICS_BUFFER_COUNT];
     double seconds[MAX_BATCHES], warmup;
     enum mics_status status;
 
@@ -98,11 +98,11 @@ static enum mics_status time_size(const struct mics_bench *bench, const struct r
     if (!round->comms)
         return MICS_OK;
     status = mics_series_open(bench, round->comms, round->collective, round->count, &replay,
-                              &buffers, err);
+                              buffers, err);
     if (status == MICS_OK)
-        status = time_batch(bench, round->iters, replay, &buffers, &warmup, err);
+        status = time_batch(bench, round->iters, replay, buffers, &warmup, err);
     for (uint32_t i = 0; i < round->batches && status == MICS_OK; i++)
-        status = time_batch(bench, round->iters, replay, &buffers, &seconds[i], err);
+        status = time_batch(bench, round->iters, replay, buffers, &seconds[i], err);
     mics_exchange_replay_free(replay);
     if (status != MICS_OK)
         return status;

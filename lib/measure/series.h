@@ -34,7 +34,7 @@ void mics_series_fini(struct mics_series *series);
  * in the bench's buffer. *replay is the caller's. */
 enum mics_status mics_series_open(const struct mics_bench *bench, struct mics_bench_comms *comms,
                                   enum mics_collective collective, uint64_t count,
-                                  struct mics_exchange_replay **replay,
-                                  struct mics_exchange_buffers *buffers, struct mics_err *err);
+                                  struct mics_exchange_replay **replay, struct mics_pieces *buffers,
+                                  struct mics_err *err);
 
 #endif

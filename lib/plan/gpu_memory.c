@@ -121,26 +121,20 @@ uint64_t mics_nccl_communicators_bytes(const struct mics_topology *topology,
 {
     const struct mics_nccl_node node = mics_nccl_node_from_topology(topology);
     const struct mics_routes routes = mics_choice_routes(choice);
-    const struct {
-        const struct mics_exchange *exchange;
-        enum mics_collective collective;
-    } uses[] = {{&routes.gather, MICS_ALL_GATHER},
-                {&routes.reduce, MICS_REDUCE_SCATTER},
-                {&routes.scatter, MICS_REDUCE_SCATTER},
-                {&routes.sync, MICS_ALL_REDUCE},
-                {&routes.publish, MICS_ALL_GATHER}};
     const struct mics_nccl_comm world = {topology->nodes, topology->per_node, MICS_ALL_REDUCE,
                                          true};
     uint64_t bytes = mics_nccl_comm_bytes(&node, &world);
 
-    for (size_t i = 0; i < sizeof uses / sizeof *uses; i++)
-        for (uint32_t hop = 0; hop < uses[i].exchange->hop_count; hop++) {
+    for (int kind = 0; kind < MICS_OP_KIND_COUNT; kind++)
+        for (uint32_t h = 0; h < routes.of[kind].hop_count; h++) {
+            const struct mics_hop *hop = &routes.of[kind].hops[h];
             struct mics_group_position position;
 
-            mics_shape_position(&choice->shapes[MICS_UNIT_DENSE], uses[i].exchange->hops[hop].comm,
-                                0, &position);
-            const struct mics_nccl_comm comm = {position.nodes, position.per_node,
-                                                uses[i].collective, false};
+            if (!mics_op_is_comm(hop->kind))
+                continue;
+            mics_shape_position(&choice->shapes[MICS_UNIT_DENSE], hop->comm, 0, &position);
+            const struct mics_nccl_comm comm = {position.nodes, position.per_node, hop->collective,
+                                                false};
             bytes += mics_nccl_comm_bytes(&node, &comm);
         }
     return bytes;

@@ -25,6 +25,7 @@ struct mics_layout mics_layout_cut(const struct mics_shape *shape, uint64_t coun
         .param_piece = segment_count / shape->p_param,
         .grad_piece = segment_count / shape->p_grad,
         .optim_piece = segment_count / shape->p_optim,
+        .run = segment_count / shape->per_node,
     };
 }
 
@@ -57,6 +58,25 @@ uint64_t mics_layout_piece_offset(const struct mics_layout *layout, uint32_t seg
                                   uint64_t piece, uint32_t index)
 {
     return segment * layout->segment_count + index * piece;
+}
+
+uint64_t mics_layout_piece_count(const struct mics_layout *layout, enum mics_piece piece)
+{
+    const uint64_t counts[MICS_PIECE_COUNT] = {
+        [MICS_PIECE_SEGMENT] = layout->segment_count, [MICS_PIECE_RUN] = layout->run,
+        [MICS_PIECE_PARAM] = layout->param_piece,     [MICS_PIECE_GRAD] = layout->grad_piece,
+        [MICS_PIECE_OPTIM] = layout->optim_piece,
+    };
+
+    return counts[piece];
+}
+
+uint64_t mics_layout_piece_begin(const struct mics_layout *layout, struct mics_index index,
+                                 enum mics_piece piece)
+{
+    const uint64_t innermost = index.optim * layout->optim_piece;
+
+    return innermost - innermost % mics_layout_piece_count(layout, piece);
 }
 
 struct mics_layout mics_choice_layout(const struct mics_model *model,

@@ -24,6 +24,7 @@ struct mics_layout {
     uint32_t segments;
     uint64_t segment_count;
     uint64_t param_piece, grad_piece, optim_piece; /* of one segment */
+    uint64_t run;                                  /* between the hops of a hierarchical exchange */
 };
 
 /* Without padding: `count` is a multiple of segments * p_optim. */
@@ -47,6 +48,23 @@ uint64_t mics_layout_optim_shard(const struct mics_layout *layout);
 /* Offset in the unit's flat vector of piece `index`, of `piece` elements, of a segment. */
 uint64_t mics_layout_piece_offset(const struct mics_layout *layout, uint32_t segment,
                                   uint64_t piece, uint32_t index);
+
+/* What a rank may hold of a segment: all of it, its run between the hops of a hierarchical exchange,
+ * or its piece of a shard. Each contains the optimizer piece and begins at a multiple of its own
+ * length. */
+enum mics_piece {
+    MICS_PIECE_SEGMENT,
+    MICS_PIECE_RUN,
+    MICS_PIECE_PARAM,
+    MICS_PIECE_GRAD,
+    MICS_PIECE_OPTIM,
+    MICS_PIECE_COUNT
+};
+
+uint64_t mics_layout_piece_count(const struct mics_layout *layout, enum mics_piece piece);
+/* Where in the segment the piece of a rank begins. */
+uint64_t mics_layout_piece_begin(const struct mics_layout *layout, struct mics_index index,
+                                 enum mics_piece piece);
 
 /* The slots for parameters, or those for gradients. */
 struct mics_slot_set {

@@ -16,23 +16,6 @@ static uint32_t optimizer_values(const struct mics_plan_choice *choice)
     return mics_optimizer_states(choice->optimizer) + (choice->dtype != MICS_F32);
 }
 
-struct mics_second_hop_staging mics_choice_second_hop_staging(const struct mics_model *model,
-                                                              const struct mics_plan_choice *choice)
-{
-    const struct mics_shape *shape = &choice->shapes[MICS_UNIT_DENSE];
-    struct mics_second_hop_staging staging = {0};
-
-    for (uint32_t u = 0; choice->grad_dtype != MICS_F32 && u < model->unit_count; u++) {
-        const struct mics_layout layout = mics_choice_layout(model, choice, u);
-
-        if (shape->p_optim > shape->p_grad)
-            staging.scatter = mics_max_u64(staging.scatter, layout.grad_piece);
-        if (mics_shape_world_size(shape) > shape->p_optim)
-            staging.sync = mics_max_u64(staging.sync, layout.optim_piece);
-    }
-    return staging;
-}
-
 static uint64_t shard_bytes(const struct mics_model *model, const struct mics_plan_choice *choice,
                             enum mics_region_kind region, uint32_t unit)
 {
@@ -191,7 +174,6 @@ static enum mics_status slot_bytes(const struct mics_model *model,
                                    const struct mics_plan_choice *choice, struct mics_memory *out,
                                    struct mics_err *err)
 {
-    const struct mics_second_hop_staging staging = mics_choice_second_hop_staging(model, choice);
     struct mics_slot_set params, grads = {0};
     enum mics_status status = mics_slots_init_params(model, choice, &params, err);
 
@@ -199,7 +181,10 @@ static enum mics_status slot_bytes(const struct mics_model *model,
         status = mics_slots_init_grads(model, choice, &grads, err);
     out->regions[MICS_REGION_PARAM_SLOT].bytes = params.elements * mics_dtype_bytes(choice->dtype);
     out->regions[MICS_REGION_GRAD_SLOT].bytes =
-        (grads.elements + staging.scatter + staging.sync) * mics_dtype_bytes(choice->grad_dtype);
+        grads.elements * mics_dtype_bytes(choice->grad_dtype);
+    for (int b = MICS_BUFFER_FIRST_STAGING; b < MICS_BUFFER_COUNT; b++)
+        out->regions[MICS_REGION_GRAD_SLOT].bytes +=
+            mics_staging_bytes(model, choice, (enum mics_buffer)b);
     mics_slots_fini(&params);
     mics_slots_fini(&grads);
     return status;
@@ -257,21 +242,20 @@ enum mics_status mics_memory_compute(const struct mics_model *model,
 static uint64_t staging_bytes(const struct mics_model *model, const struct mics_plan_choice *choice)
 {
     const struct mics_routes routes = mics_choice_routes(choice);
-    const struct mics_exchange *const sums[] = {&routes.reduce, &routes.scatter, &routes.sync};
     uint64_t bytes = 0, largest = 0;
 
     for (uint32_t u = 0; u < model->unit_count; u++)
         largest = mics_max_u64(largest, mics_choice_layout(model, choice, u).padded);
-    for (size_t i = 0; i < sizeof sums / sizeof *sums; i++)
-        for (uint32_t hop = 0; hop < sums[i]->hop_count; hop++) {
+    for (int kind = 0; kind < MICS_OP_KIND_COUNT; kind++)
+        for (uint32_t h = 0; h < routes.of[kind].hop_count; h++) {
+            const struct mics_hop *hop = &routes.of[kind].hops[h];
             struct mics_group_position position;
 
-            mics_shape_position(&choice->shapes[MICS_UNIT_DENSE], sums[i]->hops[hop].comm, 0,
-                                &position);
-            if (position.size > 1)
-                bytes +=
-                    mics_min_u64(MICS_COMM_STAGING_BYTES,
-                                 largest * mics_dtype_bytes(choice->grad_dtype) / position.size);
+            if (!mics_op_is_comm(hop->kind) || hop->collective == MICS_ALL_GATHER)
+                continue;
+            mics_shape_position(&choice->shapes[MICS_UNIT_DENSE], hop->comm, 0, &position);
+            bytes += mics_min_u64(MICS_COMM_STAGING_BYTES,
+                                  mics_wire_bytes(hop->from.dtype, largest) / position.size);
         }
     return bytes;
 }

@@ -62,15 +62,6 @@ uint64_t mics_choice_shard_bytes(const struct mics_model *model,
 uint32_t mics_choice_checkpoint_parts(const struct mics_model *model,
                                       const struct mics_plan_choice *choice);
 
-/* Elements of the staging in which gradients that are not fp32 are communicated in the two
- * exchanges of the second hop: the largest piece of one call. 0: the exchange needs none. */
-struct mics_second_hop_staging {
-    uint64_t scatter, sync;
-};
-struct mics_second_hop_staging
-mics_choice_second_hop_staging(const struct mics_model *model,
-                               const struct mics_plan_choice *choice);
-
 /* The batch of a stage in training (`train`) or evaluation. */
 struct mics_batch mics_choice_batch(const struct mics_plan_choice *choice, bool train);
 

@@ -14,7 +14,7 @@ enum mics_op_class {
     MICS_CLASS_FORWARD,
     MICS_CLASS_BACKWARD,
     MICS_CLASS_UPDATE,     /* the optimizer, and the norm of gradients */
-    MICS_CLASS_ACCUMULATE, /* adding reduced gradients to the shard */
+    MICS_CLASS_ACCUMULATE, /* adding reduced gradients to the shard, and conversions */
     MICS_CLASS_GATHER_NET,
     MICS_CLASS_GATHER_NODE,
     MICS_CLASS_REDUCE_NET,

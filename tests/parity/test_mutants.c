@@ -8,6 +8,7 @@
 #include "cases.h"
 #include "mutate.h"
 #include "one_core.h"
+#include "plan/schedule/build.h"
 #include "unit/tap.h"
 
 static struct mics_model *integer_model;
@@ -109,24 +110,33 @@ static void a_skipped_publish_is_detected(void)
     mics_schedule_free(schedule);
 }
 
-static void dropped_wait_is_detected(enum mics_op_kind kind, enum mics_op_kind on, bool crossing)
+/* Without the wait of an operation of `kind` on one of kind `on`, the latter is slow. */
+static void dropped_wait_of(struct parity_case c, const struct mics_schedule *schedule,
+                            enum mics_op_kind kind, enum mics_op_kind on, bool crossing)
 {
-    struct parity_case c = make_case();
-    struct mics_schedule *schedule = schedule_of(&c);
     uint32_t slow = MICS_NONE;
     const uint32_t dep = mutant_find_dep(schedule, kind, on, crossing, &slow);
 
     CHECK(dep != MICS_NONE);
-    if (dep != MICS_NONE) {
-        struct mics_schedule mutant = mutant_new(schedule, NULL, dep);
+    if (dep == MICS_NONE)
+        return;
+    struct mics_schedule mutant = mutant_new(schedule, NULL, dep);
 
-        c.slow_op = slow;
-        c.slow_us = 20000;
-        CHECK(distance_of(&c) == 0); /* slow but correct */
-        c.schedule = &mutant;
-        CHECK(distance_of(&c) > 0);
-        mutant_free(&mutant);
-    }
+    c.schedule = schedule;
+    c.slow_op = slow;
+    c.slow_us = 20000;
+    CHECK(distance_of(&c) == 0); /* slow but correct */
+    c.schedule = &mutant;
+    CHECK(distance_of(&c) > 0);
+    mutant_free(&mutant);
+}
+
+static void dropped_wait_is_detected(enum mics_op_kind kind, enum mics_op_kind on, bool crossing)
+{
+    const struct parity_case c = make_case();
+    struct mics_schedule *schedule = schedule_of(&c);
+
+    dropped_wait_of(c, schedule, kind, on, crossing);
     mics_schedule_free(schedule);
 }
 
@@ -150,6 +160,60 @@ static void finishing_before_the_second_hop_is_detected(void)
     dropped_wait_is_detected(MICS_OP_NORM, MICS_OP_SYNC, false);
 }
 
+static bool is_conversion(const struct mics_op *op)
+{
+    return op->kind == MICS_OP_CONVERT;
+}
+
+static struct parity_case make_converted_case(void)
+{
+    struct parity_case c = make_case();
+
+    c.choice.grad_dtype = MICS_BF16;
+    return c;
+}
+
+static void a_skipped_conversion_is_detected(void)
+{
+    struct parity_case c = make_converted_case();
+    struct mics_schedule *schedule = schedule_of(&c);
+    struct mics_schedule mutant = mutant_new(schedule, is_conversion, MICS_NONE);
+
+    CHECK(distance_of(&c) == 0);
+    CHECK(mutant.op_count < schedule->op_count);
+    c.schedule = &mutant;
+    CHECK(distance_of(&c) > 0);
+    mutant_free(&mutant);
+    mics_schedule_free(schedule);
+}
+
+static void converting_before_the_accumulation_is_detected(void)
+{
+    const struct parity_case c = make_converted_case();
+    struct mics_schedule *schedule = schedule_of(&c);
+
+    dropped_wait_of(c, schedule, MICS_OP_CONVERT, MICS_OP_ACCUMULATE, false);
+    dropped_wait_of(c, schedule, MICS_OP_NORM, MICS_OP_CONVERT, false);
+    mics_schedule_free(schedule);
+}
+
+/* A conversion needs no wait on the stream of its collective, so it is moved to another one, which
+ * makes waits of that order. */
+static void a_collective_beside_its_conversion_is_detected(void)
+{
+    const struct parity_case c = make_converted_case();
+    struct mics_schedule *schedule = schedule_of(&c);
+
+    for (uint32_t i = 0; i < schedule->op_count; i++)
+        if (is_conversion(&schedule->ops[i]))
+            schedule->ops[i].stream = MICS_STREAM_GATHER_NET;
+    schedule->dep_total = 0;
+    CHECK_INT(mics_schedule_add_dependencies(schedule, &c.choice, NULL), MICS_OK);
+    dropped_wait_of(c, schedule, MICS_OP_SYNC, MICS_OP_CONVERT, false);
+    dropped_wait_of(c, schedule, MICS_OP_CONVERT, MICS_OP_SYNC, false);
+    mics_schedule_free(schedule);
+}
+
 int main(void)
 {
     use_one_core();
@@ -162,6 +226,9 @@ int main(void)
     TAP_RUN(gathering_before_the_update_is_detected);
     TAP_RUN(reducing_before_the_backward_is_detected);
     TAP_RUN(finishing_before_the_second_hop_is_detected);
+    TAP_RUN(a_skipped_conversion_is_detected);
+    TAP_RUN(converting_before_the_accumulation_is_detected);
+    TAP_RUN(a_collective_beside_its_conversion_is_detected);
     mics_model_free(integer_model);
     return tap_done();
 }

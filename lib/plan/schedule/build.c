@@ -81,9 +81,9 @@ static void reduce_scalars(struct build *build, enum mics_op_kind kind, uint32_t
 
     op.comm = MICS_COMM_WORLD;
     op.collective = MICS_ALL_REDUCE;
+    op.from.dtype = op.to.dtype = MICS_F64;
     op.count = count;
-    op.dtype = MICS_F64;
-    op.bytes = op.count * sizeof(double);
+    op.bytes = mics_wire_bytes(MICS_F64, count);
     append(build, &op);
 }
 
@@ -98,48 +98,57 @@ static bool have_equal_segments(const struct build *build, const struct mics_op 
     return true;
 }
 
-/* Gradient shards that are communicated in another type are converted before and after, which
- * excludes coalescing. */
-static bool can_coalesce(const struct mics_op *op)
-{
-    return op->kind == MICS_OP_GATHER || op->kind == MICS_OP_REDUCE || op->dtype == MICS_F32;
-}
-
-static void append_hop(struct build *build, const struct mics_hop *hop, uint32_t segment,
-                       enum mics_collective collective, const struct mics_op *like,
-                       bool coalesce_next)
+/* A hop of the unit and of what else `like` says. */
+static struct mics_op hop_op(const struct build *build, const struct mics_hop *hop,
+                             const struct mics_op *like)
 {
     struct mics_op op = *like;
 
+    op.kind = hop->kind;
     op.stream = hop->stream;
     op.comm = hop->comm;
-    op.collective = collective;
-    op.segment = segment;
-    op.coalesce_next = coalesce_next && can_coalesce(&op);
-    op.count = build->out->layouts[op.unit].segment_count / hop->divisor;
-    op.bytes = op.count * mics_dtype_bytes(op.dtype);
-    append(build, &op);
+    op.collective = hop->collective;
+    op.from = hop->from;
+    op.to = hop->to;
+    op.count = mics_hop_count(hop, &build->out->layouts[op.unit]);
+    op.bytes = mics_wire_bytes(op.from.dtype, op.count);
+    return op;
+}
+
+static bool has_staging(const struct mics_exchange *exchange)
+{
+    for (uint32_t h = 0; h < exchange->hop_count; h++)
+        if (exchange->hops[h].to.buffer >= MICS_BUFFER_FIRST_STAGING)
+            return true;
+    return false;
 }
 
 /* Append every segment and hop of an exchange of `count` units, coalesced if they have equally many
- * segments. `like` gives kind, unit, micro-step, slots and type of each. The units of one hop are
- * consecutive, so that nothing between them waits for the first of them. */
+ * segments and need no staging, which has room for one of them. `like` gives unit, micro-step and
+ * slots of each. The units of one hop are consecutive, so that nothing between them waits for the
+ * first of them. */
 static void append_exchange(struct build *build, const struct mics_exchange *exchange,
-                            enum mics_collective collective, const struct mics_op *like,
-                            uint32_t count)
+                            const struct mics_op *like, uint32_t count)
 {
     /* cppcheck-suppress uninitvar ; count is 1 or more */
     const uint32_t segments = build->out->layouts[like->unit].segments;
+    const uint32_t together = has_staging(exchange) ? 1 : count;
 
     if (!have_equal_segments(build, like, count)) {
         for (uint32_t i = 0; i < count; i++)
-            append_exchange(build, exchange, collective, &like[i], 1);
+            append_exchange(build, exchange, &like[i], 1);
         return;
     }
     for (uint32_t segment = 0; segment < segments; segment++)
-        for (uint32_t h = 0; h < exchange->hop_count; h++)
-            for (uint32_t i = 0; i < count; i++)
-                append_hop(build, &exchange->hops[h], segment, collective, &like[i], i + 1 < count);
+        for (uint32_t first = 0; first < count; first += together)
+            for (uint32_t h = 0; h < exchange->hop_count; h++)
+                for (uint32_t i = first; i < first + together; i++) {
+                    struct mics_op op = hop_op(build, &exchange->hops[h], &like[i]);
+
+                    op.segment = segment;
+                    op.coalesce_next = i + 1 < first + together;
+                    append(build, &op);
+                }
 }
 
 /* The next `count` fetches, coalesced. */
@@ -153,9 +162,8 @@ static void gather(struct build *build, uint32_t count)
         like[i] = plain_op(MICS_OP_GATHER, MICS_STREAM_COMPUTE, fetch->unit,
                            mics_compute_order_at(&build->order, fetch->needed).micro_step);
         like[i].param_slot = fetch->slot;
-        like[i].dtype = build->choice->dtype;
     }
-    append_exchange(build, &build->routes.gather, MICS_ALL_GATHER, like, count);
+    append_exchange(build, &build->routes.of[MICS_OP_GATHER], like, count);
     build->next_fetch += count;
 }
 
@@ -204,15 +212,13 @@ static uint32_t take_grad_slot(struct build *build, uint32_t unit)
     return *slot;
 }
 
-static void accumulate(struct build *build, const struct mics_op *reduce)
+/* All segments of a unit at once. */
+static void append_accumulate(struct build *build, const struct mics_op *like)
 {
-    struct mics_op op = *reduce;
+    struct mics_op op = hop_op(build, &build->routes.of[MICS_OP_ACCUMULATE].hops[0], like);
 
-    op.kind = MICS_OP_ACCUMULATE;
-    op.stream = build->routes.accumulate;
     op.first = op.micro_step == 0;
     append(build, &op);
-    build->grad_slot_of_unit[op.unit] = MICS_NONE;
 }
 
 /* Reduce the pending units into their shards, coalesced; in the last micro-step also over the
@@ -228,23 +234,20 @@ static void reduce_pending(struct build *build, uint32_t micro_step)
 
         like[i] = plain_op(MICS_OP_REDUCE, MICS_STREAM_COMPUTE, unit, micro_step);
         like[i].grad_slot = build->grad_slot_of_unit[unit];
-        like[i].dtype = build->choice->grad_dtype;
     }
     if (count > 0 && build->grads.total > 0) {
-        append_exchange(build, &build->routes.reduce, MICS_REDUCE_SCATTER, like, count);
-        for (uint32_t i = 0; i < count; i++)
-            accumulate(build, &like[i]);
+        append_exchange(build, &build->routes.of[MICS_OP_REDUCE], like, count);
+        for (uint32_t i = 0; i < count; i++) {
+            append_accumulate(build, &like[i]);
+            build->grad_slot_of_unit[like[i].unit] = MICS_NONE;
+        }
     }
     if (count == 0 || micro_step + 1 < build->choice->micro_steps)
         return;
-    for (uint32_t i = 0; i < count; i++) {
-        like[i].kind = MICS_OP_SCATTER;
-        like[i].grad_slot = MICS_NONE;
-    }
-    append_exchange(build, &build->routes.scatter, MICS_REDUCE_SCATTER, like, count);
     for (uint32_t i = 0; i < count; i++)
-        like[i].kind = MICS_OP_SYNC;
-    append_exchange(build, &build->routes.sync, MICS_ALL_REDUCE, like, count);
+        like[i].grad_slot = MICS_NONE;
+    append_exchange(build, &build->routes.of[MICS_OP_SCATTER], like, count);
+    append_exchange(build, &build->routes.of[MICS_OP_SYNC], like, count);
 }
 
 /* Units that are reduced together: at most as many as there are slots for their gradients. */
@@ -324,9 +327,7 @@ static void append_update(struct build *build, uint32_t unit, uint32_t micro_ste
     struct mics_op op = plain_op(MICS_OP_UPDATE, MICS_STREAM_COMPUTE, unit, micro_step);
 
     append(build, &op);
-    op = plain_op(MICS_OP_PUBLISH, MICS_STREAM_COMPUTE, unit, micro_step);
-    op.dtype = build->choice->dtype;
-    append_exchange(build, &build->routes.publish, MICS_ALL_GATHER, &op, 1);
+    append_exchange(build, &build->routes.of[MICS_OP_PUBLISH], &op, 1);
 }
 
 static void build_optimizer_tail(struct build *build)
@@ -452,32 +453,20 @@ enum mics_status mics_schedule_new(const struct mics_model *model,
  * run it, so that they measure what a training step does: the same collectives on the same
  * communicators, with the same segments, streams and waits.
  */
-static struct mics_op lone_op(const struct build *build, enum mics_op_kind kind,
-                              uint32_t micro_step)
+static struct mics_op lone_op(enum mics_op_kind kind, uint32_t micro_step)
 {
-    const bool gathers = kind == MICS_OP_GATHER;
+    struct mics_op op = plain_op(kind, MICS_STREAM_COMPUTE, 0, micro_step);
 
-    return (struct mics_op){
-        .kind = kind,
-        .stage = MICS_NONE,
-        .micro_step = micro_step,
-        .param_slot = gathers ? 0 : MICS_NONE,
-        .grad_slot = kind == MICS_OP_REDUCE || kind == MICS_OP_ACCUMULATE ? 0 : MICS_NONE,
-        .dtype = gathers ? build->choice->dtype : build->choice->grad_dtype,
-    };
+    op.param_slot = kind == MICS_OP_GATHER ? 0 : MICS_NONE;
+    op.grad_slot = kind == MICS_OP_REDUCE ? 0 : MICS_NONE;
+    return op;
 }
 
-static void append_lone_exchange(struct build *build, const struct mics_exchange *exchange,
-                                 enum mics_op_kind kind, uint32_t micro_step)
+static void append_lone_exchange(struct build *build, enum mics_op_kind kind, uint32_t micro_step)
 {
-    static const enum mics_collective collectives[MICS_OP_KIND_COUNT] = {
-        [MICS_OP_GATHER] = MICS_ALL_GATHER,
-        [MICS_OP_REDUCE] = MICS_REDUCE_SCATTER,
-        [MICS_OP_SYNC] = MICS_ALL_REDUCE,
-    };
-    const struct mics_op op = lone_op(build, kind, micro_step);
+    const struct mics_op op = lone_op(kind, micro_step);
 
-    append_exchange(build, exchange, collectives[kind], &op, 1);
+    append_exchange(build, &build->routes.of[kind], &op, 1);
 }
 
 /* The gradients of one unit in a step: reduced and accumulated in each micro-step, then summed over
@@ -485,27 +474,25 @@ static void append_lone_exchange(struct build *build, const struct mics_exchange
 static void append_gradients(struct build *build)
 {
     for (uint32_t i = 0; i < build->choice->micro_steps; i++) {
-        struct mics_op accumulate = lone_op(build, MICS_OP_ACCUMULATE, i);
+        const struct mics_op op = lone_op(MICS_OP_REDUCE, i);
 
-        append_lone_exchange(build, &build->routes.reduce, MICS_OP_REDUCE, i);
-        accumulate.stream = build->routes.accumulate;
-        accumulate.first = i == 0;
-        append(build, &accumulate);
+        append_exchange(build, &build->routes.of[MICS_OP_REDUCE], &op, 1);
+        append_accumulate(build, &op);
     }
-    append_lone_exchange(build, &build->routes.sync, MICS_OP_SYNC, build->choice->micro_steps - 1);
+    append_lone_exchange(build, MICS_OP_SYNC, build->choice->micro_steps - 1);
 }
 
 static void append_exchange_kind(struct build *build, enum mics_exchange_kind kind)
 {
     switch (kind) {
     case MICS_EXCHANGE_GATHER:
-        append_lone_exchange(build, &build->routes.gather, MICS_OP_GATHER, 0);
+        append_lone_exchange(build, MICS_OP_GATHER, 0);
         break;
     case MICS_EXCHANGE_REDUCE:
-        append_lone_exchange(build, &build->routes.reduce, MICS_OP_REDUCE, 0);
+        append_lone_exchange(build, MICS_OP_REDUCE, 0);
         break;
     case MICS_EXCHANGE_SYNC:
-        append_lone_exchange(build, &build->routes.sync, MICS_OP_SYNC, 0);
+        append_lone_exchange(build, MICS_OP_SYNC, 0);
         break;
     case MICS_EXCHANGE_GRADIENTS:
         append_gradients(build);

@@ -3,12 +3,13 @@
  * dependencies.c - what each operation waits for, derived from what it reads and writes.
  *
  * Each operation accesses a few resources: pieces of parameter and gradient shards, pieces of
- * slots, scalars. Walking through two consecutive steps, an operation must wait for the last writer
- * of what it reads, and for the last writer and the readers since then of what it writes; of these
- * only the newest in each stream counts. A wait is dropped when the stream's order or another wait
- * implies it. Vector clocks decide that: for each operation they hold the newest operation of each
- * stream that is known to be complete. Newest waits are taken first, so that the remaining set is
- * minimal: without any one of them, two accesses are no longer ordered.
+ * slots, staging buffers, scalars; a hop its operands. Walking through two consecutive steps, an
+ * operation must wait for the last writer of what it reads, and for the last writer and the readers
+ * since then of what it writes; of these only the newest in each stream counts. A wait is dropped
+ * when the stream's order or another wait implies it. Vector clocks decide that: for each operation
+ * they hold the newest operation of each stream that is known to be complete. Newest waits are taken
+ * first, so that the remaining set is minimal: without any one of them, two accesses are no longer
+ * ordered.
  *
  * The waits of the second step are those of every step; a wait for an operation of the first step
  * is one for "the previous step". Scalars of consecutive steps are in different memory.
@@ -28,13 +29,13 @@ struct history {
 
 enum scalar { SCALAR_LOSS, SCALAR_TARGETS, SCALAR_NORM, SCALAR_COUNT };
 
-/* A resource is one segment of a unit's shard or of a slot, or one scalar of the steps of one
- * parity; the five indices say where the histories of each kind begin. */
+/* A resource is one segment of a unit's shard or of a slot, a staging buffer, or one scalar of the
+ * steps of one parity; `buffers` and `scalar` say where the histories of each kind begin. */
 struct tracker {
     bool clip, train;
     uint32_t head;  /* the last stage */
     uint32_t width; /* histories per unit or slot: the most segments of a unit */
-    uint32_t param_shard, grad_shard, param_slot, grad_slot, scalar;
+    uint32_t buffers[MICS_BUFFER_COUNT], scalar;
     struct history *histories;
     uint32_t (*clocks)[MICS_STREAM_COUNT]; /* [2 * op_count + 1] */
     uint32_t last[MICS_STREAM_COUNT];      /* newest operation of each stream */
@@ -64,54 +65,54 @@ static void access_scalar(const struct tracker *t, struct access_list *list, enu
     add_access(list, t->scalar + parity * SCALAR_COUNT + scalar, 1, write);
 }
 
+/* One segment of what the operation has in a buffer, or all segments. */
+static void access_buffer(const struct tracker *t, struct access_list *list,
+                          const struct mics_op *op, enum mics_buffer buffer, bool all, bool write)
+{
+    uint32_t which = op->unit;
+
+    if (buffer >= MICS_BUFFER_FIRST_STAGING) {
+        add_access(list, t->buffers[buffer], 1, write);
+        return;
+    }
+    if (buffer == MICS_BUFFER_PARAM_SLOT)
+        which = op->param_slot;
+    else if (buffer == MICS_BUFFER_GRAD_SLOT || buffer == MICS_BUFFER_REDUCED)
+        which = op->grad_slot;
+    add_access(list, t->buffers[buffer] + which * t->width + (all ? 0 : op->segment),
+               all ? t->width : 1, write);
+}
+
 static void list_computation(const struct tracker *t, const struct mics_op *op, uint32_t parity,
                              struct access_list *list)
 {
-    if (op->needs_params && op->param_slot == MICS_NONE)
-        add_access(list, t->param_shard + op->unit * t->width, t->width, false);
-    else if (op->needs_params)
-        add_access(list, t->param_slot + op->param_slot * t->width, t->width, false);
+    if (op->needs_params)
+        access_buffer(t, list, op,
+                      op->param_slot == MICS_NONE ? MICS_BUFFER_PARAM_SHARD
+                                                  : MICS_BUFFER_PARAM_SLOT,
+                      true, false);
     if (op->stage == t->head)
         access_scalar(t, list, SCALAR_LOSS, parity, true);
     if (op->unit == MICS_NONE ||
         (op->kind == MICS_OP_FORWARD && !(op->stage == t->head && t->train)))
         return;
-    if (op->grad_slot != MICS_NONE)
-        add_access(list, t->grad_slot + op->grad_slot * t->width, t->width, true);
-    else
-        add_access(list, t->grad_shard + op->unit * t->width, t->width, true);
+    access_buffer(t, list, op,
+                  op->grad_slot == MICS_NONE ? MICS_BUFFER_GRAD_SHARD : MICS_BUFFER_GRAD_SLOT, true,
+                  true);
 }
 
 static void list_optimizer(const struct tracker *t, const struct mics_op *op, uint32_t parity,
                            struct access_list *list)
 {
-    add_access(list, t->grad_shard + op->unit * t->width, t->width, false);
+    access_buffer(t, list, op, MICS_BUFFER_GRAD_SHARD, true, false);
     if (op->kind == MICS_OP_NORM) {
         access_scalar(t, list, SCALAR_NORM, parity, true);
         return;
     }
-    add_access(list, t->param_shard + op->unit * t->width, t->width, true);
+    access_buffer(t, list, op, MICS_BUFFER_PARAM_SHARD, true, true);
     access_scalar(t, list, SCALAR_TARGETS, parity, false);
     if (t->clip)
         access_scalar(t, list, SCALAR_NORM, parity, false);
-}
-
-static void list_exchange(const struct tracker *t, const struct mics_op *op,
-                          struct access_list *list)
-{
-    uint32_t shard = op->unit * t->width + op->segment;
-
-    if (op->kind == MICS_OP_GATHER) {
-        if (op->comm != MICS_COMM_GATHER_NODE)
-            add_access(list, t->param_shard + shard, 1, false);
-        add_access(list, t->param_slot + op->param_slot * t->width + op->segment, 1, true);
-    } else if (op->kind == MICS_OP_REDUCE) {
-        add_access(list, t->grad_slot + op->grad_slot * t->width + op->segment, 1, true);
-    } else if (op->kind == MICS_OP_PUBLISH) {
-        add_access(list, t->param_shard + shard, 1, true);
-    } else {
-        add_access(list, t->grad_shard + shard, 1, true);
-    }
 }
 
 static void list_accesses(const struct tracker *t, const struct mics_op *op, uint32_t parity,
@@ -126,10 +127,6 @@ static void list_accesses(const struct tracker *t, const struct mics_op *op, uin
     case MICS_OP_BACKWARD:
         list_computation(t, op, parity, list);
         break;
-    case MICS_OP_ACCUMULATE:
-        add_access(list, t->grad_slot + op->grad_slot * t->width, t->width, false);
-        add_access(list, t->grad_shard + op->unit * t->width, t->width, true);
-        break;
     case MICS_OP_NORM:
     case MICS_OP_UPDATE:
         list_optimizer(t, op, parity, list);
@@ -141,8 +138,9 @@ static void list_accesses(const struct tracker *t, const struct mics_op *op, uin
     case MICS_OP_READ:
         add_access(list, t->scalar + parity * SCALAR_COUNT, SCALAR_COUNT, false);
         break;
-    default:
-        list_exchange(t, op, list);
+    default: /* a hop */
+        access_buffer(t, list, op, op->from.buffer, op->kind == MICS_OP_ACCUMULATE, false);
+        access_buffer(t, list, op, op->to.buffer, op->kind == MICS_OP_ACCUMULATE, true);
     }
 }
 
@@ -234,23 +232,43 @@ static bool walk(struct tracker *t, struct mics_schedule *out)
     return true;
 }
 
+/* Units or slots that have segments in a buffer. */
+static uint32_t buffer_parts(const struct mics_schedule *schedule, enum mics_buffer buffer)
+{
+    switch (buffer) {
+    case MICS_BUFFER_PARAM_SHARD:
+    case MICS_BUFFER_GRAD_SHARD:
+        return schedule->unit_count;
+    case MICS_BUFFER_PARAM_SLOT:
+        return schedule->param_slot_total;
+    case MICS_BUFFER_GRAD_SLOT:
+        return schedule->grad_slot_total;
+    default:
+        return 0;
+    }
+}
+
 enum mics_status mics_schedule_add_dependencies(struct mics_schedule *schedule,
                                                 const struct mics_plan_choice *choice,
                                                 struct mics_err *err)
 {
     struct tracker t = {.clip = choice->clip, .train = schedule->train, .width = choice->segments};
-    uint32_t units = schedule->unit_count, total;
+    uint32_t total = 0;
     bool done = false;
 
     for (uint32_t i = 0; i < schedule->op_count; i++)
         if (schedule->ops[i].kind == MICS_OP_FORWARD && schedule->ops[i].stage > t.head)
             t.head = schedule->ops[i].stage;
 
-    t.grad_shard = t.param_shard + units * t.width;
-    t.param_slot = t.grad_shard + units * t.width;
-    t.grad_slot = t.param_slot + schedule->param_slot_total * t.width;
-    t.scalar = t.grad_slot + schedule->grad_slot_total * t.width;
-    total = t.scalar + 2 * SCALAR_COUNT;
+    for (int b = MICS_BUFFER_PARAM_SHARD; b < MICS_BUFFER_COUNT; b++) {
+        t.buffers[b] = total;
+        total += b >= MICS_BUFFER_FIRST_STAGING
+                     ? 1
+                     : t.width * buffer_parts(schedule, (enum mics_buffer)b);
+    }
+    t.buffers[MICS_BUFFER_REDUCED] = t.buffers[MICS_BUFFER_GRAD_SLOT];
+    t.scalar = total;
+    total += 2 * SCALAR_COUNT;
     t.histories = calloc(total, sizeof *t.histories);
     t.clocks = calloc(2 * (size_t)schedule->op_count + 1, sizeof *t.clocks);
     if (t.histories && t.clocks)

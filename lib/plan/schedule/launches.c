@@ -60,28 +60,30 @@ void mics_zero_launches(const struct mics_plan_choice *choice, const struct mics
         &(struct mics_args_zero){.dst = address(GRADS), .bytes = count * mics_dtype_bytes(dtype)});
 }
 
-static void cast(struct mics_recorder *to, enum mics_dtype dst, enum mics_dtype src, uint64_t count)
+void mics_conversion_launch(struct mics_stream *stream, const struct mics_op *op, void *to,
+                            const void *from, uint64_t count)
 {
-    mics_launch_cast(&to->stream, &(struct mics_args_cast){.dst = address(OUT),
-                                                           .src = address(GRADS),
-                                                           .count = count,
-                                                           .dst_dtype = dst,
-                                                           .src_dtype = src});
+    if (op->kind == MICS_OP_ACCUMULATE && !op->first)
+        mics_launch_accumulate(stream,
+                               &(struct mics_args_accumulate){
+                                   .sum = to, .in = from, .count = count, .dtype = op->from.dtype});
+    else
+        mics_launch_cast(stream, &(struct mics_args_cast){.dst = to,
+                                                          .src = from,
+                                                          .count = count,
+                                                          .dst_dtype = op->to.dtype,
+                                                          .src_dtype = op->from.dtype});
 }
 
-/* As in the engine, the first micro-step overwrites. */
-static void accumulate(const struct mics_op *op, const struct mics_layout *layout,
-                       struct mics_recorder *to)
+/* Accumulation handles all segments, a conversion one. */
+static void convert(const struct mics_op *op, const struct mics_layout *layout,
+                    struct mics_recorder *to)
 {
-    for (uint32_t segment = 0; segment < layout->segments; segment++)
-        if (op->micro_step == 0)
-            cast(to, MICS_F32, op->dtype, layout->grad_piece);
-        else
-            mics_launch_accumulate(&to->stream,
-                                   &(struct mics_args_accumulate){.sum = address(GRADS),
-                                                                  .in = address(OUT),
-                                                                  .count = layout->grad_piece,
-                                                                  .dtype = op->dtype});
+    const uint32_t segments = op->kind == MICS_OP_ACCUMULATE ? layout->segments : 1;
+
+    for (uint32_t segment = 0; segment < segments; segment++)
+        mics_conversion_launch(&to->stream, op, address(OUT), address(GRADS),
+                               mics_layout_piece_count(layout, op->from.piece));
 }
 
 static void norm(const struct mics_layout *layout, struct mics_recorder *to)
@@ -110,17 +112,6 @@ static void update(const struct mics_plan_choice *choice, const struct mics_layo
         mics_launch_update(&to->stream, &args);
 }
 
-/* Gradient shards that are not communicated in fp32 are converted to `send` elements of another
- * type before, and `receive` of them back after. */
-static void convert(const struct mics_op *op, uint64_t send, uint64_t receive,
-                    struct mics_recorder *to)
-{
-    if (op->dtype == MICS_F32)
-        return;
-    cast(to, op->dtype, MICS_F32, send);
-    cast(to, MICS_F32, op->dtype, receive);
-}
-
 void mics_op_launches(const struct mics_model *model, const struct mics_plan_choice *choice,
                       const struct mics_op *op, bool train, struct mics_recorder *to)
 {
@@ -138,13 +129,8 @@ void mics_op_launches(const struct mics_model *model, const struct mics_plan_cho
         mics_stage_launches(model, &batch, op->stage, op->kind == MICS_OP_BACKWARD, to);
         break;
     case MICS_OP_ACCUMULATE:
-        accumulate(op, &layout, to);
-        break;
-    case MICS_OP_SCATTER:
-        convert(op, layout.grad_piece, layout.optim_piece, to);
-        break;
-    case MICS_OP_SYNC:
-        convert(op, layout.optim_piece, layout.optim_piece, to);
+    case MICS_OP_CONVERT:
+        convert(op, &layout, to);
         break;
     case MICS_OP_NORM:
         norm(&layout, to);
@@ -161,6 +147,8 @@ void mics_op_launches(const struct mics_model *model, const struct mics_plan_cho
     case MICS_OP_TARGET_COUNT: /* communication only */
     case MICS_OP_GATHER:
     case MICS_OP_REDUCE:
+    case MICS_OP_SCATTER:
+    case MICS_OP_SYNC:
     case MICS_OP_LOSS_NORM_REDUCE:
     case MICS_OP_PUBLISH:
     case MICS_OP_KIND_COUNT:

@@ -23,8 +23,12 @@ void mics_stage_launches(const struct mics_model *model, const struct mics_batch
 void mics_zero_launches(const struct mics_plan_choice *choice, const struct mics_unit *unit,
                         const struct mics_layout *layout, struct mics_recorder *to);
 
-/* All launches of an operation on rank 0, which is in the first replica; of communication, the
- * conversions before and after it. */
+/* Convert `count` elements, as an ACCUMULATE or CONVERT says; the engine does it by this function,
+ * too. */
+void mics_conversion_launch(struct mics_stream *stream, const struct mics_op *op, void *to,
+                            const void *from, uint64_t count);
+
+/* All launches of an operation on rank 0, which is in the first replica. */
 void mics_op_launches(const struct mics_model *model, const struct mics_plan_choice *choice,
                       const struct mics_op *op, bool train, struct mics_recorder *to);
 

@@ -20,8 +20,7 @@ enum mics_status mics_op_costs_new(const struct mics_topology *topology,
                                    struct mics_err *err);
 void mics_op_costs_free(struct mics_op_costs *costs); /* NULL is fine */
 
-/* Seconds of an operation of computation, of a schedule of this choice; of communication those of
- * the conversions before and after it. */
+/* Seconds of an operation of a schedule of this choice that is no collective. */
 double mics_op_costs_compute(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
                              const struct mics_op *op);
 

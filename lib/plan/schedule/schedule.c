@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* schedule.c - what describes a schedule: names, routes, counted bytes, and the printed table. */
+/* schedule.c - what describes a schedule: names, counted bytes, and the printed table. */
 #include "plan/schedule/schedule.h"
 
 #include "base/units.h"
@@ -18,6 +18,7 @@ const char *mics_op_kind_name(enum mics_op_kind kind)
         [MICS_OP_ACCUMULATE] = "accumulate",
         [MICS_OP_SCATTER] = "scatter",
         [MICS_OP_SYNC] = "sync",
+        [MICS_OP_CONVERT] = "convert",
         [MICS_OP_NORM] = "norm",
         [MICS_OP_LOSS_NORM_REDUCE] = "loss_norm_reduce",
         [MICS_OP_UPDATE] = "update",
@@ -51,22 +52,6 @@ const char *mics_op_subject(const struct mics_op *op, const struct mics_model *m
     return text;
 }
 
-bool mics_op_is_comm(enum mics_op_kind kind)
-{
-    switch (kind) {
-    case MICS_OP_TARGET_COUNT:
-    case MICS_OP_GATHER:
-    case MICS_OP_REDUCE:
-    case MICS_OP_SCATTER:
-    case MICS_OP_SYNC:
-    case MICS_OP_LOSS_NORM_REDUCE:
-    case MICS_OP_PUBLISH:
-        return true;
-    default:
-        return false;
-    }
-}
-
 void mics_schedule_free(struct mics_schedule *schedule)
 {
     if (!schedule)
@@ -81,60 +66,13 @@ void mics_schedule_free(struct mics_schedule *schedule)
     free(schedule);
 }
 
-static struct mics_hop make_hop(const struct mics_shape *shape, enum mics_comm_kind comm,
-                                bool gathers, uint32_t divisor)
-{
-    struct mics_group_position position;
-    const enum mics_stream_kind net = gathers ? MICS_STREAM_GATHER_NET : MICS_STREAM_REDUCE_NET;
-    const enum mics_stream_kind node = gathers ? MICS_STREAM_GATHER_NODE : MICS_STREAM_REDUCE_NODE;
-
-    mics_shape_position(shape, comm, 0, &position);
-    return (struct mics_hop){comm, position.nodes > 1 ? net : node, divisor};
-}
-
-static struct mics_exchange route_flat(const struct mics_shape *shape, enum mics_comm_kind comm,
-                                       bool gathers, uint32_t divisor)
-{
-    struct mics_group_position position;
-
-    mics_shape_position(shape, comm, 0, &position);
-    if (position.size == 1)
-        return (struct mics_exchange){.hop_count = 0};
-    return (struct mics_exchange){{make_hop(shape, comm, gathers, divisor)}, 1};
-}
-
-struct mics_routes mics_choice_routes(const struct mics_plan_choice *choice)
-{
-    const struct mics_shape *shape = &choice->shapes[MICS_UNIT_DENSE];
-    const uint32_t k = shape->per_node;
-    struct mics_routes routes = {
-        .gather = route_flat(shape, MICS_COMM_GATHER, true, 1),
-        .reduce = route_flat(shape, MICS_COMM_REDUCE, false, 1),
-        .scatter = route_flat(shape, MICS_COMM_SCATTER, false, shape->p_grad),
-        .sync = route_flat(shape, MICS_COMM_REPLICA, false, shape->p_optim),
-        .publish = route_flat(shape, MICS_COMM_PUBLISH, true, shape->p_param),
-    };
-
-    if (choice->hierarchical_gather && mics_shape_has_hierarchy(shape, shape->p_param))
-        routes.gather = (struct mics_exchange){{make_hop(shape, MICS_COMM_GATHER_NET, true, k),
-                                                make_hop(shape, MICS_COMM_GATHER_NODE, true, 1)},
-                                               2};
-    if (choice->hierarchical_reduce && mics_shape_has_hierarchy(shape, shape->p_grad))
-        routes.reduce = (struct mics_exchange){{make_hop(shape, MICS_COMM_REDUCE_NODE, false, 1),
-                                                make_hop(shape, MICS_COMM_REDUCE_NET, false, k)},
-                                               2};
-    if (routes.reduce.hop_count > 0)
-        routes.accumulate = routes.reduce.hops[routes.reduce.hop_count - 1].stream;
-    return routes;
-}
-
 /* All-gather and reduce-scatter have equal pieces, of which a ring sends all but one. In the two
  * communicators that all-reduce (world, replica), the rank's index is its block. */
 static uint64_t sent_by(const struct mics_op *op, const struct mics_group_position *position)
 {
     if (op->collective == MICS_ALL_REDUCE)
         return mics_comm_all_reduce_sent((int)position->size, (int)position->block, op->count,
-                                         op->dtype);
+                                         op->from.dtype);
     return op->bytes / position->size * (position->size - 1);
 }
 
@@ -183,20 +121,20 @@ static void print_op(const struct mics_schedule *schedule, const struct mics_mod
                      uint32_t index, FILE *out)
 {
     const struct mics_op *op = &schedule->ops[index];
-    const bool is_comm = mics_op_is_comm(op->kind);
+    const bool is_hop = mics_op_is_comm(op->kind) || op->kind == MICS_OP_CONVERT;
     char amount[32], text[32];
     const char *subject = mics_op_subject(op, model, text, sizeof text);
 
-    if (is_comm)
+    if (is_hop)
         mics_format_bytes(op->bytes, amount, sizeof amount);
     else
         mics_format_count(op->flops, amount, sizeof amount);
     fprintf(out, "%5u  %-16s %-11s %-11s %-8s %4u %3u", index, mics_op_kind_name(op->kind),
-            mics_stream_kind_name(op->stream), is_comm ? mics_comm_kind_name(op->comm) : "-",
+            mics_stream_kind_name(op->stream), is_hop ? mics_comm_kind_name(op->comm) : "-",
             *subject ? subject : "-", op->micro_step, op->segment);
     print_slot('p', op->param_slot, out);
     print_slot('g', op->grad_slot, out);
-    fprintf(out, " %10s%s  ", amount, op->coalesce_next ? "+" : is_comm ? " " : "*");
+    fprintf(out, " %10s%s  ", amount, op->coalesce_next ? "+" : is_hop ? " " : "*");
     print_deps(schedule, index, out);
 }
 

@@ -136,8 +136,6 @@ static void set_costs(struct sim *sim, const struct mics_plan_choice *choice,
         if (op->coalesce_next)
             continue;
         sim->costs[i] = comm_cost(&known, op->collective, op->comm, coalesced);
-        if (op->kind == MICS_OP_SCATTER || op->kind == MICS_OP_SYNC) /* types are converted */
-            sim->costs[i].latency_s += mics_op_costs_compute(costs, choice, op);
         coalesced = 0;
     }
 }
@@ -235,6 +233,12 @@ static void meet(struct sim *sim, enum mics_comm_kind kind, double when)
             sim->met[k] = fmax(sim->met[k], when);
 }
 
+/* A conversion is done by each rank, but waits for what its exchange waits for. */
+static bool is_exchange(const struct mics_op *op)
+{
+    return mics_op_is_comm(op->kind) || op->kind == MICS_OP_CONVERT;
+}
+
 /* Of the operation that `stream_state` is about to start: computation notes the exchanges that it
  * waited for; an exchange gets the seconds until the last rank has computed what it waits for. */
 static double straggler_delay(struct sim *sim, const struct stream_state *stream_state)
@@ -250,10 +254,9 @@ static double straggler_delay(struct sim *sim, const struct stream_state *stream
         if (!has_end_of_dep(sim, stream_state, index, dep))
             continue;
         const double end = end_of_dep(sim, stream_state, index, dep);
-        if (!mics_op_is_comm(op->kind) && mics_op_is_comm(before->kind))
+        if (!is_exchange(op) && is_exchange(before))
             meet(sim, before->comm, end);
-        else if (mics_op_is_comm(op->kind) && !mics_op_is_comm(before->kind) &&
-                 sim->levels[op->comm] != 0)
+        else if (is_exchange(op) && !is_exchange(before) && sim->levels[op->comm] != 0)
             ready = fmax(ready, end + mics_op_costs_straggler_delay(sim->op_costs,
                                                                     end - sim->met[op->comm]));
     }

@@ -6,8 +6,8 @@
  * Operations of one stream follow each other in time, so each stream is a sorted list of intervals.
  * One walk over the streams that always takes the earliest start sees all intervals in order,
  * without sorting and without memory. Where steps overlap, times are those of one period.
- * Computation is what the compute stream does; accumulating gradients on a communication stream
- * counts as neither.
+ * Computation is what the compute stream does; accumulating and converting gradients on a
+ * communication stream counts as neither.
  */
 #include "plan/schedule/timeline.h"
 
@@ -245,6 +245,7 @@ enum mics_op_class mics_op_class(const struct mics_op *op)
     case MICS_OP_UPDATE:
         return MICS_CLASS_UPDATE;
     case MICS_OP_ACCUMULATE:
+    case MICS_OP_CONVERT:
         return MICS_CLASS_ACCUMULATE;
     default:
         break;

@@ -312,7 +312,6 @@ struct unit_exchange {
     const struct mics_plan_choice *choice;
     const struct mics_exchange *route;
     enum mics_collective collective;
-    enum mics_dtype dtype;
     uint32_t coalesced;    /* most units of one collective */
     bool gathers;          /* on the streams of gathers */
     size_t exchange, load; /* where in struct unit_times */
@@ -397,7 +396,7 @@ static void price_hop(const struct unit_exchange *exchange, const struct mics_ho
         struct class_hop *own = &bounds->hops[c];
 
         *own = (struct class_hop){.segments = layout.segments, .part = {1, 1, 1}, .most_part = 1};
-        own->bytes = layout.segment_count / hop->divisor * mics_dtype_bytes(exchange->dtype);
+        own->bytes = mics_wire_bytes(hop->from.dtype, mics_hop_count(hop, &layout));
         price_collective(exchange, hop->comm, own->bytes, own->alone, &own->most_latency_s);
         own->least_s = own->alone[AMOUNT_SECONDS];
         own->most_lost = own->alone[AMOUNT_LOST] / own->least_s;
@@ -412,13 +411,17 @@ static void time_exchange(const struct unit_exchange *exchange, struct mics_exch
 {
     const struct mics_bounds *bounds = exchange->bounds;
 
-    for (uint32_t h = 0; h < exchange->route->hop_count; h++) {
-        const struct mics_hop *hop = &exchange->route->hops[h];
+    uint32_t h = 0;
+
+    for (uint32_t i = 0; i < exchange->route->hop_count; i++) {
+        const struct mics_hop *hop = &exchange->route->hops[i];
         const bool net =
             hop->stream == MICS_STREAM_GATHER_NET || hop->stream == MICS_STREAM_REDUCE_NET;
         const enum resource stream =
             (exchange->gathers ? GATHER_NODE_STREAM : REDUCE_NODE_STREAM) + net;
 
+        if (!mics_op_is_comm(hop->kind))
+            continue;
         price_hop(exchange, hop);
         for (uint32_t c = 0; c < bounds->class_count; c++) {
             const struct class_hop *own = &bounds->hops[c];
@@ -442,6 +445,7 @@ static void time_exchange(const struct unit_exchange *exchange, struct mics_exch
             times->chain = times->least[0] + times->least[1] +
                            (segments - 1) * fmax(times->least[0], times->least[1]);
         }
+        h++;
     }
 }
 
@@ -452,7 +456,8 @@ static double compute_seconds(struct mics_bounds *bounds, const struct mics_plan
                                .unit = unit,
                                .micro_step = micro_step,
                                .first = micro_step == 0,
-                               .dtype = choice->grad_dtype};
+                               .from = {MICS_BUFFER_REDUCED, MICS_PIECE_GRAD, choice->grad_dtype},
+                               .to = {MICS_BUFFER_GRAD_SHARD, MICS_PIECE_GRAD, MICS_F32}};
 
     return mics_op_costs_compute(bounds->costs, choice, &op);
 }
@@ -462,37 +467,32 @@ static void time_exchanges(struct mics_bounds *bounds, const struct mics_plan_ch
 {
     const uint32_t most = choice->coalesced + 1;
     const struct unit_exchange exchanges[] = {
-        {.route = &routes->gather,
+        {.route = &routes->of[MICS_OP_GATHER],
          .collective = MICS_ALL_GATHER,
-         .dtype = choice->dtype,
          .coalesced = most,
          .gathers = true,
          .exchange = offsetof(struct unit_times, gather),
          .load = offsetof(struct unit_times, gather_load),
          .most_lost = offsetof(struct unit_times, most_lost_to_gather)},
-        {.route = &routes->publish,
+        {.route = &routes->of[MICS_OP_PUBLISH],
          .collective = MICS_ALL_GATHER,
-         .dtype = choice->dtype,
          .coalesced = 1,
          .gathers = true,
          .exchange = offsetof(struct unit_times, publish),
          .load = offsetof(struct unit_times, publish_load)},
-        {.route = &routes->reduce,
+        {.route = &routes->of[MICS_OP_REDUCE],
          .collective = MICS_REDUCE_SCATTER,
-         .dtype = choice->grad_dtype,
          .coalesced = most,
          .exchange = offsetof(struct unit_times, reduce),
          .load = offsetof(struct unit_times, reduce_load),
          .most_lost = offsetof(struct unit_times, most_lost_to_reduce)},
-        {.route = &routes->scatter,
+        {.route = &routes->of[MICS_OP_SCATTER],
          .collective = MICS_REDUCE_SCATTER,
-         .dtype = choice->grad_dtype,
          .coalesced = choice->grad_dtype == MICS_F32 ? most : 1,
          .exchange = offsetof(struct unit_times, scatter),
          .load = offsetof(struct unit_times, second_hop_load)},
-        {.route = &routes->sync,
+        {.route = &routes->of[MICS_OP_SYNC],
          .collective = MICS_ALL_REDUCE,
-         .dtype = choice->grad_dtype,
          .coalesced = choice->grad_dtype == MICS_F32 ? most : 1,
          .exchange = offsetof(struct unit_times, sync),
          .load = offsetof(struct unit_times, second_hop_load)},
@@ -578,9 +578,11 @@ enum mics_status mics_bounds_exchanges(struct mics_bounds *bounds,
 
     if (!times)
         return mics_err_nomem(err);
-    times->accumulate =
-        routes.accumulate == MICS_STREAM_REDUCE_NET ? REDUCE_NET_STREAM : REDUCE_NODE_STREAM;
-    times->one_second_stream = routes.scatter.hops[0].stream == routes.sync.hops[0].stream;
+    times->accumulate = routes.of[MICS_OP_ACCUMULATE].hops[0].stream == MICS_STREAM_REDUCE_NET
+                            ? REDUCE_NET_STREAM
+                            : REDUCE_NODE_STREAM;
+    times->one_second_stream =
+        routes.of[MICS_OP_SCATTER].hops[0].stream == routes.of[MICS_OP_SYNC].hops[0].stream;
     for (uint32_t c = 0; c < bounds->class_count; c++) {
         const uint32_t unit = bounds->classes[c].unit;
         const uint32_t segments = mics_choice_layout(bounds->model, choice, unit).segments;

@@ -50,22 +50,21 @@ static uint64_t place(const struct rank *r, uint32_t index, uint64_t e)
     return mics_layout_piece_offset(&r->layout, (uint32_t)(e / piece), piece, index) + e % piece;
 }
 
-static struct mics_exchange_buffers buffers_of(struct rank *r, bool in_place)
-{
-    struct mics_exchange_buffers buffers = {.param_slot = r->whole, .grad_slot = r->whole};
-
-    buffers.param = in_place ? mics_pieces_in_slot(r->whole, &r->layout, r->layout.param_piece,
-                                                   r->executor.index.param, MICS_F32)
-                             : (struct mics_pieces){r->shard, r->layout.param_piece};
-    buffers.reduced = buffers.param;
-    return buffers;
-}
-
 static void run_exchange(struct rank *r, struct mics_exchange_replay *replay, bool in_place)
 {
-    const struct mics_exchange_buffers buffers = buffers_of(r, in_place);
+    const struct mics_pieces whole = {r->whole, r->layout.segment_count};
+    const struct mics_pieces shard =
+        in_place ? mics_pieces_in_slot(r->whole, &r->layout, r->layout.param_piece,
+                                       r->executor.index.param, MICS_F32)
+                 : (struct mics_pieces){r->shard, r->layout.param_piece};
+    const struct mics_pieces buffers[MICS_BUFFER_COUNT] = {
+        [MICS_BUFFER_PARAM_SHARD] = shard,
+        [MICS_BUFFER_PARAM_SLOT] = whole,
+        [MICS_BUFFER_GRAD_SLOT] = whole,
+        [MICS_BUFFER_REDUCED] = shard,
+    };
 
-    mics_exchange_replay_enqueue(replay, r->stream, 0, 1, &buffers);
+    mics_exchange_replay_enqueue(replay, r->stream, 0, 1, buffers);
 }
 
 static void fill(struct rank *r, int round, bool in_place)

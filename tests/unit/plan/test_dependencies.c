@@ -5,7 +5,7 @@
  * accesses of operations from their description in schedule.h, not from the code that makes the
  * waits.
  */
-#include "plan/schedule/schedule.h"
+#include "plan/schedule/build.h"
 #include "tap.h"
 
 #include <stdlib.h>
@@ -19,6 +19,7 @@ enum memory {
     STATE,
     PARAM_SLOT,
     GRAD_SLOT,
+    STAGING, /* index: the communicator whose collective runs in it */
     ACTIVATION,
     LOSS,
     TARGETS,
@@ -84,8 +85,13 @@ static void describe_update(const struct graph *g, const struct mics_op *op, str
         use(uses, NORM, 0, MICS_NONE, false);
 }
 
-static void describe_exchange(const struct mics_op *op, struct uses *uses)
+/* In fp32 the collectives of the second hop run in the shard; in bf16 in staging memory, to which
+ * gradients are converted before and from which after. */
+static void describe_exchange(const struct graph *g, const struct mics_op *op, struct uses *uses)
 {
+    const bool staged = g->choice->grad_dtype != MICS_F32;
+    const bool back = op->to.buffer == MICS_BUFFER_GRAD_SHARD;
+
     switch (op->kind) {
     case MICS_OP_GATHER:
         if (op->comm == MICS_COMM_GATHER_NODE)
@@ -99,7 +105,14 @@ static void describe_exchange(const struct mics_op *op, struct uses *uses)
         break;
     case MICS_OP_SCATTER:
     case MICS_OP_SYNC:
-        use(uses, GRAD_SHARD, op->unit, op->segment, true);
+        if (staged)
+            use(uses, STAGING, op->comm, MICS_NONE, true);
+        else
+            use(uses, GRAD_SHARD, op->unit, op->segment, true);
+        break;
+    case MICS_OP_CONVERT:
+        use(uses, STAGING, op->comm, MICS_NONE, !back);
+        use(uses, GRAD_SHARD, op->unit, op->segment, back);
         break;
     case MICS_OP_PUBLISH:
         use(uses, PARAM_SHARD, op->unit, op->segment, true);
@@ -112,7 +125,7 @@ static void describe_exchange(const struct mics_op *op, struct uses *uses)
 static void describe(const struct graph *g, const struct mics_op *op, struct uses *uses)
 {
     uses->count = 0;
-    describe_exchange(op, uses);
+    describe_exchange(g, op, uses);
     if (op->kind == MICS_OP_FORWARD || op->kind == MICS_OP_BACKWARD)
         describe_compute(g, op, uses);
     if (op->kind == MICS_OP_UPDATE)
@@ -289,6 +302,7 @@ static void check_shape(uint32_t which, const struct fake_model *fake, bool trai
 
         if (drop && i % 5 != which % 5)
             continue;
+        choice.grad_dtype = (i / 5 + which) % 2 ? MICS_BF16 : MICS_F32;
         CHECK_INT(mics_schedule_new(&fake->model, &choice, train, &schedule, &err), MICS_OK);
         if (!schedule)
             return;
@@ -346,6 +360,42 @@ static void every_single_wait_is_needed(void)
         check_shape(i, &fake, true, true);
 }
 
+/* On the stream of their collectives conversions need no waits. On another one, and a second one
+ * for those after the collective, the waits keep what staging memory holds. */
+static void conversions_on_other_streams_wait_for_their_collectives(void)
+{
+    struct mics_plan_choice choice = fake_choice(4, 2, 1, 2, 4);
+    struct mics_schedule *schedule = NULL;
+    struct fake_model fake;
+    struct graph g;
+    uint32_t moved = 0;
+
+    choice.grad_dtype = MICS_BF16;
+    choice.segments = 2;
+    fake_model_init(&fake, 2, 10000, 7001, true);
+    CHECK_INT(mics_schedule_new(&fake.model, &choice, true, &schedule, NULL), MICS_OK);
+    if (!schedule)
+        return;
+    for (uint32_t i = 0; i < schedule->op_count; i++) {
+        struct mics_op *op = &schedule->ops[i];
+
+        if (op->kind != MICS_OP_CONVERT)
+            continue;
+        moved++;
+        op->stream = op->to.buffer == MICS_BUFFER_GRAD_SHARD ? MICS_STREAM_GATHER_NODE
+                                                             : MICS_STREAM_GATHER_NET;
+    }
+    CHECK_INT(moved, 3 * 2 * 4); /* units, segments; both exchanges of the second hop */
+    graph_open(&g, schedule, &choice);
+    CHECK(count_races(&g) > 0);
+    schedule->dep_total = 0;
+    CHECK_INT(mics_schedule_add_dependencies(schedule, &choice, NULL), MICS_OK);
+    CHECK_INT(count_races(&g), 0);
+    CHECK_INT(count_undetected(&g), 0);
+    graph_close(&g);
+    mics_schedule_free(schedule);
+}
+
 int main(void)
 {
     TAP_RUN(no_two_accesses_of_the_same_memory_race);
@@ -353,5 +403,6 @@ int main(void)
     TAP_RUN(no_accesses_race_around_stages_without_parameters);
     TAP_RUN(no_accesses_race_in_an_evaluation);
     TAP_RUN(every_single_wait_is_needed);
+    TAP_RUN(conversions_on_other_streams_wait_for_their_collectives);
     return tap_done();
 }

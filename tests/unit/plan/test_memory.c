@@ -2,6 +2,7 @@
 #include "base/num.h"
 #include "plan/memory.h"
 #include "plan/plan.h"
+#include "plan/schedule/routes.h"
 #include "tap.h"
 
 #include "plan_fake.h"
@@ -73,12 +74,9 @@ static void gradients_that_are_not_exchanged_need_no_staging(void)
     single.grad_dtype = group.grad_dtype = MICS_BF16;
     CHECK_INT(mics_choice_written_grads(&single), MICS_F32);
     CHECK_INT(mics_choice_written_grads(&group), MICS_BF16);
-    for (int i = 0; i < 2; i++) {
-        const struct mics_second_hop_staging staging =
-            mics_choice_second_hop_staging(&fake.model, i ? &group : &single);
-
-        CHECK_INT(staging.scatter, 0);
-        CHECK_INT(staging.sync, 0);
+    for (int b = MICS_BUFFER_FIRST_STAGING; b < MICS_BUFFER_COUNT; b++) {
+        CHECK_INT(mics_staging_bytes(&fake.model, &single, (enum mics_buffer)b), 0);
+        CHECK_INT(mics_staging_bytes(&fake.model, &group, (enum mics_buffer)b), 0);
     }
 }
 

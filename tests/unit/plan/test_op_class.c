@@ -44,6 +44,7 @@ static void exchanges_of_the_net_and_node_streams_are_different_classes(void)
         {MICS_OP_NORM, MICS_STREAM_COMPUTE, "update"},
         {MICS_OP_UPDATE, MICS_STREAM_COMPUTE, "update"},
         {MICS_OP_ACCUMULATE, MICS_STREAM_REDUCE_NODE, "accumulate"},
+        {MICS_OP_CONVERT, MICS_STREAM_REDUCE_NET, "accumulate"},
         {MICS_OP_GATHER, MICS_STREAM_GATHER_NET, "gather_net"},
         {MICS_OP_GATHER, MICS_STREAM_GATHER_NODE, "gather_node"},
         {MICS_OP_REDUCE, MICS_STREAM_REDUCE_NET, "reduce_net"},

@@ -204,7 +204,7 @@ static void check_coalesced(const struct mics_op *ops, uint32_t count, uint32_t 
         if (!ops[i].coalesce_next)
             continue;
         CHECK(i + 1 < count && ops[i].kind == ops[i + 1].kind && ops[i].comm == ops[i + 1].comm);
-        CHECK(ops[i].stream == ops[i + 1].stream && ops[i].dtype == ops[i + 1].dtype);
+        CHECK(ops[i].stream == ops[i + 1].stream && ops[i].from.dtype == ops[i + 1].from.dtype);
         CHECK(ops[i].segment == ops[i + 1].segment && ops[i].unit != ops[i + 1].unit);
         CHECK(mics_op_is_comm(ops[i].kind));
     }
@@ -279,6 +279,43 @@ static void ddp_only_sums_and_zero_scatters_and_publishes(void)
     CHECK_INT(count_ops(schedule, MICS_OP_SCATTER), 4);
     CHECK_INT(count_ops(schedule, MICS_OP_SYNC), 0);
     CHECK_INT(count_ops(schedule, MICS_OP_PUBLISH), 4);
+    mics_schedule_free(schedule);
+}
+
+/* In bf16 the second hop is: convert, all-reduce, convert, of one unit after another. */
+static void the_second_hop_is_converted_before_and_after(void)
+{
+    struct mics_plan_choice choice = fake_choice(4, 2, 1, 2, 4);
+    struct mics_schedule *schedule;
+    uint32_t collectives = 0;
+
+    choice.grad_dtype = MICS_BF16;
+    choice.segments = 2;
+    choice.coalesced = 1;
+    fake_model_init(&fake, 3, 10000, 7001, true);
+    schedule = make(&choice, true);
+    for (uint32_t i = 1; i + 1 < schedule->op_count; i++) {
+        const struct mics_op *op = &schedule->ops[i], *before = op - 1, *after = op + 1;
+        const bool scatter = op->kind == MICS_OP_SCATTER;
+
+        if (!scatter && op->kind != MICS_OP_SYNC)
+            continue;
+        collectives++;
+        CHECK(before->kind == MICS_OP_CONVERT && after->kind == MICS_OP_CONVERT);
+        CHECK(before->stream == op->stream && after->stream == op->stream);
+        CHECK(before->unit == op->unit && before->segment == op->segment);
+        CHECK(after->unit == op->unit && after->segment == op->segment);
+        CHECK(before->comm == op->comm && after->comm == op->comm && !op->coalesce_next);
+        CHECK(before->from.buffer == MICS_BUFFER_GRAD_SHARD && before->from.dtype == MICS_F32);
+        CHECK(before->to.buffer == op->from.buffer && after->from.buffer == op->to.buffer);
+        CHECK(after->to.buffer == MICS_BUFFER_GRAD_SHARD && after->to.dtype == MICS_F32);
+        CHECK_INT(op->bytes, 2 * op->count);
+        CHECK_INT(before->count, op->count);
+        CHECK_INT(after->count, op->count / (scatter ? 2 : 1));
+        CHECK(op->memory_bytes == 0 && before->memory_bytes > 0);
+    }
+    CHECK_INT(collectives, 2 * 2 * 4); /* exchanges, segments, units */
+    CHECK_INT(count_ops(schedule, MICS_OP_CONVERT), 2 * collectives);
     mics_schedule_free(schedule);
 }
 
@@ -501,6 +538,7 @@ int main(void)
     TAP_RUN(coalesced_units_are_consecutive_and_nothing_else_changes);
     TAP_RUN(the_second_hop_comes_once_and_after_all_micro_steps);
     TAP_RUN(ddp_only_sums_and_zero_scatters_and_publishes);
+    TAP_RUN(the_second_hop_is_converted_before_and_after);
     TAP_RUN(gradient_buffers_start_from_zero_exactly_once);
     TAP_RUN(hierarchical_stages_take_two_streams_and_their_own_sizes);
     TAP_RUN(scalars_go_over_the_world_on_one_stream);

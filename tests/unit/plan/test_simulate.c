@@ -327,6 +327,30 @@ static void an_exchange_in_a_node_does_not_hold_nodes_together(void)
     CHECK_NEAR(end[3] - start[3], 1 + 2, 1e-6);
 }
 
+/* As before, but the exchange follows a conversion, which waits in its place. */
+static void a_conversion_waits_for_the_last_rank(void)
+{
+    topology = &uneven;
+    begin();
+    compute(2);
+    gather(2);
+    wait_for(0);
+    compute(3);
+    wait_for(1);
+    exchange(MICS_OP_CONVERT, MICS_STREAM_REDUCE_NET, MICS_COMM_REPLICA, 0);
+    wait_for(2);
+    exchange(MICS_OP_SYNC, MICS_STREAM_REDUCE_NET, MICS_COMM_REPLICA, 1);
+    exchange(MICS_OP_CONVERT, MICS_STREAM_REDUCE_NET, MICS_COMM_REPLICA, 0);
+    compute(6);
+    compute(1);
+    wait_for(5);
+    simulate();
+    topology = &slow;
+    CHECK_NEAR(end[3] - start[3], 2, 1e-4);
+    CHECK_NEAR(end[4] - start[4], 1, 1e-4);
+    CHECK_NEAR(end[5] - start[3], 1 + 2, 1e-4);
+}
+
 static void ranks_that_wait_let_the_last_catch_up(void)
 {
     topology = &uneven;
@@ -475,6 +499,7 @@ int main(void)
     TAP_RUN(shared_cores_slow_both_as_long_as_both_run);
     TAP_RUN(an_exchange_begins_when_the_last_rank_has_computed_what_it_waits_for);
     TAP_RUN(an_exchange_in_a_node_does_not_hold_nodes_together);
+    TAP_RUN(a_conversion_waits_for_the_last_rank);
     TAP_RUN(ranks_that_wait_let_the_last_catch_up);
     TAP_RUN(a_launch_takes_its_measured_time);
     TAP_RUN(exposed_communication_is_what_no_computation_covers);

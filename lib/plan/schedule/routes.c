@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * routes.c - the hops of each exchange.
+ *
+ * Exchanges between nodes use the net streams, those inside a node the node streams, so that the
+ * two hops of a hierarchical exchange can overlap, and gathers never queue behind reductions.
+ *
+ * A conversion runs on the stream of the collective that it belongs to. A staging buffer holds one
+ * segment, so no conversion could run beside its collective: another stream would add two waits to
+ * each segment and gain nothing. On the compute stream conversions would delay the backward pass,
+ * and on a GPU they would queue behind its kernels. The order of the stream is what keeps the
+ * operations apart; were a conversion moved, dependencies.c would add the waits, since staging is a
+ * resource like any other buffer.
+ */
+#include "plan/schedule/routes.h"
+
+#include "base/num.h"
+
+bool mics_op_is_comm(enum mics_op_kind kind)
+{
+    switch (kind) {
+    case MICS_OP_TARGET_COUNT:
+    case MICS_OP_GATHER:
+    case MICS_OP_REDUCE:
+    case MICS_OP_SCATTER:
+    case MICS_OP_SYNC:
+    case MICS_OP_LOSS_NORM_REDUCE:
+    case MICS_OP_PUBLISH:
+        return true;
+    default:
+        return false;
+    }
+}
+
+enum mics_piece mics_buffer_piece(enum mics_buffer buffer)
+{
+    static const enum mics_piece pieces[MICS_BUFFER_COUNT] = {
+        [MICS_BUFFER_PARAM_SHARD] = MICS_PIECE_PARAM,
+        [MICS_BUFFER_PARAM_SLOT] = MICS_PIECE_SEGMENT,
+        [MICS_BUFFER_GRAD_SLOT] = MICS_PIECE_SEGMENT,
+        [MICS_BUFFER_REDUCED] = MICS_PIECE_GRAD,
+        [MICS_BUFFER_GRAD_SHARD] = MICS_PIECE_GRAD,
+        [MICS_BUFFER_SCATTER_STAGING] = MICS_PIECE_GRAD,
+        [MICS_BUFFER_SYNC_STAGING] = MICS_PIECE_OPTIM,
+    };
+
+    return pieces[buffer];
+}
+
+uint64_t mics_wire_bytes(enum mics_dtype dtype, uint64_t count)
+{
+    return count * mics_dtype_bytes(dtype);
+}
+
+uint64_t mics_hop_count(const struct mics_hop *hop, const struct mics_layout *layout)
+{
+    return mics_max_u64(mics_layout_piece_count(layout, hop->from.piece),
+                        mics_layout_piece_count(layout, hop->to.piece));
+}
+
+static struct mics_hop make_hop(const struct mics_shape *shape, enum mics_op_kind kind,
+                                enum mics_comm_kind comm, struct mics_operand from,
+                                struct mics_operand to)
+{
+    const bool gathers = kind == MICS_OP_GATHER || kind == MICS_OP_PUBLISH;
+    const enum mics_stream_kind net = gathers ? MICS_STREAM_GATHER_NET : MICS_STREAM_REDUCE_NET;
+    const enum mics_stream_kind node = gathers ? MICS_STREAM_GATHER_NODE : MICS_STREAM_REDUCE_NODE;
+    struct mics_group_position position;
+
+    mics_shape_position(shape, comm, 0, &position);
+    return (struct mics_hop){
+        .kind = kind,
+        .collective = gathers                ? MICS_ALL_GATHER
+                      : kind == MICS_OP_SYNC ? MICS_ALL_REDUCE
+                                             : MICS_REDUCE_SCATTER,
+        .comm = comm,
+        .stream = position.nodes > 1 ? net : node,
+        .from = from,
+        .to = to,
+    };
+}
+
+static void append_hop(struct mics_exchange *exchange, struct mics_hop hop)
+{
+    exchange->hops[exchange->hop_count++] = hop;
+}
+
+/* A collective that would read and write a buffer directly, but whose numbers go over the links as
+ * `wire`: it runs in a staging buffer, between two conversions. */
+static void append_converted(struct mics_exchange *exchange, struct mics_hop hop,
+                             enum mics_buffer staging, enum mics_dtype wire)
+{
+    struct mics_hop before = hop, after = hop;
+
+    if (wire == hop.from.dtype) {
+        append_hop(exchange, hop);
+        return;
+    }
+    hop.from = (struct mics_operand){staging, hop.from.piece, wire};
+    hop.to = (struct mics_operand){staging, hop.to.piece, wire};
+    before.kind = after.kind = MICS_OP_CONVERT;
+    before.to = hop.from;
+    after.from = hop.to;
+    append_hop(exchange, before);
+    append_hop(exchange, hop);
+    append_hop(exchange, after);
+}
+
+/* A group of one rank exchanges nothing. */
+static bool is_alone(const struct mics_shape *shape, enum mics_comm_kind comm)
+{
+    struct mics_group_position position;
+
+    mics_shape_position(shape, comm, 0, &position);
+    return position.size == 1;
+}
+
+static struct mics_exchange gather_route(const struct mics_plan_choice *choice)
+{
+    const struct mics_shape *shape = &choice->shapes[MICS_UNIT_DENSE];
+    const struct mics_operand piece = {MICS_BUFFER_PARAM_SHARD, MICS_PIECE_PARAM, choice->dtype},
+                              run = {MICS_BUFFER_PARAM_SLOT, MICS_PIECE_RUN, choice->dtype},
+                              whole = {MICS_BUFFER_PARAM_SLOT, MICS_PIECE_SEGMENT, choice->dtype};
+    struct mics_exchange route = {.hop_count = 0};
+
+    if (is_alone(shape, MICS_COMM_GATHER))
+        return route;
+    if (choice->hierarchical_gather && mics_shape_has_hierarchy(shape, shape->p_param)) {
+        append_hop(&route, make_hop(shape, MICS_OP_GATHER, MICS_COMM_GATHER_NET, piece, run));
+        append_hop(&route, make_hop(shape, MICS_OP_GATHER, MICS_COMM_GATHER_NODE, run, whole));
+    } else {
+        append_hop(&route, make_hop(shape, MICS_OP_GATHER, MICS_COMM_GATHER, piece, whole));
+    }
+    return route;
+}
+
+/* The gather in reverse. */
+static struct mics_exchange reduce_route(const struct mics_plan_choice *choice)
+{
+    const struct mics_shape *shape = &choice->shapes[MICS_UNIT_DENSE];
+    const struct mics_operand piece = {MICS_BUFFER_REDUCED, MICS_PIECE_GRAD, choice->grad_dtype},
+                              run = {MICS_BUFFER_GRAD_SLOT, MICS_PIECE_RUN, choice->grad_dtype},
+                              whole = {MICS_BUFFER_GRAD_SLOT, MICS_PIECE_SEGMENT,
+                                       choice->grad_dtype};
+    struct mics_exchange route = {.hop_count = 0};
+
+    if (is_alone(shape, MICS_COMM_REDUCE))
+        return route;
+    if (choice->hierarchical_reduce && mics_shape_has_hierarchy(shape, shape->p_grad)) {
+        append_hop(&route, make_hop(shape, MICS_OP_REDUCE, MICS_COMM_REDUCE_NODE, whole, run));
+        append_hop(&route, make_hop(shape, MICS_OP_REDUCE, MICS_COMM_REDUCE_NET, run, piece));
+    } else {
+        append_hop(&route, make_hop(shape, MICS_OP_REDUCE, MICS_COMM_REDUCE, whole, piece));
+    }
+    return route;
+}
+
+static const struct mics_operand grad_shard = {MICS_BUFFER_GRAD_SHARD, MICS_PIECE_GRAD, MICS_F32};
+
+/* On the stream of the last hop of the reduction, which it follows. */
+static struct mics_exchange accumulate_route(const struct mics_exchange *reduce,
+                                             enum mics_dtype dtype)
+{
+    struct mics_hop hop = {.kind = MICS_OP_ACCUMULATE,
+                           .from = {MICS_BUFFER_REDUCED, MICS_PIECE_GRAD, dtype},
+                           .to = grad_shard};
+
+    if (reduce->hop_count > 0)
+        hop.stream = reduce->hops[reduce->hop_count - 1].stream;
+    return (struct mics_exchange){{hop}, 1};
+}
+
+struct mics_routes mics_choice_routes(const struct mics_plan_choice *choice)
+{
+    const struct mics_shape *shape = &choice->shapes[MICS_UNIT_DENSE];
+    const enum mics_dtype wire = choice->grad_dtype;
+    const struct mics_operand optim = {MICS_BUFFER_GRAD_SHARD, MICS_PIECE_OPTIM, MICS_F32},
+                              updated = {MICS_BUFFER_PARAM_SHARD, MICS_PIECE_OPTIM, choice->dtype},
+                              param = {MICS_BUFFER_PARAM_SHARD, MICS_PIECE_PARAM, choice->dtype};
+    struct mics_routes routes = {{{.hop_count = 0}}};
+    struct mics_exchange *of = routes.of;
+
+    of[MICS_OP_GATHER] = gather_route(choice);
+    of[MICS_OP_REDUCE] = reduce_route(choice);
+    of[MICS_OP_ACCUMULATE] = accumulate_route(&of[MICS_OP_REDUCE], wire);
+    if (!is_alone(shape, MICS_COMM_SCATTER))
+        append_converted(&of[MICS_OP_SCATTER],
+                         make_hop(shape, MICS_OP_SCATTER, MICS_COMM_SCATTER, grad_shard, optim),
+                         MICS_BUFFER_SCATTER_STAGING, wire);
+    if (!is_alone(shape, MICS_COMM_REPLICA))
+        append_converted(&of[MICS_OP_SYNC],
+                         make_hop(shape, MICS_OP_SYNC, MICS_COMM_REPLICA, optim, optim),
+                         MICS_BUFFER_SYNC_STAGING, wire);
+    if (!is_alone(shape, MICS_COMM_PUBLISH))
+        append_hop(&of[MICS_OP_PUBLISH],
+                   make_hop(shape, MICS_OP_PUBLISH, MICS_COMM_PUBLISH, updated, param));
+    return routes;
+}
+
+uint64_t mics_staging_bytes(const struct mics_model *model, const struct mics_plan_choice *choice,
+                            enum mics_buffer buffer)
+{
+    const struct mics_routes routes = mics_choice_routes(choice);
+    uint64_t bytes = 0;
+
+    for (int kind = 0; kind < MICS_OP_KIND_COUNT; kind++)
+        for (uint32_t h = 0; h < routes.of[kind].hop_count; h++) {
+            const struct mics_operand *to = &routes.of[kind].hops[h].to;
+
+            for (uint32_t u = 0; to->buffer == buffer && u < model->unit_count; u++) {
+                const struct mics_layout layout = mics_choice_layout(model, choice, u);
+                const uint64_t count = mics_layout_piece_count(&layout, mics_buffer_piece(buffer));
+
+                bytes = mics_max_u64(bytes, mics_wire_bytes(to->dtype, count));
+            }
+        }
+    return bytes;
+}

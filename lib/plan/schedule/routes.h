@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * routes.h - by which hops each exchange of a step goes.
+ *
+ * An exchange moves one segment of a unit between shards, slots and ranks. Its route is a list of
+ * hops, each of which reads one operand and writes another: a collective on one communicator, or a
+ * conversion between two formats on each rank. The operands of a hop say all that others need to
+ * know of it: dependencies.c derives its waits, mics_executor_issue() its addresses, and memory.c
+ * the size of staging buffers.
+ */
+#ifndef MICS_PLAN_SCHEDULE_ROUTES_H
+#define MICS_PLAN_SCHEDULE_ROUTES_H
+
+#include "plan/layout.h"
+
+/* "Segment" operations exist once per segment of a unit, and once per hop of their route. */
+enum mics_op_kind {
+    MICS_OP_TARGET_COUNT, /* all-reduce the number of targets of the step; once, first */
+    MICS_OP_GATHER,       /* segment: all-gather parameters into their slot */
+    MICS_OP_FORWARD,      /* a stage; in training the head's includes its backward */
+    MICS_OP_BACKWARD,     /* a stage */
+    MICS_OP_REDUCE,       /* segment: reduce-scatter gradients in their slot */
+    MICS_OP_ACCUMULATE, /* add a unit's reduced pieces to its gradient shard; micro-step 0: copy */
+    MICS_OP_SCATTER,    /* segment, last micro-step, p_optim > p_grad: reduce-scatter the gradient
+                             shard */
+    MICS_OP_SYNC,       /* segment, last micro-step: all-reduce over the replicas, the second hop */
+    MICS_OP_CONVERT,    /* segment: from one format to another, before or after a collective */
+    MICS_OP_NORM, /* add the squared norm of a unit's optimizer shard of gradients, on this rank */
+    MICS_OP_LOSS_NORM_REDUCE, /* all-reduce loss and squared norm; once */
+    MICS_OP_UPDATE,           /* the optimizer, on a unit's optimizer shard */
+    MICS_OP_PUBLISH, /* segment, p_optim > p_param: all-gather updated parameters into the shard */
+    MICS_OP_READ,    /* copy the scalars to the host; once, last */
+    MICS_OP_KIND_COUNT
+};
+
+enum mics_stream_kind {
+    MICS_STREAM_COMPUTE,
+    MICS_STREAM_GATHER_NET,
+    MICS_STREAM_GATHER_NODE,
+    MICS_STREAM_REDUCE_NODE,
+    MICS_STREAM_REDUCE_NET,
+    MICS_STREAM_COUNT
+};
+
+bool mics_op_is_comm(enum mics_op_kind kind); /* is it a collective? */
+
+/* Where operands are. Each buffer holds the piece that mics_buffer_piece() names, of each segment of
+ * a unit; a staging buffer that of one segment at a time. */
+enum mics_buffer {
+    MICS_BUFFER_NONE,
+    MICS_BUFFER_PARAM_SHARD,
+    MICS_BUFFER_PARAM_SLOT,
+    MICS_BUFFER_GRAD_SLOT,
+    MICS_BUFFER_REDUCED,    /* a piece of the gradient slot; benchmarks have it elsewhere */
+    MICS_BUFFER_GRAD_SHARD, /* fp32 */
+    MICS_BUFFER_SCATTER_STAGING,
+    MICS_BUFFER_SYNC_STAGING,
+    MICS_BUFFER_COUNT
+};
+
+#define MICS_BUFFER_FIRST_STAGING MICS_BUFFER_SCATTER_STAGING
+
+enum mics_piece mics_buffer_piece(enum mics_buffer buffer);
+
+/* A piece of a segment: in which buffer, and in which format. */
+struct mics_operand {
+    enum mics_buffer buffer;
+    enum mics_piece piece;
+    enum mics_dtype dtype;
+};
+
+/* Bytes of `count` elements of a type, and so the offset of element `count` of an array. */
+uint64_t mics_wire_bytes(enum mics_dtype dtype, uint64_t count);
+
+struct mics_hop {
+    enum mics_op_kind kind;          /* of its operations: that of the exchange, or CONVERT */
+    enum mics_collective collective; /* unless it converts */
+    enum mics_comm_kind comm;        /* of a conversion: of the collective that it belongs to */
+    enum mics_stream_kind stream;
+    struct mics_operand from, to;
+};
+
+/* Enough for: convert, all-to-all, convert and add, all-gather, convert. */
+enum { MICS_HOPS_MAX = 5 };
+
+/* Hops in the order in which they run; hop_count 0: there is nothing to exchange. */
+struct mics_exchange {
+    struct mics_hop hops[MICS_HOPS_MAX];
+    uint32_t hop_count;
+};
+
+/* The exchanges of a choice, by the kind of their operations: GATHER, REDUCE, ACCUMULATE, SCATTER,
+ * SYNC and PUBLISH; all others are empty. */
+struct mics_routes {
+    struct mics_exchange of[MICS_OP_KIND_COUNT];
+};
+
+struct mics_routes mics_choice_routes(const struct mics_plan_choice *choice);
+
+/* Elements of one segment that a hop handles: of a collective those of the whole, gathered array.
+ */
+uint64_t mics_hop_count(const struct mics_hop *hop, const struct mics_layout *layout);
+
+/* Bytes of a staging buffer, for the unit that needs most. 0: no exchange of the choice uses it. */
+uint64_t mics_staging_bytes(const struct mics_model *model, const struct mics_plan_choice *choice,
+                            enum mics_buffer buffer);
+
+#endif
