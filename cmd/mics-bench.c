@@ -162,8 +162,9 @@ static enum mics_status measure(struct job *job, struct mics_bench_request *requ
     uint64_t bytes = 0;
     enum mics_status status = mics_bench_buffer_bytes(request, job->world, &bytes, err);
 
-    if (status == MICS_OK)
-        status = mics_bench_init(&bench, job->world, job->request->device, bytes, err);
+    if (status != MICS_OK)
+        return status;
+    status = mics_bench_init(&bench, job->world, job->request->device, bytes, err);
     if (status != MICS_OK)
         return status;
     if (bench.chosen.why_host.text[0])

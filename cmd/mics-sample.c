@@ -104,8 +104,9 @@ static enum mics_status add_model_ends(struct session *session, struct mics_err 
     enum mics_status status =
         mics_path_format(path, err, "%s/generation_config.json", session->weights.folder);
 
-    if (status == MICS_OK)
-        status = mics_file_exists(path, &exists, err);
+    if (status != MICS_OK)
+        return status;
+    status = mics_file_exists(path, &exists, err);
     if (status != MICS_OK)
         return status;
     if (!exists)

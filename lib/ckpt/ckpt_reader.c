@@ -89,9 +89,12 @@ enum mics_status mics_ckpt_reader_open(const char *folder, json_t *doc,
 
     *reader = (struct mics_ckpt_reader){.doc = json_incref(doc), .max_open = MAX_OPEN};
     status = mics_path_format(reader->folder, err, "%s", folder);
-    if (status == MICS_OK)
-        status = mics_path_format(path, err, "%s/" MICS_MANIFEST_NAME, folder);
-    if (status == MICS_OK && !doc)
+    if (status != MICS_OK)
+        return status;
+    status = mics_path_format(path, err, "%s/" MICS_MANIFEST_NAME, folder);
+    if (status != MICS_OK)
+        return status;
+    if (!doc)
         status = mics_doc_read_regular(path, &reader->doc, err);
     if (status != MICS_OK)
         return status;

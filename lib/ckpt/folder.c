@@ -147,8 +147,9 @@ static enum mics_status restore_aside(const char *out, const char *name, struct 
     char path[MICS_PATH_MAX], final[MICS_PATH_MAX];
     enum mics_status status = mics_path_format(path, err, "%s/%s", out, name);
 
-    if (status == MICS_OK)
-        status = mics_path_format(final, err, "%.*s", (int)(strlen(path) - strlen(ASIDE)), path);
+    if (status != MICS_OK)
+        return status;
+    status = mics_path_format(final, err, "%.*s", (int)(strlen(path) - strlen(ASIDE)), path);
     if (status != MICS_OK)
         return status;
     if (holds_manifest(final))
@@ -179,10 +180,11 @@ enum mics_status mics_run_folder_open(const char *out, struct mics_lock *lock, s
 {
     enum mics_status status = mics_file_make_folders(out, err);
 
-    if (status == MICS_OK && access(out, W_OK | X_OK) != 0)
-        status = mics_err_set_errno(err, "%s", out);
-    if (status == MICS_OK)
-        status = mics_lock_folder(out, MICS_LOCK_FLOCK, lock, err);
+    if (status != MICS_OK)
+        return status;
+    if (access(out, W_OK | X_OK) != 0)
+        return mics_err_set_errno(err, "%s", out);
+    status = mics_lock_folder(out, MICS_LOCK_FLOCK, lock, err);
     if (status != MICS_OK)
         return status;
     status = restore_all_aside(out, err);
@@ -323,8 +325,9 @@ static enum mics_status set_link(const char *out, const char *link_name, const c
     char link[MICS_PATH_MAX], temporary[MICS_PATH_MAX];
     enum mics_status status = mics_path_format(link, err, "%s/%s", out, link_name);
 
-    if (status == MICS_OK)
-        status = mics_path_format(temporary, err, "%s.tmp.%ld", link, (long)getpid());
+    if (status != MICS_OK)
+        return status;
+    status = mics_path_format(temporary, err, "%s.tmp.%ld", link, (long)getpid());
     if (status != MICS_OK)
         return status;
     unlink(temporary);
@@ -346,8 +349,9 @@ static enum mics_status replace_in_turn(const char *temporary, const char *final
     char aside[MICS_PATH_MAX];
     enum mics_status status = mics_path_format(aside, err, "%s" ASIDE, final);
 
-    if (status == MICS_OK)
-        status = mics_file_remove_tree(aside, err); /* `final` is there: this one is older */
+    if (status != MICS_OK)
+        return status;
+    status = mics_file_remove_tree(aside, err); /* `final` is there: this one is older */
     if (status != MICS_OK)
         return status;
     if (rename(final, aside) != 0)
@@ -413,8 +417,9 @@ static enum mics_status remove_checkpoint(const char *out, const char *name, str
     char path[MICS_PATH_MAX], temporary[MICS_PATH_MAX];
     enum mics_status status = mics_path_format(path, err, "%s/%s", out, name);
 
-    if (status == MICS_OK)
-        status = mics_path_format(temporary, err, "%s.tmp.%ld", path, (long)getpid());
+    if (status != MICS_OK)
+        return status;
+    status = mics_path_format(temporary, err, "%s.tmp.%ld", path, (long)getpid());
     if (status != MICS_OK)
         return status;
     if (rename(path, temporary) != 0)

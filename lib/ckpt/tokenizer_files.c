@@ -252,8 +252,9 @@ static enum mics_status write_file(const struct mics_tokenizer_file *file, const
     char path[MICS_PATH_MAX];
     enum mics_status status = mics_path_format(path, err, "%s/%s", folder, file->name);
 
-    if (status == MICS_OK)
-        status = mics_file_create(path, &writer, err);
+    if (status != MICS_OK)
+        return status;
+    status = mics_file_create(path, &writer, err);
     if (status != MICS_OK)
         return status;
     if (fwrite(file->bytes, 1, file->size, mics_file_stream(writer)) != file->size) {

@@ -380,8 +380,9 @@ static enum mics_status read_window(const struct mics_data *data, const struct m
     enum mics_status status =
         mics_tokens_read(from, position, length, data->vocab_size, (uint32_t *)tokens, err);
 
-    if (status == MICS_OK)
-        status = mics_tokens_read(from, position + length, 1, data->vocab_size, &next, err);
+    if (status != MICS_OK)
+        return status;
+    status = mics_tokens_read(from, position + length, 1, data->vocab_size, &next, err);
     if (status != MICS_OK)
         return status;
     make_targets(length, next, tokens, targets);

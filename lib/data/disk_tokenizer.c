@@ -60,8 +60,9 @@ static enum mics_status read_manifest(const char *path, char folder[MICS_PATH_MA
     if (status != MICS_OK || !found)
         return status;
     status = mics_path_format(name, err, "%s/" MICS_MANIFEST_NAME, folder);
-    if (status == MICS_OK)
-        status = mics_doc_read_regular(name, doc, err);
+    if (status != MICS_OK)
+        return status;
+    status = mics_doc_read_regular(name, doc, err);
     if (status != MICS_OK)
         return status;
     status = mics_doc_expect(*doc, MICS_CHECKPOINT_KIND, MICS_CHECKPOINT_VERSION, err);

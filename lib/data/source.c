@@ -125,8 +125,9 @@ static enum mics_status open_text(struct mics_source *source,
     const bool bytes = !options->tokenizer || mics_tokenizer_is_bytes(options->tokenizer);
     enum mics_status status = check_tokenizer(options, err);
 
-    if (status == MICS_OK)
-        status = mics_corpus_map(&source->corpus, err);
+    if (status != MICS_OK)
+        return status;
+    status = mics_corpus_map(&source->corpus, err);
     if (status != MICS_OK)
         return status;
     source->fingerprint = source->corpus.fingerprint;

@@ -287,7 +287,9 @@ static enum mics_status open_raw(struct mics_token_file *file, uint32_t width, s
 {
     enum mics_status status = check_raw(file, width, err);
 
-    if (status == MICS_OK && !width)
+    if (status != MICS_OK)
+        return status;
+    if (!width)
         status = read_meta(file->path, &file->vocab_size, err);
     if (status != MICS_OK)
         return status;
@@ -312,8 +314,9 @@ enum mics_status mics_token_file_open(const char *path, uint32_t width, struct m
     *out = (struct mics_token_file){0};
     enum mics_status status = find_files(path, bin, index, err);
 
-    if (status == MICS_OK)
-        status = map(bin, &mapping, err);
+    if (status != MICS_OK)
+        return status;
+    status = map(bin, &mapping, err);
     if (status != MICS_OK)
         return status;
     *out = (struct mics_token_file){.path = strdup(bin),

@@ -66,14 +66,18 @@ static enum mics_status begin(struct mics_token_writer *writer, const char *path
 
     enum mics_status status = mics_token_prefix(path, prefix, err);
 
-    if (status == MICS_OK)
-        status = mics_path_format(writer->bin, err, "%s.bin", prefix);
-    if (status == MICS_OK)
-        status = mics_path_format(writer->idx, err, "%s.idx", prefix);
-    if (status == MICS_OK)
-        status = mics_token_writer_check(path, writer->format, err);
-    if (status == MICS_OK)
-        status = mics_file_create(writer->bin, &writer->file, err);
+    if (status != MICS_OK)
+        return status;
+    status = mics_path_format(writer->bin, err, "%s.bin", prefix);
+    if (status != MICS_OK)
+        return status;
+    status = mics_path_format(writer->idx, err, "%s.idx", prefix);
+    if (status != MICS_OK)
+        return status;
+    status = mics_token_writer_check(path, writer->format, err);
+    if (status != MICS_OK)
+        return status;
+    status = mics_file_create(writer->bin, &writer->file, err);
     if (status != MICS_OK)
         return status;
     writer->hash = XXH64_createState();
@@ -200,9 +204,11 @@ enum mics_status mics_token_writer_finish(struct mics_token_writer *writer, uint
     struct mics_file_writer *file = writer->file;
     enum mics_status status = end_document(writer, err);
 
-    if (status == MICS_OK && writer->count == 0)
-        status = mics_err_set(err, MICS_ERR_FORMAT, "there is no text, and so there are no tokens");
-    if (status == MICS_OK && writer->format == MICS_TOKENS_LLMC)
+    if (status != MICS_OK)
+        return status;
+    if (writer->count == 0)
+        return mics_err_set(err, MICS_ERR_FORMAT, "there is no text, and so there are no tokens");
+    if (writer->format == MICS_TOKENS_LLMC)
         status = write_header(writer, err);
     if (status != MICS_OK)
         return status;

@@ -797,10 +797,12 @@ static enum mics_status build(const struct mics_nccl_machine *machine,
     double card_rate = 0;
     enum mics_status status = find_gpu(machine, request->gpu, request->catalogue, &gpu, err);
 
-    if (status == MICS_OK)
-        status = node_link(machine, &gpu, &out->node_link, found, err);
-    if (status == MICS_OK)
-        status = net_link(machine, request, &gpu, out, &card_rate, found, err);
+    if (status != MICS_OK)
+        return status;
+    status = node_link(machine, &gpu, &out->node_link, found, err);
+    if (status != MICS_OK)
+        return status;
+    status = net_link(machine, request, &gpu, out, &card_rate, found, err);
     if (status != MICS_OK)
         return status;
     snprintf(out->name, sizeof out->name, "%ux %.48s", machine->gpus, gpu.gpu);

@@ -148,16 +148,17 @@ static enum mics_status parse_conf(const char *text, size_t size, struct mics_sw
     char *copy = malloc(size + 1);
     enum mics_status status = conf.switches && copy ? MICS_OK : mics_err_nomem(err);
 
-    if (status == MICS_OK) {
-        memcpy(copy, text, size);
-        copy[size] = '\0';
-        if (strlen(copy) != size)
-            status = mics_err_set(err, MICS_ERR_FORMAT, "a zero byte");
-    }
-    if (status == MICS_OK) {
-        join_lines(copy);
-        status = parse_text(&conf, copy, err);
-    }
+    if (status != MICS_OK)
+        goto out;
+    memcpy(copy, text, size);
+    copy[size] = '\0';
+    if (strlen(copy) != size)
+        status = mics_err_set(err, MICS_ERR_FORMAT, "a zero byte");
+    if (status != MICS_OK)
+        goto out;
+    join_lines(copy);
+    status = parse_text(&conf, copy, err);
+out:
     free(copy);
     if (status == MICS_OK)
         *out = conf.switches;
@@ -234,8 +235,9 @@ enum mics_status mics_switches_read(const char *file_or_folder, const char *name
     size_t size;
     enum mics_status status = choose_file(file_or_folder, source->path, source->ignored, err);
 
-    if (status == MICS_OK)
-        status = mics_file_read(source->path, (size_t)64 << 20, &text, &size, err);
+    if (status != MICS_OK)
+        return status;
+    status = mics_file_read(source->path, (size_t)64 << 20, &text, &size, err);
     if (status != MICS_OK)
         return status;
     status = mics_switches_parse(text, size, name, out, err);

@@ -227,12 +227,15 @@ static enum mics_status read_switches(struct yaml *yaml, const struct topology *
     enum mics_status status = read_map(yaml, topology->kind_node, kind_names[topology->kind], own,
                                        topology->kind == BLOCK ? 2 : 1, values);
 
-    if (status == MICS_OK && !values[0])
+    if (status != MICS_OK)
+        return status;
+    if (!values[0])
         return mics_err_set(yaml->err, MICS_ERR_FORMAT, "line %d: %s: '%s' is missing",
                             line_of(topology->kind_node), kind_names[topology->kind], own[0]);
-    if (status == MICS_OK)
-        status = expect(yaml, values[0], YAML_SEQUENCE_NODE, own[0]);
-    if (status == MICS_OK && topology->kind == BLOCK)
+    status = expect(yaml, values[0], YAML_SEQUENCE_NODE, own[0]);
+    if (status != MICS_OK)
+        return status;
+    if (topology->kind == BLOCK)
         status = read_sizes(yaml, values[1], sizes, &size_count);
     if (status != MICS_OK)
         return status;
@@ -323,8 +326,9 @@ static enum mics_status read_document(struct yaml *yaml, const char *name,
     if (!root)
         return mics_err_set(yaml->err, MICS_ERR_FORMAT, "no topologies");
     status = expect(yaml, root, YAML_SEQUENCE_NODE, "the file");
-    if (status == MICS_OK)
-        status = choose(yaml, root, name, &topology);
+    if (status != MICS_OK)
+        return status;
+    status = choose(yaml, root, name, &topology);
     if (status != MICS_OK)
         return status;
     if (topology.kind > BLOCK)

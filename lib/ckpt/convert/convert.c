@@ -450,18 +450,23 @@ static enum mics_status prepare_merge(struct job *job, const char *path, struct 
     enum mics_status status = mics_shard_source_open(path, &job->source, err);
     const struct mics_model *model = status == MICS_OK ? job->source.model : NULL;
 
-    if (status == MICS_OK)
-        status = mics_hf_target_of_model(model, request->dtype, request->file_bytes, &job->hf_files,
-                                         err);
+    if (status != MICS_OK)
+        return status;
+    status =
+        mics_hf_target_of_model(model, request->dtype, request->file_bytes, &job->hf_files, err);
     if (status != MICS_OK)
         return status;
     job->config = mics_model_to_hf_config(model);
     status = job->config ? mics_hf_add_special_tokens(job->config, model,
                                                       job->source.reader.manifest.tokenizer, err)
                          : mics_err_nomem(err);
-    if (status == MICS_OK && !request->base)
+    if (status != MICS_OK)
+        return status;
+    if (!request->base)
         status = load_tokenizer(job, &job->source.reader, err);
-    return status == MICS_OK ? prepare_hf_files(job, err) : status;
+    if (status != MICS_OK)
+        return status;
+    return prepare_hf_files(job, err);
 }
 
 enum mics_status mics_convert_merge(const struct mics_convert_request *request, const char *path,

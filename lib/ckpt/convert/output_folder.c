@@ -183,10 +183,10 @@ enum mics_status mics_output_folder_commit(struct mics_output_folder *folder, st
     char parent[MICS_PATH_MAX];
     enum mics_status status = mics_file_sync_folder(folder->temporary, err);
 
-    if (status == MICS_OK && rename(folder->temporary, folder->final) != 0)
-        status = mics_err_set_errno(err, "%s", folder->final);
     if (status != MICS_OK)
         return status;
+    if (rename(folder->temporary, folder->final) != 0)
+        return mics_err_set_errno(err, "%s", folder->final);
     folder->created = false;
     mics_path_parent(folder->final, parent);
     return mics_file_sync_folder(parent, err);
@@ -211,10 +211,12 @@ enum mics_status mics_output_folder_write(struct mics_output_folder *folder, con
     char path[MICS_PATH_MAX];
     enum mics_status status = mics_path_format(path, err, "%s/%s", folder->temporary, name);
 
-    if (status == MICS_OK)
-        status = mics_output_folder_register(folder, name, err);
-    if (status == MICS_OK)
-        status = mics_file_create(path, &writer, err);
+    if (status != MICS_OK)
+        return status;
+    status = mics_output_folder_register(folder, name, err);
+    if (status != MICS_OK)
+        return status;
+    status = mics_file_create(path, &writer, err);
     if (status != MICS_OK)
         return status;
     if (fwrite(data, 1, size, mics_file_stream(writer)) != size) {

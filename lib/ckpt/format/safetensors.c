@@ -107,8 +107,9 @@ static enum mics_status read_tensor(const char *name, const json_t *value,
         return tensor_error(err, name, dtype_name ? "unknown dtype" : "no dtype");
     tensor->dtype = dtype->name;
     status = read_shape(json_object_get(value, "shape"), tensor, err);
-    if (status == MICS_OK)
-        status = read_offsets(json_object_get(value, "data_offsets"), tensor, err);
+    if (status != MICS_OK)
+        return status;
+    status = read_offsets(json_object_get(value, "data_offsets"), tensor, err);
     if (status != MICS_OK)
         return status;
     if (!tensor_bytes(dtype, tensor->shape, tensor->rank, &bytes))

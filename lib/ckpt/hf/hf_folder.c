@@ -206,8 +206,9 @@ static enum mics_status open_index(struct mics_hf *hf, struct mics_diagnostics *
     size_t size = 0;
     enum mics_status status = mics_path_format(path, err, "%s/" MICS_HF_INDEX_NAME, hf->folder);
 
-    if (status == MICS_OK)
-        status = mics_file_read_regular(path, MICS_HF_INDEX_MAX_BYTES, &data, &size, err);
+    if (status != MICS_OK)
+        return status;
+    status = mics_file_read_regular(path, MICS_HF_INDEX_MAX_BYTES, &data, &size, err);
     if (status != MICS_OK)
         return status;
     status = mics_hf_index_parse(data, size, &hf->weight_map, err);
@@ -300,8 +301,9 @@ enum mics_status mics_hf_no_model(const char *folder, struct mics_err *err)
     const char *name;
     enum mics_status status = open_anyway(folder, MICS_HF_FILE_NAME, err);
 
-    if (status == MICS_OK)
-        status = open_anyway(folder, MICS_HF_INDEX_NAME, err);
+    if (status != MICS_OK)
+        return status;
+    status = open_anyway(folder, MICS_HF_INDEX_NAME, err);
     if (status != MICS_OK)
         return status;
     status = mics_dir_open(folder, &dir, err);
@@ -315,10 +317,10 @@ enum mics_status mics_hf_no_model(const char *folder, struct mics_err *err)
             break;
         }
     status = mics_dir_close(&dir, status, err);
-    if (status == MICS_OK && best == FOREIGN_FILES)
-        return is_cached(folder, err);
     if (status != MICS_OK)
         return status;
+    if (best == FOREIGN_FILES)
+        return is_cached(folder, err);
     return mics_err_set(err, MICS_ERR_FORMAT,
                         "%s: has neither " MICS_HF_FILE_NAME " nor " MICS_HF_INDEX_NAME
                         ", but '%.128s', %s",

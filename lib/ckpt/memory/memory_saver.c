@@ -204,9 +204,10 @@ static enum mics_status copy_round(struct mics_memory_saver *saver, uint32_t rou
     enum mics_status status = mics_comm_sendrecv_now(comm, &saver->header, sizeof header, to,
                                                      &header, sizeof header, from, 0, err);
 
-    if (status == MICS_OK)
-        status = mics_comm_sendrecv_now(comm, own->data, bytes, to, copy->data, bytes, from,
-                                        saver->within_s / saver->copies.rounds, err);
+    if (status != MICS_OK)
+        return status;
+    status = mics_comm_sendrecv_now(comm, own->data, bytes, to, copy->data, bytes, from,
+                                    saver->within_s / saver->copies.rounds, err);
     if (status != MICS_OK)
         return status;
     if (to >= 0)

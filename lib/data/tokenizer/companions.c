@@ -287,7 +287,9 @@ static enum mics_status put(struct apply *apply, struct listed *listed)
     uint32_t known;
     enum mics_status status = find_id(apply, &listed->token, &known);
 
-    if (status == MICS_OK && has_id)
+    if (status != MICS_OK)
+        return status;
+    if (has_id)
         status = check_listed(apply, listed, known);
     if (status != MICS_OK)
         return status;

@@ -264,12 +264,14 @@ enum mics_status mics_tokenizer_read_tiktoken(struct mics_tokenizer *tokenizer,
                             "not known; r50k_base, p50k_base, cl100k_base and o200k_base are",
                             file->name);
     status = read_ranks(tokenizer, file, err);
-    if (status == MICS_OK) {
-        mics_bpe_find_bytes(&tokenizer->bpe, &tokenizer->vocab);
-        status = mics_tokenizer_add_rank_merges(tokenizer, err);
-    }
-    if (status == MICS_OK)
-        status = finish(tokenizer, encoding, err);
+    if (status != MICS_OK)
+        goto out;
+    mics_bpe_find_bytes(&tokenizer->bpe, &tokenizer->vocab);
+    status = mics_tokenizer_add_rank_merges(tokenizer, err);
+    if (status != MICS_OK)
+        goto out;
+    status = finish(tokenizer, encoding, err);
+out:
     if (status != MICS_OK)
         mics_err_prefix(err, "%s", file->name);
     return status;

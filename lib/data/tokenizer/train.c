@@ -457,10 +457,13 @@ enum mics_status mics_tokenizer_train(const struct mics_corpus *corpus,
         return mics_err_set(err, MICS_ERR_ARG, "a vocabulary has %u to %u tokens, not %u",
                             MICS_TRAIN_MIN_VOCAB, MICS_TRAIN_MAX_VOCAB, options->vocab_size);
     status = mics_piece_counts_new(corpus, options, &pieces, err);
-    if (status == MICS_OK)
-        status = train(&trainer, options, err);
-    if (status == MICS_OK)
-        status = mics_trained_files(&trainer.vocabulary, out->files, err);
+    if (status != MICS_OK)
+        goto out;
+    status = train(&trainer, options, err);
+    if (status != MICS_OK)
+        goto out;
+    status = mics_trained_files(&trainer.vocabulary, out->files, err);
+out:
     out->vocab_size = trainer.vocabulary.token_count + 1;
     out->tokens = corpus->bytes - trainer.merged;
     out->pieces = pieces.count;
