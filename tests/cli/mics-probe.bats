@@ -163,7 +163,7 @@ my_machine() # name card_gbit
     done
 }
 
-@test "a full disk is one line and exit 1" {
+@test "probe: a full disk is one line and exit 1" {
     run --separate-stderr bash -c 'mics-probe --topology=p4d >/dev/full'
     one_line_and_code 1
     run --separate-stderr bash -c 'mics-probe --list >/dev/full'
@@ -194,7 +194,7 @@ my_machine() # name card_gbit
     mics-show --tsv topo.json
 }
 
-@test "MICS_NODE_RANKS declares nodes" {
+@test "probe: MICS_NODE_RANKS declares nodes" {
     requires mpi:4
     MICS_NODE_RANKS=2 mpi 4 mics-probe --seconds=1 >topo.mp
     mics-show --json topo.mp >topo.json
@@ -248,7 +248,7 @@ my_machine() # name card_gbit
     [[ $stderr == *"mics-probe: hosts: every host has a slow rank or link"* ]]
 }
 
-@test "a rank that fails by itself reports it in one line, and the job ends" {
+@test "probe: a rank that fails by itself reports it in one line, and the job ends" {
     requires mpi:3
     # shellcheck disable=SC2016
     run --separate-stderr timeout 60 mpirun -n 3 bash -c '

@@ -63,7 +63,7 @@ ended() # code
     [ "$code" = "$1" ] || { echo "exit $code"; cat err; return 1; }
 }
 
-@test "mistakes in the command line are one line and a hint" {
+@test "run: mistakes in the command line are one line and a hint" {
     for words in '' '--' 'true' '-n 2' '-n 0 -- true' '-n two -- true' '-- true' '-n' \
         '--spares=1 -n 2 -- true' '--elastic -n 2 -- true' '--nope -- true' '-x -- true' \
         '--restarts=1 -n 2 -- mics-train --data=x' '--hostfile= -- true'; do

@@ -483,7 +483,7 @@ static void bf16_attention_of_random_shapes_agrees_with_double(void)
     }
 }
 
-static void no_token_sees_another_document(void)
+static void no_token_sees_another_document_on_the_gpu(void)
 {
     for (unsigned longest : {1, 5, 40, 130}) {
         if (brief && longest % 2 == 0)
@@ -496,7 +496,7 @@ static void no_token_sees_another_document(void)
     }
 }
 
-static void no_token_sees_more_than_its_window(void)
+static void no_token_sees_more_than_its_window_on_the_gpu(void)
 {
     for (unsigned window : {1, 30, 64, 129}) {
         if (brief && window % 2 == 0)
@@ -513,7 +513,7 @@ static void no_token_sees_more_than_its_window(void)
 }
 
 /* Bit for bit. */
-static void a_window_of_the_whole_sequence_changes_nothing(void)
+static void a_window_of_the_whole_sequence_changes_nothing_on_the_gpu(void)
 {
     for (const char *kernel : kernels) {
         struct attention_case c = make_case({1, 130, 2, 1, 64, true}, MICS_BF16, 1), d = c;
@@ -703,9 +703,9 @@ int main(void)
     TAP_RUN(bf16_attention_agrees_with_double);
     TAP_RUN(bf16_attention_of_large_scores_agrees_with_double);
     TAP_RUN(bf16_attention_of_random_shapes_agrees_with_double);
-    TAP_RUN(no_token_sees_another_document);
-    TAP_RUN(no_token_sees_more_than_its_window);
-    TAP_RUN(a_window_of_the_whole_sequence_changes_nothing);
+    TAP_RUN(no_token_sees_another_document_on_the_gpu);
+    TAP_RUN(no_token_sees_more_than_its_window_on_the_gpu);
+    TAP_RUN(a_window_of_the_whole_sequence_changes_nothing_on_the_gpu);
     TAP_RUN(fp32_attention_agrees_with_double);
     TAP_RUN(odd_heads_agree_with_double);
     TAP_RUN(long_sequences_agree_with_double);

@@ -70,7 +70,7 @@ static void losses_and_gradients_agree(void)
         }
 }
 
-static void without_gradient_the_logits_stay(void)
+static void without_gradient_the_logits_stay_on_the_gpu(void)
 {
     for (size_t d = 0; d < LENGTH(dtypes); d++) {
         struct array logits = array_random(dtypes[d], 6 * 5001, 9, 1, 0);
@@ -87,7 +87,7 @@ static void without_gradient_the_logits_stay(void)
     }
 }
 
-static void masked_rows_count_nothing_even_with_nan(void)
+static void masked_rows_count_nothing_even_with_nan_on_the_gpu(void)
 {
     const float numbers[] = {NAN, 1, 2, 0, 0, 0, 5, NAN, 1}, third = 1.0f / 3;
     const float want[] = {0, 0, 0, third, third - 1, third, 0, 0, 0};
@@ -99,7 +99,7 @@ static void masked_rows_count_nothing_even_with_nan(void)
     array_free(&logits);
 }
 
-static void nan_and_infinity_give_a_loss_that_is_not_a_number(void)
+static void nan_and_infinity_give_a_loss_that_is_not_a_number_on_the_gpu(void)
 {
     static const float bad[] = {NAN, INFINITY};
 
@@ -132,9 +132,9 @@ int main(void)
 {
     open_gpu();
     TAP_RUN(losses_and_gradients_agree);
-    TAP_RUN(without_gradient_the_logits_stay);
-    TAP_RUN(masked_rows_count_nothing_even_with_nan);
-    TAP_RUN(nan_and_infinity_give_a_loss_that_is_not_a_number);
+    TAP_RUN(without_gradient_the_logits_stay_on_the_gpu);
+    TAP_RUN(masked_rows_count_nothing_even_with_nan_on_the_gpu);
+    TAP_RUN(nan_and_infinity_give_a_loss_that_is_not_a_number_on_the_gpu);
     TAP_RUN(excluded_and_large_logits_neither_overflow_nor_vanish);
     return close_gpu();
 }

@@ -100,7 +100,7 @@ static void what_would_run_code_is_refused_by_its_name(void)
     refuse(BYTES("\x80\x06."), "protocol 6");
 }
 
-static void contradictions_are_refused(void)
+static void contradictions_are_refused_in_a_pickle(void)
 {
     static unsigned char nested[8192];
 
@@ -134,6 +134,6 @@ int main(void)
     TAP_RUN(every_length_of_a_truncated_pickle_is_refused);
     TAP_RUN(all_plain_values_are_read);
     TAP_RUN(what_would_run_code_is_refused_by_its_name);
-    TAP_RUN(contradictions_are_refused);
+    TAP_RUN(contradictions_are_refused_in_a_pickle);
     return tap_done();
 }

@@ -232,7 +232,7 @@ static void check_fused(uint32_t rows, uint32_t C, enum mics_dtype dtype, bool i
     free_norm(&t);
 }
 
-static void a_residual_is_added_before_the_norm(void)
+static void a_residual_is_added_before_the_norm_of_rms(void)
 {
     for (size_t i = 0; i < SIZES; i++)
         for (unsigned k = 0; k < 4; k++)
@@ -537,7 +537,7 @@ int main(void)
     TAP_RUN(rmsnorm_and_its_gradient_agree_with_plain_loops);
     TAP_RUN(rmsnorm_in_bf16_is_off_by_one_rounding);
     TAP_RUN(rmsnorms_reference_agrees_with_differences);
-    TAP_RUN(a_residual_is_added_before_the_norm);
+    TAP_RUN(a_residual_is_added_before_the_norm_of_rms);
     TAP_RUN(swiglu_and_its_gradient_agree_with_their_definition);
     TAP_RUN(swiglu_of_large_gates_is_their_product_or_zero);
     TAP_RUN(rope_rotates_pairs_of_the_first_heads_by_their_position);

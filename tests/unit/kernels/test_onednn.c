@@ -317,7 +317,7 @@ static void check_threads(enum mics_product_method method, enum mics_dtype dtype
     }
 }
 
-static void threads_do_not_change_a_product(void)
+static void threads_do_not_change_a_product_of_onednn(void)
 {
     NEEDS_ONEDNN;
     check_threads(MICS_PRODUCT_ONEDNN, MICS_F32, MICS_F32);
@@ -459,7 +459,7 @@ int main(void)
     TAP_RUN(products_in_fp32_agree_with_plain_loops);
     TAP_RUN(products_of_bf16_into_bf16_are_rounded_once);
     TAP_RUN(products_of_bf16_into_fp32_agree_with_plain_loops);
-    TAP_RUN(threads_do_not_change_a_product);
+    TAP_RUN(threads_do_not_change_a_product_of_onednn);
     TAP_RUN(threads_do_not_change_a_product_of_bf16);
     TAP_RUN(a_product_that_fails_names_the_switch);
     TAP_RUN(the_switch_decides_about_bf16_only);

@@ -79,7 +79,7 @@ static void any_split_into_micro_batches_gives_the_same_bits(void)
     }
 }
 
-static void recomputing_changes_no_bit(void)
+static void recomputing_changes_no_bit_of_the_integer_model(void)
 {
     for (int level = MICS_RECOMPUTE_SELECTIVE; level < MICS_RECOMPUTE_LEVELS; level++) {
         struct model_run keep, again;
@@ -243,7 +243,7 @@ int main(void)
     TAP_RUN(gradients_are_small_whole_numbers_and_differ);
     TAP_RUN(the_loss_is_a_whole_number_and_masked_rows_give_none);
     TAP_RUN(any_split_into_micro_batches_gives_the_same_bits);
-    TAP_RUN(recomputing_changes_no_bit);
+    TAP_RUN(recomputing_changes_no_bit_of_the_integer_model);
     TAP_RUN(every_parameter_is_seen_in_the_gradients_of_its_unit);
     TAP_RUN(a_parameter_that_changes_before_backward_is_seen);
     TAP_RUN(every_token_and_target_is_seen);

@@ -63,7 +63,7 @@ static void check_config(const struct mics_model_config *config)
     run_close(&run);
 }
 
-static void loss_and_gradients_are_those_of_finite_differences(void)
+static void loss_and_gradients_are_those_of_finite_differences_in_llama(void)
 {
     struct mics_model_config config = tiny;
 
@@ -89,7 +89,7 @@ static void loss_and_gradients_with_scaled_positions_are_those_of_finite_differe
     check_config(&config);
 }
 
-static void recomputing_changes_no_bit(void)
+static void recomputing_changes_no_bit_in_llama(void)
 {
     for (int level = MICS_RECOMPUTE_SELECTIVE; level < MICS_RECOMPUTE_LEVELS; level++) {
         struct model_run keep, again;
@@ -104,7 +104,7 @@ static void recomputing_changes_no_bit(void)
     }
 }
 
-static void running_again_gives_the_same_bits(void)
+static void running_again_gives_the_same_bits_in_llama(void)
 {
     struct model_run one, two;
 
@@ -118,7 +118,7 @@ static void running_again_gives_the_same_bits(void)
     run_close(&two);
 }
 
-static void micro_batches_add_up_to_the_whole_batch(void)
+static void micro_batches_add_up_to_the_whole_batch_in_llama(void)
 {
     struct model_run whole, part;
 
@@ -131,7 +131,7 @@ static void micro_batches_add_up_to_the_whole_batch(void)
     run_close(&part);
 }
 
-static void a_later_token_changes_no_earlier_loss(void)
+static void a_later_token_changes_no_earlier_loss_in_llama(void)
 {
     struct model_run run;
 
@@ -162,7 +162,7 @@ static void an_earlier_tokens_position_changes_the_loss(void)
     run_close(&run);
 }
 
-static void evaluation_has_the_loss_of_training_and_changes_no_gradient(void)
+static void evaluation_has_the_loss_of_training_and_changes_no_gradient_in_llama(void)
 {
     struct model_run run;
 
@@ -177,7 +177,7 @@ static void evaluation_has_the_loss_of_training_and_changes_no_gradient(void)
 }
 
 /* 600 rows of 9,000 logits are made in pieces of 256 rows; one sequence of 150 in two. */
-static void a_head_in_pieces_gives_the_gradients_of_one_in_one_piece(void)
+static void a_head_in_pieces_gives_the_gradients_of_one_in_one_piece_in_llama(void)
 {
     struct mics_model_config config = tiny;
     struct model_run whole, part;
@@ -196,7 +196,7 @@ static void a_head_in_pieces_gives_the_gradients_of_one_in_one_piece(void)
     run_close(&part);
 }
 
-static void the_first_loss_of_nano_is_that_of_uniform_guessing(void)
+static void the_first_loss_of_nano_is_that_of_uniform_guessing_in_llama(void)
 {
     struct mics_model *model = NULL;
     struct model_run run;
@@ -209,7 +209,7 @@ static void the_first_loss_of_nano_is_that_of_uniform_guessing(void)
 }
 
 /* The vocabulary's matrix is followed by rows of zeros, which the head's products take with it. */
-static void padding_produces_no_gradient(void)
+static void padding_produces_no_gradient_in_llama(void)
 {
     struct model_run run;
 
@@ -221,7 +221,7 @@ static void padding_produces_no_gradient(void)
     run_close(&run);
 }
 
-static void the_first_pass_writes_the_gradients_of_matrices(void)
+static void the_first_pass_writes_the_gradients_of_matrices_in_llama(void)
 {
     struct mics_model_config even = tiny; /* no gaps between the matrices */
     struct model_run first, zeroed;
@@ -236,18 +236,18 @@ static void the_first_pass_writes_the_gradients_of_matrices(void)
 
 int main(void)
 {
-    TAP_RUN(loss_and_gradients_are_those_of_finite_differences);
+    TAP_RUN(loss_and_gradients_are_those_of_finite_differences_in_llama);
     TAP_RUN(loss_and_gradients_with_a_tied_head_are_those_of_finite_differences);
     TAP_RUN(loss_and_gradients_with_scaled_positions_are_those_of_finite_differences);
-    TAP_RUN(recomputing_changes_no_bit);
-    TAP_RUN(running_again_gives_the_same_bits);
-    TAP_RUN(micro_batches_add_up_to_the_whole_batch);
-    TAP_RUN(a_later_token_changes_no_earlier_loss);
+    TAP_RUN(recomputing_changes_no_bit_in_llama);
+    TAP_RUN(running_again_gives_the_same_bits_in_llama);
+    TAP_RUN(micro_batches_add_up_to_the_whole_batch_in_llama);
+    TAP_RUN(a_later_token_changes_no_earlier_loss_in_llama);
     TAP_RUN(an_earlier_tokens_position_changes_the_loss);
-    TAP_RUN(evaluation_has_the_loss_of_training_and_changes_no_gradient);
-    TAP_RUN(a_head_in_pieces_gives_the_gradients_of_one_in_one_piece);
-    TAP_RUN(the_first_loss_of_nano_is_that_of_uniform_guessing);
-    TAP_RUN(the_first_pass_writes_the_gradients_of_matrices);
-    TAP_RUN(padding_produces_no_gradient);
+    TAP_RUN(evaluation_has_the_loss_of_training_and_changes_no_gradient_in_llama);
+    TAP_RUN(a_head_in_pieces_gives_the_gradients_of_one_in_one_piece_in_llama);
+    TAP_RUN(the_first_loss_of_nano_is_that_of_uniform_guessing_in_llama);
+    TAP_RUN(the_first_pass_writes_the_gradients_of_matrices_in_llama);
+    TAP_RUN(padding_produces_no_gradient_in_llama);
     return tap_done();
 }

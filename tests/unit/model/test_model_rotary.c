@@ -20,7 +20,7 @@ static struct mics_model *open_model(const char *text)
     return model;
 }
 
-static void the_released_models_have_the_published_numbers_of_parameters(void)
+static void the_released_models_have_the_published_numbers_of_parameters_with_rotary_positions(void)
 {
     static const struct {
         const char *name;
@@ -125,7 +125,7 @@ static void queries_keys_and_values_lie_end_to_end_and_so_do_gate_and_up(void)
     mics_model_free(model);
 }
 
-static void a_plan_gives_the_same_model_back(void)
+static void a_plan_gives_the_same_model_back_with_rotary_positions(void)
 {
     struct mics_model *models[] = {open_model("llama3-8b"), make_tied(), open_model("qwen2.5-0.5b"),
                                    open_model("qwen3-8b"), open_model("mistral-nemo-12b")};
@@ -202,7 +202,7 @@ static void flops_are_six_for_each_parameter_that_multiplies_and_attention(void)
     mics_model_free(tied);
 }
 
-static void each_level_saves_less_and_bytes_are_multiples_of_256(void)
+static void each_level_saves_less_and_bytes_are_multiples_of_256_with_rotary_positions(void)
 {
     struct mics_model *model = open_model("llama3-8b");
     const uint64_t number = 4 * 3 * 100, C = 4096, F = 14336; /* fp32, rows; of a row */
@@ -594,13 +594,13 @@ static void a_setting_that_would_change_the_arithmetic_is_refused_by_its_key(voi
 
 int main(void)
 {
-    TAP_RUN(the_released_models_have_the_published_numbers_of_parameters);
+    TAP_RUN(the_released_models_have_the_published_numbers_of_parameters_with_rotary_positions);
     TAP_RUN(embedding_and_head_of_an_untied_model_have_a_unit_each);
     TAP_RUN(embedding_and_head_of_a_tied_model_share_a_resident_unit);
     TAP_RUN(queries_keys_and_values_lie_end_to_end_and_so_do_gate_and_up);
-    TAP_RUN(a_plan_gives_the_same_model_back);
+    TAP_RUN(a_plan_gives_the_same_model_back_with_rotary_positions);
     TAP_RUN(flops_are_six_for_each_parameter_that_multiplies_and_attention);
-    TAP_RUN(each_level_saves_less_and_bytes_are_multiples_of_256);
+    TAP_RUN(each_level_saves_less_and_bytes_are_multiples_of_256_with_rotary_positions);
     TAP_RUN(both_generations_of_configurations_are_read);
     TAP_RUN(scaled_positions_are_read_of_both_generations_and_stored);
     TAP_RUN(biases_lie_end_to_end_and_are_vectors_that_do_not_decay);
