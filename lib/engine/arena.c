@@ -109,16 +109,18 @@ static void map_boundary(struct mics_engine *engine, uint32_t boundary,
 
 static enum mics_status map_activations(struct mics_engine *engine, struct mics_err *err)
 {
-    const struct mics_batch batch = mics_choice_batch(&engine->choice, true);
+    const struct mics_batch batch = mics_choice_batch(&engine->choice, MICS_UNIT_DENSE, true);
     const struct mics_model *model = engine->model;
     struct cursor saved = open_region(engine, MICS_REGION_SAVED, err);
     struct cursor scratch = open_region(engine, MICS_REGION_SCRATCH, err);
     uint64_t scratch_bytes = 0;
 
     for (uint32_t i = 0; i < model->stage_count; i++) {
+        const struct mics_batch own = mics_choice_batch(
+            &engine->choice, mics_unit_kind_of(model, model->stages[i].unit), true);
         struct mics_stage_bytes bytes;
 
-        model->ops->stage_bytes(model, &batch, i, &bytes);
+        model->ops->stage_bytes(model, &own, i, &bytes);
         engine->stages[i].saved = take(&saved, bytes.saved);
         scratch_bytes = mics_max_u64(scratch_bytes, bytes.scratch);
     }

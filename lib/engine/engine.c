@@ -18,20 +18,20 @@
 
 static enum mics_status check_shape(const struct mics_engine_options *options, struct mics_err *err)
 {
-    const struct mics_shape *shape = &options->choice->shapes[MICS_UNIT_DENSE];
+    const uint32_t nodes = mics_choice_nodes(options->choice);
+    const uint32_t per_node = mics_choice_per_node(options->choice);
     const struct mics_world *world = options->world;
 
-    if (!mics_world_is_even(world) || world->node_count != shape->nodes ||
-        world->local_size != shape->per_node)
+    if (!mics_world_is_even(world) || world->node_count != nodes || world->local_size != per_node)
         return mics_err_set(err, MICS_ERR_FORMAT,
                             "the plan is for %u x %u ranks (nodes x ranks per node), this job has "
                             "%u ranks on %u nodes",
-                            shape->nodes, shape->per_node, world->size, world->node_count);
+                            nodes, per_node, world->size, world->node_count);
     if (options->choice->clip != (options->optimizer.clip > 0))
         return mics_err_set(
             err, MICS_ERR_ARG, "the plan was made %s gradient clipping; make one %s it",
             options->choice->clip ? "with" : "without", options->choice->clip ? "without" : "with");
-    return mics_shape_check(shape, err);
+    return mics_choice_check_shapes(options->choice, err);
 }
 
 static enum mics_status make_schedules(struct mics_engine *engine, struct mics_err *err)
@@ -121,8 +121,7 @@ enum mics_status mics_engine_new(const struct mics_engine_options *options,
     engine->choice = *options->choice;
     engine->device = options->device;
     mics_executor_init(&engine->executor, options->device,
-                       options->comm ? options->comm : options->world->comm,
-                       &engine->choice.shapes[MICS_UNIT_DENSE]);
+                       options->comm ? options->comm : options->world->comm, engine->choice.shapes);
     status = mics_agree(engine->executor.comm, open_rank(engine, err), err);
     if (status == MICS_OK)
         status = open_communicators(engine, err);
@@ -189,7 +188,7 @@ enum mics_status mics_engine_submit(struct mics_engine *engine, const struct mic
     mics_replay_send_batch(engine, &engine->train, parity,
                            choice->micro_steps * mics_engine_micro_tokens(engine));
     struct issue issue = {
-        .batch = mics_choice_batch(choice, true),
+        .batch = mics_choice_batch(choice, MICS_UNIT_DENSE, true),
         .parity = parity,
         .step = input->step,
         .lr = input->lr,
@@ -271,19 +270,25 @@ const struct mics_timeline *mics_engine_timeline(const struct mics_engine *engin
 }
 
 void mics_engine_counts(const struct mics_engine *engine,
-                        struct mics_comm_counts counts[MICS_COMM_KIND_COUNT])
+                        struct mics_comm_counts counts[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT])
 {
-    for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++)
-        counts[kind] = engine->executor.comms[kind] ? engine->executor.comms[kind]->counts
-                                                    : (struct mics_comm_counts){0};
+    for (int groups = 0; groups < MICS_UNIT_KIND_COUNT; groups++)
+        for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++) {
+            const struct mics_comm *comm = engine->executor.groups[groups].comms[kind];
+
+            counts[groups][kind] = comm ? comm->counts : (struct mics_comm_counts){0};
+        }
 }
 
 uint64_t mics_engine_net_bytes(const struct mics_engine *engine)
 {
+    struct mics_comm_counts counts[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT];
     uint64_t bytes = 0;
 
-    for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++)
-        bytes += engine->executor.comms[kind] ? engine->executor.comms[kind]->counts.net_bytes : 0;
+    mics_engine_counts(engine, counts);
+    for (int groups = 0; groups < MICS_UNIT_KIND_COUNT; groups++)
+        for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++)
+            bytes += counts[groups][kind].net_bytes;
     return bytes;
 }
 
@@ -320,7 +325,7 @@ enum mics_status mics_engine_eval(struct mics_engine *engine, mics_engine_fill *
     fill_batch(engine, 0, 1, fill, context);
     mics_replay_send_batch(engine, &engine->eval, 0, mics_engine_micro_tokens(engine));
     struct issue issue = {
-        .batch = mics_choice_batch(&engine->choice, false),
+        .batch = mics_choice_batch(&engine->choice, MICS_UNIT_DENSE, false),
         .read = scalars,
     };
     issue.batch.documents = engine->options.documents;
@@ -384,8 +389,9 @@ void mics_engine_watch(const struct mics_engine *engine, struct mics_engine_acti
 
 enum mics_status mics_engine_check(const struct mics_engine *engine, struct mics_err *err)
 {
-    for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++) {
-        struct mics_comm *comm = engine->executor.comms[kind];
+    for (int i = 0; i < MICS_UNIT_KIND_COUNT * MICS_COMM_KIND_COUNT; i++) {
+        const int kind = i % MICS_COMM_KIND_COUNT;
+        struct mics_comm *comm = engine->executor.groups[i / MICS_COMM_KIND_COUNT].comms[kind];
         const enum mics_status status =
             comm && comm->health ? comm->health->check(comm, err) : MICS_OK;
 

@@ -127,9 +127,9 @@ enum mics_status mics_engine_publish(struct mics_engine *engine, struct mics_err
 const struct mics_schedule *mics_engine_schedule(const struct mics_engine *engine);
 /* Times of the last collected step; arrays belong to the engine until the next collect. */
 const struct mics_timeline *mics_engine_timeline(const struct mics_engine *engine);
-/* Totals of all steps so far, by communicator kind. */
+/* Totals of all steps so far, as mics_schedule_counts() has them for one. */
 void mics_engine_counts(const struct mics_engine *engine,
-                        struct mics_comm_counts counts[MICS_COMM_KIND_COUNT]);
+                        struct mics_comm_counts counts[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT]);
 /* Bytes that this rank has sent to other nodes so far. */
 uint64_t mics_engine_net_bytes(const struct mics_engine *engine);
 /* What an engine is executing. */

@@ -91,6 +91,14 @@ struct mics_engine {
 enum mics_status mics_engine_map_memory(struct mics_engine *engine, struct mics_err *err);
 void mics_engine_unmap_memory(struct mics_engine *engine);
 
+/* The groups of a unit. The communicators are in those that an operation names, which have the same
+ * shape. */
+static inline const struct mics_groups *mics_engine_groups(const struct mics_engine *engine,
+                                                           uint32_t unit)
+{
+    return &engine->executor.groups[engine->model->units[unit].kind];
+}
+
 /* Where segment `segment` of this rank's updates is in the parameter shard. */
 static inline void *mics_engine_updated_piece(const struct mics_engine *engine, uint32_t unit,
                                               uint32_t segment)
@@ -99,7 +107,7 @@ static inline void *mics_engine_updated_piece(const struct mics_engine *engine, 
 
     return mics_element(engine->units[unit].param,
                         segment * layout->param_piece +
-                            mics_executor_optim_in_param(&engine->executor, layout),
+                            mics_groups_optim_in_param(mics_engine_groups(engine, unit), layout),
                         engine->choice.dtype);
 }
 

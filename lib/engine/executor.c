@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * executor.c - communicators of a shape, and what the hops of an exchange do.
+ * executor.c - communicators of shapes, and what the hops of an exchange do.
  *
  * Addresses follow from operands and layout alone: a buffer holds one piece of each segment, and a
  * smaller piece has the same place inside it as in the segment.
@@ -15,18 +15,20 @@
 #include <string.h>
 
 void mics_executor_init(struct mics_executor *executor, struct mics_device *device,
-                        struct mics_comm *comm, const struct mics_shape *shape)
+                        struct mics_comm *comm, const struct mics_shape *shapes)
 {
     const uint32_t rank = (uint32_t)comm->rank;
 
-    *executor = (struct mics_executor){
-        .device = device,
-        .comm = comm,
-        .shape = *shape,
-        .index = mics_shape_index(shape, rank),
-    };
-    for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++)
-        mics_shape_position(shape, (enum mics_comm_kind)kind, rank, &executor->members[kind]);
+    *executor = (struct mics_executor){.device = device, .comm = comm};
+    for (int unit_kind = 0; unit_kind < MICS_UNIT_KIND_COUNT; unit_kind++) {
+        struct mics_groups *groups = &executor->groups[unit_kind];
+
+        groups->shape = shapes[unit_kind];
+        groups->index = mics_shape_index(&groups->shape, rank);
+        for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++)
+            mics_shape_position(&groups->shape, (enum mics_comm_kind)kind, rank,
+                                &groups->members[kind]);
+    }
 }
 
 void mics_executor_fini(struct mics_executor *executor)
@@ -34,9 +36,10 @@ void mics_executor_fini(struct mics_executor *executor)
     for (int kind = 0; kind < MICS_STREAM_COUNT; kind++)
         if (executor->streams[kind])
             executor->device->ops->stream_close(executor->streams[kind]);
-    for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++)
-        if (executor->comms[kind])
-            mics_comm_free(executor->comms[kind]);
+    for (int unit_kind = 0; unit_kind < MICS_UNIT_KIND_COUNT; unit_kind++)
+        for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++)
+            if (executor->groups[unit_kind].comms[kind])
+                mics_comm_free(executor->groups[unit_kind].comms[kind]);
     *executor = (struct mics_executor){0};
 }
 
@@ -61,30 +64,39 @@ enum mics_status mics_executor_open_streams(struct mics_executor *executor, stru
     return status;
 }
 
+/* Split off the communicator of one operation. */
+static enum mics_status open_comm(struct mics_executor *executor, const struct mics_op *op,
+                                  struct mics_err *err)
+{
+    struct mics_groups *groups = &executor->groups[op->groups];
+    const struct mics_group_position *member = &groups->members[op->comm];
+    struct mics_comm *world = executor->comm;
+    enum mics_status status = mics_comm_split(world, (int)member->color, (int)member->key,
+                                              (int)member->block, &groups->comms[op->comm], err);
+
+    status = mics_agree(world, status, err);
+    if (status != MICS_OK)
+        mics_err_prefix(err, "communicator %s", mics_comm_kind_name(op->comm));
+    return status;
+}
+
 enum mics_status mics_executor_open_comms(struct mics_executor *executor,
                                           const struct mics_schedule *schedule,
                                           struct mics_err *err)
 {
-    struct mics_comm *world = executor->comm;
-    bool used[MICS_COMM_KIND_COUNT] = {false};
+    const struct mics_op *used[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT] = {{NULL}};
 
     for (uint32_t i = 0; i < schedule->op_count; i++)
         if (mics_op_is_comm(schedule->ops[i].kind))
-            used[schedule->ops[i].comm] = true;
-    for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++) {
-        const struct mics_group_position *member = &executor->members[kind];
-
-        if (!used[kind] || executor->comms[kind])
-            continue;
-        enum mics_status status = mics_comm_split(world, (int)member->color, (int)member->key,
-                                                  (int)member->block, &executor->comms[kind], err);
-
-        status = mics_agree(world, status, err);
-        if (status != MICS_OK) {
-            mics_err_prefix(err, "communicator %s", mics_comm_kind_name(kind));
-            return status;
+            used[schedule->ops[i].groups][schedule->ops[i].comm] = &schedule->ops[i];
+    for (int groups = 0; groups < MICS_UNIT_KIND_COUNT; groups++)
+        for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++) {
+            if (!used[groups][kind] || executor->groups[groups].comms[kind])
+                continue;
+            const enum mics_status status = open_comm(executor, used[groups][kind], err);
+            if (status != MICS_OK)
+                return status;
         }
-    }
     return MICS_OK;
 }
 
@@ -95,14 +107,14 @@ struct mics_pieces mics_pieces_in_slot(void *slot, const struct mics_layout *lay
 }
 
 /* Where this rank's piece of a segment is in its buffer. */
-static void *address_of(const struct mics_executor *executor, const struct mics_layout *layout,
+static void *address_of(const struct mics_groups *groups, const struct mics_layout *layout,
                         const struct mics_pieces *buffers, const struct mics_operand *operand,
                         uint32_t segment)
 {
     const struct mics_pieces *pieces = &buffers[operand->buffer];
-    const uint64_t in_segment = mics_layout_piece_begin(layout, executor->index, operand->piece);
+    const uint64_t in_segment = mics_layout_piece_begin(layout, groups->index, operand->piece);
     const uint64_t buffer_begin =
-        mics_layout_piece_begin(layout, executor->index, mics_buffer_piece(operand->buffer));
+        mics_layout_piece_begin(layout, groups->index, mics_buffer_piece(operand->buffer));
 
     return (char *)pieces->first +
            mics_wire_bytes(operand->dtype, segment * pieces->stride + in_segment - buffer_begin);
@@ -112,14 +124,15 @@ void mics_executor_issue(const struct mics_executor *executor, const struct mics
                          const struct mics_layout *layout, struct mics_stream *stream,
                          const struct mics_pieces *buffers)
 {
-    struct mics_comm *comm = executor->comms[op->comm];
+    const struct mics_groups *groups = &executor->groups[op->groups];
+    struct mics_comm *comm = groups->comms[op->comm];
     const uint64_t from_count = mics_layout_piece_count(layout, op->from.piece);
     const uint64_t to_count = mics_layout_piece_count(layout, op->to.piece);
     const uint32_t segments = op->kind == MICS_OP_ACCUMULATE ? layout->segments : 1;
 
     for (uint32_t segment = op->segment; segment < op->segment + segments; segment++) {
-        void *from = address_of(executor, layout, buffers, &op->from, segment);
-        void *to = address_of(executor, layout, buffers, &op->to, segment);
+        void *from = address_of(groups, layout, buffers, &op->from, segment);
+        void *to = address_of(groups, layout, buffers, &op->to, segment);
 
         if (!mics_op_is_comm(op->kind))
             mics_conversion_launch(stream, op, to, from, from_count);
@@ -186,10 +199,10 @@ void mics_executor_replay(const struct mics_executor *executor, const struct mic
         if (replay->begin)
             executor->device->ops->event_record(replay->begin[i], stream);
         if (op->coalesce_next && !continues_group(schedule, i))
-            mics_comm_group_begin(executor->comms[op->comm]);
+            mics_comm_group_begin(executor->groups[op->groups].comms[op->comm]);
         replay->issue(replay->context, i, stream);
         if (!op->coalesce_next && continues_group(schedule, i))
-            mics_comm_group_end(executor->comms[op->comm]);
+            mics_comm_group_end(executor->groups[op->groups].comms[op->comm]);
         record_ends(executor, replay, i, stream);
     }
 }

@@ -3,7 +3,7 @@
  * executor.h - the communication of a schedule: groups, streams, addresses and waits.
  *
  * Training steps and benchmarks share it. An executor has one communicator for each kind that its
- * schedules use, split as the shape says, and one stream for each kind of stream. Each hop of an
+ * schedules use, split as the shape of their units says, and one stream for each kind of stream. Each hop of an
  * exchange is one collective on one of these communicators, or a conversion.
  */
 #ifndef MICS_ENGINE_EXECUTOR_H
@@ -12,19 +12,25 @@
 #include "comm/comm.h"
 #include "plan/schedule/schedule.h"
 
-struct mics_executor {
-    struct mics_device *device;                    /* the caller's */
-    struct mics_comm *comm;                        /* the caller's: all ranks, in node order */
-    struct mics_shape shape;                       /* of these ranks */
-    struct mics_comm *comms[MICS_COMM_KIND_COUNT]; /* NULL: no schedule has needed it so far */
-    struct mics_group_position members[MICS_COMM_KIND_COUNT];
+/* The groups that exchange units of one kind, and this rank's place in them. */
+struct mics_groups {
+    struct mics_shape shape;
     struct mics_index index;
+    struct mics_group_position members[MICS_COMM_KIND_COUNT];
+    struct mics_comm *comms[MICS_COMM_KIND_COUNT]; /* NULL: no schedule has needed it so far */
+};
+
+struct mics_executor {
+    struct mics_device *device;                      /* the caller's */
+    struct mics_comm *comm;                          /* the caller's: all ranks, in node order */
+    struct mics_groups groups[MICS_UNIT_KIND_COUNT]; /* operations name theirs */
     struct mics_stream *streams[MICS_STREAM_COUNT];
 };
 
-/* The caller's storage; nothing to release yet. `shape` must have been checked. */
+/* The caller's storage; nothing to release yet. shapes[MICS_UNIT_KIND_COUNT] must have been
+ * checked. */
 void mics_executor_init(struct mics_executor *executor, struct mics_device *device,
-                        struct mics_comm *comm, const struct mics_shape *shape);
+                        struct mics_comm *comm, const struct mics_shape *shapes);
 /* Close the streams and free the communicators. Collective. */
 void mics_executor_fini(struct mics_executor *executor);
 
@@ -92,17 +98,16 @@ void mics_exchange_replay_enqueue(struct mics_exchange_replay *replay, struct mi
                                   const struct mics_pieces *buffers);
 
 /* Offset of this rank's optimizer piece inside its piece of the same segment of another cut. */
-static inline uint64_t mics_executor_optim_in_param(const struct mics_executor *executor,
-                                                    const struct mics_layout *layout)
+static inline uint64_t mics_groups_optim_in_param(const struct mics_groups *groups,
+                                                  const struct mics_layout *layout)
 {
-    return executor->index.optim * layout->optim_piece -
-           executor->index.param * layout->param_piece;
+    return groups->index.optim * layout->optim_piece - groups->index.param * layout->param_piece;
 }
 
-static inline uint64_t mics_executor_optim_in_grad(const struct mics_executor *executor,
-                                                   const struct mics_layout *layout)
+static inline uint64_t mics_groups_optim_in_grad(const struct mics_groups *groups,
+                                                 const struct mics_layout *layout)
 {
-    return executor->index.optim * layout->optim_piece - executor->index.grad * layout->grad_piece;
+    return groups->index.optim * layout->optim_piece - groups->index.grad * layout->grad_piece;
 }
 
 #endif

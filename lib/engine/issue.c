@@ -29,7 +29,7 @@ static void *grad_buffer(const struct mics_engine *engine, const struct mics_op 
 
 static void issue_count(struct mics_engine *engine, const struct issue *issue)
 {
-    struct mics_comm *comm = engine->executor.comms[issue->op->comm];
+    struct mics_comm *comm = engine->executor.groups[issue->op->groups].comms[issue->op->comm];
 
     mics_comm_all_reduce(comm, issue->stream, &engine->scalars[issue->parity]->targets, 1,
                          MICS_F64);
@@ -53,9 +53,9 @@ static void issue_exchange(struct mics_engine *engine, const struct issue *issue
         void *slot = engine->grad_slots[op->grad_slot];
 
         buffers[MICS_BUFFER_GRAD_SLOT] = (struct mics_pieces){slot, layout->segment_count};
-        buffers[MICS_BUFFER_REDUCED] =
-            mics_pieces_in_slot(slot, layout, layout->grad_piece, engine->executor.index.grad,
-                                engine->choice.grad_dtype);
+        buffers[MICS_BUFFER_REDUCED] = mics_pieces_in_slot(
+            slot, layout, layout->grad_piece, mics_engine_groups(engine, op->unit)->index.grad,
+            engine->choice.grad_dtype);
     }
     for (int b = MICS_BUFFER_FIRST_STAGING; b < MICS_BUFFER_COUNT; b++)
         buffers[b].first = engine->staging[b - MICS_BUFFER_FIRST_STAGING];
@@ -65,23 +65,24 @@ static void issue_exchange(struct mics_engine *engine, const struct issue *issue
 /* After the second hop all replicas hold the same gradients: only the first one adds its norm. */
 static void issue_norm(struct mics_engine *engine, const struct issue *issue)
 {
+    const struct mics_groups *groups = mics_engine_groups(engine, issue->op->unit);
     const struct mics_layout *layout = layout_of(issue);
 
-    if (engine->executor.members[MICS_COMM_REPLICA].block != 0)
+    if (groups->members[MICS_COMM_REPLICA].block != 0)
         return;
     for (uint32_t segment = 0; segment < layout->segments; segment++)
-        mics_launch_squared_norm(issue->stream,
-                                 &(struct mics_args_squared_norm){
-                                     .sum = &engine->scalars[issue->parity]->squared_norm,
-                                     .in = engine->units[issue->op->unit].grad +
-                                           segment * layout->grad_piece +
-                                           mics_executor_optim_in_grad(&engine->executor, layout),
-                                     .count = layout->optim_piece});
+        mics_launch_squared_norm(
+            issue->stream,
+            &(struct mics_args_squared_norm){.sum = &engine->scalars[issue->parity]->squared_norm,
+                                             .in = engine->units[issue->op->unit].grad +
+                                                   segment * layout->grad_piece +
+                                                   mics_groups_optim_in_grad(groups, layout),
+                                             .count = layout->optim_piece});
 }
 
 static void issue_total(struct mics_engine *engine, const struct issue *issue)
 {
-    struct mics_comm *comm = engine->executor.comms[issue->op->comm];
+    struct mics_comm *comm = engine->executor.groups[issue->op->groups].comms[issue->op->comm];
 
     mics_comm_all_reduce(comm, issue->stream, &engine->scalars[issue->parity]->loss_sum, 2,
                          MICS_F64);
@@ -118,20 +119,20 @@ static void launch_update(struct mics_engine *engine, const struct issue *issue,
 
 static void issue_update(struct mics_engine *engine, const struct issue *issue)
 {
+    const struct mics_groups *groups = mics_engine_groups(engine, issue->op->unit);
     const struct mics_layout *layout = layout_of(issue);
     const struct mics_unit *unit = &engine->model->units[issue->op->unit];
     const struct unit_memory *memory = &engine->units[issue->op->unit];
 
     for (uint32_t segment = 0; segment < layout->segments; segment++) {
-        const uint64_t in_unit = mics_layout_piece_offset(layout, segment, layout->optim_piece,
-                                                          engine->executor.index.optim);
+        const uint64_t in_unit =
+            mics_layout_piece_offset(layout, segment, layout->optim_piece, groups->index.optim);
         void *param = mics_engine_updated_piece(engine, issue->op->unit, segment);
         float *master =
             memory->master ? memory->master + segment * layout->optim_piece : (float *)param;
 
         launch_update(engine, issue, master, memory->master ? param : NULL,
-                      segment * layout->grad_piece +
-                          mics_executor_optim_in_grad(&engine->executor, layout),
+                      segment * layout->grad_piece + mics_groups_optim_in_grad(groups, layout),
                       segment * layout->optim_piece, decaying(unit, layout, in_unit));
     }
 }
@@ -148,11 +149,14 @@ static struct mics_pass make_pass(struct mics_engine *engine, const struct issue
     const struct mics_op *op = issue->op;
     const struct stage_memory *memory = &engine->stages[op->stage];
     const uint64_t at = op->micro_step * mics_engine_micro_tokens(engine);
+    struct mics_batch batch = issue->batch;
 
+    batch.grad_dtype =
+        mics_choice_written_grads(&engine->choice, mics_unit_kind_of(engine->model, op->unit));
     return (struct mics_pass){
         .model = engine->model,
         .stream = issue->stream,
-        .batch = issue->batch,
+        .batch = batch,
         .tokens = engine->tokens[issue->parity] + at,
         .targets = engine->targets[issue->parity] + at,
         .params = param_buffer(engine, op),
@@ -175,7 +179,7 @@ static void start_gradient(struct mics_engine *engine, const struct issue *issue
     if (issue->op->unit == MICS_NONE)
         return;
     const uint64_t written = engine->model->units[issue->op->unit].written_count;
-    const enum mics_dtype dtype = issue->batch.grad_dtype;
+    const enum mics_dtype dtype = pass->batch.grad_dtype;
 
     pass->grads = grad_buffer(engine, issue->op);
     pass->first = issue->op->first;

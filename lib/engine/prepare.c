@@ -83,7 +83,7 @@ static void record_schedule(struct mics_engine *engine, const struct mics_schedu
 {
     struct issue issue = {.schedule = schedule,
                           .stream = &recorder->stream,
-                          .batch = mics_choice_batch(&engine->choice, train),
+                          .batch = mics_choice_batch(&engine->choice, MICS_UNIT_DENSE, train),
                           .step = 1};
 
     for (uint32_t i = 0; i < schedule->op_count; i++) {
@@ -234,8 +234,8 @@ uint64_t mics_engine_memory_left(const struct mics_engine *engine)
 
 static bool same_collective(const struct mics_op *a, const struct mics_op *b)
 {
-    return a->kind == b->kind && a->comm == b->comm && a->stream == b->stream &&
-           a->count == b->count && a->from.dtype == b->from.dtype;
+    return a->kind == b->kind && a->groups == b->groups && a->comm == b->comm &&
+           a->stream == b->stream && a->count == b->count && a->from.dtype == b->from.dtype;
 }
 
 /* The first such collective of the schedule on a communicator of several ranks. */
@@ -244,7 +244,8 @@ static bool is_first_of_kind(const struct mics_engine *engine, const struct mics
 {
     const struct mics_op *op = &schedule->ops[index];
 
-    if (!mics_op_is_comm(op->kind) || engine->executor.comms[op->comm]->size == 1)
+    if (!mics_op_is_comm(op->kind) ||
+        engine->executor.groups[op->groups].comms[op->comm]->size == 1)
         return false;
     for (uint32_t i = 0; i < index; i++)
         if (same_collective(&schedule->ops[i], op))
@@ -326,8 +327,12 @@ enum mics_status mics_engine_warm_up(struct mics_engine *engine, struct mics_err
         return status;
     }
     engine->comm_bytes += before - mics_min_u64(before, mics_engine_memory_left(engine));
-    for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++)
-        if (engine->executor.comms[kind])
-            engine->executor.comms[kind]->counts = (struct mics_comm_counts){0};
+    for (int unit_kind = 0; unit_kind < MICS_UNIT_KIND_COUNT; unit_kind++)
+        for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++) {
+            struct mics_comm *comm = engine->executor.groups[unit_kind].comms[kind];
+
+            if (comm)
+                comm->counts = (struct mics_comm_counts){0};
+        }
     return MICS_OK;
 }

@@ -108,17 +108,17 @@ static enum mics_status init_unit(struct mics_engine *engine, struct fill *fill,
     enum mics_status status = MICS_OK;
 
     for (uint32_t t = 0; status == MICS_OK && !once && t < layout->segments; t++) {
-        fill->first =
-            mics_layout_piece_offset(layout, t, layout->param_piece, engine->executor.index.param);
+        fill->first = mics_layout_piece_offset(layout, t, layout->param_piece,
+                                               mics_engine_groups(engine, fill->unit)->index.param);
         fill->count = layout->param_piece;
         fill->dtype = engine->choice.dtype;
         fill->dst = mics_element(unit->param, t * layout->param_piece, fill->dtype);
-        fill->sharing = engine->choice.shapes[MICS_UNIT_DENSE].p_param == 1 ? node : NULL;
+        fill->sharing = mics_engine_groups(engine, fill->unit)->shape.p_param == 1 ? node : NULL;
         status = fill_range(engine, fill, err);
     }
     for (uint32_t t = 0; status == MICS_OK && unit->master && t < layout->segments; t++) {
-        fill->first =
-            mics_layout_piece_offset(layout, t, layout->optim_piece, engine->executor.index.optim);
+        fill->first = mics_layout_piece_offset(layout, t, layout->optim_piece,
+                                               mics_engine_groups(engine, fill->unit)->index.optim);
         fill->count = layout->optim_piece;
         fill->dtype = MICS_F32;
         fill->dst = unit->master + t * layout->optim_piece;
@@ -262,7 +262,7 @@ enum mics_status mics_engine_collect_unit(struct mics_engine *engine, uint32_t u
                                           struct mics_err *err)
 {
     const struct mics_layout *layout = engine->units[unit].layout;
-    const struct mics_shape *shape = &engine->choice.shapes[MICS_UNIT_DENSE];
+    const struct mics_shape *shape = &mics_engine_groups(engine, unit)->shape;
     struct mics_comm *comm = engine->options.world->comm;
     const uint64_t count = mics_engine_shard_count(engine, unit), bytes = count * sizeof(float);
     float *shard = malloc(bytes);

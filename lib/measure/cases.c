@@ -160,7 +160,8 @@ void mics_bench_case_close(struct mics_bench_case *c)
 
 static struct mics_layout layout_of(const struct mics_bench_case *c)
 {
-    return mics_layout_cut(&executor_of(c)->shape, mics_bench_case_elements(c), c->segments);
+    return mics_layout_cut(&executor_of(c)->groups[MICS_UNIT_DENSE].shape,
+                           mics_bench_case_elements(c), c->segments);
 }
 
 /* Where this rank's shard is: in its place in `array`, or piece after piece in `shard`. */
@@ -170,7 +171,8 @@ static struct mics_pieces pieces_of(const struct mics_bench_case *c, float *arra
     const uint64_t piece = layout.param_piece;
 
     if (c->in_place)
-        return mics_pieces_in_slot(array, &layout, piece, executor_of(c)->index.param, MICS_F32);
+        return mics_pieces_in_slot(array, &layout, piece,
+                                   executor_of(c)->groups[MICS_UNIT_DENSE].index.param, MICS_F32);
     return (struct mics_pieces){shard, piece};
 }
 
@@ -182,12 +184,12 @@ static float *piece_at(const struct mics_pieces *pieces, uint32_t segment)
 /* Elements of the shard of sync, and where it begins in the gradients. */
 static uint64_t shard_count(const struct mics_bench_case *c)
 {
-    return mics_bench_case_elements(c) / c->partition->shape.p_grad;
+    return mics_bench_case_elements(c) / c->partition->groups[MICS_UNIT_DENSE].shape.p_grad;
 }
 
 static uint64_t shard_begin(const struct mics_bench_case *c)
 {
-    return c->partition->index.grad * shard_count(c);
+    return c->partition->groups[MICS_UNIT_DENSE].index.grad * shard_count(c);
 }
 
 /* By two hops the operations of micro-steps [first, first + count); by one hop an all-reduce of the
@@ -286,7 +288,8 @@ static uint64_t wrong_in_gather(const struct mics_bench_case *c, uint64_t salt)
     uint64_t wrong = 0;
 
     for (uint32_t rank = 0; rank < c->comms->size; rank++) {
-        const uint32_t index = mics_shape_index(&executor_of(c)->shape, rank).param;
+        const uint32_t index =
+            mics_shape_index(&executor_of(c)->groups[MICS_UNIT_DENSE].shape, rank).param;
 
         for (uint32_t t = 0; t < c->segments; t++)
             wrong += mics_bench_count_wrong(
@@ -300,7 +303,7 @@ static uint64_t wrong_in_shard(const struct mics_bench_case *c, uint64_t salt)
 {
     const struct mics_layout layout = layout_of(c);
     const struct mics_pieces pieces = pieces_of(c, send_of(c), recv_of(c));
-    const uint32_t index = executor_of(c)->index.grad;
+    const uint32_t index = executor_of(c)->groups[MICS_UNIT_DENSE].index.grad;
     uint64_t wrong = 0;
 
     for (uint32_t t = 0; t < c->segments; t++)

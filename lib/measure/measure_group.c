@@ -83,13 +83,13 @@ void mics_bench_comms_init(const struct mics_bench *bench, struct mics_comm *com
                            uint32_t per_node, struct mics_bench_comms *out)
 {
     const uint32_t n = nodes * per_node;
-    const struct mics_shape sharded = {nodes, per_node, n, n, n};
-    const struct mics_shape replicated = {nodes, per_node, 1, 1, 1};
+    const struct mics_shape sharded[] = MICS_SAME_SHAPE({nodes, per_node, n, n, n});
+    const struct mics_shape replicated[] = MICS_SAME_SHAPE({nodes, per_node, 1, 1, 1});
 
     *out = (struct mics_bench_comms){
         .nodes = nodes, .per_node = per_node, .size = n, .groups = 1, .comm = comm};
-    mics_executor_init(&out->sharded, bench->device, comm, &sharded);
-    mics_executor_init(&out->replicated, bench->device, comm, &replicated);
+    mics_executor_init(&out->sharded, bench->device, comm, sharded);
+    mics_executor_init(&out->replicated, bench->device, comm, replicated);
 }
 
 /* MPI's own collectives put blocks in the order of ranks, as on one node. */
@@ -97,16 +97,17 @@ static enum mics_status open_native(const struct mics_bench *bench, struct mics_
                                     struct mics_err *err)
 {
     const uint32_t n = comms->size;
-    const struct mics_shape sharded = {1, n, n, n, n}, replicated = {1, n, 1, 1, 1};
+    const struct mics_shape sharded[] = MICS_SAME_SHAPE({1, n, n, n, n});
+    const struct mics_shape replicated[] = MICS_SAME_SHAPE({1, n, 1, 1, 1});
     const enum mics_status status = mics_comm_new_native(comms->comm, &comms->native, err);
 
     if (status != MICS_OK)
         return status;
-    mics_executor_init(&comms->native_sharded, bench->device, comms->comm, &sharded);
-    mics_executor_init(&comms->native_replicated, bench->device, comms->comm, &replicated);
-    comms->native_sharded.comms[MICS_COMM_GATHER] = comms->native;
-    comms->native_sharded.comms[MICS_COMM_REDUCE] = comms->native;
-    comms->native_replicated.comms[MICS_COMM_REPLICA] = comms->native;
+    mics_executor_init(&comms->native_sharded, bench->device, comms->comm, sharded);
+    mics_executor_init(&comms->native_replicated, bench->device, comms->comm, replicated);
+    comms->native_sharded.groups[MICS_UNIT_DENSE].comms[MICS_COMM_GATHER] = comms->native;
+    comms->native_sharded.groups[MICS_UNIT_DENSE].comms[MICS_COMM_REDUCE] = comms->native;
+    comms->native_replicated.groups[MICS_UNIT_DENSE].comms[MICS_COMM_REPLICA] = comms->native;
     return MICS_OK;
 }
 
@@ -155,9 +156,9 @@ void mics_bench_comms_close(struct mics_bench_comms *comms)
     mics_executor_fini(&comms->sharded);
     mics_executor_fini(&comms->replicated);
     if (comms->native) {
-        comms->native_sharded.comms[MICS_COMM_GATHER] = NULL;
-        comms->native_sharded.comms[MICS_COMM_REDUCE] = NULL;
-        comms->native_replicated.comms[MICS_COMM_REPLICA] = NULL;
+        comms->native_sharded.groups[MICS_UNIT_DENSE].comms[MICS_COMM_GATHER] = NULL;
+        comms->native_sharded.groups[MICS_UNIT_DENSE].comms[MICS_COMM_REDUCE] = NULL;
+        comms->native_replicated.groups[MICS_UNIT_DENSE].comms[MICS_COMM_REPLICA] = NULL;
         mics_executor_fini(&comms->native_sharded);
         mics_executor_fini(&comms->native_replicated);
         mics_comm_free(comms->native);
@@ -168,14 +169,14 @@ void mics_bench_comms_close(struct mics_bench_comms *comms)
 
 bool mics_bench_comms_have_hierarchy(const struct mics_bench_comms *comms)
 {
-    return mics_shape_has_hierarchy(&comms->sharded.shape, comms->size);
+    return mics_shape_has_hierarchy(&comms->sharded.groups[MICS_UNIT_DENSE].shape, comms->size);
 }
 
 struct mics_plan_choice mics_bench_choice(const struct mics_executor *executor, bool hierarchical,
                                           uint32_t segments)
 {
     return (struct mics_plan_choice){
-        .shapes = MICS_SAME_SHAPE(executor->shape),
+        .shapes = MICS_SAME_SHAPE(executor->groups[MICS_UNIT_DENSE].shape),
         .hierarchical_gather = hierarchical,
         .hierarchical_reduce = hierarchical,
         .segments = segments,

@@ -175,12 +175,13 @@ static enum mics_status run_ops(struct group_run *group, struct mics_err *err)
     const struct mics_bench *bench = group->run->bench;
     const struct mics_bench_request *request = group->run->request;
     const uint32_t p = request->partition;
-    const struct mics_shape shape = {bench->world->node_count, bench->world->local_size, p, p, p};
+    const struct mics_shape shapes[] =
+        MICS_SAME_SHAPE({bench->world->node_count, bench->world->local_size, p, p, p});
     const bool has_sync = group->group == MICS_BENCH_WORLD && p > 0;
     enum mics_status status = MICS_OK;
 
     if (has_sync)
-        mics_executor_init(&group->partition, bench->device, bench->comm, &shape);
+        mics_executor_init(&group->partition, bench->device, bench->comm, shapes);
     for (int op = 0; op < MICS_BENCH_OP_COUNT && status == MICS_OK; op++)
         if (is_in(request->ops, op) && (op != MICS_BENCH_SYNC || has_sync))
             status = run_op(group, (enum mics_bench_op)op, err);

@@ -61,12 +61,14 @@ enum mics_status mics_series_open(const struct mics_bench *bench, struct mics_be
         collective == MICS_ALL_REDUCE ? &comms->replicated : &comms->sharded;
     const struct mics_plan_choice choice = mics_bench_choice(executor, false, 1);
     const uint64_t total = count * comms->size;
-    const struct mics_layout layout = mics_layout_cut(&executor->shape, total, 1);
+    const struct mics_layout layout =
+        mics_layout_cut(&executor->groups[MICS_UNIT_DENSE].shape, total, 1);
 
     for (int b = 0; b < MICS_BUFFER_COUNT; b++)
         buffers[b] = (struct mics_pieces){bench->buffer, layout.segment_count};
-    buffers[MICS_BUFFER_PARAM_SHARD] = buffers[MICS_BUFFER_REDUCED] = mics_pieces_in_slot(
-        bench->buffer, &layout, layout.param_piece, executor->index.param, MICS_F32);
+    buffers[MICS_BUFFER_PARAM_SHARD] = buffers[MICS_BUFFER_REDUCED] =
+        mics_pieces_in_slot(bench->buffer, &layout, layout.param_piece,
+                            executor->groups[MICS_UNIT_DENSE].index.param, MICS_F32);
     return mics_exchange_replay_new(executor, &choice, kinds[collective], total, replay, err);
 }
 

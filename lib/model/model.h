@@ -121,6 +121,12 @@ struct mics_model {
     json_t *source; /* the configuration's own document (config.json), or NULL */
 };
 
+/* The kind of a unit; MICS_NO_UNIT: as a dense one. */
+static inline enum mics_unit_kind mics_unit_kind_of(const struct mics_model *model, uint32_t unit)
+{
+    return unit == MICS_NO_UNIT ? MICS_UNIT_DENSE : model->units[unit].kind;
+}
+
 /* What a block's backward pass computes again instead of keeping it from the forward pass. What a
  * stage receives is always kept. The result is the same at every level: on hosts bit for bit, on
  * GPUs within the rounding of an activation that cuBLASLt fuses into a product. */

@@ -115,27 +115,44 @@ uint64_t mics_nccl_comm_bytes(const struct mics_nccl_node *node, const struct mi
     return nvls && comm->per_node > 2 && !comm->scalars ? bytes + nvls_bytes(node, comm) : bytes;
 }
 
-/* The communicators that the engine creates: those of the routes, and the world. */
-uint64_t mics_nccl_communicators_bytes(const struct mics_topology *topology,
-                                       const struct mics_plan_choice *choice)
+/* The communicators of the routes. */
+static uint64_t route_comms_bytes(const struct mics_nccl_node *node,
+                                  const struct mics_plan_choice *choice,
+                                  const struct mics_routes *routes)
 {
-    const struct mics_nccl_node node = mics_nccl_node_from_topology(topology);
-    const struct mics_routes routes = mics_choice_routes(choice);
-    const struct mics_nccl_comm world = {topology->nodes, topology->per_node, MICS_ALL_REDUCE,
-                                         true};
-    uint64_t bytes = mics_nccl_comm_bytes(&node, &world);
+    uint64_t bytes = 0;
 
     for (int kind = 0; kind < MICS_OP_KIND_COUNT; kind++)
-        for (uint32_t h = 0; h < routes.of[kind].hop_count; h++) {
-            const struct mics_hop *hop = &routes.of[kind].hops[h];
+        for (uint32_t h = 0; h < routes->of[kind].hop_count; h++) {
+            const struct mics_hop *hop = &routes->of[kind].hops[h];
             struct mics_group_position position;
 
             if (!mics_op_is_comm(hop->kind))
                 continue;
-            mics_shape_position(&choice->shapes[MICS_UNIT_DENSE], hop->comm, 0, &position);
+            mics_shape_position(&choice->shapes[hop->groups], hop->comm, 0, &position);
             const struct mics_nccl_comm comm = {position.nodes, position.per_node, hop->collective,
                                                 false};
-            bytes += mics_nccl_comm_bytes(&node, &comm);
+            bytes += mics_nccl_comm_bytes(node, &comm);
         }
+    return bytes;
+}
+
+/* The communicators that the engine creates: those of the routes, and the world. */
+uint64_t mics_nccl_communicators_bytes(const struct mics_topology *topology,
+                                       const struct mics_model *model,
+                                       const struct mics_plan_choice *choice)
+{
+    const struct mics_nccl_node node = mics_nccl_node_from_topology(topology);
+    const struct mics_nccl_comm world = {topology->nodes, topology->per_node, MICS_ALL_REDUCE,
+                                         true};
+    uint64_t bytes = mics_nccl_comm_bytes(&node, &world);
+
+    for (int i = 0; i < MICS_UNIT_KIND_COUNT; i++) {
+        const enum mics_unit_kind kind = (enum mics_unit_kind)i;
+        const struct mics_routes routes = mics_choice_routes(choice, kind);
+
+        if (mics_choice_uses_groups(model, choice, kind))
+            bytes += route_comms_bytes(&node, choice, &routes);
+    }
     return bytes;
 }

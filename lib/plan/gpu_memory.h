@@ -36,6 +36,7 @@ uint64_t mics_nccl_comm_bytes(const struct mics_nccl_node *node, const struct mi
 
 /* The same of all communicators that the engine creates for this choice. */
 uint64_t mics_nccl_communicators_bytes(const struct mics_topology *topology,
+                                       const struct mics_model *model,
                                        const struct mics_plan_choice *choice);
 
 #endif

@@ -82,19 +82,11 @@ uint64_t mics_layout_piece_begin(const struct mics_layout *layout, struct mics_i
 struct mics_layout mics_choice_layout(const struct mics_model *model,
                                       const struct mics_plan_choice *choice, uint32_t unit)
 {
+    const struct mics_shape *shape = mics_choice_shape_of(choice, &model->units[unit]);
     const uint64_t count = model->units[unit].count;
-    const bool is_cut = count >= padding_grain(&choice->shapes[MICS_UNIT_DENSE], choice->segments);
+    const bool is_cut = count >= padding_grain(shape, choice->segments);
 
-    return mics_layout_make(&choice->shapes[MICS_UNIT_DENSE], count, is_cut ? choice->segments : 1);
-}
-
-static uint32_t count_residents(const struct mics_model *model)
-{
-    uint32_t residents = 0;
-
-    for (uint32_t u = 0; u < model->unit_count; u++)
-        residents += model->units[u].resident;
-    return residents;
+    return mics_layout_make(shape, count, is_cut ? choice->segments : 1);
 }
 
 /* A unit that several stages use must be resident: its rotating slot could be needed in between. */
@@ -115,18 +107,37 @@ static enum mics_status check_uses(const struct mics_model *model, struct mics_e
     return status;
 }
 
+/* Which units need slots, and how many there are. */
+static void assign_slots(const struct mics_model *model, const struct mics_plan_choice *choice,
+                         bool grads, uint32_t rotating, struct mics_slot_set *out)
+{
+    uint32_t residents = 0, others = 0;
+
+    for (uint32_t u = 0; u < model->unit_count; u++) {
+        const struct mics_shape *shape = mics_choice_shape_of(choice, &model->units[u]);
+        const bool is_cut = (grads ? shape->p_grad : shape->p_param) > 1;
+
+        residents += is_cut && model->units[u].resident;
+        others += is_cut && !model->units[u].resident;
+        out->of_unit[u] = is_cut ? MICS_SLOT_ROTATING : MICS_SLOT_NONE;
+    }
+    out->rotating = (uint32_t)mics_min_u64(rotating, others);
+    out->total = out->rotating + residents;
+    for (uint32_t u = model->unit_count; u-- > 0;)
+        if (out->of_unit[u] == MICS_SLOT_ROTATING && model->units[u].resident)
+            out->of_unit[u] = out->rotating + --residents;
+}
+
 static void place_slots(const struct mics_model *model, const struct mics_plan_choice *choice,
                         struct mics_slot_set *out)
 {
-    uint32_t next = out->rotating;
-
     for (uint32_t u = 0; u < model->unit_count; u++) {
         const uint64_t padded = mics_choice_layout(model, choice, u).padded;
 
-        if (model->units[u].resident)
-            out->count[next++] = padded;
-        else if (padded > out->count[0])
-            out->count[0] = padded;
+        if (out->of_unit[u] == MICS_SLOT_ROTATING)
+            out->count[0] = mics_max_u64(out->count[0], padded);
+        else if (out->of_unit[u] != MICS_SLOT_NONE)
+            out->count[out->of_unit[u]] = padded;
     }
     for (uint32_t i = 0; i < out->total; i++) {
         if (i < out->rotating)
@@ -136,20 +147,20 @@ static void place_slots(const struct mics_model *model, const struct mics_plan_c
     }
 }
 
-/* `group` is p_param or p_grad. */
 static enum mics_status init_slots(const struct mics_model *model,
-                                   const struct mics_plan_choice *choice, uint32_t group,
+                                   const struct mics_plan_choice *choice, bool grads,
                                    uint32_t rotating, struct mics_slot_set *out,
                                    struct mics_err *err)
 {
-    const uint32_t residents = count_residents(model);
-    enum mics_status status = check_uses(model, err);
+    const enum mics_status status = check_uses(model, err);
 
     *out = (struct mics_slot_set){0};
-    if (group == 1 || status != MICS_OK)
+    if (status != MICS_OK)
         return status;
-    out->rotating = (uint32_t)mics_min_u64(rotating, model->unit_count - residents);
-    out->total = out->rotating + residents;
+    out->of_unit = calloc(model->unit_count, sizeof *out->of_unit);
+    if (!out->of_unit)
+        return mics_err_nomem(err);
+    assign_slots(model, choice, grads, rotating, out);
     out->count = calloc(out->total + 1, sizeof *out->count);
     out->offset = calloc(out->total + 1, sizeof *out->offset);
     if (!out->count || !out->offset)
@@ -162,6 +173,7 @@ void mics_slots_fini(struct mics_slot_set *slots)
 {
     free(slots->count);
     free(slots->offset);
+    free(slots->of_unit);
     *slots = (struct mics_slot_set){0};
 }
 
@@ -169,24 +181,12 @@ enum mics_status mics_slots_init_params(const struct mics_model *model,
                                         const struct mics_plan_choice *choice,
                                         struct mics_slot_set *out, struct mics_err *err)
 {
-    return init_slots(model, choice, choice->shapes[MICS_UNIT_DENSE].p_param, choice->prefetch + 1,
-                      out, err);
+    return init_slots(model, choice, false, choice->prefetch + 1, out, err);
 }
 
 enum mics_status mics_slots_init_grads(const struct mics_model *model,
                                        const struct mics_plan_choice *choice,
                                        struct mics_slot_set *out, struct mics_err *err)
 {
-    return init_slots(model, choice, choice->shapes[MICS_UNIT_DENSE].p_grad, choice->grad_slots,
-                      out, err);
-}
-
-uint32_t mics_slots_of_resident(const struct mics_model *model, const struct mics_slot_set *slots,
-                                uint32_t unit)
-{
-    uint32_t slot = slots->rotating;
-
-    for (uint32_t u = 0; u < unit; u++)
-        slot += model->units[u].resident;
-    return slot;
+    return init_slots(model, choice, true, choice->grad_slots, out, err);
 }

@@ -7,9 +7,9 @@
  * `segments` equal segments. Each segment is cut into p_param pieces (gradients p_grad, optimizer
  * state p_optim). A rank's shard is its piece of each segment, one after another.
  *
- * Slots are shared by memory, schedule and engine. Rotating slots come first, each of the size of
- * the largest unit that is not resident; then each resident unit has a slot of its own. Where
- * p_param (p_grad) is 1 there are no parameter (gradient) slots.
+ * Slots are shared by memory, schedule and engine. A unit needs one for its parameters (gradients)
+ * if it is cut: if its p_param (p_grad) is not 1. Rotating slots come first, each of the size of the
+ * largest unit that takes turns in them; then each resident unit has a slot of its own.
  *
  * Counts and offsets are in elements; each slot is a multiple of 64 elements.
  */
@@ -66,15 +66,20 @@ uint64_t mics_layout_piece_count(const struct mics_layout *layout, enum mics_pie
 uint64_t mics_layout_piece_begin(const struct mics_layout *layout, struct mics_index index,
                                  enum mics_piece piece);
 
+/* What mics_slot_set.of_unit says of units that have no slot of their own. */
+#define MICS_SLOT_NONE     UINT32_MAX       /* is not cut */
+#define MICS_SLOT_ROTATING (UINT32_MAX - 1) /* takes any of the rotating ones */
+
 /* The slots for parameters, or those for gradients. */
 struct mics_slot_set {
     uint32_t rotating, total;
     uint64_t *count, *offset; /* [total] */
     uint64_t elements;        /* of all slots */
+    uint32_t *of_unit;        /* [unit_count] slot of a resident unit, or one of the above */
 };
 
 /* choice->prefetch + 1 rotating slots for parameters, choice->grad_slots for gradients; at most one
- * for each unit that is not resident. The caller calls mics_slots_fini(), also after a failure.
+ * for each unit that takes turns in them. The caller calls mics_slots_fini(), also after a failure.
  * MICS_ERR_ARG: a unit that several stages use is not resident. MICS_ERR_NOMEM: out of memory. */
 enum mics_status mics_slots_init_params(const struct mics_model *model,
                                         const struct mics_plan_choice *choice,
@@ -83,9 +88,5 @@ enum mics_status mics_slots_init_grads(const struct mics_model *model,
                                        const struct mics_plan_choice *choice,
                                        struct mics_slot_set *out, struct mics_err *err);
 void mics_slots_fini(struct mics_slot_set *slots);
-
-/* The slot of a resident unit. */
-uint32_t mics_slots_of_resident(const struct mics_model *model, const struct mics_slot_set *slots,
-                                uint32_t unit);
 
 #endif

@@ -65,10 +65,13 @@ uint32_t mics_choice_checkpoint_parts(const struct mics_model *model,
                                       const struct mics_plan_choice *choice)
 {
     const uint64_t least_bytes = (uint64_t)1 << 20;
-    const struct mics_shape *shape = &choice->shapes[MICS_UNIT_DENSE];
-    const uint32_t replicas = mics_shape_world_size(shape) / shape->p_optim;
     const uint64_t most = checkpoint_part(model, choice, 1) * sizeof(float) / least_bytes;
+    uint64_t replicas = mics_choice_world_size(choice);
 
+    for (uint32_t u = 0; u < model->unit_count; u++)
+        replicas =
+            mics_min_u64(replicas, mics_choice_world_size(choice) /
+                                       mics_choice_shape_of(choice, &model->units[u])->p_optim);
     return (uint32_t)mics_max_u64(1, mics_min_u64(replicas, most));
 }
 
@@ -111,7 +114,8 @@ enum mics_status mics_memory_check_host(const struct mics_plan *plan, struct mic
                         node, own, available);
 }
 
-struct mics_batch mics_choice_batch(const struct mics_plan_choice *choice, bool train)
+struct mics_batch mics_choice_batch(const struct mics_plan_choice *choice, enum mics_unit_kind kind,
+                                    bool train)
 {
     return (struct mics_batch){
         .B = choice->micro_batch,
@@ -119,15 +123,16 @@ struct mics_batch mics_choice_batch(const struct mics_plan_choice *choice, bool 
         .recompute = choice->recompute,
         .train = train,
         .dtype = choice->dtype,
-        .grad_dtype = mics_choice_written_grads(choice),
+        .grad_dtype = mics_choice_written_grads(choice, kind),
     };
 }
 
 static struct mics_stage_bytes stage_bytes(const struct mics_model *model,
                                            const struct mics_plan_choice *choice, uint32_t stage)
 {
-    struct mics_batch training = mics_choice_batch(choice, true);
-    struct mics_batch evaluation = mics_choice_batch(choice, false);
+    const enum mics_unit_kind kind = mics_unit_kind_of(model, model->stages[stage].unit);
+    struct mics_batch training = mics_choice_batch(choice, kind, true);
+    struct mics_batch evaluation = mics_choice_batch(choice, kind, false);
     struct mics_stage_bytes a, b;
 
     model->ops->stage_bytes(model, &training, stage, &a);
@@ -143,7 +148,7 @@ static struct mics_stage_bytes stage_bytes(const struct mics_model *model,
 static void activation_bytes(const struct mics_model *model, const struct mics_plan_choice *choice,
                              uint64_t *saved, uint64_t *scratch)
 {
-    const struct mics_batch batch = mics_choice_batch(choice, true);
+    const struct mics_batch batch = mics_choice_batch(choice, MICS_UNIT_DENSE, true);
 
     *saved = *scratch = 0;
     for (uint32_t i = 0; i < model->stage_count; i++) {
@@ -238,25 +243,41 @@ enum mics_status mics_memory_compute(const struct mics_model *model,
 }
 
 /* The ranks of a communicator that sums receive summands in its staging memory, of which a call
- * touches as much as its block has, up to MICS_COMM_STAGING_BYTES. */
-static uint64_t staging_bytes(const struct mics_model *model, const struct mics_plan_choice *choice)
+ * touches as much as its block has, up to MICS_COMM_STAGING_BYTES. `largest` is the largest unit that
+ * these exchanges have. */
+static uint64_t route_staging_bytes(const struct mics_plan_choice *choice,
+                                    const struct mics_routes *routes, uint64_t largest)
 {
-    const struct mics_routes routes = mics_choice_routes(choice);
-    uint64_t bytes = 0, largest = 0;
+    uint64_t bytes = 0;
 
-    for (uint32_t u = 0; u < model->unit_count; u++)
-        largest = mics_max_u64(largest, mics_choice_layout(model, choice, u).padded);
     for (int kind = 0; kind < MICS_OP_KIND_COUNT; kind++)
-        for (uint32_t h = 0; h < routes.of[kind].hop_count; h++) {
-            const struct mics_hop *hop = &routes.of[kind].hops[h];
+        for (uint32_t h = 0; h < routes->of[kind].hop_count; h++) {
+            const struct mics_hop *hop = &routes->of[kind].hops[h];
             struct mics_group_position position;
 
             if (!mics_op_is_comm(hop->kind) || hop->collective == MICS_ALL_GATHER)
                 continue;
-            mics_shape_position(&choice->shapes[MICS_UNIT_DENSE], hop->comm, 0, &position);
+            mics_shape_position(&choice->shapes[hop->groups], hop->comm, 0, &position);
             bytes += mics_min_u64(MICS_COMM_STAGING_BYTES,
                                   mics_wire_bytes(hop->from.dtype, largest) / position.size);
         }
+    return bytes;
+}
+
+static uint64_t staging_bytes(const struct mics_model *model, const struct mics_plan_choice *choice)
+{
+    uint64_t bytes = 0;
+
+    for (int i = 0; i < MICS_UNIT_KIND_COUNT; i++) {
+        const struct mics_routes routes = mics_choice_routes(choice, (enum mics_unit_kind)i);
+        uint64_t largest = 0;
+
+        for (uint32_t u = 0; u < model->unit_count; u++)
+            if ((int)mics_choice_groups(choice, model->units[u].kind) == i)
+                largest = mics_max_u64(largest, mics_choice_layout(model, choice, u).padded);
+        if (largest > 0)
+            bytes += route_staging_bytes(choice, &routes, largest);
+    }
     return bytes;
 }
 
@@ -295,6 +316,6 @@ enum mics_status mics_memory_compute_on(const struct mics_topology *topology,
     out->pinned_bytes = batch_bytes(choice);
     out->workspace_bytes = MICS_GPU_COMPUTE_STREAMS * MICS_GPU_WORKSPACE_BYTES;
     out->context_bytes = MICS_GPU_CONTEXT_BYTES;
-    out->communicator_bytes = mics_nccl_communicators_bytes(topology, choice);
+    out->communicator_bytes = mics_nccl_communicators_bytes(topology, model, choice);
     return status;
 }

@@ -14,11 +14,56 @@ void mics_plan_free(struct mics_plan *plan)
     free(plan);
 }
 
+static bool is_same_shape(const struct mics_shape *a, const struct mics_shape *b)
+{
+    return a->nodes == b->nodes && a->per_node == b->per_node && a->p_param == b->p_param &&
+           a->p_grad == b->p_grad && a->p_optim == b->p_optim;
+}
+
+enum mics_unit_kind mics_choice_groups(const struct mics_plan_choice *choice,
+                                       enum mics_unit_kind kind)
+{
+    int first = MICS_UNIT_DENSE;
+
+    while (!is_same_shape(&choice->shapes[first], &choice->shapes[kind]))
+        first++;
+    return (enum mics_unit_kind)first;
+}
+
+bool mics_choice_uses_groups(const struct mics_model *model, const struct mics_plan_choice *choice,
+                             enum mics_unit_kind kind)
+{
+    for (uint32_t u = 0; u < model->unit_count; u++)
+        if (mics_choice_groups(choice, model->units[u].kind) == kind)
+            return true;
+    return false;
+}
+
+enum mics_status mics_choice_check_shapes(const struct mics_plan_choice *choice,
+                                          struct mics_err *err)
+{
+    const uint32_t nodes = mics_choice_nodes(choice), per_node = mics_choice_per_node(choice);
+
+    for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++) {
+        const struct mics_shape *shape = &choice->shapes[kind];
+        const enum mics_status status = mics_shape_check(shape, err);
+
+        if (status != MICS_OK)
+            return status;
+        if (shape->nodes != nodes || shape->per_node != per_node)
+            return mics_err_set(err, MICS_ERR_ARG,
+                                "units of two kinds on %u x %u and %u x %u ranks: they must be on "
+                                "the same ones",
+                                nodes, per_node, shape->nodes, shape->per_node);
+    }
+    return MICS_OK;
+}
+
 enum mics_status mics_choice_check(const struct mics_model *model,
                                    const struct mics_plan_choice *choice, struct mics_err *err)
 {
-    enum mics_status status = mics_shape_check(&choice->shapes[MICS_UNIT_DENSE], err);
     const uint64_t tokens = (uint64_t)choice->micro_batch * choice->seq;
+    enum mics_status status = mics_choice_check_shapes(choice, err);
 
     if (status != MICS_OK)
         return status;

@@ -147,6 +147,10 @@ double mics_plan_mfu(const struct mics_plan *plan, double tokens_per_s);
 
 enum { MICS_MICRO_STEPS_MAX = 1 << 20 };
 
+/* Is each shape valid, and are all on the same ranks? MICS_ERR_ARG with the reason. */
+enum mics_status mics_choice_check_shapes(const struct mics_plan_choice *choice,
+                                          struct mics_err *err);
+
 /* Ranges that memory, schedule and engine rely on: shape, batch, sequence, slots, segments.
  * MICS_ERR_ARG with the reason. */
 enum mics_status mics_choice_check(const struct mics_model *model,
@@ -187,10 +191,18 @@ static inline uint32_t mics_choice_world_size(const struct mics_plan_choice *cho
     return mics_shape_world_size(&choice->shapes[0]);
 }
 
-/* The type of the gradients that a backward writes. */
-static inline enum mics_dtype mics_choice_written_grads(const struct mics_plan_choice *choice)
+/* The kind whose groups (plan/group.h) units of `kind` use: kinds of the same shape share theirs. */
+enum mics_unit_kind mics_choice_groups(const struct mics_plan_choice *choice,
+                                       enum mics_unit_kind kind);
+/* Does a unit of the model use the groups of `kind`? */
+bool mics_choice_uses_groups(const struct mics_model *model, const struct mics_plan_choice *choice,
+                             enum mics_unit_kind kind);
+
+/* The type of the gradients that the backward of a stage writes that uses a unit of `kind`. */
+static inline enum mics_dtype mics_choice_written_grads(const struct mics_plan_choice *choice,
+                                                        enum mics_unit_kind kind)
 {
-    return choice->shapes[MICS_UNIT_DENSE].p_grad == 1 ? MICS_F32 : choice->grad_dtype;
+    return choice->shapes[kind].p_grad == 1 ? MICS_F32 : choice->grad_dtype;
 }
 
 const char *mics_dtype_name(enum mics_dtype dtype); /* "f32", "f64", "bf16" */

@@ -5,7 +5,7 @@
  *     kind v model topology global_batch memory_limit_bytes
  *     choice { strategy p_param p_grad p_optim hierarchical_gather hierarchical_reduce segments
  *              joined prefetch grad_slots micro_batch micro_steps seq recompute optimizer dtype
- *              grad_dtype clip }
+ *              grad_dtype clip ? experts { p_param p_grad p_optim } }
  *     memory { arena_bytes workspace_bytes context_bytes communicator_bytes snapshot_bytes
  *              process_bytes pinned_bytes host_bytes_per_node
  *              regions [ { name bytes offset } ] }
@@ -136,6 +136,14 @@ static void read_choice(const struct mics_cursor *parent, const struct mics_plan
     shape.nodes = plan->topology->nodes;
     shape.per_node = plan->topology->per_node;
     mics_choice_set_shape(out, shape);
+    if (mics_cursor_has(&at, "experts")) {
+        const struct mics_cursor experts = mics_cursor_get_object(&at, "experts");
+
+        shape.p_param = mics_cursor_get_u32(&experts, "p_param", 1, UINT32_MAX);
+        shape.p_grad = mics_cursor_get_u32(&experts, "p_grad", 1, UINT32_MAX);
+        shape.p_optim = mics_cursor_get_u32(&experts, "p_optim", 1, UINT32_MAX);
+        out->shapes[MICS_UNIT_EXPERT] = shape;
+    }
     if (mics_cursor_ok(&at) && mics_choice_check(plan->model, out, &why) != MICS_OK)
         mics_cursor_reject(&at, NULL, "%s", why.text);
 }
@@ -322,6 +330,14 @@ static json_t *write_choice(const struct mics_plan_choice *choice)
     for (size_t i = 0; i < CHOICE_FLAGS && done; i++)
         done = put(object, choice_flags[i].key,
                    json_boolean(*(const bool *)((const char *)choice + choice_flags[i].offset)));
+    if (done && mics_choice_groups(choice, MICS_UNIT_EXPERT) == MICS_UNIT_EXPERT) {
+        const struct mics_shape *shape = &choice->shapes[MICS_UNIT_EXPERT];
+        json_t *experts = json_object();
+
+        done = put_count(experts, "p_param", shape->p_param) &&
+               put_count(experts, "p_grad", shape->p_grad) &&
+               put_count(experts, "p_optim", shape->p_optim) && put(object, "experts", experts);
+    }
     if (done)
         return object;
     json_decref(object);

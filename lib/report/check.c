@@ -150,7 +150,8 @@ static enum mics_status count_work(const struct mics_plan *plan, uint32_t micro_
 {
     struct mics_plan_choice choice = plan->choice;
     struct mics_schedule *schedule = NULL;
-    uint64_t calls[MICS_COMM_KIND_COUNT], sent[MICS_COMM_KIND_COUNT];
+    uint64_t calls[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT];
+    uint64_t sent[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT];
     enum mics_status status;
 
     choice.micro_steps = micro_steps;
@@ -167,17 +168,17 @@ static enum mics_status count_work(const struct mics_plan *plan, uint32_t micro_
         else if (op_class == MICS_CLASS_UPDATE)
             out->update_bytes += op->memory_bytes;
     }
-    mics_schedule_counts(schedule, &choice.shapes[MICS_UNIT_DENSE], 0, calls, sent);
-    for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++) {
-        struct mics_group_position position;
+    mics_schedule_counts(schedule, &choice, 0, calls, sent);
+    for (int groups = 0; groups < MICS_UNIT_KIND_COUNT; groups++)
+        for (int comm = 0; comm < MICS_COMM_KIND_COUNT; comm++) {
+            struct mics_group_position position;
 
-        mics_shape_position(&choice.shapes[MICS_UNIT_DENSE], (enum mics_comm_kind)kind, 0,
-                            &position);
-        if (position.nodes > 1)
-            out->net_bytes += (double)sent[kind] * position.sharing;
-        else
-            out->node_bytes += (double)sent[kind];
-    }
+            mics_shape_position(&choice.shapes[groups], (enum mics_comm_kind)comm, 0, &position);
+            if (position.nodes > 1)
+                out->net_bytes += (double)sent[groups][comm] * position.sharing;
+            else
+                out->node_bytes += (double)sent[groups][comm];
+        }
     mics_schedule_free(schedule);
     return MICS_OK;
 }

@@ -57,6 +57,13 @@ const char *cases_name(const struct mics_plan_choice *choice, char *text, size_t
              choice->coalesced, choice->hierarchical_gather ? " hierarchical gather" : "",
              choice->hierarchical_reduce ? " hierarchical reduce" : "",
              mics_recompute_name(choice->recompute), choice->clip ? " clip" : "");
+    if (mics_choice_groups(choice, MICS_UNIT_EXPERT) == MICS_UNIT_EXPERT) {
+        const struct mics_shape *experts = &choice->shapes[MICS_UNIT_EXPERT];
+        const size_t length = strlen(text);
+
+        snprintf(text + length, size - length, " experts (%u,%u,%u)", experts->p_param,
+                 experts->p_grad, experts->p_optim);
+    }
     return text;
 }
 

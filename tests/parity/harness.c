@@ -268,9 +268,8 @@ static bool place_shard(float *whole, const float *shard, const struct mics_layo
 
 static void assemble(const struct parity_case *c, struct parity_result *result)
 {
-    const struct mics_shape *shape = &c->choice.shapes[MICS_UNIT_DENSE];
-
     for (uint32_t unit = 0; unit < result->unit_count; unit++) {
+        const struct mics_shape *shape = mics_choice_shape_of(&c->choice, &c->model->units[unit]);
         const struct mics_layout layout = mics_choice_layout(c->model, &c->choice, unit);
 
         for (uint32_t rank = 0; rank < result->n; rank++)
@@ -361,10 +360,9 @@ double parity_distance(const struct parity_case *c, const struct parity_result *
 struct parity_case parity_reference(const struct parity_case *c)
 {
     struct parity_case reference = *c;
-    const struct mics_shape *shape = &c->choice.shapes[MICS_UNIT_DENSE];
 
     mics_choice_set_shape(&reference.choice, (struct mics_shape){1, 1, 1, 1, 1});
-    reference.choice.micro_steps *= shape->nodes * shape->per_node;
+    reference.choice.micro_steps *= mics_choice_world_size(&c->choice);
     reference.choice.hierarchical_gather = reference.choice.hierarchical_reduce = false;
     reference.choice.segments = 1;
     reference.choice.recompute = MICS_RECOMPUTE_NONE;

@@ -35,7 +35,8 @@ struct parity_result {
     float **params; /* [unit_count][elements of the unit], put together from the optimizer shards */
     float ***shards;                   /* [n][unit_count] optimizer shards */
     double loss, grad_norm, eval_loss; /* of the last step; of an evaluation after it */
-    struct mics_comm_counts (*counts)[MICS_COMM_KIND_COUNT]; /* [n], of the training steps */
+    /* [n], of the training steps */
+    struct mics_comm_counts (*counts)[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT];
     uint64_t arena_bytes, high_water;
     bool replicas_agree; /* bit for bit, on all ranks with the same shard */
 };

@@ -22,7 +22,7 @@
 struct build {
     const struct mics_model *model;
     const struct mics_plan_choice *choice;
-    struct mics_routes routes;
+    struct mics_routes routes[MICS_UNIT_KIND_COUNT];
     struct mics_compute_order order;
     struct mics_slot_set params, grads;
     struct mics_residency residency;
@@ -87,15 +87,33 @@ static void reduce_scalars(struct build *build, enum mics_op_kind kind, uint32_t
     append(build, &op);
 }
 
-static bool have_equal_segments(const struct build *build, const struct mics_op *like,
-                                uint32_t count)
+static void set_routes(struct build *build)
+{
+    for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++)
+        build->routes[kind] = mics_choice_routes(build->choice, (enum mics_unit_kind)kind);
+}
+
+/* The unit of a schedule of one exchange alone has no model, and is dense. */
+static const struct mics_exchange *route_of(const struct build *build, enum mics_op_kind exchange,
+                                            uint32_t unit)
+{
+    const enum mics_unit_kind kind =
+        build->model ? mics_unit_kind_of(build->model, unit) : MICS_UNIT_DENSE;
+
+    return &build->routes[kind].of[exchange];
+}
+
+/* Equal segments and the same groups. */
+static bool are_exchanged_alike(const struct build *build, const struct mics_op *a,
+                                const struct mics_op *b)
 {
     const struct mics_layout *layouts = build->out->layouts;
 
-    for (uint32_t i = 1; i < count; i++)
-        if (layouts[like[i].unit].segments != layouts[like[0].unit].segments)
-            return false;
-    return true;
+    const struct mics_unit *units = build->model->units;
+
+    return layouts[a->unit].segments == layouts[b->unit].segments &&
+           mics_choice_groups(build->choice, units[a->unit].kind) ==
+               mics_choice_groups(build->choice, units[b->unit].kind);
 }
 
 /* A hop of the unit and of what else `like` says. */
@@ -106,6 +124,7 @@ static struct mics_op hop_op(const struct build *build, const struct mics_hop *h
 
     op.kind = hop->kind;
     op.stream = hop->stream;
+    op.groups = hop->groups;
     op.comm = hop->comm;
     op.collective = hop->collective;
     op.from = hop->from;
@@ -124,21 +143,23 @@ static bool has_staging(const struct mics_exchange *exchange)
 }
 
 /* Append every segment and hop of an exchange of `count` units, coalesced if they have equally many
- * segments and need no staging, which has room for one of them. `like` gives unit, micro-step and
+ * segments and the same groups, and need no staging, which has room for one of them. `like` gives unit, micro-step and
  * slots of each. The units of one hop are consecutive, so that nothing between them waits for the
  * first of them. */
-static void append_exchange(struct build *build, const struct mics_exchange *exchange,
-                            const struct mics_op *like, uint32_t count)
+static void append_exchange(struct build *build, enum mics_op_kind kind, const struct mics_op *like,
+                            uint32_t count)
 {
     /* cppcheck-suppress uninitvar ; count is 1 or more */
+    const struct mics_exchange *exchange = route_of(build, kind, like->unit);
     const uint32_t segments = build->out->layouts[like->unit].segments;
     const uint32_t together = has_staging(exchange) ? 1 : count;
 
-    if (!have_equal_segments(build, like, count)) {
-        for (uint32_t i = 0; i < count; i++)
-            append_exchange(build, exchange, &like[i], 1);
-        return;
-    }
+    for (uint32_t i = 1; i < count; i++)
+        if (!are_exchanged_alike(build, &like[0], &like[i])) {
+            for (uint32_t each = 0; each < count; each++)
+                append_exchange(build, kind, &like[each], 1);
+            return;
+        }
     for (uint32_t segment = 0; segment < segments; segment++)
         for (uint32_t first = 0; first < count; first += together)
             for (uint32_t h = 0; h < exchange->hop_count; h++)
@@ -163,7 +184,7 @@ static void gather(struct build *build, uint32_t count)
                            mics_compute_order_at(&build->order, fetch->needed).micro_step);
         like[i].param_slot = fetch->slot;
     }
-    append_exchange(build, &build->routes.of[MICS_OP_GATHER], like, count);
+    append_exchange(build, MICS_OP_GATHER, like, count);
     build->next_fetch += count;
 }
 
@@ -203,19 +224,20 @@ static uint32_t take_grad_slot(struct build *build, uint32_t unit)
 {
     uint32_t *slot = &build->grad_slot_of_unit[unit];
 
-    if (build->grads.total == 0)
+    const uint32_t own = build->grads.of_unit[unit];
+
+    if (own == MICS_SLOT_NONE)
         return MICS_NONE;
-    if (*slot == MICS_NONE && build->model->units[unit].resident)
-        *slot = mics_slots_of_resident(build->model, &build->grads, unit);
-    else if (*slot == MICS_NONE)
-        *slot = build->next_grad_slot++ % build->grads.rotating;
+    if (*slot == MICS_NONE)
+        *slot = own == MICS_SLOT_ROTATING ? build->next_grad_slot++ % build->grads.rotating : own;
     return *slot;
 }
 
 /* All segments of a unit at once. */
 static void append_accumulate(struct build *build, const struct mics_op *like)
 {
-    struct mics_op op = hop_op(build, &build->routes.of[MICS_OP_ACCUMULATE].hops[0], like);
+    struct mics_op op =
+        hop_op(build, &route_of(build, MICS_OP_ACCUMULATE, like->unit)->hops[0], like);
 
     op.first = op.micro_step == 0;
     append(build, &op);
@@ -235,19 +257,20 @@ static void reduce_pending(struct build *build, uint32_t micro_step)
         like[i] = plain_op(MICS_OP_REDUCE, MICS_STREAM_COMPUTE, unit, micro_step);
         like[i].grad_slot = build->grad_slot_of_unit[unit];
     }
-    if (count > 0 && build->grads.total > 0) {
-        append_exchange(build, &build->routes.of[MICS_OP_REDUCE], like, count);
-        for (uint32_t i = 0; i < count; i++) {
+    if (count == 0)
+        return;
+    append_exchange(build, MICS_OP_REDUCE, like, count);
+    for (uint32_t i = 0; i < count; i++)
+        if (like[i].grad_slot != MICS_NONE) {
             append_accumulate(build, &like[i]);
             build->grad_slot_of_unit[like[i].unit] = MICS_NONE;
         }
-    }
-    if (count == 0 || micro_step + 1 < build->choice->micro_steps)
+    if (micro_step + 1 < build->choice->micro_steps)
         return;
     for (uint32_t i = 0; i < count; i++)
         like[i].grad_slot = MICS_NONE;
-    append_exchange(build, &build->routes.of[MICS_OP_SCATTER], like, count);
-    append_exchange(build, &build->routes.of[MICS_OP_SYNC], like, count);
+    append_exchange(build, MICS_OP_SCATTER, like, count);
+    append_exchange(build, MICS_OP_SYNC, like, count);
 }
 
 /* Units that are reduced together: at most as many as there are slots for their gradients. */
@@ -327,7 +350,7 @@ static void append_update(struct build *build, uint32_t unit, uint32_t micro_ste
     struct mics_op op = plain_op(MICS_OP_UPDATE, MICS_STREAM_COMPUTE, unit, micro_step);
 
     append(build, &op);
-    append_exchange(build, &build->routes.of[MICS_OP_PUBLISH], &op, 1);
+    append_exchange(build, MICS_OP_PUBLISH, &op, 1);
 }
 
 static void build_optimizer_tail(struct build *build)
@@ -429,7 +452,7 @@ enum mics_status mics_schedule_new(const struct mics_model *model,
 
     if (status != MICS_OK)
         return status;
-    build.routes = mics_choice_routes(choice);
+    set_routes(&build);
     build.order =
         (struct mics_compute_order){model->stage_count, train ? choice->micro_steps : 1, train};
     status = prepare(&build, err);
@@ -466,7 +489,7 @@ static void append_lone_exchange(struct build *build, enum mics_op_kind kind, ui
 {
     const struct mics_op op = lone_op(kind, micro_step);
 
-    append_exchange(build, &build->routes.of[kind], &op, 1);
+    append_exchange(build, kind, &op, 1);
 }
 
 /* The gradients of one unit in a step: reduced and accumulated in each micro-step, then summed over
@@ -476,7 +499,7 @@ static void append_gradients(struct build *build)
     for (uint32_t i = 0; i < build->choice->micro_steps; i++) {
         const struct mics_op op = lone_op(MICS_OP_REDUCE, i);
 
-        append_exchange(build, &build->routes.of[MICS_OP_REDUCE], &op, 1);
+        append_exchange(build, MICS_OP_REDUCE, &op, 1);
         append_accumulate(build, &op);
     }
     append_lone_exchange(build, MICS_OP_SYNC, build->choice->micro_steps - 1);
@@ -516,7 +539,7 @@ enum mics_status mics_schedule_new_exchange(const struct mics_plan_choice *choic
                                             enum mics_exchange_kind kind, uint64_t count,
                                             struct mics_schedule **out, struct mics_err *err)
 {
-    struct build build = {.choice = choice, .routes = mics_choice_routes(choice)};
+    struct build build = {.choice = choice};
     struct mics_schedule *schedule = calloc(1, sizeof *schedule);
     enum mics_status status =
         schedule && allocate_lone_unit(schedule) ? MICS_OK : mics_err_nomem(err);
@@ -528,6 +551,7 @@ enum mics_status mics_schedule_new_exchange(const struct mics_plan_choice *choic
             err, MICS_ERR_ARG, "%llu elements cannot be divided into %u segments for %u ranks",
             (unsigned long long)count, choice->segments, choice->shapes[MICS_UNIT_DENSE].p_optim);
     if (status == MICS_OK) {
+        set_routes(&build);
         schedule->unit_count = 1;
         schedule->layouts[0] =
             mics_layout_cut(&choice->shapes[MICS_UNIT_DENSE], count, choice->segments);

@@ -52,7 +52,7 @@ void mics_stage_launches(const struct mics_model *model, const struct mics_batch
 void mics_zero_launches(const struct mics_plan_choice *choice, const struct mics_unit *unit,
                         const struct mics_layout *layout, struct mics_recorder *to)
 {
-    const enum mics_dtype dtype = mics_choice_written_grads(choice);
+    const enum mics_dtype dtype = mics_choice_written_grads(choice, unit->kind);
     const uint64_t count = layout->padded - unit->written_count;
 
     mics_launch_zero(
@@ -115,7 +115,8 @@ static void update(const struct mics_plan_choice *choice, const struct mics_layo
 void mics_op_launches(const struct mics_model *model, const struct mics_plan_choice *choice,
                       const struct mics_op *op, bool train, struct mics_recorder *to)
 {
-    const struct mics_batch batch = mics_choice_batch(choice, train);
+    const struct mics_batch batch =
+        mics_choice_batch(choice, mics_unit_kind_of(model, op->unit), train);
     struct mics_layout layout = {0};
 
     if (op->unit != MICS_NONE)
@@ -171,6 +172,7 @@ static bool are_alike(const struct mics_model *model, uint32_t a, uint32_t b)
         return false;
     return x->kind == y->kind && x->part == y->part && x->receives == y->receives &&
            x->hands_on == y->hands_on && x->backward_needs_params == y->backward_needs_params &&
+           mics_unit_kind_of(model, x->unit) == mics_unit_kind_of(model, y->unit) &&
            count_of(model, x) == count_of(model, y);
 }
 

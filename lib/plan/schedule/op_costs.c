@@ -15,12 +15,13 @@
 #include "topology/nccl_cost.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { BATCHES = 64 };
 
 /* Seconds of each stage of one batch. */
 struct batch_costs {
-    struct mics_batch batch;
+    struct mics_batch batch[MICS_UNIT_KIND_COUNT]; /* by the kind of unit that a stage uses */
     double *forward, *backward; /* [stage_count]; the head's forward includes its backward */
     double micro_step;          /* all stages */
 };
@@ -123,37 +124,46 @@ static void price_batch(const struct mics_op_costs *costs, struct batch_costs *o
             out->forward[i] = out->forward[alike];
             out->backward[i] = out->backward[alike];
         } else {
-            out->forward[i] = stage_seconds(costs, &out->batch, i, false);
-            out->backward[i] = out->batch.train && i + 1 < model->stage_count
-                                   ? stage_seconds(costs, &out->batch, i, true)
+            const struct mics_batch *batch =
+                &out->batch[mics_unit_kind_of(model, model->stages[i].unit)];
+
+            out->forward[i] = stage_seconds(costs, batch, i, false);
+            out->backward[i] = batch->train && i + 1 < model->stage_count
+                                   ? stage_seconds(costs, batch, i, true)
                                    : 0;
         }
         out->micro_step += out->forward[i] + out->backward[i];
     }
 }
 
+/* a and b: [MICS_UNIT_KIND_COUNT]. */
 static bool is_same_batch(const struct mics_batch *a, const struct mics_batch *b)
 {
-    return a->B == b->B && a->T == b->T && a->recompute == b->recompute && a->train == b->train &&
-           a->dtype == b->dtype && a->grad_dtype == b->grad_dtype;
+    for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++, a++, b++)
+        if (a->B != b->B || a->T != b->T || a->recompute != b->recompute || a->train != b->train ||
+            a->dtype != b->dtype || a->grad_dtype != b->grad_dtype)
+            return false;
+    return true;
 }
 
 static const struct batch_costs *costs_of_batch(struct mics_op_costs *costs,
                                                 const struct mics_plan_choice *choice)
 {
-    const struct mics_batch batch = mics_choice_batch(choice, true);
+    struct mics_batch batch[MICS_UNIT_KIND_COUNT];
 
-    if (costs->count > 0 && is_same_batch(&costs->batches[costs->newest].batch, &batch))
+    for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++)
+        batch[kind] = mics_choice_batch(choice, (enum mics_unit_kind)kind, true);
+    if (costs->count > 0 && is_same_batch(costs->batches[costs->newest].batch, batch))
         return &costs->batches[costs->newest];
     for (uint32_t i = 0; i < costs->count; i++)
-        if (is_same_batch(&costs->batches[i].batch, &batch)) {
+        if (is_same_batch(costs->batches[i].batch, batch)) {
             costs->newest = i;
             return &costs->batches[i];
         }
     costs->newest = costs->next;
     costs->next = (costs->next + 1) % BATCHES;
     costs->count += costs->count < BATCHES;
-    costs->batches[costs->newest].batch = batch;
+    memcpy(costs->batches[costs->newest].batch, batch, sizeof batch);
     price_batch(costs, &costs->batches[costs->newest]);
     return &costs->batches[costs->newest];
 }
@@ -196,25 +206,25 @@ double mics_op_costs_compute(struct mics_op_costs *costs, const struct mics_plan
 
 /* Gradients in slots are zeroed in each micro-step, those in shards once. */
 static double zeroing_seconds(const struct mics_op_costs *costs,
-                              const struct mics_plan_choice *choice)
+                              const struct mics_plan_choice *choice, bool in_slots)
 {
     double seconds = 0;
 
     for (uint32_t u = 0; u < costs->model->unit_count; u++)
-        seconds += zero_seconds(costs, choice, u);
+        if ((mics_choice_shape_of(choice, &costs->model->units[u])->p_grad > 1) == in_slots)
+            seconds += zero_seconds(costs, choice, u);
     return seconds;
 }
 
 double mics_op_costs_micro_step(struct mics_op_costs *costs, const struct mics_plan_choice *choice)
 {
     return costs_of_batch(costs, choice)->micro_step +
-           (choice->shapes[MICS_UNIT_DENSE].p_grad > 1 ? zeroing_seconds(costs, choice) : 0);
+           zeroing_seconds(costs, choice, true);
 }
 
 double mics_op_costs_updates(struct mics_op_costs *costs, const struct mics_plan_choice *choice)
 {
-    double seconds =
-        choice->shapes[MICS_UNIT_DENSE].p_grad > 1 ? 0 : zeroing_seconds(costs, choice);
+    double seconds = zeroing_seconds(costs, choice, false);
 
     for (uint32_t u = 0; u < costs->model->unit_count; u++)
         seconds += mics_op_costs_compute(costs, choice,
@@ -225,34 +235,34 @@ double mics_op_costs_updates(struct mics_op_costs *costs, const struct mics_plan
 }
 
 /* The group of rank 0's communicator of this kind. */
-static struct mics_span span_of(const struct mics_plan_choice *choice, enum mics_comm_kind comm)
+static struct mics_span span_of(const struct mics_shape *shape, enum mics_comm_kind comm)
 {
     struct mics_group_position position;
 
-    mics_shape_position(&choice->shapes[MICS_UNIT_DENSE], comm, 0, &position);
+    mics_shape_position(shape, comm, 0, &position);
     return (struct mics_span){position.nodes, position.per_node, position.sharing};
 }
 
 struct mics_collective_time mics_op_costs_collective_time(struct mics_op_costs *costs,
-                                                          const struct mics_plan_choice *choice,
+                                                          const struct mics_shape *shape,
                                                           enum mics_collective collective,
                                                           enum mics_comm_kind comm, uint64_t bytes)
 {
-    return mics_cost_collective_time(costs->topology, collective, span_of(choice, comm), bytes);
+    return mics_cost_collective_time(costs->topology, collective, span_of(shape, comm), bytes);
 }
 
-double mics_op_costs_collective(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
+double mics_op_costs_collective(struct mics_op_costs *costs, const struct mics_shape *shape,
                                 enum mics_collective collective, enum mics_comm_kind comm,
                                 uint64_t bytes)
 {
-    return mics_cost_collective(costs->topology, collective, span_of(choice, comm), bytes);
+    return mics_cost_collective(costs->topology, collective, span_of(shape, comm), bytes);
 }
 
-double mics_op_costs_slowdown(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
+double mics_op_costs_slowdown(struct mics_op_costs *costs, const struct mics_shape *shape,
                               enum mics_collective collective, enum mics_comm_kind comm,
                               uint64_t bytes)
 {
-    const struct mics_span span = span_of(choice, comm);
+    const struct mics_span span = span_of(shape, comm);
 
     if (span.nodes == 1 && span.per_node == 1)
         return 0;
@@ -262,11 +272,11 @@ double mics_op_costs_slowdown(struct mics_op_costs *costs, const struct mics_pla
     return mics_contention_of(costs->topology, collective, span, bytes).lost;
 }
 
-double mics_op_costs_stretch(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
+double mics_op_costs_stretch(struct mics_op_costs *costs, const struct mics_shape *shape,
                              enum mics_collective collective, enum mics_comm_kind comm,
                              uint64_t bytes)
 {
-    const struct mics_span span = span_of(choice, comm);
+    const struct mics_span span = span_of(shape, comm);
     const double alone_s = mics_cost_collective(costs->topology, collective, span, bytes);
 
     if (alone_s == 0)

@@ -34,14 +34,14 @@ double mics_op_costs_micro_step(struct mics_op_costs *costs, const struct mics_p
 double mics_op_costs_updates(struct mics_op_costs *costs, const struct mics_plan_choice *choice);
 
 /* Seconds of one collective of `bytes` (the whole array, gathered size) on the communicator of rank
- * 0 of this kind. */
-double mics_op_costs_collective(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
+ * 0 of this kind, in the groups of this shape. */
+double mics_op_costs_collective(struct mics_op_costs *costs, const struct mics_shape *shape,
                                 enum mics_collective collective, enum mics_comm_kind comm,
                                 uint64_t bytes);
 
 /* The same in two parts: other collectives over the same links lengthen only the transfer. */
 struct mics_collective_time mics_op_costs_collective_time(struct mics_op_costs *costs,
-                                                          const struct mics_plan_choice *choice,
+                                                          const struct mics_shape *shape,
                                                           enum mics_collective collective,
                                                           enum mics_comm_kind comm, uint64_t bytes);
 
@@ -51,7 +51,7 @@ struct mics_collective_time mics_op_costs_collective_time(struct mics_op_costs *
 
 /* The part of the computation's speed that is lost while such a collective runs alone on its links:
  * 0 to 1. */
-double mics_op_costs_slowdown(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
+double mics_op_costs_slowdown(struct mics_op_costs *costs, const struct mics_shape *shape,
                               enum mics_collective collective, enum mics_comm_kind comm,
                               uint64_t bytes);
 
@@ -62,7 +62,7 @@ double mics_op_costs_straggler_delay(const struct mics_op_costs *costs, double c
 const struct mics_topology *mics_op_costs_topology(const struct mics_op_costs *costs);
 
 /* How many times longer such a collective takes while computation runs: 1 or more. */
-double mics_op_costs_stretch(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
+double mics_op_costs_stretch(struct mics_op_costs *costs, const struct mics_shape *shape,
                              enum mics_collective collective, enum mics_comm_kind comm,
                              uint64_t bytes);
 

@@ -116,11 +116,12 @@ static void assign_slots(const struct mics_model *model, const struct mics_compu
     for (uint32_t i = 0; i < length; i++) {
         const uint32_t unit = unit_of(model, order, i);
 
-        if (!mics_compute_order_needs_params(order, model, i))
+        if (!mics_compute_order_needs_params(order, model, i) ||
+            slots->of_unit[unit] == MICS_SLOT_NONE)
             continue;
-        const uint32_t slot = model->units[unit].resident
-                                  ? mics_slots_of_resident(model, slots, unit)
-                                  : find_rotating_slot(holdings, slots->rotating, unit);
+        const uint32_t slot = slots->of_unit[unit] == MICS_SLOT_ROTATING
+                                  ? find_rotating_slot(holdings, slots->rotating, unit)
+                                  : slots->of_unit[unit];
         if (holdings[slot].unit != unit)
             out->fetches[out->fetch_count++] =
                 (struct mics_fetch){unit, slot, i, holdings[slot].last};

@@ -115,9 +115,10 @@ static bool is_alone(const struct mics_shape *shape, enum mics_comm_kind comm)
     return position.size == 1;
 }
 
-static struct mics_exchange gather_route(const struct mics_plan_choice *choice)
+static struct mics_exchange gather_route(const struct mics_plan_choice *choice,
+                                         enum mics_unit_kind groups)
 {
-    const struct mics_shape *shape = &choice->shapes[MICS_UNIT_DENSE];
+    const struct mics_shape *shape = &choice->shapes[groups];
     const struct mics_operand piece = {MICS_BUFFER_PARAM_SHARD, MICS_PIECE_PARAM, choice->dtype},
                               run = {MICS_BUFFER_PARAM_SLOT, MICS_PIECE_RUN, choice->dtype},
                               whole = {MICS_BUFFER_PARAM_SLOT, MICS_PIECE_SEGMENT, choice->dtype};
@@ -135,9 +136,10 @@ static struct mics_exchange gather_route(const struct mics_plan_choice *choice)
 }
 
 /* The gather in reverse. */
-static struct mics_exchange reduce_route(const struct mics_plan_choice *choice)
+static struct mics_exchange reduce_route(const struct mics_plan_choice *choice,
+                                         enum mics_unit_kind groups)
 {
-    const struct mics_shape *shape = &choice->shapes[MICS_UNIT_DENSE];
+    const struct mics_shape *shape = &choice->shapes[groups];
     const struct mics_operand piece = {MICS_BUFFER_REDUCED, MICS_PIECE_GRAD, choice->grad_dtype},
                               run = {MICS_BUFFER_GRAD_SLOT, MICS_PIECE_RUN, choice->grad_dtype},
                               whole = {MICS_BUFFER_GRAD_SLOT, MICS_PIECE_SEGMENT,
@@ -170,9 +172,11 @@ static struct mics_exchange accumulate_route(const struct mics_exchange *reduce,
     return (struct mics_exchange){{hop}, 1};
 }
 
-struct mics_routes mics_choice_routes(const struct mics_plan_choice *choice)
+struct mics_routes mics_choice_routes(const struct mics_plan_choice *choice,
+                                      enum mics_unit_kind kind)
 {
-    const struct mics_shape *shape = &choice->shapes[MICS_UNIT_DENSE];
+    const enum mics_unit_kind groups = mics_choice_groups(choice, kind);
+    const struct mics_shape *shape = &choice->shapes[groups];
     const enum mics_dtype wire = choice->grad_dtype;
     const struct mics_operand optim = {MICS_BUFFER_GRAD_SHARD, MICS_PIECE_OPTIM, MICS_F32},
                               updated = {MICS_BUFFER_PARAM_SHARD, MICS_PIECE_OPTIM, choice->dtype},
@@ -180,8 +184,8 @@ struct mics_routes mics_choice_routes(const struct mics_plan_choice *choice)
     struct mics_routes routes = {{{.hop_count = 0}}};
     struct mics_exchange *of = routes.of;
 
-    of[MICS_OP_GATHER] = gather_route(choice);
-    of[MICS_OP_REDUCE] = reduce_route(choice);
+    of[MICS_OP_GATHER] = gather_route(choice, groups);
+    of[MICS_OP_REDUCE] = reduce_route(choice, groups);
     of[MICS_OP_ACCUMULATE] = accumulate_route(&of[MICS_OP_REDUCE], wire);
     if (!is_alone(shape, MICS_COMM_SCATTER))
         append_converted(&of[MICS_OP_SCATTER],
@@ -194,25 +198,43 @@ struct mics_routes mics_choice_routes(const struct mics_plan_choice *choice)
     if (!is_alone(shape, MICS_COMM_PUBLISH))
         append_hop(&of[MICS_OP_PUBLISH],
                    make_hop(shape, MICS_OP_PUBLISH, MICS_COMM_PUBLISH, updated, param));
+    for (int i = 0; i < MICS_OP_KIND_COUNT; i++)
+        for (uint32_t h = 0; h < of[i].hop_count; h++)
+            of[i].hops[h].groups = groups;
     return routes;
+}
+
+/* Elements of what a buffer holds, of the largest unit of a kind. */
+static uint64_t largest_piece(const struct mics_model *model, const struct mics_plan_choice *choice,
+                              enum mics_buffer buffer, int unit_kind)
+{
+    uint64_t count = 0;
+
+    for (uint32_t u = 0; u < model->unit_count; u++) {
+        const struct mics_layout layout = mics_choice_layout(model, choice, u);
+
+        if ((int)model->units[u].kind == unit_kind)
+            count =
+                mics_max_u64(count, mics_layout_piece_count(&layout, mics_buffer_piece(buffer)));
+    }
+    return count;
 }
 
 uint64_t mics_staging_bytes(const struct mics_model *model, const struct mics_plan_choice *choice,
                             enum mics_buffer buffer)
 {
-    const struct mics_routes routes = mics_choice_routes(choice);
     uint64_t bytes = 0;
 
-    for (int kind = 0; kind < MICS_OP_KIND_COUNT; kind++)
-        for (uint32_t h = 0; h < routes.of[kind].hop_count; h++) {
-            const struct mics_operand *to = &routes.of[kind].hops[h].to;
+    for (int unit_kind = 0; unit_kind < MICS_UNIT_KIND_COUNT; unit_kind++) {
+        const struct mics_routes routes =
+            mics_choice_routes(choice, (enum mics_unit_kind)unit_kind);
 
-            for (uint32_t u = 0; to->buffer == buffer && u < model->unit_count; u++) {
-                const struct mics_layout layout = mics_choice_layout(model, choice, u);
-                const uint64_t count = mics_layout_piece_count(&layout, mics_buffer_piece(buffer));
-
-                bytes = mics_max_u64(bytes, mics_wire_bytes(to->dtype, count));
-            }
-        }
+        for (int i = 0; i < MICS_OP_KIND_COUNT; i++)
+            for (uint32_t h = 0; h < routes.of[i].hop_count; h++)
+                if (routes.of[i].hops[h].to.buffer == buffer)
+                    bytes = mics_max_u64(
+                        bytes, mics_wire_bytes(routes.of[i].hops[h].to.dtype,
+                                               largest_piece(model, choice, buffer, unit_kind)));
+    }
     return bytes;
 }

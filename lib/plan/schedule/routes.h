@@ -75,7 +75,10 @@ uint64_t mics_wire_bytes(enum mics_dtype dtype, uint64_t count);
 struct mics_hop {
     enum mics_op_kind kind;          /* of its operations: that of the exchange, or CONVERT */
     enum mics_collective collective; /* unless it converts */
-    enum mics_comm_kind comm;        /* of a conversion: of the collective that it belongs to */
+    /* Of a conversion: of the collective that it belongs to. `groups` is the kind of unit whose
+     * groups these are (mics_choice_groups()). */
+    enum mics_unit_kind groups;
+    enum mics_comm_kind comm;
     enum mics_stream_kind stream;
     struct mics_operand from, to;
 };
@@ -89,13 +92,14 @@ struct mics_exchange {
     uint32_t hop_count;
 };
 
-/* The exchanges of a choice, by the kind of their operations: GATHER, REDUCE, ACCUMULATE, SCATTER,
+/* The exchanges of units of one kind, by the kind of their operations: GATHER, REDUCE, ACCUMULATE, SCATTER,
  * SYNC and PUBLISH; all others are empty. */
 struct mics_routes {
     struct mics_exchange of[MICS_OP_KIND_COUNT];
 };
 
-struct mics_routes mics_choice_routes(const struct mics_plan_choice *choice);
+struct mics_routes mics_choice_routes(const struct mics_plan_choice *choice,
+                                      enum mics_unit_kind kind);
 
 /* Elements of one segment that a hop handles: of a collective those of the whole, gathered array.
  */

@@ -76,23 +76,27 @@ static uint64_t sent_by(const struct mics_op *op, const struct mics_group_positi
     return op->bytes / position->size * (position->size - 1);
 }
 
-void mics_schedule_counts(const struct mics_schedule *schedule, const struct mics_shape *shape,
-                          uint32_t rank, uint64_t calls[MICS_COMM_KIND_COUNT],
-                          uint64_t sent_bytes[MICS_COMM_KIND_COUNT])
+void mics_schedule_counts(const struct mics_schedule *schedule,
+                          const struct mics_plan_choice *choice, uint32_t rank,
+                          uint64_t calls[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT],
+                          uint64_t sent_bytes[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT])
 {
-    struct mics_group_position positions[MICS_COMM_KIND_COUNT];
+    struct mics_group_position positions[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT];
 
-    for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++) {
-        mics_shape_position(shape, (enum mics_comm_kind)kind, rank, &positions[kind]);
-        calls[kind] = sent_bytes[kind] = 0;
-    }
+    for (int groups = 0; groups < MICS_UNIT_KIND_COUNT; groups++)
+        for (int comm = 0; comm < MICS_COMM_KIND_COUNT; comm++) {
+            mics_shape_position(&choice->shapes[groups], (enum mics_comm_kind)comm, rank,
+                                &positions[groups][comm]);
+            calls[groups][comm] = sent_bytes[groups][comm] = 0;
+        }
     for (uint32_t i = 0; i < schedule->op_count; i++) {
         const struct mics_op *op = &schedule->ops[i];
+        const struct mics_group_position *position = &positions[op->groups][op->comm];
 
-        if (!mics_op_is_comm(op->kind) || positions[op->comm].size == 1)
+        if (!mics_op_is_comm(op->kind) || position->size == 1)
             continue;
-        calls[op->comm]++;
-        sent_bytes[op->comm] += sent_by(op, &positions[op->comm]);
+        calls[op->groups][op->comm]++;
+        sent_bytes[op->groups][op->comm] += sent_by(op, position);
     }
 }
 

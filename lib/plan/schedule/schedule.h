@@ -25,6 +25,7 @@ struct mics_op {
     enum mics_op_kind kind;
     enum mics_stream_kind stream;
     /* Of a hop, as in struct mics_hop. */
+    enum mics_unit_kind groups;
     enum mics_comm_kind comm;
     enum mics_collective collective;
     struct mics_operand from, to;
@@ -95,11 +96,13 @@ enum mics_status mics_schedule_print(const struct mics_schedule *schedule,
                                      const struct mics_model *model, FILE *out,
                                      struct mics_err *err);
 
-/* Collectives, and bytes that `rank` sends, in one step: equal to what the communicators count. In
+/* Collectives, and bytes that `rank` sends, in one step, by mics_op.groups and comm: equal to what
+ * the communicators count. In
  * a ring of m ranks, all-gather and reduce-scatter of S bytes send (m-1)/m S each; for an
  * all-reduce, which differs between ranks, mics_comm_all_reduce_sent() has the number. */
-void mics_schedule_counts(const struct mics_schedule *schedule, const struct mics_shape *shape,
-                          uint32_t rank, uint64_t calls[MICS_COMM_KIND_COUNT],
-                          uint64_t sent_bytes[MICS_COMM_KIND_COUNT]);
+void mics_schedule_counts(const struct mics_schedule *schedule,
+                          const struct mics_plan_choice *choice, uint32_t rank,
+                          uint64_t calls[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT],
+                          uint64_t sent_bytes[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT]);
 
 #endif

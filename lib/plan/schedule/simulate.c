@@ -71,13 +71,14 @@ struct sim {
     /* Stragglers: when computation last waited for an exchange among the ranks of each kind. */
     bool has_stragglers;
     const struct mics_op_costs *op_costs;
-    double met[MICS_COMM_KIND_COUNT];
-    uint32_t levels[MICS_COMM_KIND_COUNT];
+    double met[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT];
+    uint32_t levels[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT];
 };
 
 /* The collectives of a step are few different ones, which repeat. */
 struct comm_cost {
     enum mics_collective collective;
+    enum mics_unit_kind groups;
     enum mics_comm_kind comm;
     uint64_t bytes;
     struct op_cost cost;
@@ -92,25 +93,29 @@ struct comm_costs {
     uint32_t count, next;
 };
 
-static struct op_cost comm_cost(struct comm_costs *known, enum mics_collective collective,
-                                enum mics_comm_kind comm, uint64_t bytes)
+/* Of a collective like `op`, of `bytes`. */
+static struct op_cost comm_cost(struct comm_costs *known, const struct mics_op *op, uint64_t bytes)
 {
+    const enum mics_collective collective = op->collective;
+    const enum mics_comm_kind comm = op->comm;
+
     for (uint32_t i = 0; i < known->count; i++)
-        if (known->list[i].collective == collective && known->list[i].comm == comm &&
-            known->list[i].bytes == bytes)
+        if (known->list[i].collective == collective && known->list[i].groups == op->groups &&
+            known->list[i].comm == comm && known->list[i].bytes == bytes)
             return known->list[i].cost;
 
+    const struct mics_shape *shape = &known->choice->shapes[op->groups];
     struct mics_group_position position;
     const struct mics_collective_time time =
-        mics_op_costs_collective_time(known->costs, known->choice, collective, comm, bytes);
-    mics_shape_position(&known->choice->shapes[MICS_UNIT_DENSE], comm, 0, &position);
+        mics_op_costs_collective_time(known->costs, shape, collective, comm, bytes);
+    mics_shape_position(shape, comm, 0, &position);
     const struct op_cost cost = {
         .latency_s = time.latency_s,
         .transfer_s = time.transfer_s,
-        .slowdown = mics_op_costs_slowdown(known->costs, known->choice, collective, comm, bytes),
-        .stretch = mics_op_costs_stretch(known->costs, known->choice, collective, comm, bytes),
+        .slowdown = mics_op_costs_slowdown(known->costs, shape, collective, comm, bytes),
+        .stretch = mics_op_costs_stretch(known->costs, shape, collective, comm, bytes),
         .resource = position.nodes > 1 ? RESOURCE_NET : RESOURCE_NODE};
-    known->list[known->next] = (struct comm_cost){collective, comm, bytes, cost};
+    known->list[known->next] = (struct comm_cost){collective, op->groups, comm, bytes, cost};
     known->next = (known->next + 1) % COMM_COSTS;
     known->count += known->count < COMM_COSTS;
     return cost;
@@ -135,7 +140,7 @@ static void set_costs(struct sim *sim, const struct mics_plan_choice *choice,
         coalesced += op->bytes;
         if (op->coalesce_next)
             continue;
-        sim->costs[i] = comm_cost(&known, op->collective, op->comm, coalesced);
+        sim->costs[i] = comm_cost(&known, op, coalesced);
         coalesced = 0;
     }
 }
@@ -145,9 +150,9 @@ static void set_stragglers(struct sim *sim, const struct mics_plan_choice *choic
 {
     sim->has_stragglers = mics_op_costs_topology(costs)->straggler_count > 0;
     sim->op_costs = costs;
-    for (int k = 0; k < MICS_COMM_KIND_COUNT; k++)
-        sim->levels[k] =
-            mics_shape_levels(&choice->shapes[MICS_UNIT_DENSE], (enum mics_comm_kind)k);
+    for (int g = 0; g < MICS_UNIT_KIND_COUNT; g++)
+        for (int k = 0; k < MICS_COMM_KIND_COUNT; k++)
+            sim->levels[g][k] = mics_shape_levels(&choice->shapes[g], (enum mics_comm_kind)k);
 }
 
 static enum mics_status sim_open(struct sim *sim, const struct mics_schedule *schedule,
@@ -225,12 +230,15 @@ static double end_of_dep(const struct sim *sim, const struct stream_state *strea
     return sim->end[(step % 2) * sim->schedule->op_count + dep];
 }
 
-/* Ranks that have waited for an exchange of this kind have met in all kinds among these ranks. */
-static void meet(struct sim *sim, enum mics_comm_kind kind, double when)
+/* Ranks that have waited for an exchange have met in all kinds among these ranks; whether they have
+ * in groups of another shape is known of all ranks only. */
+static void meet(struct sim *sim, const struct mics_op *exchange, double when)
 {
-    for (int k = 0; k < MICS_COMM_KIND_COUNT; k++)
-        if ((sim->levels[k] & ~sim->levels[kind]) == 0)
-            sim->met[k] = fmax(sim->met[k], when);
+    for (int g = 0; g < MICS_UNIT_KIND_COUNT; g++)
+        for (int k = 0; k < MICS_COMM_KIND_COUNT; k++)
+            if ((g == (int)exchange->groups || exchange->comm == MICS_COMM_WORLD) &&
+                (sim->levels[g][k] & ~sim->levels[g][exchange->comm]) == 0)
+                sim->met[g][k] = fmax(sim->met[g][k], when);
 }
 
 /* A conversion is done by each rank, but waits for what its exchange waits for. */
@@ -255,10 +263,10 @@ static double straggler_delay(struct sim *sim, const struct stream_state *stream
             continue;
         const double end = end_of_dep(sim, stream_state, index, dep);
         if (!is_exchange(op) && is_exchange(before))
-            meet(sim, before->comm, end);
-        else if (is_exchange(op) && !is_exchange(before) && sim->levels[op->comm] != 0)
-            ready = fmax(ready, end + mics_op_costs_straggler_delay(sim->op_costs,
-                                                                    end - sim->met[op->comm]));
+            meet(sim, before, end);
+        else if (is_exchange(op) && !is_exchange(before) && sim->levels[op->groups][op->comm] != 0)
+            ready = fmax(ready, end + mics_op_costs_straggler_delay(
+                                          sim->op_costs, end - sim->met[op->groups][op->comm]));
     }
     return fmax(0, ready - sim->now);
 }

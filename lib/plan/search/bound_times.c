@@ -198,13 +198,21 @@ const uint32_t *mics_bounds_gathers(struct mics_bounds *bounds, uint32_t slots,
     const size_t index = 3 * (size_t)kept + steps - 1;
     uint32_t *counts = bounds->gathers + index * WINDOW_COUNT * bounds->class_count;
     const struct mics_compute_order order = {bounds->model->stage_count, steps, true};
+    uint32_t *of_unit = calloc(bounds->model->unit_count, sizeof *of_unit);
     const struct mics_slot_set set = {.rotating = kept,
-                                      .total = kept + bounds->model->unit_count - bounds->rotating};
+                                      .total = kept + bounds->model->unit_count - bounds->rotating,
+                                      .of_unit = of_unit};
     struct mics_residency residency;
 
     if (bounds->have_gathers[index])
         return counts;
-    if (mics_residency_init(bounds->model, &order, &set, &residency, NULL) != MICS_OK)
+    for (uint32_t u = 0, own = kept; of_unit && u < bounds->model->unit_count; u++)
+        of_unit[u] = bounds->model->units[u].resident ? own++ : MICS_SLOT_ROTATING;
+    const enum mics_status status =
+        of_unit ? mics_residency_init(bounds->model, &order, &set, &residency, NULL)
+                : MICS_ERR_NOMEM;
+    free(of_unit);
+    if (status != MICS_OK)
         return NULL;
     count_windows(bounds, &order, &residency, counts);
     mics_residency_fini(&residency);
@@ -222,9 +230,12 @@ static struct mics_plan_choice pricing_choice(const struct mics_plan_choice *cho
 
     while (p < n && (k > 1 ? k : n) % p != 0)
         p++;
-    pricing.shapes[MICS_UNIT_DENSE].p_param = 1;
-    pricing.shapes[MICS_UNIT_DENSE].p_grad = pricing.shapes[MICS_UNIT_DENSE].p_optim =
-        choice->shapes[MICS_UNIT_DENSE].p_grad > 1 ? p : 1;
+    for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++) {
+        struct mics_shape *shape = &pricing.shapes[kind];
+
+        shape->p_param = 1;
+        shape->p_grad = shape->p_optim = choice->shapes[kind].p_grad > 1 ? p : 1;
+    }
     pricing.hierarchical_gather = pricing.hierarchical_reduce = false;
     pricing.segments = 1;
     pricing.prefetch = pricing.coalesced = 0;
@@ -322,15 +333,15 @@ static void price_collective(const struct unit_exchange *exchange, enum mics_com
                              uint64_t bytes, double amounts[AMOUNT_COUNT], double *latency_s)
 {
     struct mics_op_costs *costs = exchange->bounds->costs;
-    const struct mics_collective_time time =
-        mics_op_costs_collective_time(costs, exchange->choice, exchange->collective, comm, bytes);
+    const struct mics_collective_time time = mics_op_costs_collective_time(
+        costs, &exchange->choice->shapes[MICS_UNIT_DENSE], exchange->collective, comm, bytes);
 
     amounts[AMOUNT_SECONDS] = time.latency_s + time.transfer_s;
     amounts[AMOUNT_TRANSFER] = time.transfer_s;
     *latency_s = time.latency_s;
-    amounts[AMOUNT_LOST] =
-        amounts[AMOUNT_SECONDS] *
-        mics_op_costs_slowdown(costs, exchange->choice, exchange->collective, comm, bytes);
+    amounts[AMOUNT_LOST] = amounts[AMOUNT_SECONDS] *
+                           mics_op_costs_slowdown(costs, &exchange->choice->shapes[MICS_UNIT_DENSE],
+                                                  exchange->collective, comm, bytes);
 }
 
 /* Account for one collective of `counts` units of each class. */
@@ -527,11 +538,11 @@ static void time_scalars(struct mics_bounds *bounds, const struct mics_plan_choi
     if (world.size == 1)
         return;
     const struct mics_collective_time norm = mics_op_costs_collective_time(
-                                          bounds->costs, choice, MICS_ALL_REDUCE, MICS_COMM_WORLD,
-                                          2 * sizeof(double)),
+                                          bounds->costs, &choice->shapes[MICS_UNIT_DENSE],
+                                          MICS_ALL_REDUCE, MICS_COMM_WORLD, 2 * sizeof(double)),
                                       targets = mics_op_costs_collective_time(
-                                          bounds->costs, choice, MICS_ALL_REDUCE, MICS_COMM_WORLD,
-                                          sizeof(double));
+                                          bounds->costs, &choice->shapes[MICS_UNIT_DENSE],
+                                          MICS_ALL_REDUCE, MICS_COMM_WORLD, sizeof(double));
     times->norm_reduce = norm.latency_s + norm.transfer_s;
     times->scalars.seconds[world.nodes > 1 ? NETWORK : NODE_LINKS] =
         norm.transfer_s + targets.transfer_s;
@@ -540,8 +551,9 @@ static void time_scalars(struct mics_bounds *bounds, const struct mics_plan_choi
     *(world.nodes > 1 ? &times->scalars.net_latency : &times->scalars.node_latency) =
         norm.latency_s + targets.latency_s;
     for (int i = 1; i <= 2; i++) {
-        const double slowdown = mics_op_costs_slowdown(bounds->costs, choice, MICS_ALL_REDUCE,
-                                                       MICS_COMM_WORLD, (size_t)i * sizeof(double));
+        const double slowdown =
+            mics_op_costs_slowdown(bounds->costs, &choice->shapes[MICS_UNIT_DENSE], MICS_ALL_REDUCE,
+                                   MICS_COMM_WORLD, (size_t)i * sizeof(double));
 
         times->most_lost[REDUCE_NET_STREAM] = fmax(times->most_lost[REDUCE_NET_STREAM], slowdown);
         times->scalars.lost +=
@@ -572,7 +584,7 @@ enum mics_status mics_bounds_exchanges(struct mics_bounds *bounds,
                                        const struct mics_plan_choice *choice,
                                        struct mics_exchange_times **out, struct mics_err *err)
 {
-    const struct mics_routes routes = mics_choice_routes(choice);
+    const struct mics_routes routes = mics_choice_routes(choice, MICS_UNIT_DENSE);
     struct mics_exchange_times *times =
         calloc(1, sizeof *times + bounds->class_count * sizeof times->units[0]);
 

@@ -10,20 +10,22 @@ enum { DIRECT_MICRO_STEPS = 6 };
 
 /* A ring in node order has one link out of each node per communicator, which carries what one rank
  * sends. */
-static void count_bytes(const struct mics_schedule *schedule, const struct mics_shape *shape,
+static void count_bytes(const struct mics_schedule *schedule, const struct mics_plan_choice *choice,
                         struct mics_prediction *out)
 {
-    uint64_t calls[MICS_COMM_KIND_COUNT], sent[MICS_COMM_KIND_COUNT];
+    uint64_t calls[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT];
+    uint64_t sent[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT];
 
-    mics_schedule_counts(schedule, shape, 0, calls, sent);
-    for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++) {
-        struct mics_group_position position;
+    mics_schedule_counts(schedule, choice, 0, calls, sent);
+    for (int groups = 0; groups < MICS_UNIT_KIND_COUNT; groups++)
+        for (int comm = 0; comm < MICS_COMM_KIND_COUNT; comm++) {
+            struct mics_group_position position;
 
-        mics_shape_position(shape, (enum mics_comm_kind)kind, 0, &position);
-        out->sent_bytes += sent[kind];
-        if (position.nodes > 1)
-            out->net_bytes += sent[kind] * position.sharing;
-    }
+            mics_shape_position(&choice->shapes[groups], (enum mics_comm_kind)comm, 0, &position);
+            out->sent_bytes += sent[groups][comm];
+            if (position.nodes > 1)
+                out->net_bytes += sent[groups][comm] * position.sharing;
+        }
 }
 
 /* The times of a step by class of operation as well, if `classes` is not NULL. */
@@ -49,7 +51,7 @@ static enum mics_status simulate_schedule(const struct mics_schedule *schedule,
                                         .compute_s = overlap.compute_s,
                                         .comm_s = overlap.comm_s,
                                         .exposed_s = overlap.exposed_s};
-        count_bytes(schedule, &choice->shapes[MICS_UNIT_DENSE], out);
+        count_bytes(schedule, choice, out);
     }
     mics_timeline_fini(&timeline);
     return status;

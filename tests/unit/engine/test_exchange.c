@@ -55,7 +55,7 @@ static void run_exchange(struct rank *r, struct mics_exchange_replay *replay, bo
     const struct mics_pieces whole = {r->whole, r->layout.segment_count};
     const struct mics_pieces shard =
         in_place ? mics_pieces_in_slot(r->whole, &r->layout, r->layout.param_piece,
-                                       r->executor.index.param, MICS_F32)
+                                       r->executor.groups[MICS_UNIT_DENSE].index.param, MICS_F32)
                  : (struct mics_pieces){r->shard, r->layout.param_piece};
     const struct mics_pieces buffers[MICS_BUFFER_COUNT] = {
         [MICS_BUFFER_PARAM_SHARD] = shard,
@@ -69,7 +69,7 @@ static void run_exchange(struct rank *r, struct mics_exchange_replay *replay, bo
 
 static void fill(struct rank *r, int round, bool in_place)
 {
-    const uint32_t own = r->executor.index.param;
+    const uint32_t own = r->executor.groups[MICS_UNIT_DENSE].index.param;
 
     for (uint64_t i = 0; i < ranks_of(r->trial) * r->trial->count; i++)
         r->whole[i] = -1;
@@ -93,7 +93,7 @@ static void gather(struct rank *r, int round, bool in_place)
 /* Every rank contributes its index + 1 times the value. */
 static void reduce(struct rank *r, int round, bool in_place)
 {
-    const uint32_t n = ranks_of(r->trial), own = r->executor.index.grad;
+    const uint32_t n = ranks_of(r->trial), own = r->executor.groups[MICS_UNIT_DENSE].index.grad;
 
     for (uint32_t index = 0; index < n; index++)
         for (uint64_t e = 0; e < r->trial->count; e++)
@@ -139,7 +139,7 @@ static void open_rank(struct rank *r)
 
     r->status |= mics_device_new_host(1, &r->device, NULL);
     r->status |= r->device->ops->stream_open(r->device, "test", 0, &r->stream, NULL);
-    mics_executor_init(&r->executor, r->device, r->world, &choice.shapes[MICS_UNIT_DENSE]);
+    mics_executor_init(&r->executor, r->device, r->world, choice.shapes);
     r->layout = mics_layout_cut(&choice.shapes[MICS_UNIT_DENSE], n * trial->count, trial->segments);
     r->status |= mics_exchange_replay_new(&r->executor, &choice, MICS_EXCHANGE_GATHER,
                                           n * trial->count, &r->gather, NULL);
@@ -169,8 +169,9 @@ static void *run_rank(void *context)
     gather(r, 0, false);
     reduce(r, 0, false);
     for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++)
-        if (r->executor.comms[kind])
-            r->sent_bytes[kind] = r->executor.comms[kind]->counts.sent_bytes;
+        if (r->executor.groups[MICS_UNIT_DENSE].comms[kind])
+            r->sent_bytes[kind] =
+                r->executor.groups[MICS_UNIT_DENSE].comms[kind]->counts.sent_bytes;
     for (int round = 1; round < ROUNDS; round++) {
         gather(r, round, round % 2);
         reduce(r, round, round % 2);

@@ -137,20 +137,25 @@ static void a_plan_has_the_communicators_that_the_engine_makes(void)
 {
     struct mics_topology *topology = NULL;
     struct mics_plan_choice choice = fake_choice(2, 8, 8, 8, 8);
+    struct fake_model fake;
+
+    fake_model_init(&fake, 3, 10240, 10240, true);
 
     CHECK_INT(mics_topology_parse("p5:2", &topology, NULL), MICS_OK);
     if (!topology)
         return;
     /* world 574, gather and reduce 486 each, replicas 188 */
-    CHECK_INT(mics_nccl_communicators_bytes(topology, &choice), (574 + 2 * 486 + 188) * MIB);
+    CHECK_INT(mics_nccl_communicators_bytes(topology, &fake.model, &choice),
+              (574 + 2 * 486 + 188) * MIB);
     choice = fake_choice(2, 8, 1, 1, 1); /* world, and replicas of everything */
-    CHECK_INT(mics_nccl_communicators_bytes(topology, &choice),
+    CHECK_INT(mics_nccl_communicators_bytes(topology, &fake.model, &choice),
               574 * MIB + (574 + 16 * 2 * 8 + 2 * 20) * MIB);
     choice = fake_choice(2, 8, 16, 16, 16);
     choice.hierarchical_gather = true;
     choice.hierarchical_reduce = false;
     /* world, between nodes (4 x 20 + 28), inside them, and a flat reduce-scatter */
-    CHECK_INT(mics_nccl_communicators_bytes(topology, &choice), (574 + 108 + 486 + 342) * MIB);
+    CHECK_INT(mics_nccl_communicators_bytes(topology, &fake.model, &choice),
+              (574 + 108 + 486 + 342) * MIB);
     mics_topology_free(topology);
 }
 

@@ -72,8 +72,8 @@ static void gradients_that_are_not_exchanged_need_no_staging(void)
 
     fake_model_init(&fake, 3, 10240, 10240, true);
     single.grad_dtype = group.grad_dtype = MICS_BF16;
-    CHECK_INT(mics_choice_written_grads(&single), MICS_F32);
-    CHECK_INT(mics_choice_written_grads(&group), MICS_BF16);
+    CHECK_INT(mics_choice_written_grads(&single, MICS_UNIT_DENSE), MICS_F32);
+    CHECK_INT(mics_choice_written_grads(&group, MICS_UNIT_DENSE), MICS_BF16);
     for (int b = MICS_BUFFER_FIRST_STAGING; b < MICS_BUFFER_COUNT; b++) {
         CHECK_INT(mics_staging_bytes(&fake.model, &single, (enum mics_buffer)b), 0);
         CHECK_INT(mics_staging_bytes(&fake.model, &group, (enum mics_buffer)b), 0);

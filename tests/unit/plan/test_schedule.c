@@ -455,22 +455,26 @@ static void counted_bytes_follow_the_formulas(void)
 {
     struct mics_plan_choice choice = fake_choice(2, 2, 2, 2, 2);
     struct mics_schedule *schedule;
-    uint64_t calls[MICS_COMM_KIND_COUNT], sent[MICS_COMM_KIND_COUNT];
+    uint64_t calls[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT];
+    uint64_t sent[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT];
     uint64_t block = 10112 * 4, ends = 7040 * 4; /* padded to 128 elements */
 
     choice.micro_steps = 3;
     choice.prefetch = 99;
     fake_model_init(&fake, 2, 10000, 7001, true);
     schedule = make(&choice, true);
-    mics_schedule_counts(schedule, &choice.shapes[MICS_UNIT_DENSE], 1, calls, sent);
-    CHECK_INT(calls[MICS_COMM_GATHER], 3);
-    CHECK_INT(sent[MICS_COMM_GATHER], (2 * block + ends) / 2);
-    CHECK_INT(calls[MICS_COMM_REDUCE], 9);
-    CHECK_INT(sent[MICS_COMM_REDUCE], 3 * (2 * block + ends) / 2);
-    CHECK_INT(calls[MICS_COMM_REPLICA], 3);
-    CHECK_INT(sent[MICS_COMM_REPLICA], (2 * block + ends) / 2);
-    CHECK_INT(calls[MICS_COMM_WORLD], 2);
-    CHECK_INT(calls[MICS_COMM_GATHER_NET] + calls[MICS_COMM_SCATTER] + calls[MICS_COMM_PUBLISH], 0);
+    mics_schedule_counts(schedule, &choice, 1, calls, sent);
+    CHECK_INT(calls[MICS_UNIT_DENSE][MICS_COMM_GATHER], 3);
+    CHECK_INT(sent[MICS_UNIT_DENSE][MICS_COMM_GATHER], (2 * block + ends) / 2);
+    CHECK_INT(calls[MICS_UNIT_DENSE][MICS_COMM_REDUCE], 9);
+    CHECK_INT(sent[MICS_UNIT_DENSE][MICS_COMM_REDUCE], 3 * (2 * block + ends) / 2);
+    CHECK_INT(calls[MICS_UNIT_DENSE][MICS_COMM_REPLICA], 3);
+    CHECK_INT(sent[MICS_UNIT_DENSE][MICS_COMM_REPLICA], (2 * block + ends) / 2);
+    CHECK_INT(calls[MICS_UNIT_DENSE][MICS_COMM_WORLD], 2);
+    CHECK_INT(calls[MICS_UNIT_DENSE][MICS_COMM_GATHER_NET] +
+                  calls[MICS_UNIT_DENSE][MICS_COMM_SCATTER] +
+                  calls[MICS_UNIT_DENSE][MICS_COMM_PUBLISH],
+              0);
     mics_schedule_free(schedule);
 }
 
