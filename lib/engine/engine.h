@@ -115,9 +115,9 @@ enum mics_status mics_engine_export(struct mics_engine *engine, uint32_t unit,
 enum mics_status mics_engine_import(struct mics_engine *engine, uint32_t unit,
                                     enum mics_state state, uint64_t first, uint64_t count,
                                     const float *src, struct mics_err *err);
-/* Copy all parameters of a unit, in fp32, to rank 0 of world->comm: out[count of the unit], which is
- * not used on the others. Takes as much memory as a shard of the unit. Collective; all steps must
- * be collected; may fail on this rank alone. */
+/* Copy all parameters of a unit, in fp32, to rank 0 of world->comm: out[count of the unit], not
+ * used on the others. Takes as much memory as a shard of the unit. Collective; all steps must be
+ * collected; may fail on this rank alone. */
 enum mics_status mics_engine_collect_unit(struct mics_engine *engine, uint32_t unit, float *out,
                                           struct mics_err *err);
 /* After parameters were imported: round them to the plan's type, and gather the parameter shards in

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products of few rows and attention over cached rows, against the operations that training uses. */
+/* Products of few rows and attention over cached rows, against the operations of training. */
 #include "tap.h"
 
 #include "host/decode.h"
