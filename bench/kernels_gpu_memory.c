@@ -39,20 +39,16 @@ struct entry {
 
 OPERATION(cast, cast, x->c, x->a, count, MICS_BF16, MICS_F32)
 OPERATION(accumulate, accumulate, (float *)x->c, x->a, count, MICS_BF16)
-OPERATION(add, add, x->c, x->a, x->b, count, MICS_BF16)
 OPERATION(gelu, gelu, x->c, x->a, count, MICS_BF16)
 OPERATION(gelu_grad, gelu_grad, x->c, x->a, x->b, count, MICS_BF16)
 OPERATION(swiglu, swiglu, x->c, x->a, rows, C, MICS_BF16)
 OPERATION(swiglu_grad, swiglu_grad, x->c, x->a, x->b, rows, C, MICS_BF16)
 OPERATION(rope, rope, .data = x->c, .B = rows / SEQUENCE, .T = SEQUENCE, .heads = C / 128, .D = 128,
           .stride = C + 8 * 128, .base = 10000, .dtype = MICS_BF16)
-OPERATION(layernorm, layernorm, x->c, NULL, mean, rstd, x->a, NULL, x->b, x->b, rows, C, 1e-5f,
-          MICS_BF16)
-OPERATION(layernorm_add, layernorm, x->c, x->c + (AREA / 2), mean, rstd, x->a, x->b, x->b, x->b,
-          rows, C, 1e-5f, MICS_BF16)
+OPERATION(layernorm, layernorm, x->c, mean, rstd, x->a, x->b, x->b, rows, C, 1e-5f, MICS_BF16)
 OPERATION(layernorm_grad, layernorm_grad, x->c, x->d + (16 << 20), x->d + (32 << 20), x->a, x->b,
           x->b, mean, rstd, rows, C, MICS_BF16, MICS_F32)
-OPERATION(rmsnorm, rmsnorm, x->c, NULL, rstd, x->a, NULL, x->b, rows, C, 1e-5f, MICS_BF16)
+OPERATION(rmsnorm, rmsnorm, x->c, rstd, x->a, x->b, rows, C, 1e-5f, MICS_BF16)
 OPERATION(rmsnorm_grad, rmsnorm_grad, x->c, x->d + (16 << 20), x->a, x->b, x->b, rstd, rows, C,
           MICS_BF16, MICS_F32)
 OPERATION(bias_grad, bias_grad, x->c, x->a, rows, C, MICS_BF16, MICS_F32)
@@ -78,7 +74,6 @@ static const struct entry entries[] = {
     {"lion with copy, 100 M", run_lion, 102400, 1024, 22, true},
     {"layernorm, C 768", run_layernorm, 262144, 768, 4, true},
     {"layernorm, C 1600", run_layernorm, 131072, 1600, 4, true},
-    {"layernorm with residual, C 1600", run_layernorm_add, 131072, 1600, 8, true},
     {"layernorm_grad, C 768", run_layernorm_grad, 262144, 768, 8, true},
     {"layernorm_grad, C 1280", run_layernorm_grad, 131072, 1280, 8, true},
     {"layernorm_grad, C 1600", run_layernorm_grad, 131072, 1600, 8, true},
@@ -90,7 +85,6 @@ static const struct entry entries[] = {
     {"squared_norm", run_squared_norm, 102400, 1024, 4, false},
     {"cast fp32 to bf16", run_cast, 102400, 1024, 6, false},
     {"accumulate bf16 into fp32", run_accumulate, 102400, 1024, 10, false},
-    {"add", run_add, 65536, 6400, 6, false},
     {"gelu", run_gelu, 65536, 6400, 4, false},
     {"gelu_grad", run_gelu_grad, 65536, 6400, 6, false},
     {"swiglu", run_swiglu, 16384, 11008, 6, false},

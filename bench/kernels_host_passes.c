@@ -52,16 +52,6 @@ static void run_layernorm_grad(struct arrays *x)
                                                                 .C = m->C});
 }
 
-static void run_add(struct arrays *x)
-{
-    mics_host_add(x->pool, &(struct mics_args_add){.dtype = x->dtype,
-                                                   .out = x->b,
-                                                   .a = x->b,
-                                                   .b = x->a,
-                                                   .count = (uint64_t)x->model->B * x->model->T *
-                                                            x->model->C});
-}
-
 static void run_gelu(struct arrays *x)
 {
     mics_host_gelu(
@@ -220,7 +210,6 @@ static double one_state_bytes(const struct model *m)
 const struct entry bench_passes[] = {
     {"layernorm", run_layernorm, NULL, bytes_2, false},
     {"layernorm_grad", run_layernorm_grad, NULL, bytes_4, false},
-    {"add", run_add, NULL, bytes_3, false},
     {"gelu", run_gelu, NULL, gelu_bytes, false},
     {"gelu_grad", run_gelu_grad, NULL, gelu_grad_bytes, false},
     {"bias_grad", run_bias_grad, NULL, bias_grad_bytes, false},

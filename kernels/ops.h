@@ -47,7 +47,6 @@
     ROW(LAYERNORM_GRAD, layernorm_grad, WORKSPACE)                                                 \
     ROW(RMSNORM, rmsnorm, WORKSPACE)                                                               \
     ROW(RMSNORM_GRAD, rmsnorm_grad, WORKSPACE)                                                     \
-    ROW(ADD, add, PLAIN)                                                                           \
     ROW(GELU, gelu, PLAIN)                                                                         \
     ROW(GELU_GRAD, gelu_grad, PLAIN)                                                               \
     ROW(SWIGLU, swiglu, PLAIN)                                                                     \
@@ -154,12 +153,11 @@ struct mics_args_bias_grad {
 };
 
 /* out = (in - mean) * rstd * weight + bias for each of `rows` rows of C; mean, rstd: [rows], saved
- * for the backward pass. With `add`, in + add is written to `sum` first and normalised: the
- * residual add and the norm in one pass; sum may be in or add. Ba, Kiros and Hinton 2016. */
+ * for the backward pass. Ba, Kiros and Hinton 2016. */
 struct mics_args_layernorm {
-    void *out, *sum;
+    void *out;
     float *mean, *rstd;
-    const void *in, *add, *weight, *bias;
+    const void *in, *weight, *bias;
     uint32_t rows, C;
     float eps;
     enum mics_dtype dtype;
@@ -174,12 +172,11 @@ struct mics_args_layernorm_grad {
     enum mics_dtype dtype, grad_dtype;
 };
 
-/* out = in * rstd * weight, rstd = 1 / sqrt(mean(in^2) + eps): Zhang and Sennrich 2019. add, sum as
- * in mics_args_layernorm. */
+/* out = in * rstd * weight, rstd = 1 / sqrt(mean(in^2) + eps): Zhang and Sennrich 2019. */
 struct mics_args_rmsnorm {
-    void *out, *sum;
+    void *out;
     float *rstd;
-    const void *in, *add, *weight;
+    const void *in, *weight;
     uint32_t rows, C;
     float eps;
     enum mics_dtype dtype;
@@ -192,14 +189,6 @@ struct mics_args_rmsnorm_grad {
     const float *rstd;
     uint32_t rows, C;
     enum mics_dtype dtype, grad_dtype;
-};
-
-/* out[i] = a[i] + b[i]; out may be a or b. */
-struct mics_args_add {
-    void *out;
-    const void *a, *b;
-    uint64_t count;
-    enum mics_dtype dtype;
 };
 
 /* out = gelu(in), tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). Hendrycks and Gimpel

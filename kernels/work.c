@@ -97,11 +97,11 @@ static struct mics_kernel_work bias_grad_work(const struct mics_args_bias_grad *
     return pass(bytes_of((double)op->rows * op->n, op->dtype), 0, 2);
 }
 
-/* `statistics` fp32 numbers of each row; with a residual, as much again is read and written. */
-static struct mics_kernel_work norm_work(uint32_t rows, uint32_t C, bool residual, int statistics,
+/* `statistics` fp32 numbers of each row. */
+static struct mics_kernel_work norm_work(uint32_t rows, uint32_t C, int statistics,
                                          enum mics_dtype dtype)
 {
-    const double bytes = bytes_of((double)rows * C * (residual ? 2 : 1), dtype);
+    const double bytes = bytes_of((double)rows * C, dtype);
 
     return pass(bytes, bytes + bytes_of((double)rows * statistics, MICS_F32), 1);
 }
@@ -117,7 +117,7 @@ static struct mics_kernel_work norm_grad_work(uint32_t rows, uint32_t C, int sta
 
 static struct mics_kernel_work layernorm_work(const struct mics_args_layernorm *op)
 {
-    return norm_work(op->rows, op->C, op->add != NULL, 2, op->dtype);
+    return norm_work(op->rows, op->C, 2, op->dtype);
 }
 
 static struct mics_kernel_work layernorm_grad_work(const struct mics_args_layernorm_grad *op)
@@ -127,19 +127,12 @@ static struct mics_kernel_work layernorm_grad_work(const struct mics_args_layern
 
 static struct mics_kernel_work rmsnorm_work(const struct mics_args_rmsnorm *op)
 {
-    return norm_work(op->rows, op->C, op->add != NULL, 1, op->dtype);
+    return norm_work(op->rows, op->C, 1, op->dtype);
 }
 
 static struct mics_kernel_work rmsnorm_grad_work(const struct mics_args_rmsnorm_grad *op)
 {
     return norm_grad_work(op->rows, op->C, 1, op->dtype);
-}
-
-static struct mics_kernel_work add_work(const struct mics_args_add *op)
-{
-    const double bytes = bytes_of((double)op->count, op->dtype);
-
-    return pass(2 * bytes, bytes, 1);
 }
 
 static struct mics_kernel_work gelu_work(const struct mics_args_gelu *op)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * norm.cu - layer normalisation and root-mean-square normalisation, with the residual add before
- * them.
+ * norm.cu - layer normalisation and root-mean-square normalisation.
  */
 #include "cuda/kernels.h"
 #include "cuda/rows.cuh"
@@ -10,39 +9,19 @@
 /*
  * Norms of rows of any length and alignment, and what both implementations share.
  *
- * A block takes a row, element by element, and reads it three times: for the mean (and the
- * residual's sum), for the variance, and for the result. The second and third time it comes out of
+ * A block takes a row, element by element, and reads it three times: for the mean, for
+ * the variance, and for the result. The second and third time it comes out of
  * caches.
  */
 
 /* Arguments of both norms; mean and bias are NULL for the root mean square. */
 struct norm {
-    void *out, *sum;
+    void *out;
     float *mean, *rstd;
-    const void *in, *add, *weight, *bias;
+    const void *in, *weight, *bias;
     uint32_t rows, C;
     float eps, share; /* share: 1 / C */
 };
-
-/* The row at element `begin` of the tensor that is normalised: `in`, or in + add, which is written
- * to `sum` first. A thread reads only what it wrote itself. */
-template <typename T>
-__device__ __forceinline__ const T *norm_plain_row(const struct norm &args, size_t begin)
-{
-    const T *in = (const T *)args.in + begin, *add = (const T *)args.add + begin;
-    T *sum = (T *)args.sum + begin;
-    float a[1], b[1];
-
-    if (!args.add)
-        return in;
-    for (uint32_t c = threadIdx.x; c < args.C; c += blockDim.x) {
-        mics_load<T, 1>(in + c, a);
-        mics_load<T, 1>(add + c, b);
-        a[0] += b[0];
-        mics_store<T, 1>(sum + c, a);
-    }
-    return sum;
-}
 
 /* The block's mean over a row of x - mean, or with SQUARES of its square. */
 template <typename T, bool SQUARES>
@@ -65,7 +44,7 @@ __global__ void __launch_bounds__(1024) norm_plain_kernel(struct norm args)
 {
     MICS_SHARED(float, shared, [2][MICS_WARPS_MAX]);
     const size_t begin = (size_t)blockIdx.x * args.C;
-    const T *row = norm_plain_row<T>(args, begin);
+    const T *row = (const T *)args.in + begin;
     const float mean =
         CENTRED ? norm_plain_mean<T, false>(row, args.C, args.share, 0, shared[0]) : 0.0f;
     const float variance = norm_plain_mean<T, true>(row, args.C, args.share, mean, shared[1]);
@@ -99,8 +78,7 @@ static cudaError_t norm_plain_launch(cudaStream_t stream, const struct norm &arg
  * Layer normalisation, and root-mean-square normalisation as the same without mean and
  * bias.
  *
- * A team reads a row once, adds the residual where there is one and writes their sum, holds the row
- * in registers as it is stored, takes its mean and then its variance, and writes the result. Rows
+ * A team reads a row once, holds it in registers, takes its mean and then its variance, and writes the result. Rows
  * that do not fit the registers of 1,024 threads, or are not aligned to 16 bytes, go through
  * norm_plain_kernel().
  */
@@ -126,35 +104,18 @@ template <typename T> struct norm_part {
     }
 };
 
-/* Read a row that begins at element `begin`: of `in`, or of in + add, which is written to `sum`.
- * All loads are issued before the first is used. */
+/* Read a row that begins at element `begin`. All loads are issued before the first is used. */
 template <typename T>
 __device__ __forceinline__ void norm_read(const struct norm &args, size_t begin,
                                           struct norm_part<T> &to)
 {
     constexpr int W = mics_width<T>::value, N = NORM_PIECES;
-    mics_packed<T, W> in[N], add[N];
-    float a[W];
+    mics_packed<T, W> in[N];
 
 #pragma unroll
     for (int n = 0; n < N; n++)
         if (to.has(n))
             in[n] = mics_read<T, W>((const T *)args.in + begin + to.column(n));
-#pragma unroll
-    for (int n = 0; n < N; n++)
-        if (args.add && to.has(n))
-            add[n] = mics_read<T, W>((const T *)args.add + begin + to.column(n));
-#pragma unroll
-    for (int n = 0; n < N; n++)
-        if (args.add && to.has(n)) {
-            mics_widen<T, W>(in[n], to.x[n]);
-            mics_widen<T, W>(add[n], a);
-#pragma unroll
-            for (int i = 0; i < W; i++)
-                a[i] += to.x[n][i];
-            in[n] = mics_narrow<T, W>(a);
-            *(uint4 *)((T *)args.sum + begin + to.column(n)) = in[n].all;
-        }
 #pragma unroll
     for (int n = 0; n < N; n++)
         if (to.has(n))
@@ -256,26 +217,24 @@ static cudaError_t norm_launch(cudaStream_t stream, const struct norm &args)
     if (args.rows > 0x7fffffff)
         return cudaErrorInvalidValue;
     if (rows.team == 0 || args.C % W != 0 ||
-        !mics_aligned(16, args.out, args.sum, args.in, args.add, args.weight, args.bias))
+        !mics_aligned(16, args.out, args.in, args.weight, args.bias))
         return norm_plain_launch<T, CENTRED>(stream, args);
     return MICS_LAUNCH((norm_kernel<T, CENTRED>), (args.rows + rows.teams - 1) / rows.teams,
                        dim3(rows.team, rows.teams), 0, stream, args);
 }
 
 /*
- * Layer normalisation (Ba, Kiros and Hinton 2016), with the residual add before it.
+ * Layer normalisation (Ba, Kiros and Hinton 2016).
  *
- * A block takes a few rows. 8 bytes (fp32) or 4 (bf16) per element, twice as many
- * with an add, and about 8 flops: bound by memory. Within 2e-6 (fp32) or one unit of bf16's last
+ * A block takes a few rows. 8 bytes (fp32) or 4 (bf16) per element and about 8 flops: bound by memory. Within 2e-6 (fp32) or one unit of bf16's last
  * place of the host.
  */
 
 cudaError_t mics_cuda_layernorm(const struct mics_cuda_at *at,
                                 const struct mics_args_layernorm *args)
 {
-    const struct norm norm = {args->out,  args->sum, args->mean,   args->rstd,
-                              args->in,   args->add, args->weight, args->bias,
-                              args->rows, args->C,   args->eps,    1.0f / (float)args->C};
+    const struct norm norm = {args->out,  args->mean, args->rstd, args->in,  args->weight,
+                              args->bias, args->rows, args->C,    args->eps, 1.0f / (float)args->C};
 
     if (args->dtype == MICS_BF16)
         return norm_launch<__nv_bfloat16, true>(at->stream, norm);
@@ -283,19 +242,16 @@ cudaError_t mics_cuda_layernorm(const struct mics_cuda_at *at,
 }
 
 /*
- * Root-mean-square normalisation (Zhang and Sennrich 2019), with the residual add
- * before it.
+ * Root-mean-square normalisation (Zhang and Sennrich 2019).
  *
- * A block takes a few rows. 8 bytes (fp32) or 4 (bf16) per element, twice as many
- * with an add, and about 5 flops: bound by memory. Within 2e-6 (fp32) or one unit of bf16's last
+ * A block takes a few rows. 8 bytes (fp32) or 4 (bf16) per element and about 5 flops: bound by memory. Within 2e-6 (fp32) or one unit of bf16's last
  * place of the host.
  */
 
 cudaError_t mics_cuda_rmsnorm(const struct mics_cuda_at *at, const struct mics_args_rmsnorm *args)
 {
-    const struct norm norm = {args->out,  args->sum, NULL,         args->rstd,
-                              args->in,   args->add, args->weight, NULL,
-                              args->rows, args->C,   args->eps,    1.0f / (float)args->C};
+    const struct norm norm = {args->out, NULL,       args->rstd, args->in,  args->weight,
+                              NULL,      args->rows, args->C,    args->eps, 1.0f / (float)args->C};
 
     if (args->dtype == MICS_BF16)
         return norm_launch<__nv_bfloat16, false>(at->stream, norm);

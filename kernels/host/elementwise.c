@@ -113,35 +113,6 @@ void mics_host_accumulate(struct mics_pool *pool, const struct mics_args_accumul
     mics_flat_run(pool, args->count, accumulate_blocks, args);
 }
 
-/* The sum of two arrays: 12 bytes (6 in bf16) and 1 flop per element. */
-
-MICS_TYPED void add_range(const struct mics_args_add *args, uint64_t i, uint64_t stop,
-                          const enum mics_dtype dtype)
-{
-    for (; i + MICS_LANES <= stop; i += MICS_LANES)
-        mics_vstore_as(args->out, i,
-                       mics_vload_as(args->a, i, dtype) + mics_vload_as(args->b, i, dtype), dtype);
-    for (; i < stop; i++)
-        mics_store_as(args->out, i,
-                      mics_load_as(args->a, i, dtype) + mics_load_as(args->b, i, dtype), dtype);
-}
-
-static void add_blocks(void *context, uint64_t begin, uint64_t end)
-{
-    const struct mics_args_add *args = context;
-    const uint64_t first = begin * MICS_FLAT_BLOCK, stop = mics_flat_stop(end, args->count);
-
-    if (args->dtype == MICS_BF16)
-        add_range(args, first, stop, MICS_BF16);
-    else
-        add_range(args, first, stop, MICS_F32);
-}
-
-void mics_host_add(struct mics_pool *pool, const struct mics_args_add *args)
-{
-    mics_flat_run(pool, args->count, add_blocks, args);
-}
-
 /*
  * The Gaussian error linear unit, tanh form, and its gradient: 8 bytes per element forward, 12
  * backward (half of it in bf16), about 30 flops.

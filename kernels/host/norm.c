@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * norm.c - layer normalisation (Ba, Kiros and Hinton 2016) and root mean square normalisation
- * (Zhang and Sennrich 2019), with the residual add before them.
+ * (Zhang and Sennrich 2019).
  *
  * A row is read from memory once; its statistics are computed from the cached row. Per element 8
- * bytes (4 in bf16) and about 8 flops for a layer norm, 5 for an RMS norm; with a residual 16 bytes
- * (8).
+ * bytes (4 in bf16) and about 8 flops for a layer norm, 5 for an RMS norm.
  */
 #include "host/kernels.h"
 #include "host/pool.h"
@@ -15,25 +14,6 @@
 
 #define WIDE         (4 * MICS_LANES)
 #define GRAIN_FLOATS (32 * 1024) /* of a piece of rows */
-
-/* The row that is normalised, from element `first` on: `in`, or with a residual in + add, which is
- * stored (and in bf16 rounded) in `sum` first. */
-MICS_TYPED const void *row_input(const void *in, const void *add, void *sum, uint64_t first,
-                                 uint32_t C, const enum mics_dtype dtype)
-{
-    uint32_t c = 0;
-
-    in = mics_element(in, first, dtype);
-    if (!add)
-        return in;
-    add = mics_element(add, first, dtype);
-    sum = mics_element(sum, first, dtype);
-    for (; c + MICS_LANES <= C; c += MICS_LANES)
-        mics_vstore_as(sum, c, mics_vload_as(in, c, dtype) + mics_vload_as(add, c, dtype), dtype);
-    for (; c < C; c++)
-        mics_store_as(sum, c, mics_load_as(in, c, dtype) + mics_load_as(add, c, dtype), dtype);
-    return sum;
-}
 
 MICS_TYPED float row_mean(const void *in, uint32_t C, const enum mics_dtype dtype)
 {
@@ -79,8 +59,8 @@ MICS_TYPED float row_variance(const void *in, float mean, uint32_t C, const enum
 MICS_TYPED void layernorm_row(const struct mics_args_layernorm *args, uint64_t row,
                               const enum mics_dtype dtype)
 {
-    const void *in = row_input(args->in, args->add, args->sum, row * args->C, args->C, dtype),
-               *weight = args->weight, *bias = args->bias;
+    const void *in = mics_element(args->in, row * args->C, dtype), *weight = args->weight,
+               *bias = args->bias;
     void *out = mics_element(args->out, row * args->C, dtype);
     const uint32_t C = args->C;
     const float mean = row_mean(in, C, dtype);
@@ -147,7 +127,7 @@ MICS_TYPED void rmsnorm_range(const struct mics_args_rmsnorm *args, uint64_t beg
     const uint32_t C = args->C;
 
     for (uint64_t row = begin; row < end; row++) {
-        const void *in = row_input(args->in, args->add, args->sum, row * C, C, dtype);
+        const void *in = mics_element(args->in, row * C, dtype);
         void *out = mics_element(args->out, row * C, dtype);
         float rstd = 1.0f / sqrtf(row_mean_square(in, C, dtype) + args->eps);
         uint32_t c = 0;

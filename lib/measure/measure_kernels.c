@@ -154,9 +154,8 @@ static void launch_norm(const struct launch *launch)
 
     switch (launch->shape.kernel) {
     case MICS_K_LAYERNORM:
-        mics_launch_layernorm(stream,
-                              &(struct mics_args_layernorm){a, NULL, mean, rstd, b, NULL, weight,
-                                                            bias, rows, WIDTH, 1e-5f, dtype});
+        mics_launch_layernorm(stream, &(struct mics_args_layernorm){a, mean, rstd, b, weight, bias,
+                                                                    rows, WIDTH, 1e-5f, dtype});
         return;
     case MICS_K_LAYERNORM_GRAD:
         mics_launch_layernorm_grad(
@@ -164,8 +163,8 @@ static void launch_norm(const struct launch *launch)
                                                        mean, rstd, rows, WIDTH, dtype, dtype});
         return;
     case MICS_K_RMSNORM:
-        mics_launch_rmsnorm(stream, &(struct mics_args_rmsnorm){a, NULL, rstd, b, NULL, weight,
-                                                                rows, WIDTH, 1e-5f, dtype});
+        mics_launch_rmsnorm(
+            stream, &(struct mics_args_rmsnorm){a, rstd, b, weight, rows, WIDTH, 1e-5f, dtype});
         return;
     case MICS_K_RMSNORM_GRAD:
         mics_launch_rmsnorm_grad(stream,
@@ -273,9 +272,6 @@ static void launch_flat(const struct launch *launch)
     case MICS_K_ACCUMULATE:
         mics_launch_accumulate(stream, &(struct mics_args_accumulate){a, b, count, dtype});
         return;
-    case MICS_K_ADD:
-        mics_launch_add(stream, &(struct mics_args_add){a, b, c, count, dtype});
-        return;
     case MICS_K_GELU:
         mics_launch_gelu(stream, &(struct mics_args_gelu){a, b, count, dtype});
         return;
@@ -310,7 +306,6 @@ static const struct measured {
     {MICS_K_LAYERNORM_GRAD, 0, launch_norm, false},
     {MICS_K_RMSNORM, 0, launch_norm, false},
     {MICS_K_RMSNORM_GRAD, 0, launch_norm, false},
-    {MICS_K_ADD, 0, launch_flat, false},
     {MICS_K_GELU, 0, launch_flat, false},
     {MICS_K_GELU_GRAD, 0, launch_flat, false},
     {MICS_K_SWIGLU, 0, launch_rows, false},

@@ -79,11 +79,6 @@ ROWS_SHAPE(qk_norm_grad, (double)(op->H + 2 * op->H_kv) * op->D)
 ROWS_SHAPE(cross_entropy, op->V)
 #undef ROWS_SHAPE
 
-static struct mics_kernel_shape add_shape(const struct mics_args_add *op)
-{
-    return pass((double)op->count, op->dtype);
-}
-
 static struct mics_kernel_shape gelu_shape(const struct mics_args_gelu *op)
 {
     return pass((double)op->count, op->dtype);

@@ -61,26 +61,6 @@ static void a_cast_between_other_types_is_refused(void)
     CHECK_INT(mics_cuda_cast(&at, &cast), cudaErrorInvalidValue);
 }
 
-static void sums_of_two_arrays_agree_also_in_place(void)
-{
-    for (size_t s = 0; s < SIZES; s++)
-        for (size_t d = 0; d < LENGTH(dtypes); d++) {
-            const uint32_t count = sizes[s];
-            struct array a = array_random(dtypes[d], count, 3, 3, 0),
-                         b = array_random(dtypes[d], count, 3, 4, 0);
-            struct array out = array_output(dtypes[d], count, 0);
-
-            RUN(add, (&(struct mics_args_add){out.device, a.device, b.device, count, dtypes[d]}),
-                &out);
-            RUN(add, (&(struct mics_args_add){b.device, a.device, b.device, count, dtypes[d]}), &b);
-            mics_host_add(pool,
-                          &(struct mics_args_add){a.values, a.values, b.values, count, MICS_F32});
-            CHECK_ARRAY(&out, a.values, 0);
-            CHECK(memcmp(out.got, b.got, array_bytes(&out)) == 0);
-            ARRAYS_FREE(&a, &b, &out);
-        }
-}
-
 static void gelu_and_its_gradient_agree(void)
 {
     for (size_t s = 0; s < SIZES; s++)
@@ -170,7 +150,6 @@ int main(void)
     TAP_RUN(casts_and_sums_have_the_bits_of_the_host);
     TAP_RUN(casts_round_ties_to_even_and_keep_nan);
     TAP_RUN(a_cast_between_other_types_is_refused);
-    TAP_RUN(sums_of_two_arrays_agree_also_in_place);
     TAP_RUN(gelu_and_its_gradient_agree);
     TAP_RUN(gelu_of_a_large_number_is_the_number_or_zero_on_the_gpu);
     TAP_RUN(squares_are_summed_in_double_onto_what_is_there);

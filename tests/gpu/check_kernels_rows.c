@@ -15,7 +15,7 @@ static const struct {
 };
 
 struct norm {
-    struct array in, add, weight, bias, out, sum, mean, rstd;
+    struct array in, weight, bias, out, mean, rstd;
 };
 
 static struct norm norm_new(size_t at_shape, enum mics_dtype dtype)
@@ -25,11 +25,9 @@ static struct norm norm_new(size_t at_shape, enum mics_dtype dtype)
     const size_t count = (size_t)rows * C;
     struct norm n = {
         .in = array_random(dtype, count, 3, 1, shift),
-        .add = array_random(dtype, count, 3, 2, shift),
         .weight = array_random(dtype, C, 2, 3, shift),
         .bias = array_random(dtype, C, 2, 4, shift),
         .out = array_output(dtype, count, shift),
-        .sum = array_output(dtype, count, shift),
         .mean = array_output(MICS_F32, rows, 0),
         .rstd = array_output(MICS_F32, rows, 0),
     };
@@ -39,40 +37,35 @@ static struct norm norm_new(size_t at_shape, enum mics_dtype dtype)
 
 static void norm_free(struct norm *n)
 {
-    ARRAYS_FREE(&n->in, &n->add, &n->weight, &n->bias, &n->out, &n->sum, &n->mean, &n->rstd);
+    ARRAYS_FREE(&n->in, &n->weight, &n->bias, &n->out, &n->mean, &n->rstd);
 }
 
-/* With a residual the host normalises the sum as the GPU stored it. */
-static const float *normalised(struct norm *n, bool with_add)
-{
-    if (!with_add)
-        return n->in.values;
-    mics_host_add(pool, &(struct mics_args_add){n->sum.values, n->in.values, n->add.values,
-                                                n->sum.count, MICS_F32});
-    CHECK_ARRAY(&n->sum, n->sum.values, 0);
-    free(n->sum.values);
-    return n->sum.values = array_widen(&n->sum, n->sum.got);
-}
-
-static void layernorm_agrees_with_and_without_a_residual(void)
+static void layernorm_agrees(void)
 {
     for (size_t s = 0; s < LENGTH(shapes); s++)
-        for (size_t d = 0; d < 2 * LENGTH(dtypes); d++) {
-            const bool add = d % 2;
-            const enum mics_dtype dtype = dtypes[d / 2];
-            struct norm n = norm_new(s, dtype);
-            struct mics_args_layernorm args = {n.out.device,    add ? n.sum.device : NULL,
-                                               n.mean.device,   n.rstd.device,
-                                               n.in.device,     add ? n.add.device : NULL,
-                                               n.weight.device, n.bias.device,
-                                               shapes[s].rows,  shapes[s].C,
-                                               1e-5f,           dtype};
+        for (size_t d = 0; d < LENGTH(dtypes); d++) {
+            struct norm n = norm_new(s, dtypes[d]);
+            struct mics_args_layernorm args = {.out = n.out.device,
+                                               .mean = n.mean.device,
+                                               .rstd = n.rstd.device,
+                                               .in = n.in.device,
+                                               .weight = n.weight.device,
+                                               .bias = n.bias.device,
+                                               .rows = shapes[s].rows,
+                                               .C = shapes[s].C,
+                                               .eps = 1e-5f,
+                                               .dtype = dtypes[d]};
 
-            RUN(layernorm, &args, &n.out, &n.sum, &n.mean, &n.rstd);
-            args = (struct mics_args_layernorm){
-                n.out.values,        NULL,        n.mean.values,   n.rstd.values,
-                normalised(&n, add), NULL,        n.weight.values, n.bias.values,
-                shapes[s].rows,      shapes[s].C, 1e-5f,           MICS_F32};
+            RUN(layernorm, &args, &n.out, &n.mean, &n.rstd);
+            args = (struct mics_args_layernorm){.out = n.out.values,
+                                                .mean = n.mean.values,
+                                                .rstd = n.rstd.values,
+                                                .in = n.in.values,
+                                                .weight = n.weight.values,
+                                                .bias = n.bias.values,
+                                                .rows = shapes[s].rows,
+                                                .C = shapes[s].C,
+                                                .eps = 1e-5f};
             mics_host_layernorm(pool, &args);
             CHECK_ARRAY(&n.out, n.out.values, 4e-6);
             CHECK_ARRAY(&n.mean, n.mean.values, 1e-6);
@@ -81,31 +74,28 @@ static void layernorm_agrees_with_and_without_a_residual(void)
         }
 }
 
-static void rmsnorm_agrees_with_and_without_a_residual(void)
+static void rmsnorm_agrees(void)
 {
     for (size_t s = 0; s < LENGTH(shapes); s++)
-        for (size_t d = 0; d < 2 * LENGTH(dtypes); d++) {
-            const bool add = d % 2;
-            const enum mics_dtype dtype = dtypes[d / 2];
-            struct norm n = norm_new(s, dtype);
-            struct mics_args_rmsnorm args = {n.out.device,
-                                             add ? n.in.device : NULL,
-                                             n.rstd.device,
-                                             n.in.device,
-                                             add ? n.add.device : NULL,
-                                             n.weight.device,
-                                             shapes[s].rows,
-                                             shapes[s].C,
-                                             1e-5f,
-                                             dtype};
+        for (size_t d = 0; d < LENGTH(dtypes); d++) {
+            struct norm n = norm_new(s, dtypes[d]);
+            struct mics_args_rmsnorm args = {.out = n.out.device,
+                                             .rstd = n.rstd.device,
+                                             .in = n.in.device,
+                                             .weight = n.weight.device,
+                                             .rows = shapes[s].rows,
+                                             .C = shapes[s].C,
+                                             .eps = 1e-5f,
+                                             .dtype = dtypes[d]};
 
-            RUN(rmsnorm, &args, &n.out, &n.rstd, &n.in); /* the sum may take the input's place */
-            memcpy(n.sum.got, n.in.got, array_bytes(&n.in));
-            args = (struct mics_args_rmsnorm){n.out.values,   NULL,
-                                              n.rstd.values,  normalised(&n, add),
-                                              NULL,           n.weight.values,
-                                              shapes[s].rows, shapes[s].C,
-                                              1e-5f,          MICS_F32};
+            RUN(rmsnorm, &args, &n.out, &n.rstd);
+            args = (struct mics_args_rmsnorm){.out = n.out.values,
+                                              .rstd = n.rstd.values,
+                                              .in = n.in.values,
+                                              .weight = n.weight.values,
+                                              .rows = shapes[s].rows,
+                                              .C = shapes[s].C,
+                                              .eps = 1e-5f};
             mics_host_rmsnorm(pool, &args);
             CHECK_ARRAY(&n.out, n.out.values, 4e-6);
             CHECK_ARRAY(&n.rstd, n.rstd.values, 4e-6);
@@ -370,8 +360,8 @@ static void odd_and_too_wide_heads_are_refused(void)
 int main(void)
 {
     open_gpu();
-    TAP_RUN(layernorm_agrees_with_and_without_a_residual);
-    TAP_RUN(rmsnorm_agrees_with_and_without_a_residual);
+    TAP_RUN(layernorm_agrees);
+    TAP_RUN(rmsnorm_agrees);
     TAP_RUN(layernorms_gradients_agree);
     TAP_RUN(rmsnorms_gradients_agree);
     TAP_RUN(rows_that_are_too_long_for_sums_are_refused);

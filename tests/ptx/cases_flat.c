@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cases_flat.c - operations on long arrays: casts, sums, GELU and its gradient. */
+/* cases_flat.c - operations on long arrays: casts, accumulation, GELU and its gradient. */
 #include "record.h"
 
 /* More than one block's pieces, with a rest; and what is not aligned, element by element. */
@@ -7,22 +7,6 @@ static const struct size {
     uint32_t count;
     unsigned shift;
 } sizes[] = {{9001, 0}, {1031, 1}};
-
-static void add_case(struct recorder *r, enum mics_dtype dtype, struct size size)
-{
-    struct tensor a, b, out;
-
-    record_begin(r, 0, "add_%s_%u", record_dtype_name(dtype), size.count);
-    a = record_random(r, "a", dtype, size.count, 3, 3, size.shift);
-    b = record_random(r, "b", dtype, size.count, 3, 4, size.shift);
-    out = record_output(r, "out", dtype, size.count, size.shift);
-    record_ran(r, mics_cuda_add(&r->at, &(struct mics_args_add){out.device, a.device, b.device,
-                                                                size.count, dtype}));
-    mics_host_add(r->pool,
-                  &(struct mics_args_add){out.values, a.values, b.values, size.count, MICS_F32});
-    record_expect(r, &out, 0);
-    record_end(r);
-}
 
 static void cast_case(struct recorder *r, enum mics_dtype to_dtype, enum mics_dtype dtype,
                       struct size size)
@@ -100,7 +84,6 @@ void record_flat_cases(struct recorder *r)
         for (size_t s = 0; s < LENGTH(sizes); s++) {
             const enum mics_dtype dtype = record_dtypes[d];
 
-            add_case(r, dtype, sizes[s]);
             cast_case(r, record_dtypes[!d], dtype, sizes[s]);
             accumulate_case(r, dtype, sizes[s]);
             gelu_case(r, dtype, sizes[s]);

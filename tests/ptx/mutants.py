@@ -36,7 +36,7 @@ class Mutant:
 MUTANTS = [
     Mutant("a row guard that lets one row more through", "sm_80", "embedding_bf16_33",
            "embedding_kernel", r"setp\.ge\.u32 \t%p1,", "setp.gt.u32 \t%p1,", "an access of"),
-    Mutant("an element guard that lets one element more through", "sm_80", "add_f32_1031",
+    Mutant("an element guard that lets one element more through", "sm_80", "accumulate_f32_1031",
            "flat_kernel", r"setp\.ge\.u64 \t%p1,", "setp.gt.u64 \t%p1,", "an access of"),
     Mutant("a wrong leading dimension", "sm_80", "swiglu_f32_2x259", "swiglu_kernel",
            r"(mul\.wide\.u32 \t%rd\d+, %r\d+, %r\d+;\s*(?:\.loc[^\n]*\s*)?)shl\.b64 \t(%rd\d+), "

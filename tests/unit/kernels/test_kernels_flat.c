@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations on long arrays: sums, GELU, norms of gradients. */
+/* Operations on long arrays: GELU, norms of gradients. */
 #include "host/pool.h"
 #include "kernels.h"
 
@@ -10,26 +10,6 @@ static const size_t counts[] = {0, 1, 15, 16, 31, 32, 33, 4095, 4096, 4097, 1000
 static double gelu(double x)
 {
     return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-}
-
-static void sums_are_those_of_single_precision(void)
-{
-    for (size_t at = 0; at < COUNTS; at++) {
-        size_t count = counts[at];
-        float *a = random_floats(count, 1), *b = random_floats(count, 2);
-        float *out = random_floats(count, 3);
-
-        mics_host_add(pools[at % POOLS],
-                      &(struct mics_args_add){.out = out, .a = a, .b = b, .count = count});
-        for (size_t i = 0; i < count; i++)
-            CHECK(out[i] == a[i] + b[i]);
-        mics_host_add(pools[at % POOLS],
-                      &(struct mics_args_add){.out = a, .a = a, .b = b, .count = count});
-        CHECK_SAME_BITS(a, out, count);
-        free(a);
-        free(b);
-        free(out);
-    }
 }
 
 static void gelu_agrees_with_its_definition(void)
@@ -167,7 +147,6 @@ static void a_norm_neither_overflows_nor_hides_nan(void)
 int main(void)
 {
     open_pools();
-    TAP_RUN(sums_are_those_of_single_precision);
     TAP_RUN(gelu_agrees_with_its_definition);
     TAP_RUN(gelus_gradient_is_its_slope);
     TAP_RUN(gelu_of_a_large_number_is_the_number_or_zero);

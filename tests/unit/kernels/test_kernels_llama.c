@@ -201,44 +201,6 @@ static void rmsnorms_reference_agrees_with_differences(void)
     }
 }
 
-/* The sum is what add would give, and the norm that of the sum as it is stored. */
-static void check_fused(uint32_t rows, uint32_t C, enum mics_dtype dtype, bool in_place)
-{
-    const size_t count = (size_t)rows * C;
-    struct norm t = make_norm(rows, C, dtype, dtype);
-    struct array add = make_array(count, 8, dtype), sum = make_array(count, 9, dtype);
-
-    mics_host_rmsnorm(pools[1], &(struct mics_args_rmsnorm){.out = t.out.data,
-                                                            .sum = in_place ? add.data : sum.data,
-                                                            .rstd = t.rstd,
-                                                            .in = t.in.data,
-                                                            .add = add.data,
-                                                            .weight = t.weight.data,
-                                                            .rows = rows,
-                                                            .C = C,
-                                                            .eps = (float)EPS,
-                                                            .dtype = dtype});
-    if (in_place)
-        memcpy(sum.data, add.data, count * mics_dtype_bytes(dtype));
-    for (size_t i = 0; i < count; i++)
-        t.in.wide[i] += add.wide[i];
-    narrow(&t.in);
-    CHECK_SAME_BITS(widen(&sum), t.in.wide, count);
-    for (size_t at = 0; at < count; at += C)
-        reference_row(&t, C, at);
-    CHECK_ARRAY(&t.out, t.want_out, 1e-5);
-    free_array(&add);
-    free_array(&sum);
-    free_norm(&t);
-}
-
-static void a_residual_is_added_before_the_norm_of_rms(void)
-{
-    for (size_t i = 0; i < SIZES; i++)
-        for (unsigned k = 0; k < 4; k++)
-            check_fused(sizes[SIZES - 1 - i], sizes[i], k / 2 ? MICS_BF16 : MICS_F32, k % 2);
-}
-
 static double silu(double x)
 {
     return x / (1 + exp(-x));
@@ -537,7 +499,6 @@ int main(void)
     TAP_RUN(rmsnorm_and_its_gradient_agree_with_plain_loops);
     TAP_RUN(rmsnorm_in_bf16_is_off_by_one_rounding);
     TAP_RUN(rmsnorms_reference_agrees_with_differences);
-    TAP_RUN(a_residual_is_added_before_the_norm_of_rms);
     TAP_RUN(swiglu_and_its_gradient_agree_with_their_definition);
     TAP_RUN(swiglu_of_large_gates_is_their_product_or_zero);
     TAP_RUN(rope_rotates_pairs_of_the_first_heads_by_their_position);

@@ -110,15 +110,16 @@ static void an_epilogue_costs_as_much_as_a_gelu(void)
 static void a_fit_is_never_negative(void)
 {
     struct mics_kernel_rates rates = {
-        .kernel = MICS_K_ADD, .count = 2, .points = {{1000, 1, 1, 1e-6}, {100000, 1, 1, 5e-4}}};
+        .kernel = MICS_K_GELU, .count = 2, .points = {{1000, 1, 1, 1e-6}, {100000, 1, 1, 5e-4}}};
 
     mics_kernel_rates_fit(&rates);
     for (double count = 1; count < 1e12; count *= 7) {
-        const struct mics_args_add add = {.count = (uint64_t)count};
+        const struct mics_args_gelu gelu = {.count = (uint64_t)count};
 
-        CHECK(mics_kernel_launch_seconds(&rates, 1, MICS_K_ADD, &add) > 0);
+        CHECK(mics_kernel_launch_seconds(&rates, 1, MICS_K_GELU, &gelu) > 0);
     }
-    CHECK_NEAR(mics_kernel_launch_seconds(&rates, 1, MICS_K_ADD, &(struct mics_args_add){0}), 0, 0);
+    CHECK_NEAR(mics_kernel_launch_seconds(&rates, 1, MICS_K_GELU, &(struct mics_args_gelu){0}), 0,
+               0);
 }
 
 static void attention_grows_with_the_square_of_the_length(void)
@@ -203,16 +204,16 @@ static void wrong_points_are_refused_with_their_path(void)
                   "device.kernel_rates[0].kernel: 'call': no such operation");
     check_refused(SERIES("matmul", ", \"points\": [[1, 1, 1, 1]]"), NULL,
                   "device.kernel_rates[0].form: '': no such form of 'matmul'");
-    check_refused(SERIES("add", ", \"points\": []"), NULL,
+    check_refused(SERIES("gelu", ", \"points\": []"), NULL,
                   "device.kernel_rates[0].points: expected 1 to 32 items, found 0");
-    check_refused(SERIES("add", ", \"points\": [[1, 1, 1]]"), NULL,
+    check_refused(SERIES("gelu", ", \"points\": [[1, 1, 1]]"), NULL,
                   "device.kernel_rates[0].points[0]: expected [m, n, k, seconds]");
-    check_refused(SERIES("add", ", \"points\": [[1, 0, 1, 1]]"), NULL,
+    check_refused(SERIES("gelu", ", \"points\": [[1, 0, 1, 1]]"), NULL,
                   "device.kernel_rates[0].points[0][1]: expected a size from 1 to 1e15");
-    check_refused(SERIES("add", ", \"points\": [[1, 1, 1, -1]]"), NULL,
+    check_refused(SERIES("gelu", ", \"points\": [[1, 1, 1, -1]]"), NULL,
                   "device.kernel_rates[0].points[0][3]: expected seconds from 1e-12 to 3600");
-    check_refused("[{\"kernel\": \"add\", \"dtype\": \"f32\", \"points\": [[1, 1, 1, 1]]},"
-                  " {\"kernel\": \"add\", \"dtype\": \"f32\", \"points\": [[2, 1, 1, 1]]}]",
+    check_refused("[{\"kernel\": \"gelu\", \"dtype\": \"f32\", \"points\": [[1, 1, 1, 1]]},"
+                  " {\"kernel\": \"gelu\", \"dtype\": \"f32\", \"points\": [[2, 1, 1, 1]]}]",
                   NULL, "device.kernel_rates[1]: same operation, form and type as in item 0");
     check_refused(
         NULL, BESIDE("[[1024, 1, 1]]"),
