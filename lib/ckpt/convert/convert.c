@@ -88,7 +88,7 @@ static enum mics_status verify_in_background(void *context, struct mics_err *err
  * explain a full disk. */
 static enum mics_status write_and_verify(const struct mics_convert_request *request,
                                          const struct mics_store *store, struct mics_target *target,
-                                         const char *folder, struct mics_target_options *options,
+                                         const char *folder, const struct mics_target_options *base,
                                          const struct mics_ckpt_reader *source,
                                          struct mics_err *err)
 {
@@ -98,13 +98,14 @@ static enum mics_status write_and_verify(const struct mics_convert_request *requ
                          .stride = (uint32_t)request->comm->size,
                          .host_ranks = request->host_ranks,
                          .cancel = &background.stop_verification}};
+    struct mics_target_options options = *base;
     struct mics_background_task task = {.started = false};
     struct mics_err verify_err = {""}, write_err = {""};
     enum mics_status written, verified;
 
-    options->cancel = &background.stop_writing;
+    options.cancel = &background.stop_writing;
     mics_background_task_start(&task, verify_in_background, &background);
-    written = mics_target_write(store, target, folder, options, &write_err);
+    written = mics_target_write(store, target, folder, &options, &write_err);
     if (written != MICS_OK && written != MICS_ERR_FORMAT)
         atomic_store(&background.stop_verification, true);
     verified = mics_background_task_wait(&task, &verify_err);
@@ -148,10 +149,10 @@ static enum mics_status write_files(const struct mics_convert_request *request,
                                     const struct mics_ckpt_reader *source,
                                     struct mics_output_folder *folder, struct mics_err *err)
 {
-    struct mics_target_options options = {.comm = request->comm,
-                                          .host_ranks = request->host_ranks,
-                                          .progress = request->progress,
-                                          .progress_context = request->progress_context};
+    const struct mics_target_options options = {.comm = request->comm,
+                                                .host_ranks = request->host_ranks,
+                                                .progress = request->progress,
+                                                .progress_context = request->progress_context};
     enum mics_status status;
 
     if (request->dry_run)
