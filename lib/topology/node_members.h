@@ -16,8 +16,8 @@
 
 enum { MICS_MAX_NODE_CLASSES = 32, MICS_MAX_PARTS = 64 };
 
-/* Check "hosts", "bad_nodes", "outliers", "node_classes" and "other_parts" of the topology's document
- * against the topology and against each other. */
+/* Check "hosts", "bad_nodes", "outliers", "node_classes" and "other_parts" of the topology's
+ * document against the topology and against each other. */
 void mics_topology_check_nodes(const struct mics_cursor *root,
                                const struct mics_topology *topology);
 
@@ -42,7 +42,8 @@ struct mics_node_class {
     const json_t *nodes;
 };
 
-/* *count: 0 if the document has no classes. MICS_ERR_FORMAT: the path, and what contradicts what. */
+/* *count: 0 if the document has no classes. MICS_ERR_FORMAT: the path, and what contradicts
+ * what. */
 enum mics_status mics_node_classes_read(const struct mics_topology *topology,
                                         struct mics_node_class classes[MICS_MAX_NODE_CLASSES],
                                         uint32_t *count, struct mics_err *err);

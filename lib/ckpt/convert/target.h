@@ -82,8 +82,8 @@ struct mics_output_folder {
 enum mics_status mics_output_folder_create(struct mics_output_folder *folder,
                                            struct mics_comm *comm, const char *path, uint64_t bytes,
                                            bool dry_run, struct mics_err *err);
-/* Have `name` (NULL: the folder itself) removed if a signal ends the process. Every rank registers a
- * file before it is created. */
+/* Have `name` (NULL: the folder itself) removed if a signal ends the process. Every rank registers
+ * a file before it is created. */
 enum mics_status mics_output_folder_register(struct mics_output_folder *folder, const char *name,
                                              struct mics_err *err);
 /* fsync the folder and give it its final name. Rank 0 only. */

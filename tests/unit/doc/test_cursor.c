@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cursor.c - the first error of checked reading names the path, and later ones are not seen. */
+/* test_cursor.c - the first error of checked reading names the path, and later ones are dropped. */
 #include "doc/cursor.h"
 #include "tap.h"
 
