@@ -49,9 +49,9 @@ uint64_t mics_layout_optim_shard(const struct mics_layout *layout);
 uint64_t mics_layout_piece_offset(const struct mics_layout *layout, uint32_t segment,
                                   uint64_t piece, uint32_t index);
 
-/* What a rank may hold of a segment: all of it, its run between the hops of a hierarchical exchange,
- * or its piece of a shard. Each contains the optimizer piece and begins at a multiple of its own
- * length. */
+/* What a rank may hold of a segment: all of it, its run between the hops of a hierarchical
+ * exchange, or its piece of a shard. Each contains the optimizer piece and begins at a multiple of
+ * its own length. */
 enum mics_piece {
     MICS_PIECE_SEGMENT,
     MICS_PIECE_RUN,

@@ -81,6 +81,15 @@ static void no_order_changes_what_is_trained(void)
     }
 }
 
+/* In bf16 the second hop is converted in a staging buffer, which one unit after another uses. */
+static void no_order_changes_what_is_converted(void)
+{
+    struct parity_case c = make_case(&mics);
+
+    c.choice.grad_dtype = MICS_BF16;
+    CHECK_INT(orders_that_differ(&c), 0);
+}
+
 static void no_order_changes_training_with_host_staging(void)
 {
     const struct parity_case c = make_case(&mics);
@@ -166,6 +175,7 @@ int main(void)
     plugin = mics_plugin_table(file);
     integer_model = cases_integer_model();
     TAP_RUN(no_order_changes_what_is_trained);
+    TAP_RUN(no_order_changes_what_is_converted);
     TAP_RUN(no_order_changes_training_with_host_staging);
     TAP_RUN(a_dropped_wait_of_the_schedule_is_detected);
     TAP_RUN(a_dropped_wait_for_the_second_hop_is_detected);

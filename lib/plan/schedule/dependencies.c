@@ -6,10 +6,10 @@
  * slots, staging buffers, scalars; a hop its operands. Walking through two consecutive steps, an
  * operation must wait for the last writer of what it reads, and for the last writer and the readers
  * since then of what it writes; of these only the newest in each stream counts. A wait is dropped
- * when the stream's order or another wait implies it. Vector clocks decide that: for each operation
- * they hold the newest operation of each stream that is known to be complete. Newest waits are taken
- * first, so that the remaining set is minimal: without any one of them, two accesses are no longer
- * ordered.
+ * when the stream's order or another wait implies it. Vector clocks decide that: for each
+ * operation they hold the newest operation of each stream that is known to be complete. Newest
+ * waits are taken first, so that the remaining set is minimal: without any one of them, two
+ * accesses are no longer ordered.
  *
  * The waits of the second step are those of every step; a wait for an operation of the first step
  * is one for "the previous step". Scalars of consecutive steps are in different memory.
@@ -71,7 +71,7 @@ static void access_buffer(const struct tracker *t, struct access_list *list,
 {
     uint32_t which = op->unit;
 
-    if (buffer >= MICS_BUFFER_FIRST_STAGING) {
+    if (buffer >= MICS_BUFFER_FIRST_STAGING && buffer < MICS_BUFFER_COUNT) {
         add_access(list, t->buffers[buffer], 1, write);
         return;
     }

@@ -44,8 +44,8 @@ enum mics_stream_kind {
 
 bool mics_op_is_comm(enum mics_op_kind kind); /* is it a collective? */
 
-/* Where operands are. Each buffer holds the piece that mics_buffer_piece() names, of each segment of
- * a unit; a staging buffer that of one segment at a time. */
+/* Where operands are. Each buffer holds the piece that mics_buffer_piece() names, of each segment
+ * of a unit; a staging buffer that of one segment at a time. */
 enum mics_buffer {
     MICS_BUFFER_NONE,
     MICS_BUFFER_PARAM_SHARD,
