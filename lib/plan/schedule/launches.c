@@ -145,14 +145,7 @@ void mics_op_launches(const struct mics_model *model, const struct mics_plan_cho
                                                   .src = address(SCALARS),
                                                   .bytes = sizeof(struct mics_args_scalars)});
         break;
-    case MICS_OP_TARGET_COUNT: /* communication only */
-    case MICS_OP_GATHER:
-    case MICS_OP_REDUCE:
-    case MICS_OP_SCATTER:
-    case MICS_OP_SYNC:
-    case MICS_OP_LOSS_NORM_REDUCE:
-    case MICS_OP_PUBLISH:
-    case MICS_OP_KIND_COUNT:
+    default: /* a collective launches nothing */
         break;
     }
 }

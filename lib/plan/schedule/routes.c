@@ -16,6 +16,39 @@
 
 #include "base/num.h"
 
+const char *mics_op_kind_name(enum mics_op_kind kind)
+{
+    static const char *const names[MICS_OP_KIND_COUNT] = {
+        [MICS_OP_TARGET_COUNT] = "target_count",
+        [MICS_OP_GATHER] = "gather",
+        [MICS_OP_FORWARD] = "forward",
+        [MICS_OP_BACKWARD] = "backward",
+        [MICS_OP_REDUCE] = "reduce",
+        [MICS_OP_ACCUMULATE] = "accumulate",
+        [MICS_OP_SCATTER] = "scatter",
+        [MICS_OP_SYNC] = "sync",
+        [MICS_OP_CONVERT] = "convert",
+        [MICS_OP_NORM] = "norm",
+        [MICS_OP_LOSS_NORM_REDUCE] = "loss_norm_reduce",
+        [MICS_OP_UPDATE] = "update",
+        [MICS_OP_PUBLISH] = "publish",
+        [MICS_OP_READ] = "read",
+    };
+
+    return names[kind];
+}
+
+const char *mics_stream_kind_name(enum mics_stream_kind kind)
+{
+    static const char *const names[MICS_STREAM_COUNT] = {
+        [MICS_STREAM_COMPUTE] = "compute",         [MICS_STREAM_GATHER_NET] = "gather_net",
+        [MICS_STREAM_GATHER_NODE] = "gather_node", [MICS_STREAM_REDUCE_NODE] = "reduce_node",
+        [MICS_STREAM_REDUCE_NET] = "reduce_net",
+    };
+
+    return names[kind];
+}
+
 bool mics_op_is_comm(enum mics_op_kind kind)
 {
     switch (kind) {

@@ -42,7 +42,9 @@ enum mics_stream_kind {
     MICS_STREAM_COUNT
 };
 
-bool mics_op_is_comm(enum mics_op_kind kind); /* is it a collective? */
+const char *mics_op_kind_name(enum mics_op_kind kind);         /* "reduce" */
+const char *mics_stream_kind_name(enum mics_stream_kind kind); /* "gather_net" */
+bool mics_op_is_comm(enum mics_op_kind kind);                  /* is it a collective? */
 
 /* Where operands are. Each buffer holds the piece that mics_buffer_piece() names, of each segment
  * of a unit; a staging buffer that of one segment at a time. */
