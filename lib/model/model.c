@@ -36,8 +36,8 @@ bool mics_recompute_parse(const char *name, enum mics_recompute *out)
     return false;
 }
 
-/* Are the stages' units and boundary tensors there, and each tensor handed on before it is received?
- */
+/* Are the units and boundary tensors that stages name there, and is each tensor handed on before it
+ * is received? */
 static bool has_valid_stages(const struct mics_model *model)
 {
     uint32_t handed_on = 0;

@@ -243,8 +243,8 @@ enum mics_status mics_memory_compute(const struct mics_model *model,
 }
 
 /* The ranks of a communicator that sums receive summands in its staging memory, of which a call
- * touches as much as its block has, up to MICS_COMM_STAGING_BYTES. `largest` is the largest unit that
- * these exchanges have. */
+ * touches as much as its block has, up to MICS_COMM_STAGING_BYTES. `largest` is the largest unit
+ * that these exchanges have. */
 static uint64_t route_staging_bytes(const struct mics_plan_choice *choice,
                                     const struct mics_routes *routes, uint64_t largest)
 {

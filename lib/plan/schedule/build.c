@@ -142,10 +142,10 @@ static bool has_staging(const struct mics_exchange *exchange)
     return false;
 }
 
-/* Append every segment and hop of an exchange of `count` units, coalesced if they have equally many
- * segments and the same groups, and need no staging, which has room for one of them. `like` gives unit, micro-step and
- * slots of each. The units of one hop are consecutive, so that nothing between them waits for the
- * first of them. */
+/* Append every segment and hop of an exchange of `count` units, coalesced if they have equally
+ * many segments and the same groups, and need no staging, which has room for one of them. `like`
+ * gives unit, micro-step and slots of each. The units of one hop are consecutive, so that nothing
+ * between them waits for the first of them. */
 static void append_exchange(struct build *build, enum mics_op_kind kind, const struct mics_op *like,
                             uint32_t count)
 {
