@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BATCHES = 64 };
+enum { BATCHES = 64, COLLECTIVES = 1 << 15 };
 
 /* Seconds of each stage of one batch. */
 struct batch_costs {
@@ -26,14 +26,23 @@ struct batch_costs {
     double micro_step;          /* all stages */
 };
 
+/* A collective that was asked for. */
+struct known_collective {
+    struct mics_span span; /* nodes 0: none */
+    enum mics_collective collective;
+    uint64_t bytes;
+    struct mics_collective_price cost;
+};
+
 struct mics_op_costs {
     const struct mics_topology *topology;
     const struct mics_model *model;
     struct mics_compute compute;
-    struct batch_costs batches[BATCHES]; /* of these the first `count` are valid */
-    uint32_t count, newest;              /* newest: which was used last */
-    uint32_t next;                       /* replaced next, when all are valid */
-    double *seconds;                     /* backs the arrays of all batches */
+    struct batch_costs batches[BATCHES];        /* of these the first `count` are valid */
+    uint32_t count, newest;                     /* newest: which was used last */
+    uint32_t next;                              /* replaced next, when all are valid */
+    double *seconds;                            /* backs the arrays of all batches */
+    struct known_collective known[COLLECTIVES]; /* by hash */
 };
 
 enum mics_status mics_op_costs_new(const struct mics_topology *topology,
@@ -218,8 +227,7 @@ static double zeroing_seconds(const struct mics_op_costs *costs,
 
 double mics_op_costs_micro_step(struct mics_op_costs *costs, const struct mics_plan_choice *choice)
 {
-    return costs_of_batch(costs, choice)->micro_step +
-           zeroing_seconds(costs, choice, true);
+    return costs_of_batch(costs, choice)->micro_step + zeroing_seconds(costs, choice, true);
 }
 
 double mics_op_costs_updates(struct mics_op_costs *costs, const struct mics_plan_choice *choice)
@@ -234,36 +242,9 @@ double mics_op_costs_updates(struct mics_op_costs *costs, const struct mics_plan
     return seconds;
 }
 
-/* The group of rank 0's communicator of this kind. */
-static struct mics_span span_of(const struct mics_shape *shape, enum mics_comm_kind comm)
+static double slowdown_of(const struct mics_op_costs *costs, enum mics_collective collective,
+                          struct mics_span span, uint64_t bytes)
 {
-    struct mics_group_position position;
-
-    mics_shape_position(shape, comm, 0, &position);
-    return (struct mics_span){position.nodes, position.per_node, position.sharing};
-}
-
-struct mics_collective_time mics_op_costs_collective_time(struct mics_op_costs *costs,
-                                                          const struct mics_shape *shape,
-                                                          enum mics_collective collective,
-                                                          enum mics_comm_kind comm, uint64_t bytes)
-{
-    return mics_cost_collective_time(costs->topology, collective, span_of(shape, comm), bytes);
-}
-
-double mics_op_costs_collective(struct mics_op_costs *costs, const struct mics_shape *shape,
-                                enum mics_collective collective, enum mics_comm_kind comm,
-                                uint64_t bytes)
-{
-    return mics_cost_collective(costs->topology, collective, span_of(shape, comm), bytes);
-}
-
-double mics_op_costs_slowdown(struct mics_op_costs *costs, const struct mics_shape *shape,
-                              enum mics_collective collective, enum mics_comm_kind comm,
-                              uint64_t bytes)
-{
-    const struct mics_span span = span_of(shape, comm);
-
     if (span.nodes == 1 && span.per_node == 1)
         return 0;
     if (mics_nccl_is_used(costs->topology))
@@ -272,16 +253,46 @@ double mics_op_costs_slowdown(struct mics_op_costs *costs, const struct mics_sha
     return mics_contention_of(costs->topology, collective, span, bytes).lost;
 }
 
-double mics_op_costs_stretch(struct mics_op_costs *costs, const struct mics_shape *shape,
-                             enum mics_collective collective, enum mics_comm_kind comm,
-                             uint64_t bytes)
+static struct mics_collective_price price_collective(const struct mics_op_costs *costs,
+                                                     enum mics_collective collective,
+                                                     struct mics_span span, uint64_t bytes)
 {
-    const struct mics_span span = span_of(shape, comm);
-    const double alone_s = mics_cost_collective(costs->topology, collective, span, bytes);
+    const struct mics_topology *topology = costs->topology;
+    const struct mics_collective_time time =
+        mics_cost_collective_time(topology, collective, span, bytes);
+    const double alone_s = time.latency_s + time.transfer_s;
+    const double delay_s = mics_contention_of(topology, collective, span, bytes).delay_s;
 
-    if (alone_s == 0)
-        return 1;
-    return 1 + mics_contention_of(costs->topology, collective, span, bytes).delay_s / alone_s;
+    return (struct mics_collective_price){
+        .latency_s = time.latency_s,
+        .transfer_s = time.transfer_s,
+        .slowdown = slowdown_of(costs, collective, span, bytes),
+        .stretch = alone_s > 0 ? 1 + delay_s / alone_s : 1,
+        .between_nodes = span.nodes > 1,
+    };
+}
+
+struct mics_collective_price mics_op_costs_collective(struct mics_op_costs *costs,
+                                                      const struct mics_shape *shape,
+                                                      enum mics_collective collective,
+                                                      enum mics_comm_kind comm, uint64_t bytes)
+{
+    struct mics_group_position at;
+
+    mics_shape_position(shape, comm, 0, &at);
+
+    const struct mics_span span = {at.nodes, at.per_node, at.sharing};
+    const uint64_t hash =
+        (bytes * 8 + collective + span.nodes * 0x9e3779b97f4a7c15) * 0xbf58476d1ce4e5b9 +
+        (span.per_node + span.sharing * 1024) * 0x94d049bb133111eb;
+    struct known_collective *known = &costs->known[(hash ^ hash >> 32) % COLLECTIVES];
+
+    if (known->bytes != bytes || known->collective != collective ||
+        known->span.nodes != span.nodes || known->span.per_node != span.per_node ||
+        known->span.sharing != span.sharing)
+        *known = (struct known_collective){span, collective, bytes,
+                                           price_collective(costs, collective, span, bytes)};
+    return known->cost;
 }
 
 double mics_op_costs_straggler_delay(const struct mics_op_costs *costs, double computing_s)

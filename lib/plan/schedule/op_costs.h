@@ -33,37 +33,30 @@ double mics_op_costs_micro_step(struct mics_op_costs *costs, const struct mics_p
  * this is the sum of mics_op_costs_compute() over the stream. */
 double mics_op_costs_updates(struct mics_op_costs *costs, const struct mics_plan_choice *choice);
 
-/* Seconds of one collective of `bytes` (the whole array, gathered size) on the communicator of rank
- * 0 of this kind, in the groups of this shape. */
-double mics_op_costs_collective(struct mics_op_costs *costs, const struct mics_shape *shape,
-                                enum mics_collective collective, enum mics_comm_kind comm,
-                                uint64_t bytes);
-
-/* The same in two parts: other collectives over the same links lengthen only the transfer. */
-struct mics_collective_time mics_op_costs_collective_time(struct mics_op_costs *costs,
-                                                          const struct mics_shape *shape,
-                                                          enum mics_collective collective,
-                                                          enum mics_comm_kind comm, uint64_t bytes);
-
 /* Computation keeps this part of its speed whatever runs beside it: what several collectives take
  * of a device was measured for one at a time, and their sum could be all of it. */
 #define MICS_LEAST_COMPUTE_SPEED 0.2
 
-/* The part of the computation's speed that is lost while such a collective runs alone on its links:
- * 0 to 1. */
-double mics_op_costs_slowdown(struct mics_op_costs *costs, const struct mics_shape *shape,
-                              enum mics_collective collective, enum mics_comm_kind comm,
-                              uint64_t bytes);
+/* A collective that has its links for itself. Other collectives over the same links lengthen only
+ * transfer_s. */
+struct mics_collective_price {
+    double latency_s, transfer_s;
+    double slowdown; /* part of the computation's speed that is lost meanwhile: 0 to 1 */
+    double stretch;  /* times that it takes longer while computation runs: 1 or more */
+    bool between_nodes;
+};
+
+/* One collective of `bytes` (the whole array, gathered size) on the communicator of rank 0 of this
+ * kind, in the groups of this shape. */
+struct mics_collective_price mics_op_costs_collective(struct mics_op_costs *costs,
+                                                      const struct mics_shape *shape,
+                                                      enum mics_collective collective,
+                                                      enum mics_comm_kind comm, uint64_t bytes);
 
 /* Seconds that the last rank is behind the mean when ranks have computed for so long without
  * waiting for each other. */
 double mics_op_costs_straggler_delay(const struct mics_op_costs *costs, double computing_s);
 
 const struct mics_topology *mics_op_costs_topology(const struct mics_op_costs *costs);
-
-/* How many times longer such a collective takes while computation runs: 1 or more. */
-double mics_op_costs_stretch(struct mics_op_costs *costs, const struct mics_shape *shape,
-                             enum mics_collective collective, enum mics_comm_kind comm,
-                             uint64_t bytes);
 
 #endif

@@ -75,57 +75,24 @@ struct sim {
     uint32_t levels[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT];
 };
 
-/* The collectives of a step are few different ones, which repeat. */
-struct comm_cost {
-    enum mics_collective collective;
-    enum mics_unit_kind groups;
-    enum mics_comm_kind comm;
-    uint64_t bytes;
-    struct op_cost cost;
-};
-
-enum { COMM_COSTS = 16 };
-
-struct comm_costs {
-    const struct mics_plan_choice *choice;
-    struct mics_op_costs *costs;
-    struct comm_cost list[COMM_COSTS]; /* of those asked for last */
-    uint32_t count, next;
-};
-
-/* Of a collective like `op`, of `bytes`. */
-static struct op_cost comm_cost(struct comm_costs *known, const struct mics_op *op, uint64_t bytes)
+static struct op_cost collective_cost(struct mics_op_costs *costs,
+                                      const struct mics_plan_choice *choice,
+                                      const struct mics_op *op, uint64_t bytes)
 {
-    const enum mics_collective collective = op->collective;
-    const enum mics_comm_kind comm = op->comm;
+    const struct mics_collective_price cost = mics_op_costs_collective(
+        costs, &choice->shapes[op->groups], op->collective, op->comm, bytes);
 
-    for (uint32_t i = 0; i < known->count; i++)
-        if (known->list[i].collective == collective && known->list[i].groups == op->groups &&
-            known->list[i].comm == comm && known->list[i].bytes == bytes)
-            return known->list[i].cost;
-
-    const struct mics_shape *shape = &known->choice->shapes[op->groups];
-    struct mics_group_position position;
-    const struct mics_collective_time time =
-        mics_op_costs_collective_time(known->costs, shape, collective, comm, bytes);
-    mics_shape_position(shape, comm, 0, &position);
-    const struct op_cost cost = {
-        .latency_s = time.latency_s,
-        .transfer_s = time.transfer_s,
-        .slowdown = mics_op_costs_slowdown(known->costs, shape, collective, comm, bytes),
-        .stretch = mics_op_costs_stretch(known->costs, shape, collective, comm, bytes),
-        .resource = position.nodes > 1 ? RESOURCE_NET : RESOURCE_NODE};
-    known->list[known->next] = (struct comm_cost){collective, op->groups, comm, bytes, cost};
-    known->next = (known->next + 1) % COMM_COSTS;
-    known->count += known->count < COMM_COSTS;
-    return cost;
+    return (struct op_cost){.latency_s = cost.latency_s,
+                            .transfer_s = cost.transfer_s,
+                            .slowdown = cost.slowdown,
+                            .stretch = cost.stretch,
+                            .resource = cost.between_nodes ? RESOURCE_NET : RESOURCE_NODE};
 }
 
 /* Of coalesced operations the last has the cost of all. */
 static void set_costs(struct sim *sim, const struct mics_plan_choice *choice,
                       struct mics_op_costs *costs)
 {
-    struct comm_costs known = {.choice = choice, .costs = costs};
     uint64_t coalesced = 0; /* bytes */
 
     for (uint32_t i = 0; i < sim->schedule->op_count; i++) {
@@ -140,7 +107,7 @@ static void set_costs(struct sim *sim, const struct mics_plan_choice *choice,
         coalesced += op->bytes;
         if (op->coalesce_next)
             continue;
-        sim->costs[i] = comm_cost(&known, op, coalesced);
+        sim->costs[i] = collective_cost(costs, choice, op, coalesced);
         coalesced = 0;
     }
 }

@@ -332,16 +332,14 @@ struct unit_exchange {
 static void price_collective(const struct unit_exchange *exchange, enum mics_comm_kind comm,
                              uint64_t bytes, double amounts[AMOUNT_COUNT], double *latency_s)
 {
-    struct mics_op_costs *costs = exchange->bounds->costs;
-    const struct mics_collective_time time = mics_op_costs_collective_time(
-        costs, &exchange->choice->shapes[MICS_UNIT_DENSE], exchange->collective, comm, bytes);
+    const struct mics_collective_price cost = mics_op_costs_collective(
+        exchange->bounds->costs, &exchange->choice->shapes[MICS_UNIT_DENSE], exchange->collective,
+        comm, bytes);
 
-    amounts[AMOUNT_SECONDS] = time.latency_s + time.transfer_s;
-    amounts[AMOUNT_TRANSFER] = time.transfer_s;
-    *latency_s = time.latency_s;
-    amounts[AMOUNT_LOST] = amounts[AMOUNT_SECONDS] *
-                           mics_op_costs_slowdown(costs, &exchange->choice->shapes[MICS_UNIT_DENSE],
-                                                  exchange->collective, comm, bytes);
+    amounts[AMOUNT_SECONDS] = cost.latency_s + cost.transfer_s;
+    amounts[AMOUNT_TRANSFER] = cost.transfer_s;
+    amounts[AMOUNT_LOST] = amounts[AMOUNT_SECONDS] * cost.slowdown;
+    *latency_s = cost.latency_s;
 }
 
 /* Account for one collective of `counts` units of each class. */
@@ -537,12 +535,12 @@ static void time_scalars(struct mics_bounds *bounds, const struct mics_plan_choi
     mics_shape_position(&choice->shapes[MICS_UNIT_DENSE], MICS_COMM_WORLD, 0, &world);
     if (world.size == 1)
         return;
-    const struct mics_collective_time norm = mics_op_costs_collective_time(
-                                          bounds->costs, &choice->shapes[MICS_UNIT_DENSE],
-                                          MICS_ALL_REDUCE, MICS_COMM_WORLD, 2 * sizeof(double)),
-                                      targets = mics_op_costs_collective_time(
-                                          bounds->costs, &choice->shapes[MICS_UNIT_DENSE],
-                                          MICS_ALL_REDUCE, MICS_COMM_WORLD, sizeof(double));
+    const struct mics_collective_price norm =
+        mics_op_costs_collective(bounds->costs, &choice->shapes[MICS_UNIT_DENSE], MICS_ALL_REDUCE,
+                                 MICS_COMM_WORLD, 2 * sizeof(double));
+    const struct mics_collective_price targets =
+        mics_op_costs_collective(bounds->costs, &choice->shapes[MICS_UNIT_DENSE], MICS_ALL_REDUCE,
+                                 MICS_COMM_WORLD, sizeof(double));
     times->norm_reduce = norm.latency_s + norm.transfer_s;
     times->scalars.seconds[world.nodes > 1 ? NETWORK : NODE_LINKS] =
         norm.transfer_s + targets.transfer_s;
@@ -550,15 +548,10 @@ static void time_scalars(struct mics_bounds *bounds, const struct mics_plan_choi
         times->norm_reduce + targets.latency_s + targets.transfer_s;
     *(world.nodes > 1 ? &times->scalars.net_latency : &times->scalars.node_latency) =
         norm.latency_s + targets.latency_s;
-    for (int i = 1; i <= 2; i++) {
-        const double slowdown =
-            mics_op_costs_slowdown(bounds->costs, &choice->shapes[MICS_UNIT_DENSE], MICS_ALL_REDUCE,
-                                   MICS_COMM_WORLD, (size_t)i * sizeof(double));
-
-        times->most_lost[REDUCE_NET_STREAM] = fmax(times->most_lost[REDUCE_NET_STREAM], slowdown);
-        times->scalars.lost +=
-            slowdown * (i == 1 ? targets.latency_s + targets.transfer_s : times->norm_reduce);
-    }
+    times->most_lost[REDUCE_NET_STREAM] =
+        fmax(times->most_lost[REDUCE_NET_STREAM], fmax(norm.slowdown, targets.slowdown));
+    times->scalars.lost += targets.slowdown * (targets.latency_s + targets.transfer_s);
+    times->scalars.lost += norm.slowdown * times->norm_reduce;
 }
 
 /* Computation keeps a least speed: of what all streams together could take of it at one moment, a

@@ -177,10 +177,12 @@ static bool has_segments(const struct mics_search *search, const struct mics_sha
     const struct mics_plan_choice choice = {.shapes = MICS_SAME_SHAPE(*shape),
                                             .segments = segments};
 
+    if (segments == 1)
+        return true;
     for (uint32_t u = 0; u < search->model->unit_count; u++)
         if (mics_choice_layout(search->model, &choice, u).segments > 1)
             return true;
-    return segments == 1;
+    return false;
 }
 
 static bool can_coalesce(const struct mics_search *search, const struct mics_shape *shape,
@@ -290,12 +292,15 @@ static uint64_t largest_slot(const struct mics_search *search, const struct mics
                              enum mics_dtype dtype)
 {
     const struct mics_plan_choice choice = {.shapes = MICS_SAME_SHAPE(*shape), .segments = 1};
-    uint64_t most = 0;
+    const struct mics_unit *units = search->model->units;
+    uint32_t largest = MICS_NONE;
 
     for (uint32_t u = 0; u < search->model->unit_count; u++)
-        if (!search->model->units[u].resident)
-            most = mics_max_u64(most, mics_choice_layout(search->model, &choice, u).padded);
-    return most * mics_dtype_bytes(dtype);
+        if (!units[u].resident && (largest == MICS_NONE || units[u].count > units[largest].count))
+            largest = u;
+    if (largest == MICS_NONE)
+        return 0;
+    return mics_choice_layout(search->model, &choice, largest).padded * mics_dtype_bytes(dtype);
 }
 
 static uint32_t hierarchy_of(const struct mics_exchange_option *option)
