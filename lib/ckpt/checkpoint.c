@@ -110,7 +110,7 @@ static bool is_cut_alike(const struct load *load)
     const struct mics_ckpt_layout *form = load->checkpoint->form;
     const struct mics_ckpt_table *table = &load->reader.table;
 
-    if (table->shape.p_optim != form->choice->shapes[MICS_UNIT_DENSE].p_optim ||
+    if (table->shape.p_optim != mics_ckpt_layout_shape(form)->p_optim ||
         table->unit_count != form->model->unit_count || table->states != form->states)
         return false;
     for (uint32_t i = 0; i < table->unit_count; i++) {
@@ -145,11 +145,10 @@ enum mics_status mics_checkpoint_load(const struct mics_checkpoint *checkpoint, 
                                       json_t *doc, struct mics_err *err)
 {
     struct mics_comm *comm = checkpoint->comm;
-    struct load load = {.checkpoint = checkpoint,
-                        .index =
-                            mics_shape_index(&checkpoint->form->choice->shapes[MICS_UNIT_DENSE],
-                                             (uint32_t)comm->rank)
-                                .optim};
+    struct load load = {
+        .checkpoint = checkpoint,
+        .index =
+            mics_shape_index(mics_ckpt_layout_shape(checkpoint->form), (uint32_t)comm->rank).optim};
     enum mics_status status = mics_ckpt_reader_open(folder, doc, &load.reader, err);
 
     if (status == MICS_OK) {

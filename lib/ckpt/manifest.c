@@ -141,6 +141,20 @@ enum mics_status mics_manifest_seal(json_t *doc, struct mics_err *err)
     return status;
 }
 
+enum mics_status mics_ckpt_layout_check(const struct mics_ckpt_layout *form, struct mics_err *err)
+{
+    const struct mics_unit *units = form->model->units;
+    const enum mics_unit_kind groups = mics_choice_groups(form->choice, units[0].kind);
+
+    for (uint32_t u = 1; u < form->model->unit_count; u++)
+        if (mics_choice_groups(form->choice, units[u].kind) != groups)
+            return mics_err_set(err, MICS_ERR_INFEASIBLE,
+                                "units '%s' and '%s' are cut over groups of other sizes, which "
+                                "checkpoints cannot store",
+                                units[0].name, units[u].name);
+    return MICS_OK;
+}
+
 enum mics_status mics_manifest_to_doc(const struct mics_manifest *manifest,
                                       const struct mics_ckpt_layout *form, json_t **out,
                                       struct mics_err *err)
@@ -154,7 +168,7 @@ enum mics_status mics_manifest_to_doc(const struct mics_manifest *manifest,
         {"samples", json_integer((json_int_t)manifest->samples)},
         {"since", json_pack("{s:I,s:I}", "step", (json_int_t)manifest->base_step, "samples",
                             (json_int_t)manifest->base_samples)},
-        {"shape", shape_to_json(&form->choice->shapes[MICS_UNIT_DENSE])},
+        {"shape", shape_to_json(mics_ckpt_layout_shape(form))},
         {"model", mics_model_to_json(form->model)},
         {"states", mics_ckpt_states_to_json(form->states)},
         {"parts", json_integer(form->parts)},

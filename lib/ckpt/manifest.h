@@ -32,6 +32,14 @@ struct mics_ckpt_layout {
     uint32_t parts;                    /* files of each shard (table.h) */
 };
 
+/* The shape by which all units are cut; files have shards of all of them. */
+static inline const struct mics_shape *mics_ckpt_layout_shape(const struct mics_ckpt_layout *form)
+{
+    return mics_choice_shape_of(form->choice, &form->model->units[0]);
+}
+/* Is there one? MICS_ERR_INFEASIBLE: units of two kinds are cut differently. */
+enum mics_status mics_ckpt_layout_check(const struct mics_ckpt_layout *form, struct mics_err *err);
+
 /* Owns its references. */
 struct mics_manifest {
     uint64_t step;    /* steps done */

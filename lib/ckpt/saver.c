@@ -44,7 +44,7 @@ struct mics_saver {
  * it. */
 static int64_t file_of(const struct mics_ckpt_layout *form, uint32_t rank)
 {
-    const struct mics_shape *shape = &form->choice->shapes[MICS_UNIT_DENSE];
+    const struct mics_shape *shape = mics_ckpt_layout_shape(form);
     const uint32_t replica = rank / shape->p_optim;
 
     return replica < form->parts
@@ -128,7 +128,7 @@ static uint64_t tokenizer_bytes(const struct mics_saver *saver)
 static enum mics_status make_temporary(const struct mics_saver *saver, struct mics_err *err)
 {
     const struct mics_ckpt_layout *form = saver->checkpoint.form;
-    const uint64_t files = (uint64_t)form->choice->shapes[MICS_UNIT_DENSE].p_optim * form->parts;
+    const uint64_t files = (uint64_t)mics_ckpt_layout_shape(form)->p_optim * form->parts;
     const uint64_t bytes = mics_shard_file_bytes(form) * files + tokenizer_bytes(saver);
     enum mics_status status =
         mics_check_space(saver->out, bytes + MANIFEST_RESERVE, "the checkpoint", err);
@@ -225,7 +225,7 @@ static enum mics_status gather_sums(struct mics_saver *saver, struct mics_err *e
     enum mics_status status;
 
     free(manifest->files);
-    manifest->file_count = form->choice->shapes[MICS_UNIT_DENSE].p_optim * form->parts;
+    manifest->file_count = mics_ckpt_layout_shape(form)->p_optim * form->parts;
     manifest->files = calloc(manifest->file_count, sizeof *manifest->files);
     status = mics_agree(comm, all && manifest->files ? MICS_OK : mics_err_nomem(err), err);
     if (status == MICS_OK)

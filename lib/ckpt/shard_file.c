@@ -39,7 +39,7 @@ enum mics_status mics_shard_read(const struct mics_ckpt_layout *form, uint32_t r
                                  uint32_t states, mics_shard_read_range *read, void *context,
                                  const struct mics_ckpt_source *source, struct mics_err *err)
 {
-    const uint32_t index = mics_shape_index(&form->choice->shapes[MICS_UNIT_DENSE], rank).optim;
+    const uint32_t index = mics_shape_index(mics_ckpt_layout_shape(form), rank).optim;
     float *buffer = malloc(MICS_STORE_CHUNK * sizeof *buffer);
     enum mics_status status = buffer ? MICS_OK : mics_err_nomem(err);
 

@@ -90,15 +90,14 @@ enum mics_status mics_choice_check(const struct mics_model *model,
 
 struct mics_training_cost mics_plan_training_cost(const struct mics_plan *plan)
 {
-    const struct mics_shape *shape = &plan->choice.shapes[MICS_UNIT_DENSE];
     const struct mics_training *training = &plan->training;
     struct mics_training_cost cost = {0};
 
     if (training->tokens == 0 || plan->predicted.tokens_per_s <= 0)
         return cost;
     cost.seconds = (double)training->tokens / plan->predicted.tokens_per_s;
-    cost.rank_hours = cost.seconds / 3600 * mics_shape_world_size(shape);
-    cost.node_hours = cost.seconds / 3600 * shape->nodes;
+    cost.rank_hours = cost.seconds / 3600 * mics_choice_world_size(&plan->choice);
+    cost.node_hours = cost.seconds / 3600 * mics_choice_nodes(&plan->choice);
     cost.price = cost.node_hours * training->node_hour_price;
     return cost;
 }

@@ -30,7 +30,7 @@ enum mics_status mics_shard_plan_open(json_t *doc, uint32_t states, struct mics_
                                           .layouts = out->layouts,
                                           .states = states,
                                           .parts = 1};
-    return MICS_OK;
+    return mics_ckpt_layout_check(&out->form, err);
 }
 
 void mics_shard_plan_close(struct mics_shard_plan *plan)
@@ -139,7 +139,7 @@ enum mics_status mics_shard_target_new(const struct mics_ckpt_layout *form,
     if (status != MICS_OK)
         return status;
     *out = (struct mics_shard_target){
-        .target = {.hashed = true, .file_count = form->choice->shapes[MICS_UNIT_DENSE].p_optim}};
+        .target = {.hashed = true, .file_count = mics_ckpt_layout_shape(form)->p_optim}};
     out->target.files = calloc(out->target.file_count, sizeof *out->target.files);
     out->sections = make_sections(form, &section_count);
     status =

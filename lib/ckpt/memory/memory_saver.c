@@ -67,13 +67,13 @@ static uint32_t own_rank(const struct mics_memory_saver *saver)
 
 static uint32_t shard_of(const struct mics_memory_saver *saver, uint32_t rank)
 {
-    return mics_shape_index(&saver->form.choice->shapes[MICS_UNIT_DENSE], rank).optim;
+    return mics_shape_index(mics_ckpt_layout_shape(&saver->form), rank).optim;
 }
 
 static enum mics_status open_place(struct mics_memory_saver *saver, struct place *place,
                                    int64_t rank, struct mics_err *err)
 {
-    const uint32_t shards = saver->form.choice->shapes[MICS_UNIT_DENSE].p_optim;
+    const uint32_t shards = mics_ckpt_layout_shape(&saver->form)->p_optim;
     const uint64_t bytes = mics_memory_saver_shard_bytes(&saver->form);
     enum mics_status status = MICS_OK;
 
@@ -144,8 +144,7 @@ enum mics_status mics_memory_saver_new(const struct mics_checkpoint *checkpoint,
     saver->form = mics_memory_saver_layout(checkpoint->form);
     saver->options = *options;
     saver->generation = options->generation;
-    saver->copies =
-        mics_copies_make(&checkpoint->form->choice->shapes[MICS_UNIT_DENSE], options->copies);
+    saver->copies = mics_copies_make(mics_ckpt_layout_shape(checkpoint->form), options->copies);
     status = open_places(saver, err);
     if (status == MICS_OK && options->lead)
         status = open_reserve(saver, err);
@@ -231,7 +230,7 @@ static enum mics_status keep(void *context, struct mics_err *err)
 
     if (saver->taken == MICS_OK && own->header) {
         saver->header = mics_memory_ckpt_header(
-            saver->places[0].shard, saver->form.choice->shapes[MICS_UNIT_DENSE].p_optim,
+            saver->places[0].shard, mics_ckpt_layout_shape(&saver->form)->p_optim,
             saver->options.stamp, saver->kept.step, own->bytes, XXH64(own->data, own->bytes, 0));
         mics_memory_ckpt_shard_complete(own, &saver->header);
     }
@@ -288,7 +287,7 @@ static enum mics_status gather_sums(struct mics_memory_saver *saver, struct mics
     struct mics_file_sum *all = malloc((size_t)comm->size * sizeof *all);
     enum mics_status status;
 
-    manifest->file_count = saver->form.choice->shapes[MICS_UNIT_DENSE].p_optim;
+    manifest->file_count = mics_ckpt_layout_shape(&saver->form)->p_optim;
     manifest->files = calloc(manifest->file_count, sizeof *manifest->files);
     status = mics_agree(comm, all && manifest->files ? MICS_OK : mics_err_nomem(err), err);
     if (status != MICS_OK)
