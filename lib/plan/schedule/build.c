@@ -428,7 +428,8 @@ static void move_slots(struct build *build)
     out->grad_slot_total = build->grads.total;
     out->grad_slot_count = build->grads.count;
     out->grad_slot_offset = build->grads.offset;
-    build->params = build->grads = (struct mics_slot_set){0};
+    build->params.count = build->params.offset = NULL;
+    build->grads.count = build->grads.offset = NULL;
 }
 
 static enum mics_status assemble(struct build *build, struct mics_err *err)
