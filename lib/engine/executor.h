@@ -3,8 +3,8 @@
  * executor.h - the communication of a schedule: groups, streams, addresses and waits.
  *
  * Training steps and benchmarks share it. An executor has one communicator for each kind that its
- * schedules use, split as the shape of their units says, and one stream for each kind of stream. Each hop of an
- * exchange is one collective on one of these communicators, or a conversion.
+ * schedules use, split as the shape of their units says, and one stream for each kind of stream.
+ * Each hop of an exchange is one collective on one of these communicators, or a conversion.
  */
 #ifndef MICS_ENGINE_EXECUTOR_H
 #define MICS_ENGINE_EXECUTOR_H

@@ -8,8 +8,8 @@
  * state p_optim). A rank's shard is its piece of each segment, one after another.
  *
  * Slots are shared by memory, schedule and engine. A unit needs one for its parameters (gradients)
- * if it is cut: if its p_param (p_grad) is not 1. Rotating slots come first, each of the size of the
- * largest unit that takes turns in them; then each resident unit has a slot of its own.
+ * if it is cut: if its p_param (p_grad) is not 1. Rotating slots come first, each of the size of
+ * the largest unit that takes turns in them; then each resident unit has a slot of its own.
  *
  * Counts and offsets are in elements; each slot is a multiple of 64 elements.
  */

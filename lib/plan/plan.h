@@ -191,7 +191,7 @@ static inline uint32_t mics_choice_world_size(const struct mics_plan_choice *cho
     return mics_shape_world_size(&choice->shapes[0]);
 }
 
-/* The kind whose groups (plan/group.h) units of `kind` use: kinds of the same shape share theirs. */
+/* The kind whose groups (plan/group.h) units of `kind` use: kinds of one shape share theirs. */
 enum mics_unit_kind mics_choice_groups(const struct mics_plan_choice *choice,
                                        enum mics_unit_kind kind);
 /* Does a unit of the model use the groups of `kind`? */

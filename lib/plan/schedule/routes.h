@@ -94,8 +94,8 @@ struct mics_exchange {
     uint32_t hop_count;
 };
 
-/* The exchanges of units of one kind, by the kind of their operations: GATHER, REDUCE, ACCUMULATE, SCATTER,
- * SYNC and PUBLISH; all others are empty. */
+/* The exchanges of units of one kind, by the kind of their operations: GATHER, REDUCE, ACCUMULATE,
+ * SCATTER, SYNC and PUBLISH; all others are empty. */
 struct mics_routes {
     struct mics_exchange of[MICS_OP_KIND_COUNT];
 };
