@@ -69,16 +69,24 @@ static void access_scalar(const struct tracker *t, struct access_list *list, enu
 static void access_buffer(const struct tracker *t, struct access_list *list,
                           const struct mics_op *op, enum mics_buffer buffer, bool all, bool write)
 {
-    uint32_t which = op->unit;
+    uint32_t which;
 
-    if (buffer >= MICS_BUFFER_FIRST_STAGING && buffer < MICS_BUFFER_COUNT) {
+    switch (buffer) {
+    case MICS_BUFFER_PARAM_SHARD:
+    case MICS_BUFFER_GRAD_SHARD:
+        which = op->unit;
+        break;
+    case MICS_BUFFER_PARAM_SLOT:
+        which = op->param_slot;
+        break;
+    case MICS_BUFFER_GRAD_SLOT:
+    case MICS_BUFFER_REDUCED:
+        which = op->grad_slot;
+        break;
+    default: /* staging */
         add_access(list, t->buffers[buffer], 1, write);
         return;
     }
-    if (buffer == MICS_BUFFER_PARAM_SLOT)
-        which = op->param_slot;
-    else if (buffer == MICS_BUFFER_GRAD_SLOT || buffer == MICS_BUFFER_REDUCED)
-        which = op->grad_slot;
     add_access(list, t->buffers[buffer] + which * t->width + (all ? 0 : op->segment),
                all ? t->width : 1, write);
 }
