@@ -155,8 +155,8 @@ newest_checkpoint()
     stat -Lc '%i %Y %n' "$out/latest/manifest.mp" 2>/dev/null && readlink "$out/latest"
 }
 
-# The record of the job's state in the memory of its nodes (lib/ckpt/memory/memory_ckpt.h): the value of a
-# member, or nothing.
+# The record of the job's state in the memory of its nodes (lib/ckpt/memory/memory_ckpt.h): the
+# value of a member, or nothing.
 memory_record() # id|stamp|step
 {
     [ $trains = 1 ] || return 0

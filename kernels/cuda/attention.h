@@ -13,7 +13,8 @@ cudaError_t mics_cuda_attention_mma(const struct mics_cuda_at *at,
 cudaError_t mics_cuda_attention_grad_mma(const struct mics_cuda_at *at,
                                          const struct mics_args_attention_grad *args);
 
-/* For the same heads on compute capability 9.0, where MICS_HOPPER: the folder hopper. cudaErrorNotSupported: the driver cannot make tensor maps. */
+/* For the same heads on compute capability 9.0, where MICS_HOPPER: the folder hopper.
+ * cudaErrorNotSupported: the driver cannot make tensor maps. */
 cudaError_t mics_cuda_attention_hopper(const struct mics_cuda_at *at,
                                        const struct mics_args_attention *args);
 cudaError_t mics_cuda_attention_grad_hopper(const struct mics_cuda_at *at,

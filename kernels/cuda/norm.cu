@@ -78,9 +78,9 @@ static cudaError_t norm_plain_launch(cudaStream_t stream, const struct norm &arg
  * Layer normalisation, and root-mean-square normalisation as the same without mean and
  * bias.
  *
- * A team reads a row once, holds it in registers, takes its mean and then its variance, and writes the result. Rows
- * that do not fit the registers of 1,024 threads, or are not aligned to 16 bytes, go through
- * norm_plain_kernel().
+ * A team reads a row once, holds it in registers, takes its mean and then its variance, and writes
+ * the result. Rows that do not fit the registers of 1,024 threads, or are not aligned to 16 bytes,
+ * go through norm_plain_kernel().
  */
 
 #define NORM_PIECES 4    /* of 16 bytes in each thread */
@@ -226,8 +226,8 @@ static cudaError_t norm_launch(cudaStream_t stream, const struct norm &args)
 /*
  * Layer normalisation (Ba, Kiros and Hinton 2016).
  *
- * A block takes a few rows. 8 bytes (fp32) or 4 (bf16) per element and about 8 flops: bound by memory. Within 2e-6 (fp32) or one unit of bf16's last
- * place of the host.
+ * A block takes a few rows. 8 bytes (fp32) or 4 (bf16) per element and about 8 flops: bound by
+ * memory. Within 2e-6 (fp32) or one unit of bf16's last place of the host.
  */
 
 cudaError_t mics_cuda_layernorm(const struct mics_cuda_at *at,
@@ -244,8 +244,8 @@ cudaError_t mics_cuda_layernorm(const struct mics_cuda_at *at,
 /*
  * Root-mean-square normalisation (Zhang and Sennrich 2019).
  *
- * A block takes a few rows. 8 bytes (fp32) or 4 (bf16) per element and about 5 flops: bound by memory. Within 2e-6 (fp32) or one unit of bf16's last
- * place of the host.
+ * A block takes a few rows. 8 bytes (fp32) or 4 (bf16) per element and about 5 flops: bound by
+ * memory. Within 2e-6 (fp32) or one unit of bf16's last place of the host.
  */
 
 cudaError_t mics_cuda_rmsnorm(const struct mics_cuda_at *at, const struct mics_args_rmsnorm *args)

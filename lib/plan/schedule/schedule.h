@@ -84,8 +84,8 @@ enum mics_status mics_schedule_new_exchange(const struct mics_plan_choice *choic
                                             enum mics_exchange_kind kind, uint64_t count,
                                             struct mics_schedule **out, struct mics_err *err);
 
-/* What it works on: its unit's name; of a stage without parameters "block 3 part 2", in `text`; else
- * "". */
+/* What it works on: its unit's name; of a stage without parameters "block 3 part 2", in `text`;
+ * else "". */
 const char *mics_op_subject(const struct mics_op *op, const struct mics_model *model, char *text,
                             size_t size);
 
