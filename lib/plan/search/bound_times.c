@@ -198,14 +198,15 @@ const uint32_t *mics_bounds_gathers(struct mics_bounds *bounds, uint32_t slots,
     const size_t index = 3 * (size_t)kept + steps - 1;
     uint32_t *counts = bounds->gathers + index * WINDOW_COUNT * bounds->class_count;
     const struct mics_compute_order order = {bounds->model->stage_count, steps, true};
-    uint32_t *of_unit = calloc(bounds->model->unit_count, sizeof *of_unit);
-    const struct mics_slot_set set = {.rotating = kept,
-                                      .total = kept + bounds->model->unit_count - bounds->rotating,
-                                      .of_unit = of_unit};
     struct mics_residency residency;
 
     if (bounds->have_gathers[index])
         return counts;
+    uint32_t *of_unit = calloc(bounds->model->unit_count, sizeof *of_unit);
+    const struct mics_slot_set set = {.rotating = kept,
+                                      .total = kept + bounds->model->unit_count - bounds->rotating,
+                                      .of_unit = of_unit};
+
     for (uint32_t u = 0, own = kept; of_unit && u < bounds->model->unit_count; u++)
         of_unit[u] = bounds->model->units[u].resident ? own++ : MICS_SLOT_ROTATING;
     const enum mics_status status =
