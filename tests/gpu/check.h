@@ -60,7 +60,7 @@ static inline void must(cudaError_t error, const char *what)
 
 static inline void *need(size_t bytes)
 {
-    void *memory = malloc(bytes + 1);
+    void *memory = calloc(1, bytes + 1);
 
     if (!memory)
         abort();
