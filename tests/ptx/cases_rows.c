@@ -218,8 +218,8 @@ static void rope_case(struct recorder *r, enum mics_dtype dtype, struct mics_arg
 
 void record_row_cases(struct recorder *r)
 {
-    static const struct shape wide[] = {{3, 2056, 0, false}, {2, 259, 1, false}};
-    static const struct shape sums[] = {{70, 264, 0, false}, {37, 67, 1, false}};
+    static const struct shape wide[] = {{3, 2056, 0}, {2, 259, 1}};
+    static const struct shape sums[] = {{70, 264, 0}, {37, 67, 1}};
 
     for (size_t d = 0; d < LENGTH(record_dtypes); d++) {
         const enum mics_dtype dtype = record_dtypes[d];
