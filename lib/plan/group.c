@@ -9,6 +9,8 @@
  */
 #include "plan/group.h"
 
+#include "plan/plan.h"
+
 enum { LEVEL_PARAM, LEVEL_GRAD, LEVEL_OPTIM, LEVEL_REPLICA, LEVEL_COUNT };
 
 /* `parts` groups of the level below side by side in a node, on each of `nodes` nodes. */
@@ -175,6 +177,22 @@ enum mics_status mics_shape_check(const struct mics_shape *shape, struct mics_er
     if (status == MICS_OK)
         status = check_size(shape, "optimizer group", shape->p_optim, shape->p_grad, err);
     return status;
+}
+
+static bool is_same_shape(const struct mics_shape *a, const struct mics_shape *b)
+{
+    return a->nodes == b->nodes && a->per_node == b->per_node && a->p_param == b->p_param &&
+           a->p_grad == b->p_grad && a->p_optim == b->p_optim;
+}
+
+enum mics_unit_kind mics_choice_groups(const struct mics_plan_choice *choice,
+                                       enum mics_unit_kind kind)
+{
+    int first = MICS_UNIT_DENSE;
+
+    while (!is_same_shape(&choice->shapes[first], &choice->shapes[kind]))
+        first++;
+    return (enum mics_unit_kind)first;
 }
 
 const char *mics_comm_kind_name(enum mics_comm_kind kind)

@@ -14,22 +14,6 @@ void mics_plan_free(struct mics_plan *plan)
     free(plan);
 }
 
-static bool is_same_shape(const struct mics_shape *a, const struct mics_shape *b)
-{
-    return a->nodes == b->nodes && a->per_node == b->per_node && a->p_param == b->p_param &&
-           a->p_grad == b->p_grad && a->p_optim == b->p_optim;
-}
-
-enum mics_unit_kind mics_choice_groups(const struct mics_plan_choice *choice,
-                                       enum mics_unit_kind kind)
-{
-    int first = MICS_UNIT_DENSE;
-
-    while (!is_same_shape(&choice->shapes[first], &choice->shapes[kind]))
-        first++;
-    return (enum mics_unit_kind)first;
-}
-
 bool mics_choice_uses_groups(const struct mics_model *model, const struct mics_plan_choice *choice,
                              enum mics_unit_kind kind)
 {
