@@ -42,15 +42,14 @@ struct abort_context {
     atomic_bool aborting; /* the watchdog is ending the job */
 };
 
-/* Without a watchdog: the training is complete, and the other ranks have nothing to do. */
+/* The other ranks wait for rank 0, so that the watchdogs of all report a rank that dies. */
 static enum mics_status print_sample(const struct train_request *request,
-                                     const struct mics_job *job, struct abort_context *context,
+                                     const struct mics_job *job, struct mics_run *run,
                                      struct mics_err *err)
 {
     char note[256], *text = NULL;
 
-    mics_watchdog_stop(context->watchdog);
-    context->watchdog = NULL;
+    run->generating = true;
     enum mics_status status = mics_sample_generate(job, (uint32_t)request->sample,
                                                    request->temperature, &text, note, err);
     if (note[0])
@@ -58,7 +57,7 @@ static enum mics_status print_sample(const struct train_request *request,
     if (text)
         printf("\n%s\n", text);
     free(text);
-    return status;
+    return status == MICS_OK ? mics_agree(job->control, status, err) : status;
 }
 
 /* Files of tokens do not say what text they are of. */
@@ -275,7 +274,7 @@ static enum mics_status train(struct train_request *request, struct mics_job *jo
     if (status == MICS_OK && job->options->trace)
         status = write_trace(job, err);
     if (status == MICS_OK && *end == MICS_RUN_DONE && request->sample && can_decode(job))
-        status = mics_run_mark_local(run, print_sample(request, job, context, err));
+        status = mics_run_mark_local(run, print_sample(request, job, run, err));
     if (status == MICS_OK && job->world->rank == 0)
         status = mics_run_reporter_end(reporter, *end, err);
     if (status == MICS_OK)

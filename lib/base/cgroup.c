@@ -69,6 +69,39 @@ static uint64_t memory2(const char *folder)
     return read_limit(folder, "memory.max");
 }
 
+/* A number of memory.stat, which covers the groups below, too; 0: it is not there. */
+static uint64_t read_stat(const char *folder, const char *name)
+{
+    char path[MAX_PATH + 64], line[128], key[64];
+    unsigned long long value, found = 0;
+
+    snprintf(path, sizeof path, "%s/memory.stat", folder);
+    FILE *in = fopen(path, "r");
+    while (in && fgets(line, sizeof line, in))
+        if (sscanf(line, "%63s %llu", key, &value) == 2 && strcmp(key, name) == 0)
+            found = value;
+    if (in)
+        fclose(in);
+    return found;
+}
+
+/* Files in memory do not count: the kernel takes their memory back. */
+static uint64_t left_of(uint64_t limit, uint64_t used)
+{
+    return limit == UINT64_MAX ? UINT64_MAX : limit - mics_min_u64(limit, used);
+}
+
+static uint64_t memory_left1(const char *folder)
+{
+    return left_of(memory1(folder),
+                   read_stat(folder, "total_rss") + read_stat(folder, "total_shmem"));
+}
+
+static uint64_t memory_left2(const char *folder)
+{
+    return left_of(memory2(folder), read_stat(folder, "anon") + read_stat(folder, "shmem"));
+}
+
 static uint64_t threads(const char *folder)
 {
     return read_limit(folder, "pids.max");
@@ -104,6 +137,7 @@ static uint64_t processors2(const char *folder)
 }
 
 static const struct limit memory = {"memory", memory1, memory2};
+static const struct limit memory_left = {"memory", memory_left1, memory_left2};
 static const struct limit processors = {"cpu", processors1, processors2};
 static const struct limit pids = {"pids", threads, threads};
 
@@ -185,6 +219,11 @@ uint64_t mics_cgroup_memory_limit(const char *membership, const char *root)
     return lowest_of_groups(membership, root, &memory);
 }
 
+uint64_t mics_cgroup_memory_left(const char *membership, const char *root)
+{
+    return lowest_of_groups(membership, root, &memory_left);
+}
+
 uint64_t mics_cgroup_processors(const char *membership, const char *root)
 {
     return lowest_of_groups(membership, root, &processors);
@@ -205,6 +244,11 @@ static uint64_t limit_here(const struct limit *limit)
 uint64_t mics_cgroup_memory_limit_here(void)
 {
     return limit_here(&memory);
+}
+
+uint64_t mics_cgroup_memory_left_here(void)
+{
+    return limit_here(&memory_left);
 }
 
 uint64_t mics_cgroup_threads_here(void)

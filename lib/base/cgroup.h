@@ -14,11 +14,17 @@
 /* Bytes of memory. */
 uint64_t mics_cgroup_memory_limit(const char *membership, const char *root);
 
+/* Bytes of memory that the groups do not use yet; cached files do not count as used. */
+uint64_t mics_cgroup_memory_left(const char *membership, const char *root);
+
 /* Processors that the quota of processor time is worth, rounded up; at least 1. */
 uint64_t mics_cgroup_processors(const char *membership, const char *root);
 
 /* Bytes of memory that this process and others of its groups may use. */
 uint64_t mics_cgroup_memory_limit_here(void);
+
+/* Of those, the bytes that are not used yet. */
+uint64_t mics_cgroup_memory_left_here(void);
 
 /* Threads that this process and others of its groups may have. */
 uint64_t mics_cgroup_threads_here(void);

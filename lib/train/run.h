@@ -128,7 +128,8 @@ struct mics_run {
     struct mics_run_memory_ckpt memory;
     atomic_uint_fast64_t submitted_step; /* read by the watchdog */
     uint32_t *rank_flags;                /* [world_size] receives the flags of all ranks */
-    bool local_failure; /* the other ranks may not know of it: the job must be aborted */
+    atomic_bool generating; /* the engine is idle while rank 0 generates; read by the watchdog */
+    bool local_failure;     /* the other ranks may not know of it: the job must be aborted */
 };
 
 /* Access to this rank's state. */

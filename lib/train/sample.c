@@ -24,7 +24,7 @@ struct sample {
     char *text;
 };
 
-/* Bytes that processes may take; UINT64_MAX: unknown. */
+/* Bytes that processes may still take; UINT64_MAX: unknown. */
 static uint64_t memory_left(void)
 {
     unsigned long long kib = UINT64_MAX >> 10;
@@ -35,7 +35,7 @@ static uint64_t memory_left(void)
         continue;
     if (file)
         fclose(file);
-    return mics_min_u64(kib << 10, mics_cgroup_memory_limit_here());
+    return mics_min_u64(kib << 10, mics_cgroup_memory_left_here());
 }
 
 /* Does rank 0 have the memory? The same answer on all ranks. */

@@ -121,6 +121,26 @@ stop_first_and_last() # text options...
     [ "$status" != 0 ]
 }
 
+@test "faults: a sample may take longer than the time-out, and a rank that dies meanwhile is named" {
+    requires mpi:4
+    local status=0
+    MICS_NODE_RANKS=2 mpirun -n 4 mics-train -p "$BATS_FILE_TMPDIR/plan.mp" --data="$BATS_FILE_TMPDIR/text" \
+        --val-every=0 --steps=1 --sample=1000000 --out=run --timeout=1 >said 2>&1 3>&- &
+    job=$!
+    until grep -q ' saved run/' said; do
+        kill -0 "$job" || { cat said; return 1; }
+        sleep 0.1
+    done
+    sleep 3
+    kill -0 "$job"
+    pgrep -P "$job" mics-train | sed -n '4p' | xargs kill -KILL
+    wait "$job" || status=$?
+    unset job
+    cat said
+    [ "$status" != 0 ]
+    grep -qE 'rank 3 \(.*\) died in step 1: between operations' said
+}
+
 @test "faults: if the first and the last rank stop, in steps or while others write, they are named" {
     requires mpi:4
     # Nor does the time of day matter, here an hour ahead where a wait is told when to end.

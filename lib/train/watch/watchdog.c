@@ -303,7 +303,7 @@ static bool check_progress(struct mics_watchdog *watchdog, uint64_t progress, ui
     if (saving)
         progress = saving_progress(watchdog);
     if (progress != watchdog->progress || saving != watchdog->saving ||
-        (saving && waits_blindly(watchdog))) {
+        (saving && waits_blindly(watchdog)) || options->run->generating) {
         watchdog->progress = progress;
         watchdog->saving = saving;
         watchdog->progress_s = now_s;

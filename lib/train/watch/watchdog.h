@@ -6,7 +6,8 @@
  * thread of its own, the progress of the engine, the state of the communicators (NCCL reports
  * errors beside its streams) and the processes of its node. When one of them fails, it works out
  * from the heartbeats which rank or node is to blame and calls the program's `on_fault`, which must
- * end the job. It does not block on another rank or take part in a collective.
+ * end the job. While rank 0 generates a sample, no progress is expected. It does not block on
+ * another rank or take part in a collective.
  */
 #ifndef MICS_TRAIN_WATCH_WATCHDOG_H
 #define MICS_TRAIN_WATCH_WATCHDOG_H

@@ -46,6 +46,31 @@ static void version_one_has_a_folder_for_each_controller(void)
     CHECK(mics_cgroup_memory_limit("5:cpu:/box\n4:pids,memoryx:/box\n", v1) == UINT64_MAX);
 }
 
+static void cached_files_leave_memory(void)
+{
+    put_file("/left2", "memory.max", "max\n");
+    put_file("/left2/job", "memory.max", "8000000\n");
+    put_file("/left2/job", "memory.stat",
+             "anon 5000000\nfile 2500000\nkernel 1\nshmem 500000\nanon_thp 77\n");
+    put_file("/left2/job/step", "memory.max", "3000000\n");
+    put_file("/left2/job/step", "memory.stat", "anon 100000\nfile 0\nshmem 0\n");
+    put_file("/left2/full", "memory.max", "1000\n");
+    put_file("/left2/full", "memory.stat", "anon 2000\n");
+    put_file("/left2/bare", "memory.max", "1000\n");
+    char left2[80];
+    snprintf(left2, sizeof left2, "%s/left2", root);
+    CHECK_INT(mics_cgroup_memory_left("0::/job/step\n", left2), 2500000);
+    CHECK_INT(mics_cgroup_memory_left("0::/full\n", left2), 0);
+    CHECK_INT(mics_cgroup_memory_left("0::/bare\n", left2), 1000);
+    CHECK(mics_cgroup_memory_left("0::/\n", left2) == UINT64_MAX);
+    put_file("/left1/memory/box", "memory.limit_in_bytes", "7000000\n");
+    put_file("/left1/memory/box", "memory.stat",
+             "cache 3\nrss 1\ntotal_cache 600000\ntotal_rss 1000000\ntotal_shmem 200000\n");
+    char left1[80];
+    snprintf(left1, sizeof left1, "%s/left1", root);
+    CHECK_INT(mics_cgroup_memory_left("4:memory:/box\n", left1), 5800000);
+}
+
 /* Files of a group: "folder/name=text", separated by blanks; '_' in a text is a blank. */
 static void put_files(const char *files)
 {
@@ -149,6 +174,7 @@ int main(void)
         return 1;
     TAP_RUN(the_lowest_limit_on_the_way_to_the_root_counts);
     TAP_RUN(version_one_has_a_folder_for_each_controller);
+    TAP_RUN(cached_files_leave_memory);
     TAP_RUN(quotas_are_processors);
     TAP_RUN(odd_memberships_have_no_limit);
     TAP_RUN(this_process_has_processors);

@@ -21,6 +21,7 @@ struct rank {
     double timeout_s;
     bool hangs;
     uint32_t steps;
+    double generates_s; /* after the steps */
     atomic_int faults, reported;
     struct mics_err fault, err;
     uint32_t hung_op;
@@ -87,6 +88,8 @@ static enum mics_status train_watched(struct rank *rank, struct mics_engine *eng
         if (status == MICS_OK)
             status = mics_engine_collect(engine, &result, &rank->err);
     }
+    run.generating = rank->generates_s > 0;
+    mics_sleep_s(rank->generates_s);
     mics_watchdog_stop(watchdog);
     return status;
 }
@@ -173,8 +176,9 @@ static void make_faulty(struct mics_comm *comms[RANKS])
 }
 
 /* Train on both ranks. `hangs`: the first gather of rank 1 hangs; `fails`: its communicators
- * fail. */
-static void run_ranks(bool hangs, bool fails, double timeout_s, uint32_t steps)
+ * fail. Both generate for generates_s after the steps. */
+static void run_and_generate(bool hangs, bool fails, double timeout_s, uint32_t steps,
+                             double generates_s)
 {
     struct mics_comm *comms[RANKS];
     pthread_t threads[RANKS];
@@ -194,6 +198,7 @@ static void run_ranks(bool hangs, bool fails, double timeout_s, uint32_t steps)
                                      .timeout_s = timeout_s,
                                      .hangs = hangs && i == 1,
                                      .steps = steps,
+                                     .generates_s = generates_s,
                                      .hung_op = first_gather(&own.plan)};
         CHECK_INT(pthread_create(&threads[i], NULL, rank_main, &own.ranks[i]), 0);
     }
@@ -202,6 +207,11 @@ static void run_ranks(bool hangs, bool fails, double timeout_s, uint32_t steps)
         CHECK_STR(own.ranks[i].err.text, "");
     }
     mics_model_free(own.plan.model);
+}
+
+static void run_ranks(bool hangs, bool fails, double timeout_s, uint32_t steps)
+{
+    run_and_generate(hangs, fails, timeout_s, steps, 0);
 }
 
 static void an_operation_that_hangs_is_reported_by_the_first_rank(void)
@@ -233,6 +243,19 @@ static void a_job_that_progresses_is_not_ended(void)
     run_ranks(false, false, 0.5, 20);
     for (int i = 0; i < RANKS; i++)
         CHECK_INT(fixture->ranks[i].faults, 0);
+}
+
+static void a_job_that_generates_may_take_longer_than_the_time_out(void)
+{
+    run_and_generate(false, false, 0.5, 1, 1.5);
+    for (int i = 0; i < RANKS; i++)
+        CHECK_INT(fixture->ranks[i].faults, 0);
+}
+
+static void a_rank_that_fails_while_others_generate_is_reported(void)
+{
+    run_and_generate(false, true, 60, 1, 1.5);
+    CHECK_INT(fixture->ranks[1].reported, 1);
 }
 
 struct node_rank {
@@ -291,6 +314,8 @@ int main(void)
     TAP_RUN(an_operation_that_hangs_is_reported_by_the_first_rank);
     TAP_RUN(a_communicator_that_fails_while_streams_hang_is_reported_by_its_rank);
     TAP_RUN(a_job_that_progresses_is_not_ended);
+    TAP_RUN(a_job_that_generates_may_take_longer_than_the_time_out);
+    TAP_RUN(a_rank_that_fails_while_others_generate_is_reported);
     TAP_RUN(ranks_of_a_node_read_what_the_others_write);
     TAP_RUN(a_single_rank_has_no_table);
     return tap_done();
