@@ -448,7 +448,7 @@ static void read_kernel(const struct mics_cursor *at, struct mics_kernel_rates *
     while (kernel < MICS_KERNEL_COUNT && strcmp(name, mics_kernel_name((enum mics_kernel)kernel)))
         kernel++;
     if (kernel == MICS_KERNEL_COUNT || kernel == MICS_K_CALL) {
-        mics_cursor_reject(at, "kernel", "'%.32s': no such operation", name);
+        mics_cursor_reject(at, "kernel", "'%.32s': no such operation; measure anew", name);
         return;
     }
     rates->kernel = (enum mics_kernel)kernel;

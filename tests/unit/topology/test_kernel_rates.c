@@ -201,7 +201,7 @@ static void check_refused(const char *rates, const char *collectives, const char
 static void wrong_points_are_refused_with_their_path(void)
 {
     check_refused(SERIES("call", ", \"points\": [[1, 1, 1, 1]]"), NULL,
-                  "device.kernel_rates[0].kernel: 'call': no such operation");
+                  "device.kernel_rates[0].kernel: 'call': no such operation; measure anew");
     check_refused(SERIES("matmul", ", \"points\": [[1, 1, 1, 1]]"), NULL,
                   "device.kernel_rates[0].form: '': no such form of 'matmul'");
     check_refused(SERIES("gelu", ", \"points\": []"), NULL,
