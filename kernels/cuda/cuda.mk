@@ -159,7 +159,8 @@ REAL_CHECKS := $(patsubst tests/gpu/%,$(BUILD)/gpu/%,$(basename $(wildcard tests
 KERNEL_OBJ   = $(filter $(BUILD)/cuda/kernels/cuda/%.cu.o,$(PLUGIN_OBJ))
 KERNEL_HOST  = $(patsubst %,$(BUILD)/cuda/%.o,$(KERNELS_C) $(KERNELS_CC))
 gpu-bench: $(BUILD)/bench/gpu_step $(if $(filter 1,$(HAVE_CUDA)),$(BUILD)/bench/attention_gpu $(BUILD)/bench/kernels_gpu)
-$(BUILD)/cuda/bench/%.cu.o: NVCC_FLAGS += -DMICS_HOPPER=$(HOPPER)
+$(BUILD)/cuda/bench/%.cu.o: private NVCC_FLAGS += -DMICS_HOPPER=$(HOPPER)
+$(BUILD)/cuda/bench/attention_gpu.cu.o: $(BUILD)/cuda/settings
 $(BUILD)/bench/attention_gpu: $(BUILD)/cuda/bench/attention_gpu.cu.o $(if $(filter 1,$(HOPPER)),$(BUILD)/cuda/bench/attention_gpu_hopper.cu.o)
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CXX) -o $@ $^ $(RUNTIME_LIB) $(call rpath_of,$(RUNTIME_LIB)) -lrt -lpthread -ldl
