@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* job.c - messages and the end of programs that measure on many ranks. */
+/* cli_job.c - messages and the end of programs that measure on many ranks. */
 #include "base/clock.h"
 #include "cli/cli_internal.h"
 #include "comm/comm.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* doc.c - rows to and from the document, by one table of members; and regressions between two. */
+/* measure_doc.c - rows to and from the document, by one table of members; and regressions between
+ * two. */
 #include "measure/measure_doc.h"
 #include "doc/cursor.h"
 #include "doc/doc.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* doc.h - the document mics.bench: measured cases, outliers, and regressions against an earlier
- * run. */
+/* measure_doc.h - the document mics.bench: measured cases, outliers, and regressions against an
+ * earlier run. */
 #ifndef MICS_MEASURE_MEASURE_DOC_H
 #define MICS_MEASURE_MEASURE_DOC_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* group.c - groups as communicators of the shapes of plans, and the executors of one group. */
+/* measure_group.c - groups as communicators of the shapes of plans, and the executors of one
+ * group. */
 #include "measure/measure_group.h"
 
 #include <stdlib.h>

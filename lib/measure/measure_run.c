@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run.c - the loops: groups, operations, sizes, algorithms, out of place and in place. */
+/* measure_run.c - the loops: groups, operations, sizes, algorithms, out of place and in place. */
 #include "measure/measure_run.h"
 #include "base/num.h"
 

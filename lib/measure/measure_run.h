@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run.h - cases of a benchmark: run and check one, measure it, or measure all that a request
- * names. */
+/* measure_run.h - cases of a benchmark: run and check one, measure it, or measure all that a
+ * request names. */
 #ifndef MICS_MEASURE_MEASURE_RUN_H
 #define MICS_MEASURE_MEASURE_RUN_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* beside.c - products alone, collectives alone, then both; and products until each rank has
+/* overlap.c - products alone, collectives alone, then both; and products until each rank has
  * computed as many. */
 #include "measure/overlap.h"
 

@@ -128,7 +128,7 @@ static const struct mics_family families[] = {
                 [MICS_HEAD_POSITIONS] = "wpe.weight",
                 [MICS_HEAD_WEIGHT] = "lm_head.weight",
                 [MICS_HEAD_NORM] = "ln_f.weight",
-                [MICS_EMBED_HEAD_NORM_BIAS] = "ln_f.bias",
+                [MICS_HEAD_NORM_BIAS] = "ln_f.bias",
             },
         .block =
             {

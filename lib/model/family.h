@@ -65,7 +65,7 @@ enum mics_embed_head_tensor {
     MICS_HEAD_POSITIONS,
     MICS_HEAD_WEIGHT,
     MICS_HEAD_NORM,
-    MICS_EMBED_HEAD_NORM_BIAS,
+    MICS_HEAD_NORM_BIAS,
     MICS_HEAD_TENSORS
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* build.h - units and stages from tables of tensors: for implementations of struct
+/* unit_build.h - units and stages from tables of tensors: for implementations of struct
  * mics_model_ops. */
 #ifndef MICS_MODEL_UNIT_BUILD_H
 #define MICS_MODEL_UNIT_BUILD_H

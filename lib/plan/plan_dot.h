@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dot.h - the groups of a plan as a graph. */
+/* plan_dot.h - the groups of a plan as a graph. */
 #ifndef MICS_PLAN_PLAN_DOT_H
 #define MICS_PLAN_PLAN_DOT_H
 

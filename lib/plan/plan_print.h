@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* print.h - a plan as tables. */
+/* plan_print.h - a plan as tables. */
 #ifndef MICS_PLAN_PLAN_PRINT_H
 #define MICS_PLAN_PLAN_PRINT_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dot.h - a cluster as a graph. */
+/* topology_dot.h - a cluster as a graph. */
 #ifndef MICS_TOPOLOGY_TOPOLOGY_DOT_H
 #define MICS_TOPOLOGY_TOPOLOGY_DOT_H
 

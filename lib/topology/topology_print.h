@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* print.h - a topology as tables. */
+/* topology_print.h - a topology as tables. */
 #ifndef MICS_TOPOLOGY_TOPOLOGY_PRINT_H
 #define MICS_TOPOLOGY_TOPOLOGY_PRINT_H
 

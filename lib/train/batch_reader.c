@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reader.c - reading ahead, and sums of what was read. */
+/* batch_reader.c - reading ahead, and sums of what was read. */
 #include "train/batch_reader.h"
 
 #include "base/num.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.c - memory of the GPU, and pinned memory of the host. */
+/* cuda_memory.c - memory of the GPU, and pinned memory of the host. */
 #include "device/cuda/cuda.h"
 
 #include <string.h>

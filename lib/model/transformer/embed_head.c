@@ -83,16 +83,16 @@ struct head {
 static struct head head_of(const struct mics_pass *pass, uint32_t unit)
 {
     const struct mics_model *model = pass->model;
-    const bool bias = model->family->embed_head[MICS_EMBED_HEAD_NORM_BIAS] != NULL;
+    const bool bias = model->family->embed_head[MICS_HEAD_NORM_BIAS] != NULL;
     struct head head = {
         .pass = pass,
         .acts = mics_head_activations_of(model, &pass->batch, pass->scratch, NULL),
     };
 
-    head.norm = mics_norm_of(
-        pass, unit, mics_transformer_embed_head_index(model, MICS_HEAD_NORM),
-        bias ? mics_transformer_embed_head_index(model, MICS_EMBED_HEAD_NORM_BIAS) : MICS_NO_TENSOR,
-        &head.acts.norm);
+    head.norm = mics_norm_of(pass, unit, mics_transformer_embed_head_index(model, MICS_HEAD_NORM),
+                             bias ? mics_transformer_embed_head_index(model, MICS_HEAD_NORM_BIAS)
+                                  : MICS_NO_TENSOR,
+                             &head.acts.norm);
     head.vocabulary =
         mics_linear_of(pass, unit, mics_transformer_embed_head_index(model, MICS_HEAD_WEIGHT),
                        MICS_NO_TENSOR, model->config.n_embd, head.acts.columns);

@@ -124,7 +124,7 @@ static struct mics_tensor_spec embed_head_spec(const struct mics_model *model,
         return matrix_spec(name, c->n_positions, c->n_embd);
     case MICS_HEAD_NORM:
         return norm_spec(name, c->n_embd);
-    case MICS_EMBED_HEAD_NORM_BIAS:
+    case MICS_HEAD_NORM_BIAS:
         return bias_spec(name, c->n_embd);
     default: /* the head's matrix, which may be the embedding's, is padded for its product */
         spec = matrix_spec(name, c->vocab_size, c->n_embd);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* internal.h - what the parts of the search share. Private to lib/plan/search, its tests and
+/* search_internal.h - what the parts of the search share. Private to lib/plan/search, its tests and
  * benchmarks. */
 #ifndef MICS_PLAN_SEARCH_SEARCH_INTERNAL_H
 #define MICS_PLAN_SEARCH_SEARCH_INTERNAL_H
