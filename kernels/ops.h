@@ -29,7 +29,7 @@
 /*
  * One row for each operation: ROW(KEY, name, gpu). From it come MICS_K_KEY, mics_launch_name(),
  * mics_host_name(), mics_cuda_name() and the tables of the devices; its arguments are struct
- * mics_op_name. `gpu` is what the GPU's function needs:
+ * mics_args_name. `gpu` is what the GPU's function needs:
  *     STREAM     the CUDA stream does it, without a kernel of ours
  *     PLAIN      nothing
  *     WORKSPACE  the stream's workspace

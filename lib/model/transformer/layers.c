@@ -46,7 +46,7 @@ struct mics_linear mics_linear_of(const struct mics_pass *pass, uint32_t unit, u
     };
 }
 
-/* out = in weight + bias, and what follows. */
+/* Arguments common to all forward products: out = in weight + bias. */
 static struct mics_args_matmul forward_of(const struct mics_linear *layer, uint32_t rows,
                                           const void *in, void *out)
 {
