@@ -261,4 +261,4 @@ help:
 FORCE:
 .PHONY: all programs bench-programs syntax fuzz-build tests-build tests-mpi-build tests-gpu-build tests-build-threaded deps demo-deps demo check quick lint bench bench-plan bench-lab install uninstall dist clean help FORCE
 .SECONDARY:
--include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(CMD_PART) $(TEST_SRC) $(MPI_TEST_SRC) $(GPU_TEST_SRC) $(FAKES:$(BUILD)/%.so=%.c) bench/bare.c bench/measure.c bench/encode.c bench/reading.c $(wildcard bench/kernels*host*.c) bench/kernels.c bench/nccl_curves.c bench/weak_scaling.c bench/plan_search.c bench/copies.c)
+-include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(CMD_PART) $(TEST_SRC) $(CLI_TEST_SRC) $(MPI_TEST_SRC) $(GPU_TEST_SRC) $(FAKES:$(BUILD)/%.so=%.c) bench/bare.c bench/measure.c bench/encode.c bench/reading.c $(wildcard bench/kernels*host*.c) bench/kernels.c bench/nccl_curves.c bench/weak_scaling.c bench/plan_search.c bench/copies.c)
