@@ -19,8 +19,8 @@
 
 /* MICS_NORM_LAYER has a bias, MICS_NORM_RMS has none. */
 enum mics_norm_kind { MICS_NORM_LAYER, MICS_NORM_RMS };
-/* Of a sublayer: in front of its function, inside the residual, or behind the sum (as in the first
- * transformers, and BERT). */
+/* Where a sublayer has its norm: in front of its function, inside the residual, or behind the sum
+ * (as in the first transformers, and BERT). */
 enum mics_norm_place { MICS_NORM_BEFORE, MICS_NORM_AFTER };
 enum mics_positions_kind { MICS_POSITIONS_LEARNED, MICS_POSITIONS_ROTARY };
 /* down(gelu(fc(x))) or down(silu(gate(x)) * up(x)). */

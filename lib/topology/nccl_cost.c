@@ -15,7 +15,7 @@
  *   - NVLink SHARP: a GPU sends S to the switch, which adds it up, and S / k of the result.
  *   - A tree forwards whole chunks: the first one reaches the last rank after as many chunk times
  *     as there are hops. Sizes of chunks and channels are those of calcCollChunking() in
- *     src/enqueue.cc and of src/init.cc. NCCL has a table of factors for resource sizes instead.
+ *     src/enqueue.cc and of src/init.cc. NCCL has a table of factors for medium sizes instead.
  *   - Constants marked "calibrated" come from published output of nccl-tests. bench/nccl_curves.c
  *     has these points and their sources in a table of their own; they are not the points by which
  *     the predictions are judged.

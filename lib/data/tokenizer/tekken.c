@@ -9,7 +9,7 @@
  *      "vocab": [{"rank": 0, "token_bytes": "AA==", "token_str": "\u0000"}, ...],
  *      "special_tokens": [{"rank": 0, "token_str": "<unk>", "is_control": true}, ...]}
  *
- * Of `vocab` only what default_vocab_size leaves is used. Special tokens that have no name are
+ * Only what default_vocab_size leaves of `vocab` is used. Special tokens that have no name are
  * <SPECIAL_20>; files up to version 7 need not name any.
  */
 #include "data/tokenizer/tokenizer_internal.h"

@@ -29,7 +29,7 @@ struct mics_generator {
     struct mics_immediate host;
     struct mics_kv_cache *kv_cache;
     uint32_t *lengths; /* [sequence] */
-    /* Of a chunk. Rows of a sequence lie together, in order. */
+    /* A chunk. Rows of a sequence lie together, in order. */
     uint32_t rows;
     int32_t token[CHUNK_ROWS];
     uint32_t sequence[CHUNK_ROWS], position[CHUNK_ROWS];

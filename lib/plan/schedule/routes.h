@@ -77,8 +77,8 @@ uint64_t mics_wire_bytes(enum mics_dtype dtype, uint64_t count);
 struct mics_hop {
     enum mics_op_kind kind;          /* of its operations: that of the exchange, or CONVERT */
     enum mics_collective collective; /* unless it converts */
-    /* Of a conversion: of the collective that it belongs to. `groups` is the kind of unit whose
-     * groups these are (mics_choice_groups()). */
+    /* A conversion has those of the collective that it belongs to. `groups` is the kind of unit
+     * whose groups these are (mics_choice_groups()). */
     enum mics_unit_kind groups;
     enum mics_comm_kind comm;
     enum mics_stream_kind stream;

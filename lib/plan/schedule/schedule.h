@@ -24,7 +24,7 @@
 struct mics_op {
     enum mics_op_kind kind;
     enum mics_stream_kind stream;
-    /* Of a hop, as in struct mics_hop. */
+    /* Members of a hop, as in struct mics_hop. */
     enum mics_unit_kind groups;
     enum mics_comm_kind comm;
     enum mics_collective collective;

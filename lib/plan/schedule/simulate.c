@@ -89,7 +89,7 @@ static struct op_cost collective_cost(struct mics_op_costs *costs,
                             .resource = cost.between_nodes ? RESOURCE_NET : RESOURCE_NODE};
 }
 
-/* Of coalesced operations the last has the cost of all. */
+/* The last of coalesced operations has the cost of all. */
 static void set_costs(struct sim *sim, const struct mics_plan_choice *choice,
                       struct mics_op_costs *costs)
 {
@@ -214,8 +214,9 @@ static bool is_exchange(const struct mics_op *op)
     return mics_op_is_comm(op->kind) || op->kind == MICS_OP_CONVERT;
 }
 
-/* Of the operation that `stream_state` is about to start: computation notes the exchanges that it
- * waited for; an exchange gets the seconds until the last rank has computed what it waits for. */
+/* The delay by stragglers of the operation that `stream_state` is about to start: computation notes
+ * the exchanges that it waited for; an exchange gets the seconds until the last rank has computed
+ * what it waits for. */
 static double straggler_delay(struct sim *sim, const struct stream_state *stream_state)
 {
     const uint32_t index = stream_state->ops[stream_state->next];
