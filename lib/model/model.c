@@ -50,7 +50,9 @@ static bool has_valid_stages(const struct mics_model *model)
             return false;
         handed_on |= stage->hands_on;
     }
-    return model->boundary_count <= MICS_BOUNDARIES_MAX && handed_on >> model->boundary_count == 0;
+    return model->stages[0].unit != MICS_NO_UNIT &&
+           model->stages[model->stage_count - 1].unit != MICS_NO_UNIT &&
+           model->boundary_count <= MICS_BOUNDARIES_MAX && handed_on >> model->boundary_count == 0;
 }
 
 enum mics_status mics_model_new_custom(const struct mics_model_ops *ops,

@@ -63,7 +63,7 @@ struct mics_unit {
 
 enum mics_stage_kind { MICS_STAGE_EMBED, MICS_STAGE_BLOCK, MICS_STAGE_HEAD };
 
-/* What a stage without parameters uses. */
+/* What a stage without parameters uses; the first and the last have some. */
 #define MICS_NO_UNIT UINT32_MAX
 /* The numbers of boundary tensors are below this. */
 #define MICS_BOUNDARIES_MAX 8

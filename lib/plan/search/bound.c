@@ -432,10 +432,11 @@ static double longer_tail(const struct parts *parts)
            last_norm(parts);
 }
 
-/* Has a stage between the first and the head another unit? */
+/* Has the stage after the first, which is not the head, another unit? */
 static bool has_second_unit(const struct mics_model *model)
 {
-    return model->stage_count > 2 && model->stages[1].unit != model->stages[0].unit;
+    return model->stage_count > 2 && model->stages[1].unit != MICS_NO_UNIT &&
+           model->stages[1].unit != model->stages[0].unit;
 }
 
 /* Of the time from the last gradient to the norm, and of what precedes it, what is more than their

@@ -65,7 +65,7 @@ static void count_reduced(struct mics_bounds *bounds)
     for (uint32_t i = model->stage_count; i-- > 0;) {
         const uint32_t unit = model->stages[i].unit;
 
-        if (model->units[unit].resident)
+        if (unit == MICS_NO_UNIT || model->units[unit].resident)
             continue;
         memcpy(counts + bounds->class_count, counts, bounds->class_count * sizeof *counts);
         counts += bounds->class_count;
@@ -81,7 +81,7 @@ static void count_leading(struct mics_bounds *bounds)
 
     for (uint32_t i = 0; i < model->stage_count; i++) {
         const uint32_t unit = model->stages[i].unit;
-        bool seen = false;
+        bool seen = unit == MICS_NO_UNIT;
 
         for (uint32_t j = 0; j < i; j++)
             seen |= model->stages[j].unit == unit;
@@ -247,7 +247,7 @@ static struct mics_plan_choice pricing_choice(const struct mics_plan_choice *cho
 static void add_pass(const struct mics_model *model, const struct mics_op *op, double seconds,
                      struct mics_pass_times *out)
 {
-    const bool rotates = !model->units[op->unit].resident;
+    const bool rotates = op->unit != MICS_NONE && !model->units[op->unit].resident;
 
     if (op->stage + 1 == model->stage_count) {
         out->head += seconds;

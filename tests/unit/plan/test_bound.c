@@ -6,6 +6,7 @@
 #include "model/model.h"
 #include "plan/schedule/timeline.h"
 #include "plan/search/search_internal.h"
+#include "plan_fake.h"
 #include "tap.h"
 
 #include <stdlib.h>
@@ -285,6 +286,38 @@ static void the_bound_holds_with_stragglers(void)
     close_priced(&priced);
 }
 
+/* The last stage of each block, or all stages between the first and the head, have no parameters. */
+static void the_bound_holds_around_stages_without_parameters(void)
+{
+    for (int all = 0; all < 2; all++) {
+        struct priced priced = {NULL, NULL, NULL};
+        struct fake_model fake;
+
+        fake_model_init(&fake, 4, 10000, 7001, false);
+        fake_model_split_blocks(&fake);
+        for (uint32_t i = 1; i + 1 < fake.model.stage_count && all; i++)
+            fake.stages[i].unit = MICS_NO_UNIT;
+        if (all) {
+            fake.stages[fake.model.stage_count - 1].unit = 1;
+            fake.model.unit_count = 2;
+        }
+        priced.model = &fake.model;
+        CHECK_INT(
+            mics_topology_parse("node:2 gpu:4 flops:1T membw:1TB/s link:10GB/s,3us net:10gbit,30us",
+                                &priced.topology, &err),
+            MICS_OK);
+        CHECK_INT(mics_op_costs_new(priced.topology, priced.model, &priced.costs, &err), MICS_OK);
+        for (int i = 0; i < 100; i++) {
+            struct mics_plan_choice choice;
+
+            draw_choice(priced.topology, &choice);
+            check_bound(&priced, &choice);
+        }
+        mics_op_costs_free(priced.costs);
+        mics_topology_free(priced.topology);
+    }
+}
+
 int main(void)
 {
     TAP_RUN(the_bound_is_no_longer_than_a_simulated_step);
@@ -293,5 +326,6 @@ int main(void)
     TAP_RUN(the_bound_holds_for_settings_of_all_kinds);
     TAP_RUN(the_bound_holds_for_extrapolated_steps);
     TAP_RUN(the_bound_holds_with_stragglers);
+    TAP_RUN(the_bound_holds_around_stages_without_parameters);
     return tap_done();
 }
