@@ -281,7 +281,8 @@ enum mics_status mics_manifest_from_doc(json_t *doc, struct mics_manifest *out,
     out->training = own(mics_cursor_get_object(&root, "training"));
     if (mics_cursor_has(&root, "tokenizer"))
         out->tokenizer = own(mics_cursor_get_object(&root, "tokenizer"));
-    out->history = own(mics_cursor_get_array(&root, "history", 0, SIZE_MAX));
+    if (mics_cursor_has(&root, "history"))
+        out->history = own(mics_cursor_get_array(&root, "history", 0, SIZE_MAX));
     read_files(&root, out);
     if (reading.status != MICS_OK)
         mics_manifest_free(out);
