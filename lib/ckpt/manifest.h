@@ -29,7 +29,7 @@ struct mics_ckpt_layout {
     const struct mics_plan_choice *choice;
     const struct mics_layout *layouts; /* [unit_count] */
     uint32_t states;                   /* that the optimizer has, 1 to MICS_CKPT_STATES */
-    uint32_t parts;                    /* files of each shard (table.h) */
+    uint32_t parts;                    /* files of each shard (ckpt_table.h) */
 };
 
 /* The shape by which all units are cut; files have shards of all of them. */
@@ -51,7 +51,7 @@ struct mics_manifest {
     json_t *training;    /* settings and data of the run; only the trainer interprets it */
     json_t *tokenizer;   /* tokenizer_files.h; NULL: not known */
     json_t *history;     /* array; NULL: an empty one is written */
-    uint32_t file_count; /* p_optim * parts (table.h) */
+    uint32_t file_count; /* p_optim * parts (ckpt_table.h) */
     struct mics_file_sum *files;
 };
 

@@ -16,7 +16,7 @@
  * and earlier checkpoints are unchanged.
  *
  * Each optimizer shard is written once: the first `parts` ranks that hold it write a part each
- * (table.h), so that many disks work in parallel.
+ * (ckpt_table.h), so that many disks work in parallel.
  */
 #ifndef MICS_CKPT_SAVER_H
 #define MICS_CKPT_SAVER_H
