@@ -243,26 +243,26 @@ enum mics_status mics_memory_ckpt_shard_open(const char *folder, uint32_t shard,
     return MICS_OK;
 }
 
-void mics_memory_ckpt_shard_close(struct mics_memory_ckpt_shard *kept)
+void mics_memory_ckpt_shard_close(struct mics_memory_ckpt_shard *shard)
 {
-    if (kept->header)
-        munmap(kept->header, MICS_MEMORY_CKPT_DATA + kept->bytes);
-    *kept = (struct mics_memory_ckpt_shard){.header = NULL};
+    if (shard->header)
+        munmap(shard->header, MICS_MEMORY_CKPT_DATA + shard->bytes);
+    *shard = (struct mics_memory_ckpt_shard){.header = NULL};
 }
 
 /* The reader is a later process, which sees all stores of one that died: only the compiler must
  * keep the order of header and data. */
-void mics_memory_ckpt_shard_clear(struct mics_memory_ckpt_shard *kept)
+void mics_memory_ckpt_shard_clear(struct mics_memory_ckpt_shard *shard)
 {
-    memset(kept->header, 0, sizeof *kept->header);
+    memset(shard->header, 0, sizeof *shard->header);
     atomic_signal_fence(memory_order_seq_cst);
 }
 
-void mics_memory_ckpt_shard_complete(struct mics_memory_ckpt_shard *kept,
+void mics_memory_ckpt_shard_complete(struct mics_memory_ckpt_shard *shard,
                                      const struct mics_memory_ckpt_header *header)
 {
     atomic_signal_fence(memory_order_seq_cst);
-    *kept->header = *header;
+    *shard->header = *header;
 }
 
 static uint64_t header_sum(const struct mics_memory_ckpt_header *header)

@@ -90,11 +90,11 @@ enum mics_status mics_memory_ckpt_shard_open(const char *folder, uint32_t shard,
                                              uint32_t generation, uint64_t bytes,
                                              struct mics_memory_ckpt_shard *out,
                                              struct mics_err *err);
-void mics_memory_ckpt_shard_close(struct mics_memory_ckpt_shard *kept); /* all zeros is fine */
+void mics_memory_ckpt_shard_close(struct mics_memory_ckpt_shard *shard); /* all zeros is fine */
 
 /* Make a shard absent, before its data change, and complete, after they have. */
-void mics_memory_ckpt_shard_clear(struct mics_memory_ckpt_shard *kept);
-void mics_memory_ckpt_shard_complete(struct mics_memory_ckpt_shard *kept,
+void mics_memory_ckpt_shard_clear(struct mics_memory_ckpt_shard *shard);
+void mics_memory_ckpt_shard_complete(struct mics_memory_ckpt_shard *shard,
                                      const struct mics_memory_ckpt_header *header);
 
 /* The header of a shard whose data have this checksum. */

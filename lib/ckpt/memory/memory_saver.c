@@ -36,7 +36,7 @@ struct mics_memory_saver {
     bool active;
     struct mics_background_task task;
     struct mics_manifest manifest;
-    struct mics_memory_ckpt kept;
+    struct mics_memory_ckpt ckpt;
     struct mics_memory_ckpt_header
         header; /* of this rank's shard; all zeros: it could not be taken */
     enum mics_status taken;
@@ -210,10 +210,10 @@ static enum mics_status copy_round(struct mics_memory_saver *saver, uint32_t rou
     if (status != MICS_OK)
         return status;
     if (to >= 0)
-        saver->kept.sent_bytes += bytes + sizeof header;
+        saver->ckpt.sent_bytes += bytes + sizeof header;
     if (from < 0 || header.version == 0)
         return MICS_OK; /* the other rank tells what it could not take */
-    if (!mics_memory_ckpt_header_valid(&header) || header.step != saver->kept.step ||
+    if (!mics_memory_ckpt_header_valid(&header) || header.step != saver->ckpt.step ||
         header.shard != saver->places[1 + round].shard || header.bytes != bytes ||
         XXH64(copy->data, bytes, 0) != header.xxh64)
         return mics_err_set(err, MICS_ERR_IO, "the copy of shard %u was damaged on its way",
@@ -231,7 +231,7 @@ static enum mics_status keep(void *context, struct mics_err *err)
     if (saver->taken == MICS_OK && own->header) {
         saver->header = mics_memory_ckpt_header(
             saver->places[0].shard, mics_ckpt_layout_shape(&saver->form)->p_optim,
-            saver->options.stamp, saver->kept.step, own->bytes, XXH64(own->data, own->bytes, 0));
+            saver->options.stamp, saver->ckpt.step, own->bytes, XXH64(own->data, own->bytes, 0));
         mics_memory_ckpt_shard_complete(own, &saver->header);
     }
     for (uint32_t i = 0; status == MICS_OK && i < saver->copies.rounds; i++)
@@ -267,13 +267,13 @@ void mics_memory_saver_begin(struct mics_memory_saver *saver, struct mics_manife
     saver->within_s = within_s;
     saver->manifest = *manifest;
     *manifest = (struct mics_manifest){0};
-    saver->kept = (struct mics_memory_ckpt){.step = saver->manifest.step};
+    saver->ckpt = (struct mics_memory_ckpt){.step = saver->manifest.step};
     saver->header = (struct mics_memory_ckpt_header){.version = 0};
     clear_generation(saver);
     saver->taken = own->header
                        ? mics_shard_part_take(&saver->form, 0, source, own->data, &saver->taken_err)
                        : MICS_OK;
-    saver->kept.copy_s = mics_now_s() - saver->begin_s;
+    saver->ckpt.copy_s = mics_now_s() - saver->begin_s;
     saver->active = true;
     mics_background_task_start(&saver->task, keep, saver);
 }
@@ -308,7 +308,7 @@ static enum mics_status write_manifest(const struct mics_memory_saver *saver, st
     char path[MICS_PATH_MAX];
     json_t *doc = NULL;
     enum mics_status status = mics_memory_ckpt_manifest_path(
-        saver->options.folder, saver->options.stamp, saver->kept.step, path, err);
+        saver->options.folder, saver->options.stamp, saver->ckpt.step, path, err);
 
     if (status != MICS_OK)
         goto out;
@@ -354,7 +354,7 @@ static enum mics_status remove_older(struct mics_memory_saver *saver, struct mic
 }
 
 enum mics_status mics_memory_saver_advance(struct mics_memory_saver *saver,
-                                           struct mics_memory_ckpt *kept, struct mics_err *err)
+                                           struct mics_memory_ckpt *ckpt, struct mics_err *err)
 {
     struct mics_comm *comm = saver->checkpoint.comm;
     enum mics_status status = mics_agree(comm, mics_background_task_wait(&saver->task, err), err);
@@ -368,15 +368,15 @@ enum mics_status mics_memory_saver_advance(struct mics_memory_saver *saver,
     }
     mics_manifest_free(&saver->manifest);
     saver->active = false;
-    *kept = saver->kept;
-    saver->steps[saver->generation] = saver->kept.step; /* some nodes may have its manifest */
+    *ckpt = saver->ckpt;
+    saver->steps[saver->generation] = saver->ckpt.step; /* some nodes may have its manifest */
     if (status != MICS_OK)
         return status;
     if (!saver->has_kept)
         status = mics_agree(comm, remove_older(saver, err), err);
     saver->has_kept = true;
     saver->generation = 1 - saver->generation;
-    saver->kept.seconds = mics_now_s() - saver->begin_s;
-    *kept = saver->kept;
+    saver->ckpt.seconds = mics_now_s() - saver->begin_s;
+    *ckpt = saver->ckpt;
     return status;
 }

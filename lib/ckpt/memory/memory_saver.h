@@ -37,7 +37,7 @@ struct mics_memory_ckpt {
     double pause_s;      /* until training could continue; set by the caller of begin */
 };
 
-/* The form of the kept state: as a checkpoint with one file for each shard. */
+/* The layout of the in-memory checkpoint: as a checkpoint with one file for each shard. */
 struct mics_ckpt_layout mics_memory_saver_layout(const struct mics_ckpt_layout *form);
 
 /* Bytes of a shard. */
@@ -62,8 +62,8 @@ bool mics_memory_saver_active(const struct mics_memory_saver *saver);
 /* Is this rank's thread running? */
 bool mics_memory_saver_busy(const struct mics_memory_saver *saver);
 
-/* Wait for the threads, and complete the generation. After a failure only kept->step is set. */
+/* Wait for the threads, and complete the generation. After a failure only ckpt->step is set. */
 enum mics_status mics_memory_saver_advance(struct mics_memory_saver *saver,
-                                           struct mics_memory_ckpt *kept, struct mics_err *err);
+                                           struct mics_memory_ckpt *ckpt, struct mics_err *err);
 
 #endif

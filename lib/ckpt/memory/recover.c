@@ -66,7 +66,7 @@ static enum mics_status drop(void *context, uint32_t unit, uint32_t state, uint6
     return MICS_OK;
 }
 
-/* The run of the kept state that begins at an element of a unit of the model. */
+/* The run of the in-memory checkpoint that begins at an element of a unit of the model. */
 static struct mics_extent run_at(const struct load *load, uint32_t unit, uint32_t state,
                                  uint64_t first, uint64_t count)
 {
