@@ -155,12 +155,11 @@ static struct mics_extent locate_shard(const struct mics_store *store, uint32_t 
 {
     const struct mics_ckpt_table *table = store->shards;
     const uint32_t unit = space / MICS_CKPT_STATES, state = space % MICS_CKPT_STATES;
-    const struct mics_layout *layout = &table->units[unit].layout;
     const size_t tensor = (size_t)unit * table->states + state;
 
-    if (start >= layout->padded || state >= table->states)
+    if (start >= table->units[unit].layout.padded || state >= table->states)
         return (struct mics_extent){.space = space, .start = start, .count = count};
-    const struct mics_ckpt_place place = mics_ckpt_locate(layout, table->parts, start);
+    const struct mics_ckpt_place place = mics_ckpt_locate(&table->units[unit], table->parts, start);
 
     return (struct mics_extent){.name = store->tensor_names[tensor],
                                 .space = space,

@@ -26,7 +26,7 @@ struct mics_store_file {
     int fd; /* -1: closed */
     uint64_t bytes;
     /* Where each tensor of a shard begins, [unit * states + state], in bytes from the beginning
-     * of the file. NULL: its header has not been read. */
+     * of the file; only for the units that the file has. NULL: its header has not been read. */
     uint64_t *tensor_offsets;
 };
 

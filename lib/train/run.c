@@ -42,9 +42,6 @@ enum mics_status mics_run_init(struct mics_run *run, const struct mics_run_optio
                  .states = 1 + mics_optimizer_states(choice->optimizer)},
     };
     run->form.parts = mics_ckpt_parts(&run->form);
-    const enum mics_status storable = mics_ckpt_layout_check(&run->form, err);
-    if (storable != MICS_OK)
-        return storable;
     if (options->settings->steps > UINT32_MAX)
         return mics_err_set(err, MICS_ERR_ARG, "more than %u steps", UINT32_MAX);
     run->rank_flags = calloc(options->world->size, sizeof *run->rank_flags);
