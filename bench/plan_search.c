@@ -131,7 +131,7 @@ static bool is_in_grid(const struct mics_search *search, const struct mics_searc
 
     (void)search;
     return (named || over_all) && option->segments == 1 &&
-           (option->coalesced == 0 || option->coalesced == 3) &&
+           (option->coalesce == 1 || option->coalesce == 4) &&
            (!two_hops || option->hierarchical_gather == option->hierarchical_reduce);
 }
 

@@ -83,7 +83,7 @@ static const struct cli_option options[] = {
      "segments in which large units are exchanged (default: the fastest of 1, 2, 4)",
      CLI_TO_U32(struct request, search.segments, 1, 64)},
     {0, "coalesce", "N", "units exchanged together, 1 to 8 (default: the fastest of 1, 2, 4, 8)",
-     CLI_TO_U32(struct request, search.coalesce, 1, MICS_COALESCED_MAX + 1)},
+     CLI_TO_U32(struct request, search.coalesce, 1, MICS_COALESCE_MAX)},
     {ID_HIERARCHICAL, "hierarchical", "auto|on|off",
      "exchanges of groups that span nodes in two hops (default: auto)", CLI_TO_HANDLER},
     {ID_DTYPE, "dtype", "f32|bf16",

@@ -343,7 +343,7 @@ static enum mics_status put_tsv(struct mics_table *table, const struct mics_plan
     mics_table_cell(table, "%s", mics_recompute_name(choice->recompute));
     mics_table_cell(table, "%u", choice->prefetch);
     mics_table_cell(table, "%u", choice->segments);
-    mics_table_cell(table, "%u", choice->coalesced);
+    mics_table_cell(table, "%u", choice->coalesce - 1);
     mics_table_cell(table, "%d", choice->hierarchical_gather);
     mics_table_cell(table, "%d", choice->hierarchical_reduce);
     mics_table_bytes(table, 1, candidate->total_bytes);

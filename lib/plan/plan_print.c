@@ -101,7 +101,7 @@ static void put_groups_tsv(struct mics_table *table, const struct mics_plan_choi
     put_number(table, "hierarchical_gather", choice->hierarchical_gather);
     put_number(table, "hierarchical_reduce", choice->hierarchical_reduce);
     put_number(table, "segments", choice->segments);
-    put_number(table, "joined", choice->coalesced);
+    put_number(table, "joined", choice->coalesce - 1);
     put_number(table, "prefetch", choice->prefetch);
 }
 
@@ -131,9 +131,9 @@ static void put_groups(struct mics_table *table, const struct mics_plan_choice *
                             : "in one ring",
                         choice->prefetch, plural(choice->prefetch));
     }
-    if (choice->coalesced > 0) {
+    if (choice->coalesce > 1) {
         mics_table_cell(table, "coalescing");
-        mics_table_cell(table, "%u units per exchange", choice->coalesced + 1);
+        mics_table_cell(table, "%u units per exchange", choice->coalesce);
     }
     if (shape->p_grad > 1) {
         mics_table_cell(table, "reduce");

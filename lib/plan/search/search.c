@@ -522,7 +522,7 @@ static enum mics_status simplify(struct progress *progress, struct mics_search_e
         bool accepted;
 
         if (i == COALESCING && options->coalesce == 0) {
-            choice.coalesced = 0;
+            choice.coalesce = 1;
             choice.grad_slots = 2;
         } else if (i == SEGMENTS && options->segments == 0 &&
                    progress->search->topology->algorithm_timing_count == 0) {
@@ -531,7 +531,7 @@ static enum mics_status simplify(struct progress *progress, struct mics_search_e
                    progress->search->topology->algorithm_timing_count == 0) {
             choice.hierarchical_gather = choice.hierarchical_reduce = false;
         } else if (i >= PREFETCH_1 && options->prefetch == MICS_AUTO && depth < choice.prefetch &&
-                   2 * choice.coalesced < depth) {
+                   2 * (choice.coalesce - 1) < depth) {
             choice.prefetch = depth;
         }
         if (memcmp(&choice, &entry->best.choice, sizeof choice) == 0)

@@ -25,7 +25,7 @@ struct mics_setting {
 
 /* How units are exchanged. */
 struct mics_exchange_option {
-    uint32_t segments, coalesced;
+    uint32_t segments, coalesce;
     bool hierarchical_gather, hierarchical_reduce;
 };
 

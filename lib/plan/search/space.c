@@ -126,8 +126,8 @@ struct mics_plan_choice mics_search_choice(const struct mics_search *search,
         .hierarchical_reduce = option->hierarchical_reduce,
         .segments = option->segments,
         .prefetch = point->prefetch,
-        .grad_slots = 2 * (option->coalesced + 1),
-        .coalesced = option->coalesced,
+        .grad_slots = 2 * option->coalesce,
+        .coalesce = option->coalesce,
         .micro_batch = search->space.micro_batches[point->micro_batch],
         .seq = options->seq,
         .recompute = (enum mics_recompute)search->space.levels[point->level],
@@ -186,11 +186,11 @@ static bool has_segments(const struct mics_search *search, const struct mics_sha
 }
 
 static bool can_coalesce(const struct mics_search *search, const struct mics_shape *shape,
-                         uint32_t coalesced)
+                         uint32_t coalesce)
 {
-    if (coalesced == 0 || search->options.coalesce > 0)
+    if (coalesce == 1 || search->options.coalesce > 0)
         return true;
-    return mics_shape_world_size(shape) > 1 && 2 * (coalesced + 1) <= search->model->unit_count &&
+    return mics_shape_world_size(shape) > 1 && 2 * coalesce <= search->model->unit_count &&
            (shape->p_grad > 1 || search->options.grad_dtype == MICS_F32);
 }
 
@@ -252,9 +252,9 @@ static void keep_measured(const struct mics_search *search, struct mics_search_e
 static enum mics_status list_options(const struct mics_search *search,
                                      struct mics_search_entry *entry, struct mics_err *err)
 {
-    enum { SEGMENTS = 3, COALESCED = 4 };
+    enum { SEGMENTS = 3, COALESCE = 4 };
     static const uint32_t segments[SEGMENTS] = {1, 2, 4};
-    static const uint32_t coalesced[COALESCED] = {0, 1, 3, MICS_COALESCED_MAX};
+    static const uint32_t coalesce[COALESCE] = {1, 2, 4, MICS_COALESCE_MAX};
     const struct mics_search_options *options = &search->options;
     const struct mics_shape *shape = &entry->candidate.shape;
     const enum mics_hierarchy wanted = options->hierarchical;
@@ -264,15 +264,15 @@ static enum mics_status list_options(const struct mics_search *search,
         mics_shape_has_hierarchy(shape, shape->p_grad) && wanted != MICS_HIERARCHY_OFF;
     const uint32_t least = wanted == MICS_HIERARCHY_ON ? gather + 2 * reduce : 0;
 
-    entry->options = calloc(SEGMENTS * COALESCED * 4, sizeof *entry->options);
+    entry->options = calloc(SEGMENTS * COALESCE * 4, sizeof *entry->options);
     if (!entry->options)
         return mics_err_nomem(err);
     for (uint32_t s = 0; s < (options->segments ? 1 : SEGMENTS); s++)
-        for (uint32_t c = 0; c < (options->coalesce ? 1 : COALESCED); c++)
+        for (uint32_t c = 0; c < (options->coalesce ? 1 : COALESCE); c++)
             for (uint32_t flags = least; flags < 4; flags++) {
                 const struct mics_exchange_option option = {
                     .segments = options->segments ? options->segments : segments[s],
-                    .coalesced = options->coalesce ? options->coalesce - 1 : coalesced[c],
+                    .coalesce = options->coalesce ? options->coalesce : coalesce[c],
                     .hierarchical_gather = flags & 1,
                     .hierarchical_reduce = flags & 2,
                 };
@@ -280,7 +280,7 @@ static enum mics_status list_options(const struct mics_search *search,
                 if ((option.hierarchical_gather && !gather) ||
                     (option.hierarchical_reduce && !reduce) ||
                     (!options->segments && !has_segments(search, shape, option.segments)) ||
-                    !can_coalesce(search, shape, option.coalesced))
+                    !can_coalesce(search, shape, option.coalesce))
                     continue;
                 entry->options[entry->option_count++] = option;
             }
@@ -397,7 +397,7 @@ bool mics_search_prefetch_range(const struct mics_search *search,
     const struct mics_search_entry *entry = &search->entries[point->entry];
     const struct mics_exchange_option *option = &entry->options[point->option];
     const uint64_t limit = search->options.memory_limit + rounding_bytes;
-    const uint64_t slots = mics_min_u64(2 * (option->coalesced + 1), space->rotating);
+    const uint64_t slots = mics_min_u64(2 * option->coalesce, space->rotating);
     const uint32_t all = space->rotating > 0 ? space->rotating - 1 : 0;
     const int64_t activations =
         space->activation_bytes[point->level * space->micro_batch_count + point->micro_batch];
@@ -409,11 +409,11 @@ bool mics_search_prefetch_range(const struct mics_search *search,
         return false;
     if (entry->candidate.shape.p_param == 1 || search->options.prefetch != MICS_AUTO) {
         *least = *most = search->options.prefetch != MICS_AUTO ? search->options.prefetch : 0;
-        return entry->candidate.shape.p_param == 1 || option->coalesced == 0 ||
-               search->options.coalesce > 0 || *least >= 2 * option->coalesced + 1;
+        return entry->candidate.shape.p_param == 1 || option->coalesce == 1 ||
+               search->options.coalesce > 0 || *least >= 2 * option->coalesce - 1;
     }
     /* Coalesced units need slots for two sets: one in transfer, one in use. */
-    *least = option->coalesced == 0 ? 0 : 2 * option->coalesced + 1;
+    *least = option->coalesce == 1 ? 0 : 2 * option->coalesce - 1;
     if (search->options.coalesce > 0)
         *least = (uint32_t)mics_min_u64(*least, all);
     *most = all;

@@ -98,7 +98,7 @@ static double check_bound(const struct priced *priced, const struct mics_plan_ch
             priced->model->config.name, choice->shapes[MICS_UNIT_DENSE].p_param,
             choice->shapes[MICS_UNIT_DENSE].p_grad, choice->shapes[MICS_UNIT_DENSE].p_optim,
             mics_choice_nodes(choice), mics_choice_per_node(choice), choice->prefetch,
-            choice->grad_slots, choice->coalesced, choice->segments, choice->hierarchical_gather,
+            choice->grad_slots, choice->coalesce - 1, choice->segments, choice->hierarchical_gather,
             choice->hierarchical_reduce, choice->micro_batch, choice->micro_steps,
             choice->recompute, choice->clip, bound, step);
     return bound / step;
@@ -115,6 +115,7 @@ static void check_slow_links(const struct mics_model_config *config)
                 .shapes = MICS_SAME_SHAPE({1, 4, 4, 4, 4}),
                 .strategy = "zero3",
                 .segments = 1,
+                .coalesce = 1,
                 .prefetch = prefetch,
                 .grad_slots = 2,
                 .micro_batch = 1,
@@ -151,7 +152,7 @@ static void the_bound_holds_where_accumulation_and_exchange_overlap(void)
         .segments = 1,
         .prefetch = 9,
         .grad_slots = 4,
-        .coalesced = 1,
+        .coalesce = 2,
         .hierarchical_gather = true,
         .hierarchical_reduce = true,
         .micro_batch = 4,
@@ -185,7 +186,7 @@ static void draw_choice(const struct mics_topology *topology, struct mics_plan_c
         .strategy = "custom",
         .segments = 1u << draw(3),
         .prefetch = draw(10),
-        .coalesced = (1u << draw(4)) - 1,
+        .coalesce = 1u << draw(4),
         .hierarchical_gather = draw(2),
         .hierarchical_reduce = draw(2),
         .micro_batch = 1 + draw(4),
@@ -197,7 +198,7 @@ static void draw_choice(const struct mics_topology *topology, struct mics_plan_c
         .clip = draw(2),
     };
     choice->grad_dtype = choice->dtype;
-    choice->grad_slots = draw(3) ? 2 * (choice->coalesced + 1) : 1 + draw(4);
+    choice->grad_slots = draw(3) ? 2 * choice->coalesce : 1 + draw(4);
     do
         mics_choice_set_shape(choice, (struct mics_shape){topology->nodes, topology->per_node,
                                                           1 + draw(n), 1 + draw(n), 1 + draw(n)});

@@ -184,20 +184,20 @@ static void units_are_coalesced_where_latency_dominates(void)
     plan = search(far, "gpt2", &options, &status);
     if (!plan)
         return;
-    CHECK_INT(plan->choice.coalesced, 3);
+    CHECK_INT(plan->choice.coalesce, 4);
     CHECK_INT(plan->choice.grad_slots, 8);
     mics_plan_free(plan);
     plan = search(low_latency, "gpt2", &options, &status);
     if (!plan)
         return;
-    CHECK_INT(plan->choice.coalesced, 0);
+    CHECK_INT(plan->choice.coalesce, 1);
     CHECK_INT(plan->choice.grad_slots, 2);
     mics_plan_free(plan);
     options.prefetch = 2; /* too few slots for two sets of four */
     plan = search(far, "gpt2", &options, &status);
     if (!plan)
         return;
-    CHECK_INT(plan->choice.coalesced, 0);
+    CHECK_INT(plan->choice.coalesce, 1);
     mics_plan_free(plan);
 }
 

@@ -171,7 +171,7 @@ static void check_memory(struct mics_search *search, uint64_t limits[3])
                             if (bytes <= limits[i] && found && point.prefetch >= least &&
                                 choice.shapes[MICS_UNIT_DENSE].p_param > 1)
                                 CHECK(point.prefetch <= most);
-                            if (bytes <= limits[i] && choice.coalesced == 0)
+                            if (bytes <= limits[i] && choice.coalesce == 1)
                                 CHECK(found);
                         }
                     }

@@ -222,6 +222,7 @@ static struct rank make_rank(struct mics_shape shape)
                                    .choice = {.shapes = MICS_SAME_SHAPE(shape),
                                               .strategy = "custom",
                                               .segments = 1,
+                                              .coalesce = 1,
                                               .prefetch = 1,
                                               .grad_slots = 2,
                                               .micro_batch = 1,
