@@ -119,11 +119,12 @@ static enum mics_status simulate(struct brute *brute, const struct mics_search_p
 }
 
 /* Is the option one of the grid's? */
-static bool is_in_grid(const struct mics_search *search, const struct mics_search_entry *entry,
+static bool is_in_grid(const struct mics_search *search,
+                       const struct mics_search_alternative *alternative,
                        const struct mics_exchange_option *option)
 {
-    const struct mics_shape *shape = &entry->candidate.shape;
-    const bool named = strcmp(entry->candidate.strategy, "custom") != 0;
+    const struct mics_shape *shape = &alternative->strategy.shape;
+    const bool named = strcmp(alternative->strategy.name, "custom") != 0;
     const bool over_all =
         shape->p_param == shape->p_grad && shape->p_optim == mics_shape_world_size(shape);
     const bool two_hops = mics_shape_has_hierarchy(shape, shape->p_param) &&
@@ -164,12 +165,13 @@ static enum mics_status walk_grid(struct brute *brute, bool count, struct mics_e
     struct mics_search_point point = {.prefetch = 0};
     enum mics_status status = MICS_OK;
 
-    for (point.entry = 0; point.entry < search->count; point.entry++)
-        for (point.option = 0; point.option < search->entries[point.entry].option_count;
+    for (point.alternative = 0; point.alternative < search->count; point.alternative++)
+        for (point.option = 0; point.option < search->alternatives[point.alternative].option_count;
              point.option++) {
-            const struct mics_search_entry *entry = &search->entries[point.entry];
+            const struct mics_search_alternative *alternative =
+                &search->alternatives[point.alternative];
 
-            if (!is_in_grid(search, entry, &entry->options[point.option]))
+            if (!is_in_grid(search, alternative, &alternative->options[point.option]))
                 continue;
             for (point.level = 0; point.level < search->space.level_count; point.level++)
                 for (point.micro_batch = 0;
@@ -190,10 +192,10 @@ static enum mics_status draw_settings(struct brute *brute, struct mics_err *err)
     for (uint64_t i = 0;
          i < 200 * brute->limit && status == MICS_OK && brute->simulated < before + brute->limit;
          i++) {
-        struct mics_search_point point = {.entry = (uint32_t)draw(brute, search->count)};
+        struct mics_search_point point = {.alternative = (uint32_t)draw(brute, search->count)};
         uint32_t least, most;
 
-        point.option = (uint32_t)draw(brute, search->entries[point.entry].option_count);
+        point.option = (uint32_t)draw(brute, search->alternatives[point.alternative].option_count);
         point.level = (uint32_t)draw(brute, search->space.level_count);
         point.micro_batch = (uint32_t)draw(brute, search->space.micro_batch_count);
         if (!mics_search_prefetch_range(search, &point, &least, &most))

@@ -434,17 +434,17 @@ static enum mics_status print_reasons(FILE *out, const struct mics_plan *plan, i
     return mics_table_finish(table, out, tsv, err);
 }
 
-static enum mics_status print_candidates(FILE *out, const struct mics_plan *plan, int tsv,
-                                         struct mics_err *err)
+static enum mics_status print_alternatives(FILE *out, const struct mics_plan *plan, int tsv,
+                                           struct mics_err *err)
 {
-    return mics_plan_print_candidates(out, plan, tsv ? 0 : mics_table_columns(out), err);
+    return mics_plan_print_alternatives(out, plan, tsv ? 0 : mics_table_columns(out), err);
 }
 
 enum mics_status mics_plan_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
 {
     static enum mics_status (*const sections[])(FILE *, const struct mics_plan *, int,
                                                 struct mics_err *) = {
-        print_choice, print_memory, print_prediction, print_reasons, print_candidates};
+        print_choice, print_memory, print_prediction, print_reasons, print_alternatives};
     struct mics_plan *plan = NULL;
     enum mics_status status = mics_plan_from_doc((json_t *)(uintptr_t)doc, &plan, err);
 

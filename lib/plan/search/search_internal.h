@@ -12,9 +12,9 @@
 #define MICS_STEP_PRUNE 0.003
 
 /* A strategy by name and cut. */
-struct mics_candidate {
+struct mics_strategy {
     struct mics_shape shape;
-    const char *strategy; /* "mics" */
+    const char *name; /* "mics" */
 };
 
 /* One way to run a strategy. */
@@ -31,13 +31,13 @@ struct mics_exchange_option {
 
 /* One point of the space of settings. */
 struct mics_search_point {
-    uint32_t entry, option, level, micro_batch; /* indices */
+    uint32_t alternative, option, level, micro_batch; /* indices */
     uint32_t prefetch;
 };
 
 /* A strategy in a search, and the best of its settings. */
-struct mics_search_entry {
-    struct mics_candidate candidate;
+struct mics_search_alternative {
+    struct mics_strategy strategy;
     struct mics_setting least;        /* the setting that needs the least memory */
     double bound_s;                   /* no setting that fits is faster; INFINITY: none fits */
     struct mics_search_point fastest; /* has that bound; its prefetch may be too large */
@@ -70,7 +70,7 @@ struct mics_search {
     struct mics_bounds *bounds;
     struct mics_search_options options; /* with defaults filled in */
     struct mics_search_space space;
-    struct mics_search_entry *entries; /* simplest strategy first */
+    struct mics_search_alternative *alternatives; /* simplest strategy first */
     uint32_t count;
     uint64_t simulations;
 };
@@ -85,11 +85,11 @@ void mics_search_fini(struct mics_search *search);
 /* The strategies that `strategy` allows on this cluster, simplest first: by the size of the
  * optimizer group, then of the gradient group, then of the parameter group. *out belongs to the
  * caller, who calls free(). MICS_ERR_ARG: no such strategy. */
-enum mics_status mics_search_candidates(const struct mics_topology *topology, const char *strategy,
-                                        struct mics_candidate **out, uint32_t *count,
+enum mics_status mics_search_strategies(const struct mics_topology *topology, const char *strategy,
+                                        struct mics_strategy **out, uint32_t *count,
                                         struct mics_err *err);
 
-/* space.c: the dimensions of the search, and each entry's options and memory. */
+/* space.c: the dimensions of the search, and each alternative's options and memory. */
 enum mics_status mics_search_space_init(struct mics_search *search, struct mics_err *err);
 void mics_search_space_fini(struct mics_search *search);
 
@@ -127,12 +127,13 @@ enum mics_status mics_plan_predict_above(struct mics_op_costs *costs,
 /* report.c */
 
 /* Will the alternatives of a plan have a row for it? */
-bool mics_search_is_listed(const struct mics_search *search, const struct mics_search_entry *entry,
-                           const struct mics_search_entry *chosen);
+bool mics_search_is_listed(const struct mics_search *search,
+                           const struct mics_search_alternative *alternative,
+                           const struct mics_search_alternative *chosen);
 /* The alternatives of a plan: one row for each family, of those that are worth reading. */
 enum mics_status mics_search_report(const struct mics_search *search,
-                                    const struct mics_search_entry *chosen, struct mics_plan *plan,
-                                    struct mics_err *err);
+                                    const struct mics_search_alternative *chosen,
+                                    struct mics_plan *plan, struct mics_err *err);
 /* The largest global batch that fits, where the one that is asked for has more sequences per rank
  * than a step may have micro-steps; 0: it has not, none fits, or the micro-batch is given. */
 uint64_t mics_search_largest_batch(const struct mics_search *search);

@@ -146,8 +146,8 @@ static void check_memory(struct mics_search *search, uint64_t limits[3])
 {
     struct mics_search_point point = {.prefetch = 0};
 
-    for (point.entry = 0; point.entry < search->count; point.entry++)
-        for (point.option = 0; point.option < search->entries[point.entry].option_count;
+    for (point.alternative = 0; point.alternative < search->count; point.alternative++)
+        for (point.option = 0; point.option < search->alternatives[point.alternative].option_count;
              point.option += 7)
             for (point.level = 0; point.level < search->space.level_count; point.level++)
                 for (point.micro_batch = 0; point.micro_batch < search->space.micro_batch_count;
@@ -163,7 +163,7 @@ static void check_memory(struct mics_search *search, uint64_t limits[3])
                         choice = mics_search_choice(search, &point);
                         CHECK_INT(mics_search_bytes(search, &choice, &bytes, &err), MICS_OK);
                         CHECK(bytes >= before);
-                        CHECK(bytes >= search->entries[point.entry].least.total_bytes);
+                        CHECK(bytes >= search->alternatives[point.alternative].least.total_bytes);
                         before = bytes;
                         for (int i = 0; i < 3; i++) {
                             search->options.memory_limit = limits[i];
