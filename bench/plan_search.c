@@ -8,9 +8,9 @@
  * Brute force uses no bound. It simulates the grid of all strategies of the ZeRO family, (p, p, p)
  * and (p, p, n), each with every micro-batch, level of recomputation, prefetch of 0, 1, 2, 5 and
  * the most that fits, 1 or 4 coalesced units, and all exchanges flat or hierarchical; and as many
- * settings again that are drawn from the whole space. Where the grid has more settings than
+ * plan options again that are drawn from the whole space. Where the grid has more plan options than
  * SIMULATIONS, so many of them are drawn. Ends with 1 if a plan is more than 1 % slower than the
- * best setting, or planning takes longer than 3 s of processor time.
+ * best plan option, or planning takes longer than 3 s of processor time.
  */
 #include "plan/search/search_internal.h"
 
@@ -82,8 +82,8 @@ enum { CASES = sizeof cases / sizeof *cases };
 
 struct brute {
     struct mics_search search;
-    uint64_t limit; /* simulations of the grid, and of settings that are drawn */
-    uint64_t grid;  /* settings of the grid that may fit */
+    uint64_t limit; /* simulations of the grid, and of plan options that are drawn */
+    uint64_t grid;  /* plan options of the grid that may fit */
     uint64_t simulated;
     double best_s;
     uint64_t random;
@@ -183,7 +183,7 @@ static enum mics_status walk_grid(struct brute *brute, bool count, struct mics_e
 }
 
 /* Settings of the whole space; those that do not fit are drawn again, up to a limit. */
-static enum mics_status draw_settings(struct brute *brute, struct mics_err *err)
+static enum mics_status draw_plan_options(struct brute *brute, struct mics_err *err)
 {
     const struct mics_search *search = &brute->search;
     const uint64_t before = brute->simulated;
@@ -255,7 +255,7 @@ static double run_case(const struct bench_case *at, uint64_t limit)
 
     if (mics_search_init(&brute.search, plan->topology, plan->model, &options, &err) != MICS_OK ||
         walk_grid(&brute, true, &err) != MICS_OK || walk_grid(&brute, false, &err) != MICS_OK ||
-        draw_settings(&brute, &err) != MICS_OK)
+        draw_plan_options(&brute, &err) != MICS_OK)
         fail(at, &err);
     ratio = plan->predicted.step_s / brute.best_s;
     printf("| %s | %s | %" PRIu64 " | %u | (%u, %u, %u) %u x %u %s | %.4g | %.4g | %" PRIu64
@@ -337,8 +337,8 @@ int main(int argc, char **argv)
         "Brute force simulates, without any bound, the grid of ddp, zero1, zero2, zero3, (p, p, p) "
         "and (p, p, n), each with\nevery micro-batch, level of recomputation, prefetch of 0, 1, 2, "
         "5 and the most that fits, 1 or 4 coalesced units,\nflat or hierarchical exchanges (at "
-        "most %" PRIu64 " settings of it), and %" PRIu64
-        " settings drawn from the whole space.\n\n",
+        "most %" PRIu64 " plan options of it), and %" PRIu64
+        " plan options drawn from the whole space.\n\n",
         limit, limit);
     puts("| cluster | model | batch | seq | plan | step, s | best by brute force, s | simulated | "
          "planning, s | ratio |\n|---|---|---|---|---|---|---|---|---|---|");

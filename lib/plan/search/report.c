@@ -23,7 +23,7 @@ enum {
 /* Steps that are longer than this many times the plan's are not listed, but for the ZeRO family. */
 #define LISTED_SLOWDOWN 2.0
 
-/* No setting of an alternative is faster. */
+/* No plan option of an alternative is faster. */
 static double least_seconds(const struct mics_search_alternative *alternative)
 {
     return alternative->simulated ? alternative->predicted.step_s : alternative->bound_s;
@@ -171,14 +171,14 @@ static void report_alternative(const struct mics_search *search,
                                const struct mics_search_alternative *chosen,
                                struct mics_alternative *out)
 {
-    const struct mics_setting *setting =
+    const struct mics_plan_option *plan_option =
         alternative->simulated ? &alternative->best : &alternative->least;
 
     *out = (struct mics_alternative){.fits = fits(search, alternative)};
     if (alternative->simulated)
         out->predicted = alternative->predicted;
-    out->choice = setting->choice;
-    out->total_bytes = setting->total_bytes;
+    out->choice = plan_option->choice;
+    out->total_bytes = plan_option->total_bytes;
     explain(search, alternative, chosen, out);
 }
 
@@ -420,7 +420,7 @@ enum mics_status mics_search_report_infeasible(const struct mics_search *search,
                                                struct mics_err *err)
 {
     struct remedies remedies = {.search = search};
-    const struct mics_setting *least = &search->alternatives[0].least;
+    const struct mics_plan_option *least = &search->alternatives[0].least;
     const uint64_t limit_bytes = search->options.memory_limit;
     const bool has_network = search->topology->net_link.bandwidth_bytes > 0;
     char need[32], limit[32], more[32];

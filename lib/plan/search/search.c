@@ -3,10 +3,10 @@
  * search.c - the plan with the shortest predicted step that fits: branch and bound.
  *
  * A queue in the order of lower bounds holds cells (a strategy, a level of recomputation and a
- * micro-batch) and settings (a cell with an exchange option and a prefetch depth). The bound of a
- * cell is the least of its settings. A cell is replaced by its settings, a setting is simulated,
+ * micro-batch) and plan options (a cell with an exchange option and a prefetch depth). The bound of a
+ * cell is the least of its plan options. A cell is replaced by its plan options, a plan option is simulated,
  * until the next bound is not more than MICS_STEP_PRUNE below the best step. Of the steps within
- * MICS_STEP_TIE the simplest strategy wins, and of its settings the simplest.
+ * MICS_STEP_TIE the simplest strategy wins, and of its plan options the simplest.
  */
 #include "plan/search/search.h"
 
@@ -134,7 +134,7 @@ struct node {
     uint32_t prefetch;
     uint16_t micro_batch;
     uint8_t option, level;
-    bool is_setting;
+    bool is_plan_option;
 };
 
 struct queue {
@@ -142,12 +142,12 @@ struct queue {
     size_t count, capacity;
 };
 
-/* Bounds that differ by less than a thousandth are equal: then settings come before cells, and
+/* Bounds that differ by less than a thousandth are equal: then plan options come before cells, and
  * simple ones before others. */
 static int compare_simplicity(const struct node *a, const struct node *b)
 {
     const int64_t keys[][2] = {
-        {!a->is_setting, !b->is_setting},
+        {!a->is_plan_option, !b->is_plan_option},
         {a->alternative, b->alternative},
         {a->level, b->level},
         {-(int64_t)a->micro_batch, -(int64_t)b->micro_batch},
@@ -302,15 +302,15 @@ static bool is_pruned(const struct progress *progress, double bound)
     return bound >= (1 - MICS_STEP_PRUNE) * progress->best_s;
 }
 
-static enum mics_status push_setting(struct progress *progress, struct node node,
-                                     const struct mics_pass_times *passes, struct mics_err *err)
+static enum mics_status push_plan_option(struct progress *progress, struct node node,
+                                         const struct mics_pass_times *passes, struct mics_err *err)
 {
     double bound;
     enum mics_status status = bound_choice(progress->search, &node, passes, &bound, err);
 
     if (status != MICS_OK || is_pruned(progress, bound))
         return status;
-    node.is_setting = true;
+    node.is_plan_option = true;
     node.bound = (float)bound;
     return push(&progress->queue, &node, err);
 }
@@ -343,59 +343,60 @@ static enum mics_status expand(struct progress *progress, const struct node *cel
         for (uint32_t d = 0; d < space->prefetch_count && status == MICS_OK; d++) {
             node.prefetch = space->prefetches[d];
             if (node.prefetch >= least && node.prefetch <= most)
-                status = push_setting(progress, node, passes, err);
+                status = push_plan_option(progress, node, passes, err);
         }
         /* The most that fits, which rounding may reduce by one. */
         for (node.prefetch = most; status == MICS_OK && most > least && node.prefetch + 2 > most;
              node.prefetch--)
             if (!is_listed(space, node.prefetch))
-                status = push_setting(progress, node, passes, err);
+                status = push_plan_option(progress, node, passes, err);
         if (status != MICS_OK)
             return status;
     }
     return status;
 }
 
-/* Simulate a setting with this bound, and keep the better of those of its strategy. */
+/* Simulate a plan option with this bound, and keep the better of those of its strategy. */
 static enum mics_status simulate(struct progress *progress, uint32_t index,
-                                 const struct mics_setting *setting, double bound_s,
+                                 const struct mics_plan_option *plan_option, double bound_s,
                                  struct mics_err *err)
 {
     struct mics_search *search = progress->search;
     struct mics_search_alternative *alternative = &search->alternatives[index];
     struct mics_prediction predicted;
-    enum mics_status status = mics_plan_predict_above(search->costs, search->model,
-                                                      &setting->choice, bound_s, &predicted, err);
+    enum mics_status status = mics_plan_predict_above(
+        search->costs, search->model, &plan_option->choice, bound_s, &predicted, err);
 
     if (status != MICS_OK)
         return status;
     search->simulations++;
     progress->best_s = fmin(progress->best_s, predicted.step_s);
     if (!alternative->simulated || predicted.step_s < alternative->predicted.step_s) {
-        alternative->best = *setting;
+        alternative->best = *plan_option;
         alternative->predicted = predicted;
         alternative->simulated = true;
     }
     return MICS_OK;
 }
 
-static enum mics_status try_setting(struct progress *progress, const struct node *node,
-                                    struct mics_err *err)
+static enum mics_status try_plan_option(struct progress *progress, const struct node *node,
+                                        struct mics_err *err)
 {
     struct mics_search *search = progress->search;
     const struct mics_search_point point = point_of(node);
-    struct mics_setting setting = {.choice = mics_search_choice(search, &point)};
+    struct mics_plan_option plan_option = {.choice = mics_search_choice(search, &point)};
     const struct mics_pass_times *passes;
     double bound_s;
-    enum mics_status status = mics_search_bytes(search, &setting.choice, &setting.total_bytes, err);
+    enum mics_status status =
+        mics_search_bytes(search, &plan_option.choice, &plan_option.total_bytes, err);
 
-    if (status != MICS_OK || setting.total_bytes > search->options.memory_limit)
+    if (status != MICS_OK || plan_option.total_bytes > search->options.memory_limit)
         return status;
     status = passes_of(search, node, &passes, err);
     if (status == MICS_OK)
         status = bound_choice(search, node, passes, &bound_s, err);
     if (status == MICS_OK)
-        status = simulate(progress, node->alternative, &setting, bound_s, err);
+        status = simulate(progress, node->alternative, &plan_option, bound_s, err);
     return status;
 }
 
@@ -434,7 +435,8 @@ static enum mics_status simulate_by_bound(struct progress *progress, struct mics
 
         if (is_pruned(progress, node.bound))
             continue; /* of nearly equal bounds, a smaller one may follow */
-        status = node.is_setting ? try_setting(progress, &node, err) : expand(progress, &node, err);
+        status = node.is_plan_option ? try_plan_option(progress, &node, err)
+                                     : expand(progress, &node, err);
     }
     return status;
 }
@@ -451,31 +453,31 @@ static struct mics_search_alternative *choose_alternative(const struct progress 
     return NULL;
 }
 
-/* Take the setting if it fits and its step is as fast as the best, within a tie. */
+/* Take the plan option if it fits and its step is as fast as the best, within a tie. */
 static enum mics_status accept_if_equal(struct progress *progress,
                                         struct mics_search_alternative *alternative,
                                         const struct mics_plan_choice *choice, bool *accepted,
                                         struct mics_err *err)
 {
     const struct mics_search *search = progress->search;
-    struct mics_setting setting = {.choice = *choice};
+    struct mics_plan_option plan_option = {.choice = *choice};
     struct mics_prediction predicted;
-    enum mics_status status = mics_search_bytes(search, choice, &setting.total_bytes, err);
+    enum mics_status status = mics_search_bytes(search, choice, &plan_option.total_bytes, err);
 
     *accepted = false;
-    if (status != MICS_OK || setting.total_bytes > search->options.memory_limit)
+    if (status != MICS_OK || plan_option.total_bytes > search->options.memory_limit)
         return status;
     status = mics_plan_predict(search->costs, search->model, choice, &predicted, err);
     if (status != MICS_OK || predicted.step_s > (1 + MICS_STEP_TIE) * progress->best_s)
         return status;
-    alternative->best = setting;
+    alternative->best = plan_option;
     alternative->predicted = predicted;
     alternative->simulated = true;
     *accepted = true;
     return MICS_OK;
 }
 
-/* A simpler strategy with the same setting, whose bound does not exceed a tie. */
+/* A simpler strategy with the same plan option, whose bound does not exceed a tie. */
 static enum mics_status try_simpler_alternatives(struct progress *progress,
                                                  struct mics_search_alternative **chosen,
                                                  struct mics_err *err)
@@ -547,7 +549,7 @@ static enum mics_status simplify(struct progress *progress,
     return status;
 }
 
-/* Simulate the setting with the least bound of each strategy that fits and will be listed. */
+/* Simulate the plan option with the least bound of each strategy that fits and will be listed. */
 static enum mics_status simulate_listed(struct progress *progress,
                                         const struct mics_search_alternative *chosen,
                                         struct mics_err *err)
@@ -558,27 +560,27 @@ static enum mics_status simulate_listed(struct progress *progress,
     for (uint32_t i = 0; i < search->count && status == MICS_OK; i++) {
         struct mics_search_alternative *alternative = &search->alternatives[i];
         struct mics_search_point point = alternative->fastest;
-        struct mics_setting setting = alternative->least;
+        struct mics_plan_option plan_option = alternative->least;
         double bound_s;
 
         if (alternative->simulated || isinf(alternative->bound_s) ||
             !mics_search_is_listed(search, alternative, chosen))
             continue;
         for (bool fits = false; !fits; point.prefetch--) {
-            struct mics_setting trial = {.choice = mics_search_choice(search, &point)};
+            struct mics_plan_option trial = {.choice = mics_search_choice(search, &point)};
 
             status = mics_search_bytes(search, &trial.choice, &trial.total_bytes, err);
             if (status != MICS_OK)
                 return status;
             fits = trial.total_bytes <= search->options.memory_limit;
             if (fits)
-                setting = trial;
+                plan_option = trial;
             else if (point.prefetch <= search->space.prefetches[0])
                 break;
         }
-        status = mics_step_bound(search->costs, search->model, &setting.choice, &bound_s, err);
+        status = mics_step_bound(search->costs, search->model, &plan_option.choice, &bound_s, err);
         if (status == MICS_OK)
-            status = simulate(progress, i, &setting, bound_s, err);
+            status = simulate(progress, i, &plan_option, bound_s, err);
     }
     return status;
 }

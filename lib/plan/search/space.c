@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * space.c - the settings of each strategy: the dimensions, the memory of each point, and a walk
+ * space.c - the plan options of each strategy: the dimensions, the memory of each point, and a walk
  * over all that fit.
  *
  * Memory is the sum of what groups, slots, activations and communicators need, so that bytes of
- * few settings give those of all: a setting whose sum exceeds the limit by more than the rounding
+ * few plan options give those of all: a plan option whose sum exceeds the limit by more than the rounding
  * of regions cannot fit. What remains is computed exactly before it is simulated.
  */
 #include "base/num.h"
@@ -73,7 +73,7 @@ static enum mics_status list_micro_batches(struct mics_search *search, struct mi
     return MICS_OK;
 }
 
-/* 0 to 8, then in steps of a half, to a slot for each unit. The most that fits a setting is
+/* 0 to 8, then in steps of a half, to a slot for each unit. The most that fits a plan option is
  * tried in addition. */
 static enum mics_status list_prefetches(struct mics_search *search, struct mics_err *err)
 {
@@ -313,7 +313,7 @@ static uint32_t hierarchy_of(const struct mics_exchange_option *option)
 }
 
 /* Bytes of the first level and micro-batch with each hierarchy, without coalescing, in as few
- * segments as are allowed. Finds the setting that needs the least. */
+ * segments as are allowed. Finds the plan option that needs the least. */
 static enum mics_status measure_alternative(struct mics_search *search, uint32_t index,
                                             struct mics_err *err)
 {

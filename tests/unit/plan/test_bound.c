@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_bound.c - the closed-form bound by which the search prunes: never above the simulated step,
- * for any setting, and close to it.
+ * for any plan option, and close to it.
  */
 #include "model/model.h"
 #include "plan/schedule/timeline.h"
@@ -239,7 +239,7 @@ static void the_bound_holds_for_settings_of_all_kinds(void)
             }
             close_priced(&priced);
         }
-    printf("# %u settings: bound / step %.3f on average, at least %.3f\n", count, sum / count,
+    printf("# %u plan options: bound / step %.3f on average, at least %.3f\n", count, sum / count,
            least);
     CHECK(sum / count > 0.85);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_search_brute.c - the search against brute force: every setting that fits, simulated, on
- * clusters and models small enough for that. Also: settings are discarded for their memory only if
+ * test_search_brute.c - the search against brute force: every plan option that fits, simulated, on
+ * clusters and models small enough for that. Also: plan options are discarded for their memory only if
  * they do not fit.
  */
 #include "plan/search/search_internal.h"
@@ -120,7 +120,7 @@ static void check_case(const struct brute_case *at)
         return;
     }
     printf(
-        "# %llu settings: (%u, %u, %u), %u x %u, %.3f ms; best of all (%u, %u, %u), %u x %u, "
+        "# %llu plan options: (%u, %u, %u), %u x %u, %.3f ms; best of all (%u, %u, %u), %u x %u, "
         "%.3f ms, ratio %.4f\n",
         (unsigned long long)brute.count, plan->choice.shapes[MICS_UNIT_DENSE].p_param,
         plan->choice.shapes[MICS_UNIT_DENSE].p_grad, plan->choice.shapes[MICS_UNIT_DENSE].p_optim,
@@ -135,7 +135,7 @@ static void check_case(const struct brute_case *at)
     mics_plan_free(plan);
 }
 
-static void the_plan_is_within_1_percent_of_the_best_of_all_settings(void)
+static void the_plan_is_within_1_percent_of_the_best_of_all_plan_options(void)
 {
     for (int i = 0; i < CASES; i++)
         check_case(&cases[i]);
@@ -178,7 +178,7 @@ static void check_memory(struct mics_search *search, uint64_t limits[3])
                 }
 }
 
-static void settings_are_discarded_only_if_they_do_not_fit(void)
+static void plan_options_are_discarded_only_if_they_do_not_fit(void)
 {
     for (int i = 0; i < CASES; i += 2) {
         struct mics_topology *topology = NULL;
@@ -200,7 +200,7 @@ static void settings_are_discarded_only_if_they_do_not_fit(void)
 
 int main(void)
 {
-    TAP_RUN(the_plan_is_within_1_percent_of_the_best_of_all_settings);
-    TAP_RUN(settings_are_discarded_only_if_they_do_not_fit);
+    TAP_RUN(the_plan_is_within_1_percent_of_the_best_of_all_plan_options);
+    TAP_RUN(plan_options_are_discarded_only_if_they_do_not_fit);
     return tap_done();
 }
