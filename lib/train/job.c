@@ -143,18 +143,19 @@ static enum mics_status merge_settings(struct mics_job *job, struct mics_err *er
     const struct mics_job_options *options = job->options;
     enum mics_status status = MICS_OK;
 
-    job->settings = mics_settings_default();
+    job->settings = mics_train_settings_default();
     if (job->checkpoint_doc) {
         status = mics_run_read_settings(job->checkpoint_doc, &job->settings, err);
         if (status != MICS_OK)
             mics_err_prefix(err, "%s", job->checkpoint);
     }
     if (status == MICS_OK)
-        status = mics_settings_override(&job->settings, options->overrides, options->override_count,
-                                        job->plan->choice.optimizer, err);
+        status =
+            mics_train_settings_override(&job->settings, options->overrides,
+                                         options->override_count, job->plan->choice.optimizer, err);
     if (status == MICS_OK)
-        status = mics_settings_resolve(&job->settings, &job->plan->choice,
-                                       job->plan->model->param_count, err);
+        status = mics_train_settings_resolve(&job->settings, &job->plan->choice,
+                                             job->plan->model->param_count, err);
     default_val_fraction(job);
     if (status == MICS_OK && options->max_nonfinite > 0 && !(job->settings.clip > 0))
         status = mics_err_set(err, MICS_ERR_ARG,
@@ -359,7 +360,8 @@ static enum mics_status open_engine(struct mics_job *job, struct mics_err *err)
     struct mics_engine_options options = {.model = job->plan->model,
                                           .choice = &job->plan->choice,
                                           .world = job->world,
-                                          .optimizer = mics_settings_optimizer(&job->settings),
+                                          .optimizer =
+                                              mics_train_settings_optimizer(&job->settings),
                                           .documents = job->data.pack == MICS_PACK_DOCUMENT};
     enum mics_status status;
 

@@ -31,7 +31,7 @@ static void print_groups(FILE *out, const struct mics_plan_choice *choice, unsig
 static void print_validation(FILE *out, const struct mics_run *run)
 {
     const struct mics_data *data = run->options.data;
-    const struct mics_settings *settings = run->options.settings;
+    const struct mics_train_settings *settings = run->options.settings;
     const double all = (double)(data->train_tokens + data->val_tokens);
     char tokens[32];
 
