@@ -182,7 +182,7 @@ static enum mics_status walk_grid(struct brute *brute, bool count, struct mics_e
     return status;
 }
 
-/* Settings of the whole space; those that do not fit are drawn again, up to a limit. */
+/* Plan options of the whole space; those that do not fit are drawn again, up to a limit. */
 static enum mics_status draw_plan_options(struct brute *brute, struct mics_err *err)
 {
     const struct mics_search *search = &brute->search;

@@ -241,7 +241,7 @@ enum mics_status mics_ckpt_reader_read(struct mics_ckpt_reader *reader, uint32_t
         if (status != MICS_OK)
             return status;
         const struct mics_extent run =
-            mics_store_locate(&reader->store, mics_space_of(unit, state), at, end - at);
+            mics_store_locate(&reader->store, mics_vector_of(unit, state), at, end - at);
 
         status = mics_store_read_extent(&reader->store, &run, dst + (at - first), err);
         if (status != MICS_OK)

@@ -48,21 +48,21 @@ static enum mics_status measure(const struct mics_bench *bench, struct mics_benc
 }
 
 /* Beside computation, the largest size that takes no longer than this, and one of a sixteenth. */
-static const double beside_max_s = 0.2;
+static const double overlap_max_s = 0.2;
 
-static enum mics_status measure_beside(const struct mics_bench_load *load,
-                                       struct mics_bench_comms *comms,
-                                       struct mics_collective_cost *cost, struct mics_err *err)
+static enum mics_status measure_overlap(const struct mics_bench_load *load,
+                                        struct mics_bench_comms *comms,
+                                        struct mics_collective_cost *cost, struct mics_err *err)
 {
     enum mics_status status = MICS_OK;
     uint32_t last = cost->point_count - 1;
 
-    while (last > 0 && cost->points[last].seconds > beside_max_s)
+    while (last > 0 && cost->points[last].seconds > overlap_max_s)
         last--;
     for (uint32_t i = last >= 2 ? last - 2 : last; i <= last && status == MICS_OK; i += 2)
         status =
-            mics_bench_beside(load, comms, cost->collective, (uint64_t)cost->points[i].bytes,
-                              cost->points[i].seconds, &cost->beside[cost->beside_count++], err);
+            mics_bench_overlap(load, comms, cost->collective, (uint64_t)cost->points[i].bytes,
+                               cost->points[i].seconds, &cost->overlap[cost->overlap_count++], err);
     return status;
 }
 
@@ -87,7 +87,7 @@ static enum mics_status measure_shape(const struct mics_bench *bench,
             status = measure(bench, &comms, (enum mics_collective)c, budget_s, &out[c], err);
         const double begin_s = mics_now_s();
         if (status == MICS_OK && load)
-            status = measure_beside(load, &comms, &out[c], err);
+            status = measure_overlap(load, &comms, &out[c], err);
         *end_s += mics_now_s() - begin_s;
     }
     mics_bench_comms_close(&comms);

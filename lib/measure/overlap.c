@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* beside.c - products alone, collectives alone, then both; and products until each rank has
+/* overlap.c - products alone, collectives alone, then both; and products until each rank has
  * computed as many. */
 #include "measure/overlap.h"
 
@@ -30,7 +30,7 @@ static const double edge_s = 20e-3;
 /* Rounds are repeated until the standard errors of what computation loses, and of the collective's
  * time relative to it, are below these, or for the time asked for. Ranks that share cores need
  * many. */
-static const double lost_error_max = 0.02, beside_error_max = 0.05;
+static const double slowdown_error_max = 0.02, overlap_error_max = 0.05;
 
 enum mics_status mics_bench_load_init(const struct mics_bench *bench, double rounds_s,
                                       struct mics_bench_load *out, struct mics_err *err)
@@ -122,8 +122,8 @@ static enum mics_status compute_rate(const struct mics_bench_load *load, bool al
 
 /* What one rank measured. */
 struct times {
-    double alone_s, beside_s;       /* of one collective */
-    double alone_rate, beside_rate; /* of products */
+    double alone_s, overlap_s;       /* of one collective */
+    double alone_rate, overlap_rate; /* of products */
 };
 
 /* The collectives, enqueued on the bench's stream. */
@@ -169,10 +169,10 @@ static enum mics_status measure(const struct mics_bench_load *load, const struct
     begin = mics_now_s();
     enqueue(load, exchange);
     if (status == MICS_OK)
-        status = compute_rate(load, false, &out->beside_rate, err);
+        status = compute_rate(load, false, &out->overlap_rate, err);
     if (status == MICS_OK)
         status = mics_bench_wait(bench, err);
-    out->beside_s = (ops->event_time(load->done) - begin) / exchange->iters;
+    out->overlap_s = (ops->event_time(load->done) - begin) / exchange->iters;
     return status;
 }
 
@@ -183,26 +183,26 @@ static enum mics_status combine(const struct mics_bench_load *load, const struct
 {
     const struct mics_world *world = load->bench->world;
     double *alone = calloc(world->size, sizeof *alone);
-    double *beside = calloc(world->size, sizeof *beside);
-    double lost = 0;
+    double *overlap = calloc(world->size, sizeof *overlap);
+    double slowdown = 0;
     enum mics_status status;
     struct times *all = mics_all_gather(world->comm, own, sizeof *own, &status, err);
 
-    if (status == MICS_OK && (!alone || !beside))
+    if (status == MICS_OK && (!alone || !overlap))
         status = mics_err_nomem(err);
     for (uint32_t i = 0; i < world->size && status == MICS_OK; i++) {
         alone[i] = all[i].alone_s;
-        beside[i] = all[i].beside_s;
-        lost += (1 - all[i].beside_rate / all[i].alone_rate) / world->size;
+        overlap[i] = all[i].overlap_s;
+        slowdown += (1 - all[i].overlap_rate / all[i].alone_rate) / world->size;
     }
     if (status == MICS_OK) {
         out->alone_s = mics_median(alone, world->size);
-        out->beside_s = mics_median(beside, world->size);
-        out->lost = lost;
+        out->overlap_s = mics_median(overlap, world->size);
+        out->slowdown = slowdown;
     }
     free(all);
     free(alone);
-    free(beside);
+    free(overlap);
     return status;
 }
 
@@ -242,7 +242,7 @@ static enum mics_status repeat(const struct mics_bench_load *load, const struct 
                                struct mics_overlap_point *out, struct mics_err *err)
 {
     const double begin = mics_now_s();
-    struct sums alone = {0}, beside = {0}, lost = {0};
+    struct sums alone = {0}, overlap = {0}, slowdown = {0};
     enum mics_status status = MICS_OK;
     bool enough = false;
 
@@ -254,22 +254,23 @@ static enum mics_status repeat(const struct mics_bench_load *load, const struct 
         if (status == MICS_OK)
             status = combine(load, &own, &round, err);
         add(&alone, round.alone_s);
-        add(&beside, round.beside_s);
-        add(&lost, round.lost);
+        add(&overlap, round.overlap_s);
+        add(&slowdown, round.slowdown);
         out->alone_s = alone.sum / n;
-        out->beside_s = beside.sum / n;
-        out->lost = fmin(1, fmax(0, lost.sum / n));
-        enough = n >= ROUNDS_MIN && ((error_of(&lost, n) <= lost_error_max &&
-                                      error_of(&beside, n) <= beside_error_max * out->beside_s) ||
-                                     has_passed(load, begin, load->rounds_s, &status, err));
+        out->overlap_s = overlap.sum / n;
+        out->slowdown = fmin(1, fmax(0, slowdown.sum / n));
+        enough =
+            n >= ROUNDS_MIN && ((error_of(&slowdown, n) <= slowdown_error_max &&
+                                 error_of(&overlap, n) <= overlap_error_max * out->overlap_s) ||
+                                has_passed(load, begin, load->rounds_s, &status, err));
     }
     return status;
 }
 
-enum mics_status mics_bench_beside(const struct mics_bench_load *load,
-                                   struct mics_bench_comms *comms, enum mics_collective collective,
-                                   uint64_t bytes, double alone_s, struct mics_overlap_point *out,
-                                   struct mics_err *err)
+enum mics_status mics_bench_overlap(const struct mics_bench_load *load,
+                                    struct mics_bench_comms *comms, enum mics_collective collective,
+                                    uint64_t bytes, double alone_s, struct mics_overlap_point *out,
+                                    struct mics_err *err)
 {
     const uint64_t count = bytes / sizeof(float) / comms->size;
     struct exchange exchange = {

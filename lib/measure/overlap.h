@@ -35,10 +35,10 @@ void mics_bench_load_fini(struct mics_bench_load *load); /* zeroed: fine */
  * three seconds, or `rounds_s` if that is less, longest where ranks share cores, so that results
  * differ; more for a collective longer than 60 ms. Collective over the world; *out is the same on
  * all ranks. */
-enum mics_status mics_bench_beside(const struct mics_bench_load *load,
-                                   struct mics_bench_comms *comms, enum mics_collective collective,
-                                   uint64_t bytes, double alone_s, struct mics_overlap_point *out,
-                                   struct mics_err *err);
+enum mics_status mics_bench_overlap(const struct mics_bench_load *load,
+                                    struct mics_bench_comms *comms, enum mics_collective collective,
+                                    uint64_t bytes, double alone_s, struct mics_overlap_point *out,
+                                    struct mics_err *err);
 
 /* Let all ranks compute, without waiting for each other, and find how far the last is behind the
  * mean after MICS_STRAGGLER_POINTS times up to 0.4 s. Takes 2 to 10 s, or three times `rounds_s` if

@@ -41,7 +41,7 @@ void mics_shard_plan_close(struct mics_shard_plan *plan)
     *plan = (struct mics_shard_plan){0};
 }
 
-/* The store numbers spaces by the units of the table, conversions by those of the model. */
+/* The store numbers vectors by the units of the table, conversions by those of the model. */
 static enum mics_status check_units(const struct mics_ckpt_table *table,
                                     const struct mics_model *model, struct mics_err *err)
 {
@@ -107,7 +107,7 @@ void mics_shard_source_close(struct mics_shard_source *source)
 }
 
 /* All shards of a kind have the same sections; the index of a file selects its piece of each
- * space. */
+ * vector. */
 static struct mics_section *make_sections(const struct mics_ckpt_layout *form, int kind,
                                           size_t *count)
 {
@@ -124,7 +124,7 @@ static struct mics_section *make_sections(const struct mics_ckpt_layout *form, i
             continue;
         for (uint32_t segment = 0; segment < layout->segments; segment++)
             sections[at++] = (struct mics_section){
-                .space = mics_space_of(i / form->states, i % form->states),
+                .vector = mics_vector_of(i / form->states, i % form->states),
                 .dtype = MICS_STORAGE_F32,
                 .start = mics_layout_piece_offset(layout, segment, layout->optim_piece, 0),
                 .count = layout->optim_piece};

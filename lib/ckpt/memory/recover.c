@@ -70,7 +70,7 @@ static enum mics_status drop(void *context, uint32_t unit, uint32_t state, uint6
 static struct mics_extent run_at(const struct load *load, uint32_t unit, uint32_t state,
                                  uint64_t first, uint64_t count)
 {
-    return mics_store_locate(&load->store, mics_space_of(load->units[unit], state), first, count);
+    return mics_store_locate(&load->store, mics_vector_of(load->units[unit], state), first, count);
 }
 
 static uint64_t unit_end(const struct load *load, uint32_t unit, uint64_t first, uint64_t count)

@@ -2,7 +2,7 @@
 /*
  * test_convert.c - conversions by ranges, over random shapes, sizes, segments and parts.
  *
- * Number i of a space is a value that is unique to (space, i), so that a misplaced number is
+ * Number i of a vector is a value that is unique to (vector, i), so that a misplaced number is
  * detected.
  */
 #include "tap.h"
@@ -23,9 +23,9 @@ enum { UNITS = 4, STATES = 3 };
 
 static char folder[] = "/tmp/mics-test-convert.XXXXXX";
 
-static float value(uint32_t space, uint64_t i)
+static float value(uint32_t vector, uint64_t i)
 {
-    return (float)(1 + space) + (float)(i % 100003) / 262144;
+    return (float)(1 + vector) + (float)(i % 100003) / 262144;
 }
 
 static uint64_t draw(uint64_t seed, uint64_t index, uint64_t min, uint64_t max)
@@ -68,7 +68,7 @@ static void set_up(struct setup *s, uint64_t seed, uint32_t p, uint32_t p_expert
                                         .parts = 1};
 }
 
-/* One file with all spaces end to end, as bytes and as a store. */
+/* One file with all vectors end to end, as bytes and as a store. */
 static void make_source(const struct setup *s, const char *name, struct mics_store *store)
 {
     char path[MICS_PATH_MAX];
@@ -86,7 +86,7 @@ static void make_source(const struct setup *s, const char *name, struct mics_sto
             fwrite(&number, sizeof number, 1, out);
         }
         store->table[store->table_count++] =
-            (struct mics_extent){.name = "tensor", .space = i, .count = count, .offset = offset};
+            (struct mics_extent){.name = "tensor", .vector = i, .count = count, .offset = offset};
         offset += count * sizeof(float);
     }
     fclose(out);
@@ -138,15 +138,16 @@ static void check_numbers(const struct setup *s, const struct mics_store *store,
     int wrong = 0;
 
     for (uint32_t i = 0; i < 200; i++) {
-        const uint32_t space = (uint32_t)draw(seed, 100 + 3 * i, 0, UNITS * STATES - 1);
-        const uint64_t total = s->units[space / STATES].count;
+        const uint32_t vector = (uint32_t)draw(seed, 100 + 3 * i, 0, UNITS * STATES - 1);
+        const uint64_t total = s->units[vector / STATES].count;
         const uint64_t start = draw(seed, 101 + 3 * i, 0, total + 100);
         const uint64_t count = draw(seed, 102 + 3 * i, 0, total + 200 - start);
 
-        CHECK_INT(mics_store_read(store, space, start, count, MICS_STORAGE_F32, got, scratch, NULL),
-                  MICS_OK);
+        CHECK_INT(
+            mics_store_read(store, vector, start, count, MICS_STORAGE_F32, got, scratch, NULL),
+            MICS_OK);
         for (uint64_t j = 0; j < count; j++) {
-            const float want = start + j < total ? value(space, start + j) : 0;
+            const float want = start + j < total ? value(vector, start + j) : 0;
 
             wrong += memcmp(&got[j], &want, sizeof want) != 0;
         }
