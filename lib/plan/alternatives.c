@@ -3,8 +3,8 @@
  * alternatives.c - the table of what the search considered.
  *
  * For people the table is built in three forms, from wide to compact, and the widest that fits is
- * printed. Only some of many alternatives are shown, and the rest is counted. Scripts get all of them
- * with all numbers.
+ * printed. Only some of many alternatives are shown, and the rest is counted. Scripts get all of
+ * them with all numbers.
  */
 #include "plan/plan_print.h"
 

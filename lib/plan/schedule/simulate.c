@@ -330,8 +330,8 @@ static void set_speeds(struct sim *sim)
         compute->speed = fmax(1 - slowdown, MICS_LEAST_COMPUTE_SPEED);
 }
 
-/* Advance the clock until the first of the running operations completes or enters its next phase. At
- * least one always runs, since waits point backwards. Returns whether one completed. */
+/* Advance the clock until the first of the running operations completes or enters its next phase.
+ * At least one always runs, since waits point backwards. Returns whether one completed. */
 static bool advance(struct sim *sim)
 {
     double least = DBL_MAX;

@@ -43,7 +43,8 @@ static bool same_family(const struct mics_search_alternative *a,
            strcmp(a->strategy.name, "custom") == 0 && strcmp(b->strategy.name, "custom") == 0;
 }
 
-/* Which of two alternatives of a family represents it: the one that fits, the faster, the smaller. */
+/* Which of two alternatives of a family represents it: the one that fits, the faster, the
+ * smaller. */
 static bool is_better(const struct mics_search *search, const struct mics_search_alternative *a,
                       const struct mics_search_alternative *b)
 {
@@ -135,8 +136,8 @@ static uint32_t select_rows(const struct mics_search *search,
     return kept;
 }
 
-/* Why an alternative lost. Entries are in the order of simplicity. The bound decides how much slower it
- * is at least; if that is nothing, or all, its simulated step decides. */
+/* Why an alternative lost. Alternatives are in the order of simplicity. The bound decides how much
+ * slower it is at least; if that is nothing, or all, its simulated step decides. */
 static void explain(const struct mics_search *search,
                     const struct mics_search_alternative *alternative,
                     const struct mics_search_alternative *chosen, struct mics_alternative *out)

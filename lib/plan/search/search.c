@@ -3,10 +3,10 @@
  * search.c - the plan with the shortest predicted step that fits: branch and bound.
  *
  * A queue in the order of lower bounds holds cells (a strategy, a level of recomputation and a
- * micro-batch) and plan options (a cell with an exchange option and a prefetch depth). The bound of a
- * cell is the least of its plan options. A cell is replaced by its plan options, a plan option is simulated,
- * until the next bound is not more than MICS_STEP_PRUNE below the best step. Of the steps within
- * MICS_STEP_TIE the simplest strategy wins, and of its plan options the simplest.
+ * micro-batch) and plan options (a cell with an exchange option and a prefetch depth). The bound of
+ * a cell is the least of its plan options. A cell is replaced by its plan options, a plan option is
+ * simulated, until the next bound is not more than MICS_STEP_PRUNE below the best step. Of the
+ * steps within MICS_STEP_TIE the simplest strategy wins, and of its plan options the simplest.
  */
 #include "plan/search/search.h"
 

@@ -7,8 +7,8 @@
 #include "plan/search/bound.h"
 #include "plan/search/search.h"
 
-/* A plan option is not simulated if its bound is less than this part faster than the best step. With
- * MICS_STEP_TIE the plan is at most 1 % slower than the best. */
+/* A plan option is not simulated if its bound is less than this part faster than the best step.
+ * With MICS_STEP_TIE the plan is at most 1 % slower than the best. */
 #define MICS_STEP_PRUNE 0.003
 
 /* A strategy by name and cut. */
@@ -44,8 +44,8 @@ struct mics_search_alternative {
     struct mics_exchange_option *options;
     struct mics_exchange_times **times; /* [option_count] */
     uint32_t option_count;
-    /* Memory with the least of all plan options, by hierarchical_gather + 2 * hierarchical_reduce, and
-     * of one more slot. */
+    /* Memory with the least of all plan options, by hierarchical_gather + 2 * hierarchical_reduce,
+     * and of one more slot. */
     uint64_t base_bytes[4];
     uint64_t param_slot_bytes, grad_slot_bytes;
     struct mics_plan_option best; /* of those that were simulated */

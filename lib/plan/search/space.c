@@ -3,9 +3,9 @@
  * space.c - the plan options of each strategy: the dimensions, the memory of each point, and a walk
  * over all that fit.
  *
- * Memory is the sum of what groups, slots, activations and communicators need, so that bytes of
- * few plan options give those of all: a plan option whose sum exceeds the limit by more than the rounding
- * of regions cannot fit. What remains is computed exactly before it is simulated.
+ * Memory is the sum of what groups, slots, activations and communicators need, so that bytes of few
+ * plan options give those of all: a plan option whose sum exceeds the limit by more than the
+ * rounding of regions cannot fit. What remains is computed exactly before it is simulated.
  */
 #include "base/num.h"
 #include "plan/memory.h"

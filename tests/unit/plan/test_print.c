@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_print.c - what a plan says of itself: reasons, alternatives, costs; of plans made by hand. */
+/* test_print.c - what a plan says of itself: reasons, alternatives, costs. Plans made by hand. */
 #include "plan/plan_print.h"
 #include "plan/search/search.h"
 #include "tap.h"

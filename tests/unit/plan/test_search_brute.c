@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_search_brute.c - the search against brute force: every plan option that fits, simulated, on
- * clusters and models small enough for that. Also: plan options are discarded for their memory only if
- * they do not fit.
+ * clusters and models small enough for that. Also: plan options are discarded for their memory only
+ * if they do not fit.
  */
 #include "plan/search/search_internal.h"
 #include "tap.h"
