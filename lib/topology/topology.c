@@ -34,7 +34,8 @@ const char *mics_collective_name(enum mics_collective collective)
     return names[collective];
 }
 
-const char *mics_profile_name(enum mics_profile profile)
+/* "mics" */
+static const char *profile_name(enum mics_profile profile)
 {
     return profile == MICS_PROFILE_PYTORCH ? "pytorch" : "mics";
 }
@@ -122,11 +123,10 @@ static void read_rates(const struct mics_cursor *device, struct mics_gpu_rates *
 
 static void read_profile(const struct mics_cursor *root, struct mics_topology *topology)
 {
-    const char *name =
-        mics_cursor_opt_string(root, "profile", mics_profile_name(topology->profile));
+    const char *name = mics_cursor_opt_string(root, "profile", profile_name(topology->profile));
 
     for (int i = 0; i < MICS_PROFILE_COUNT; i++)
-        if (strcmp(name, mics_profile_name((enum mics_profile)i)) == 0) {
+        if (strcmp(name, profile_name((enum mics_profile)i)) == 0) {
             topology->profile = (enum mics_profile)i;
             return;
         }
@@ -546,7 +546,7 @@ enum mics_status mics_topology_to_doc(const struct mics_topology *topology, json
     put(&writer, "nodes", json_integer(topology->nodes));
     put(&writer, "per_node", json_integer(topology->per_node));
     if (topology->profile != MICS_PROFILE_MICS || json_object_get(doc, "profile"))
-        put(&writer, "profile", json_string(mics_profile_name(topology->profile)));
+        put(&writer, "profile", json_string(profile_name(topology->profile)));
     if (writer.failed || !put_device(doc, topology) || !put_links(doc, topology) ||
         !put_costs(doc, topology)) {
         json_decref(doc);

@@ -147,8 +147,6 @@ struct mics_gpu_rates {
 /* The software that is predicted: this trainer, or eager PyTorch. */
 enum mics_profile { MICS_PROFILE_MICS, MICS_PROFILE_PYTORCH, MICS_PROFILE_COUNT };
 
-const char *mics_profile_name(enum mics_profile profile); /* "mics" */
-
 struct mics_topology {
     char name[64];            /* catalogue name, "synthetic" or the first host */
     char source[16];          /* "measured", "catalogue", "synthetic", "nccl" */

@@ -196,7 +196,8 @@ enum mics_status mics_train_settings_override(struct mics_train_settings *settin
                      : MICS_OK;
 }
 
-double mics_train_settings_default_lr(uint64_t params)
+/* The default of lr for a model of `params` parameters. */
+static double default_lr(uint64_t params)
 {
     const double rate = 6e-4 * cbrt(125e6 / (double)mics_max_u64(params, 1));
     char rounded[32];
@@ -214,7 +215,7 @@ static void set_default(double *setting, double value)
 static enum mics_status resolve_lr(struct mics_train_settings *settings, uint64_t params,
                                    struct mics_err *err)
 {
-    set_default(&settings->lr, mics_train_settings_default_lr(params));
+    set_default(&settings->lr, default_lr(params));
     set_default(&settings->min_lr, settings->lr / 10);
     if (settings->warmup < 0)
         settings->warmup = (int64_t)mics_min_u64(settings->steps / 10, 100);

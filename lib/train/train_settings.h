@@ -71,9 +71,6 @@ enum mics_status mics_train_settings_override(struct mics_train_settings *settin
                                               size_t count, enum mics_optimizer optimizer,
                                               struct mics_err *err);
 
-/* The default of lr for a model of `params` parameters. */
-double mics_train_settings_default_lr(uint64_t params);
-
 /* Replace the negative defaults, for a model of `params` parameters. MICS_ERR_ARG: min_lr exceeds
  * lr; or clipping disagrees with the plan, whose schedule has a barrier for it or has not. */
 enum mics_status mics_train_settings_resolve(struct mics_train_settings *settings,

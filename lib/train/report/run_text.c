@@ -144,7 +144,8 @@ enum mics_status mics_run_text_begin(FILE *out, const struct mics_run *run,
     return status;
 }
 
-char *mics_run_format_remaining(double seconds, char buf[32])
+/* "12:05", "3:04:05", "2d 03h", "-" for NAN; at most 8 characters. Returns buf[32]. */
+static char *format_remaining(double seconds, char buf[32])
 {
     enum { MINUTE = 60, HOUR = 3600, DAY = 86400 };
 
@@ -176,7 +177,7 @@ void mics_run_text_step(FILE *out, const struct mics_step_record *record, double
 
     fprintf(out, "%8" PRIu64 " %7.3f %9.4f %9.2e %9.4f %9.1f %9.0f %8s\n", record->step, epoch,
             record->loss, record->lr, record->grad_norm, 1e3 * record->seconds,
-            record->tokens_per_s, mics_run_format_remaining(remaining_s, remaining));
+            record->tokens_per_s, format_remaining(remaining_s, remaining));
     fflush(out);
 }
 
