@@ -98,6 +98,11 @@ static void put_groups_tsv(struct mics_table *table, const struct mics_plan_choi
     put_number(table, "p_param", shape->p_param);
     put_number(table, "p_grad", shape->p_grad);
     put_number(table, "p_optim", shape->p_optim);
+    if (mics_choice_groups(choice, MICS_UNIT_EXPERT) == MICS_UNIT_EXPERT) {
+        put_number(table, "experts.p_param", choice->shapes[MICS_UNIT_EXPERT].p_param);
+        put_number(table, "experts.p_grad", choice->shapes[MICS_UNIT_EXPERT].p_grad);
+        put_number(table, "experts.p_optim", choice->shapes[MICS_UNIT_EXPERT].p_optim);
+    }
     put_number(table, "hierarchical_gather", choice->hierarchical_gather);
     put_number(table, "hierarchical_reduce", choice->hierarchical_reduce);
     put_number(table, "segments", choice->segments);
@@ -122,6 +127,13 @@ static void put_groups(struct mics_table *table, const struct mics_plan_choice *
         mics_table_cell(table, "shards");
         mics_table_cell(table, "parameters %u, gradients %u, optimizer %u", p, shape->p_grad,
                         shape->p_optim);
+    }
+    if (mics_choice_groups(choice, MICS_UNIT_EXPERT) == MICS_UNIT_EXPERT) {
+        const struct mics_shape *experts = &choice->shapes[MICS_UNIT_EXPERT];
+
+        mics_table_cell(table, "shards of experts");
+        mics_table_cell(table, "parameters %u, gradients %u, optimizer %u", experts->p_param,
+                        experts->p_grad, experts->p_optim);
     }
     if (p > 1) {
         mics_table_cell(table, "gather");

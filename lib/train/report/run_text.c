@@ -20,6 +20,12 @@ static void print_groups(FILE *out, const struct mics_plan_choice *choice, unsig
             threads == 1 ? "" : "s");
     fprintf(out, "strategy  %s: parameters in groups of %u, gradients %u, optimizer %u",
             choice->strategy, shape->p_param, shape->p_grad, shape->p_optim);
+    if (mics_choice_groups(choice, MICS_UNIT_EXPERT) == MICS_UNIT_EXPERT) {
+        const struct mics_shape *experts = &choice->shapes[MICS_UNIT_EXPERT];
+
+        fprintf(out, "; of experts %u, %u and %u", experts->p_param, experts->p_grad,
+                experts->p_optim);
+    }
     if (mics_shape_has_hierarchy(shape, shape->p_param))
         fprintf(out, "; %s gathers", choice->hierarchical_gather ? "hierarchical" : "flat");
     if (mics_shape_has_hierarchy(shape, shape->p_grad))
