@@ -8,9 +8,9 @@
  * Brute force uses no bound. It simulates the grid of all strategies of the ZeRO family, (p, p, p)
  * and (p, p, n), each with every micro-batch, level of recomputation, prefetch of 0, 1, 2, 5 and
  * the most that fits, 1 or 4 coalesced units, and all exchanges flat or hierarchical; and as many
- * settings again that are drawn from the whole space. Where the grid has more settings than
+ * plan options again that are drawn from the whole space. Where the grid has more plan options than
  * SIMULATIONS, so many of them are drawn. Ends with 1 if a plan is more than 1 % slower than the
- * best setting, or planning takes longer than 3 s of processor time.
+ * best plan option, or planning takes longer than 3 s of processor time.
  */
 #include "plan/search/search_internal.h"
 
@@ -82,8 +82,8 @@ enum { CASES = sizeof cases / sizeof *cases };
 
 struct brute {
     struct mics_search search;
-    uint64_t limit; /* simulations of the grid, and of settings that are drawn */
-    uint64_t grid;  /* settings of the grid that may fit */
+    uint64_t limit; /* simulations of the grid, and of plan options that are drawn */
+    uint64_t grid;  /* plan options of the grid that may fit */
     uint64_t simulated;
     double best_s;
     uint64_t random;
@@ -119,11 +119,12 @@ static enum mics_status simulate(struct brute *brute, const struct mics_search_p
 }
 
 /* Is the option one of the grid's? */
-static bool is_in_grid(const struct mics_search *search, const struct mics_search_entry *entry,
+static bool is_in_grid(const struct mics_search *search,
+                       const struct mics_search_alternative *alternative,
                        const struct mics_exchange_option *option)
 {
-    const struct mics_shape *shape = &entry->candidate.shape;
-    const bool named = strcmp(entry->candidate.strategy, "custom") != 0;
+    const struct mics_shape *shape = &alternative->strategy.shape;
+    const bool named = strcmp(alternative->strategy.name, "custom") != 0;
     const bool over_all =
         shape->p_param == shape->p_grad && shape->p_optim == mics_shape_world_size(shape);
     const bool two_hops = mics_shape_has_hierarchy(shape, shape->p_param) &&
@@ -131,7 +132,7 @@ static bool is_in_grid(const struct mics_search *search, const struct mics_searc
 
     (void)search;
     return (named || over_all) && option->segments == 1 &&
-           (option->coalesced == 0 || option->coalesced == 3) &&
+           (option->coalesce == 1 || option->coalesce == 4) &&
            (!two_hops || option->hierarchical_gather == option->hierarchical_reduce);
 }
 
@@ -164,12 +165,13 @@ static enum mics_status walk_grid(struct brute *brute, bool count, struct mics_e
     struct mics_search_point point = {.prefetch = 0};
     enum mics_status status = MICS_OK;
 
-    for (point.entry = 0; point.entry < search->count; point.entry++)
-        for (point.option = 0; point.option < search->entries[point.entry].option_count;
+    for (point.alternative = 0; point.alternative < search->count; point.alternative++)
+        for (point.option = 0; point.option < search->alternatives[point.alternative].option_count;
              point.option++) {
-            const struct mics_search_entry *entry = &search->entries[point.entry];
+            const struct mics_search_alternative *alternative =
+                &search->alternatives[point.alternative];
 
-            if (!is_in_grid(search, entry, &entry->options[point.option]))
+            if (!is_in_grid(search, alternative, &alternative->options[point.option]))
                 continue;
             for (point.level = 0; point.level < search->space.level_count; point.level++)
                 for (point.micro_batch = 0;
@@ -180,8 +182,8 @@ static enum mics_status walk_grid(struct brute *brute, bool count, struct mics_e
     return status;
 }
 
-/* Settings of the whole space; those that do not fit are drawn again, up to a limit. */
-static enum mics_status draw_settings(struct brute *brute, struct mics_err *err)
+/* Plan options of the whole space; those that do not fit are drawn again, up to a limit. */
+static enum mics_status draw_plan_options(struct brute *brute, struct mics_err *err)
 {
     const struct mics_search *search = &brute->search;
     const uint64_t before = brute->simulated;
@@ -190,10 +192,10 @@ static enum mics_status draw_settings(struct brute *brute, struct mics_err *err)
     for (uint64_t i = 0;
          i < 200 * brute->limit && status == MICS_OK && brute->simulated < before + brute->limit;
          i++) {
-        struct mics_search_point point = {.entry = (uint32_t)draw(brute, search->count)};
+        struct mics_search_point point = {.alternative = (uint32_t)draw(brute, search->count)};
         uint32_t least, most;
 
-        point.option = (uint32_t)draw(brute, search->entries[point.entry].option_count);
+        point.option = (uint32_t)draw(brute, search->alternatives[point.alternative].option_count);
         point.level = (uint32_t)draw(brute, search->space.level_count);
         point.micro_batch = (uint32_t)draw(brute, search->space.micro_batch_count);
         if (!mics_search_prefetch_range(search, &point, &least, &most))
@@ -253,7 +255,7 @@ static double run_case(const struct bench_case *at, uint64_t limit)
 
     if (mics_search_init(&brute.search, plan->topology, plan->model, &options, &err) != MICS_OK ||
         walk_grid(&brute, true, &err) != MICS_OK || walk_grid(&brute, false, &err) != MICS_OK ||
-        draw_settings(&brute, &err) != MICS_OK)
+        draw_plan_options(&brute, &err) != MICS_OK)
         fail(at, &err);
     ratio = plan->predicted.step_s / brute.best_s;
     printf("| %s | %s | %" PRIu64 " | %u | (%u, %u, %u) %u x %u %s | %.4g | %.4g | %" PRIu64
@@ -335,8 +337,8 @@ int main(int argc, char **argv)
         "Brute force simulates, without any bound, the grid of ddp, zero1, zero2, zero3, (p, p, p) "
         "and (p, p, n), each with\nevery micro-batch, level of recomputation, prefetch of 0, 1, 2, "
         "5 and the most that fits, 1 or 4 coalesced units,\nflat or hierarchical exchanges (at "
-        "most %" PRIu64 " settings of it), and %" PRIu64
-        " settings drawn from the whole space.\n\n",
+        "most %" PRIu64 " plan options of it), and %" PRIu64
+        " plan options drawn from the whole space.\n\n",
         limit, limit);
     puts("| cluster | model | batch | seq | plan | step, s | best by brute force, s | simulated | "
          "planning, s | ratio |\n|---|---|---|---|---|---|---|---|---|---|");

@@ -83,7 +83,7 @@ static const struct cli_option options[] = {
      "segments in which large units are exchanged (default: the fastest of 1, 2, 4)",
      CLI_TO_U32(struct request, search.segments, 1, 64)},
     {0, "coalesce", "N", "units exchanged together, 1 to 8 (default: the fastest of 1, 2, 4, 8)",
-     CLI_TO_U32(struct request, search.coalesce, 1, MICS_COALESCED_MAX + 1)},
+     CLI_TO_U32(struct request, search.coalesce, 1, MICS_COALESCE_MAX)},
     {ID_HIERARCHICAL, "hierarchical", "auto|on|off",
      "exchanges of groups that span nodes in two hops (default: auto)", CLI_TO_HANDLER},
     {ID_DTYPE, "dtype", "f32|bf16",
@@ -337,11 +337,12 @@ static void print_word(const char *word)
 /* Ranks are assigned in node order, as the plan numbers them. */
 static void print_launch(const struct request *request, const struct mics_plan *plan)
 {
-    const struct mics_shape *shape = &plan->choice.shapes[MICS_UNIT_DENSE];
-    const uint32_t n = mics_shape_world_size(shape);
+    const uint32_t n = mics_choice_world_size(&plan->choice);
+    const uint32_t nodes = mics_choice_nodes(&plan->choice),
+                   per_node = mics_choice_per_node(&plan->choice);
 
     if (strcmp(request->launch, "mpirun") == 0) {
-        printf("mpirun -n %u --map-by ppr:%u:node", n, shape->per_node);
+        printf("mpirun -n %u --map-by ppr:%u:node", n, per_node);
         if (request->hostfile) {
             fputs(" --hostfile ", stdout);
             print_word(request->hostfile);
@@ -353,7 +354,7 @@ static void print_launch(const struct request *request, const struct mics_plan *
             putchar(' ');
         }
         printf("srun --nodes=%u --ntasks=%u --ntasks-per-node=%u --distribution=%s --mpi=pmix",
-               shape->nodes, n, shape->per_node, request->hostfile ? "arbitrary" : "block");
+               nodes, n, per_node, request->hostfile ? "arbitrary" : "block");
     }
     fputs(" mics-train -p ", stdout);
     print_word(request->common.output ? request->common.output : "plan.mp");

@@ -351,7 +351,7 @@ int main(int argc, char **argv)
                 .memory_copies = -1,
                 .argc = argc,
                 .argv = argv},
-        .scratch = mics_settings_default(),
+        .scratch = mics_train_settings_default(),
         .sample = 300,
         .temperature = 0.8,
         .timeout = 60,

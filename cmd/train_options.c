@@ -148,8 +148,8 @@ static enum mics_status take_setting(struct train_request *request, const char *
     if (job->override_count == MICS_JOB_MAX_OVERRIDES)
         return mics_err_set(err, MICS_ERR_ARG, "too many options");
     job->overrides[job->override_count++] =
-        (struct mics_setting_override){.name = name, .text = value};
-    return mics_settings_set(&request->scratch, name, value, err);
+        (struct mics_train_setting_override){.name = name, .text = value};
+    return mics_train_settings_set(&request->scratch, name, value, err);
 }
 
 static enum mics_status take_pattern(const char **patterns, size_t *count, const char *value,

@@ -11,7 +11,7 @@
 struct train_request {
     struct cli_common common;
     struct mics_job_options job;
-    struct mics_settings scratch; /* to check values while parsing */
+    struct mics_train_settings scratch; /* to check values while parsing */
     const char *patterns[TRAIN_MAX_PATTERNS], *val_patterns[TRAIN_MAX_PATTERNS];
     struct mics_run_reporter_paths paths;
     uint64_t log_every, sample; /* log_every 0: by time */

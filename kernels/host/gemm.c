@@ -138,125 +138,125 @@ struct buffers {
 };
 
 /* `rows` x `columns` of an operand: of the matrix from an element on, or of its transpose. */
-struct part {
+struct region {
     const void *from;
     size_t ld;
     uint32_t rows, columns;
     bool transposed;
 };
 
-static struct part part_of_a(const struct mics_args_matmul *args, uint32_t row, uint32_t rows,
-                             uint32_t k, uint32_t depth)
+static struct region region_of_a(const struct mics_args_matmul *args, uint32_t row, uint32_t rows,
+                                 uint32_t k, uint32_t depth)
 {
     const uint64_t at =
         args->trans_a ? (uint64_t)k * args->lda + row : (uint64_t)row * args->lda + k;
 
-    return (struct part){mics_element(args->a, at, args->dtype), args->lda, rows, depth,
-                         args->trans_a};
+    return (struct region){mics_element(args->a, at, args->dtype), args->lda, rows, depth,
+                           args->trans_a};
 }
 
-static struct part part_of_b(const struct mics_args_matmul *args, uint32_t k, uint32_t depth,
-                             uint32_t column, uint32_t columns)
+static struct region region_of_b(const struct mics_args_matmul *args, uint32_t k, uint32_t depth,
+                                 uint32_t column, uint32_t columns)
 {
     const uint64_t at =
         args->trans_b ? (uint64_t)column * args->ldb + k : (uint64_t)k * args->ldb + column;
 
-    return (struct part){mics_element(args->b, at, args->dtype), args->ldb, depth, columns,
-                         args->trans_b};
+    return (struct region){mics_element(args->b, at, args->dtype), args->ldb, depth, columns,
+                           args->trans_b};
 }
 
-/* to[i][j] = element (i, j) of a part that is not transposed. */
-MICS_TYPED void pack_rows(float *to, size_t ld_to, const struct part *part,
+/* to[i][j] = element (i, j) of a region that is not transposed. */
+MICS_TYPED void pack_rows(float *to, size_t ld_to, const struct region *region,
                           const enum mics_dtype dtype)
 {
-    for (uint32_t i = 0; i < part->rows; i++, to += ld_to) {
-        const uint64_t at = i * part->ld;
+    for (uint32_t i = 0; i < region->rows; i++, to += ld_to) {
+        const uint64_t at = i * region->ld;
         uint32_t j = 0;
 
-        for (; j + MICS_LANES <= part->columns; j += MICS_LANES)
-            mics_vstore(to + j, mics_vload_as(part->from, at + j, dtype));
-        for (; j < part->columns; j++)
-            to[j] = mics_load_as(part->from, at + j, dtype);
+        for (; j + MICS_LANES <= region->columns; j += MICS_LANES)
+            mics_vstore(to + j, mics_vload_as(region->from, at + j, dtype));
+        for (; j < region->columns; j++)
+            to[j] = mics_load_as(region->from, at + j, dtype);
     }
 }
 
-/* to[i][j] = element (i, j) of a part that is transposed, MICS_SQUARE of each where possible. */
-MICS_TYPED void pack_transposed(float *to, size_t ld_to, const struct part *part,
+/* to[i][j] = element (i, j) of a region that is transposed, MICS_SQUARE of each where possible. */
+MICS_TYPED void pack_transposed(float *to, size_t ld_to, const struct region *region,
                                 const enum mics_dtype dtype)
 {
-    const uint32_t rows = part->rows / MICS_SQUARE * MICS_SQUARE;
-    const uint32_t columns = part->columns / MICS_SQUARE * MICS_SQUARE;
+    const uint32_t rows = region->rows / MICS_SQUARE * MICS_SQUARE;
+    const uint32_t columns = region->columns / MICS_SQUARE * MICS_SQUARE;
     float square[MICS_SQUARE * MICS_SQUARE];
 
     for (uint32_t j = 0; j < columns; j += MICS_SQUARE)
         for (uint32_t i = 0; i < rows; i += MICS_SQUARE) {
-            const uint64_t at = j * part->ld + i;
+            const uint64_t at = j * region->ld + i;
 
             if (dtype == MICS_F32) {
-                mics_transpose_square(to + i * ld_to + j, ld_to, (const float *)part->from + at,
-                                      part->ld);
+                mics_transpose_square(to + i * ld_to + j, ld_to, (const float *)region->from + at,
+                                      region->ld);
                 continue;
             }
             for (uint32_t x = 0; x < MICS_SQUARE; x++)
                 for (uint32_t y = 0; y < MICS_SQUARE; y++)
                     square[x * MICS_SQUARE + y] =
-                        mics_load_as(part->from, at + x * part->ld + y, dtype);
+                        mics_load_as(region->from, at + x * region->ld + y, dtype);
             mics_transpose_square(to + i * ld_to + j, ld_to, square, MICS_SQUARE);
         }
-    for (uint32_t j = 0; j < part->columns; j++)
-        for (uint32_t i = j < columns ? rows : 0; i < part->rows; i++)
-            to[i * ld_to + j] = mics_load_as(part->from, j * part->ld + i, dtype);
+    for (uint32_t j = 0; j < region->columns; j++)
+        for (uint32_t i = j < columns ? rows : 0; i < region->rows; i++)
+            to[i * ld_to + j] = mics_load_as(region->from, j * region->ld + i, dtype);
 }
 
-/* to[i / GROUP][j][i % GROUP] = element (i, j) of a part that is transposed, as many groups at a
+/* to[i / GROUP][j][i % GROUP] = element (i, j) of a region that is transposed, as many groups at a
  * time as fill whole lines of memory. */
-MICS_TYPED void pack_groups(float *to, const struct part *part, const enum mics_dtype dtype)
+MICS_TYPED void pack_groups(float *to, const struct region *region, const enum mics_dtype dtype)
 {
-    for (uint32_t first = 0; first < part->rows; first += LINE_GROUPS * GROUP) {
-        const uint32_t end = (uint32_t)mics_min_u64(part->rows, first + LINE_GROUPS * GROUP);
+    for (uint32_t first = 0; first < region->rows; first += LINE_GROUPS * GROUP) {
+        const uint32_t end = (uint32_t)mics_min_u64(region->rows, first + LINE_GROUPS * GROUP);
 
-        for (uint32_t j = 0; j < part->columns; j++) {
-            const uint64_t at = j * part->ld;
+        for (uint32_t j = 0; j < region->columns; j++) {
+            const uint64_t at = j * region->ld;
             float *group = to + (size_t)first * DEPTH + j * GROUP;
             uint32_t i = first;
 
             for (size_t line = 0; line < LINE_GROUPS * GROUP * sizeof(float); line += MICS_LINE)
                 __builtin_prefetch((const char *)mics_element(
-                                       part->from, at + PACK_AHEAD * part->ld + first, dtype) +
+                                       region->from, at + PACK_AHEAD * region->ld + first, dtype) +
                                    line);
             for (; dtype == MICS_F32 && i + GROUP <= end; i += GROUP, group += GROUP * DEPTH)
-                memcpy(group, (const float *)part->from + at + i, GROUP * sizeof(float));
+                memcpy(group, (const float *)region->from + at + i, GROUP * sizeof(float));
             for (; i < end; i += GROUP, group += GROUP * DEPTH)
                 for (uint32_t x = 0; x < GROUP && i + x < end; x++)
-                    group[x] = mics_load_as(part->from, at + i + x, dtype);
+                    group[x] = mics_load_as(region->from, at + i + x, dtype);
         }
     }
 }
 
 /* A panel of b', in rows of ld_to, with zeros up to a whole vector of columns. */
-MICS_TYPED void pack_panel(float *to, size_t ld_to, const struct part *part,
+MICS_TYPED void pack_panel(float *to, size_t ld_to, const struct region *region,
                            const enum mics_dtype dtype)
 {
-    const uint32_t rest = (uint32_t)mics_round_up(part->columns, MICS_LANES) - part->columns;
+    const uint32_t rest = (uint32_t)mics_round_up(region->columns, MICS_LANES) - region->columns;
 
-    for (uint32_t i = 0; i < part->rows && rest > 0; i++)
-        memset(to + i * ld_to + part->columns, 0, rest * sizeof(float));
-    if (part->transposed)
-        pack_transposed(to, ld_to, part, dtype);
+    for (uint32_t i = 0; i < region->rows && rest > 0; i++)
+        memset(to + i * ld_to + region->columns, 0, rest * sizeof(float));
+    if (region->transposed)
+        pack_transposed(to, ld_to, region, dtype);
     else
-        pack_rows(to, ld_to, part, dtype);
+        pack_rows(to, ld_to, region, dtype);
 }
 
-/* How to prefetch a part while `rows` of another are multiplied, of `depth` numbers of k. */
-static struct mics_prefetch prefetch_of(const struct part *part, enum mics_dtype dtype,
+/* How to prefetch a region while `rows` of another are multiplied, of `depth` numbers of k. */
+static struct mics_prefetch prefetch_of(const struct region *region, enum mics_dtype dtype,
                                         uint32_t rows, uint32_t depth)
 {
     const size_t each = mics_dtype_bytes(dtype);
-    struct mics_prefetch prefetch = {.row = part->from,
-                                     .step = part->ld * each,
-                                     .bytes =
-                                         (part->transposed ? part->rows : part->columns) * each,
-                                     .rows = part->transposed ? part->columns : part->rows};
+    struct mics_prefetch prefetch = {
+        .row = region->from,
+        .step = region->ld * each,
+        .bytes = (region->transposed ? region->rows : region->columns) * each,
+        .rows = region->transposed ? region->columns : region->rows};
     const uint64_t pieces = prefetch.rows * mics_ceil_div(prefetch.bytes, MICS_PREFETCH_PIECE);
     const uint64_t stretches = (uint64_t)mics_ceil_div(rows, MICS_TILE_ROWS) *
                                mics_ceil_div(depth, mics_tile_stretch(depth));
@@ -305,27 +305,27 @@ static inline float pair_at(const uint16_t *from, uint32_t k, uint32_t depth)
     return bits;
 }
 
-/* A panel of pairs: part->rows counts single rows of k. */
-static void pack_panel_pairs(float *to, size_t ld_to, const struct part *part)
+/* A panel of pairs: region->rows counts single rows of k. */
+static void pack_panel_pairs(float *to, size_t ld_to, const struct region *region)
 {
-    const uint32_t pairs = (part->rows + 1) / 2;
-    const uint32_t rest = (uint32_t)mics_round_up(part->columns, MICS_LANES) - part->columns;
-    const uint16_t *from = part->from;
+    const uint32_t pairs = (region->rows + 1) / 2;
+    const uint32_t rest = (uint32_t)mics_round_up(region->columns, MICS_LANES) - region->columns;
+    const uint16_t *from = region->from;
 
     for (uint32_t i = 0; i < pairs && rest > 0; i++)
-        memset(to + i * ld_to + part->columns, 0, rest * sizeof(float));
-    if (!part->transposed) {
-        for (uint32_t i = 0; i < pairs; i++, from += 2 * part->ld)
-            interleave(to + i * ld_to, from, 2 * i + 1 < part->rows ? from + part->ld : NULL,
-                       part->columns);
-    } else if (part->rows % 2 == 0 && part->ld % 2 == 0) {
-        const struct part wide = {from, part->ld / 2, pairs, part->columns, true};
+        memset(to + i * ld_to + region->columns, 0, rest * sizeof(float));
+    if (!region->transposed) {
+        for (uint32_t i = 0; i < pairs; i++, from += 2 * region->ld)
+            interleave(to + i * ld_to, from, 2 * i + 1 < region->rows ? from + region->ld : NULL,
+                       region->columns);
+    } else if (region->rows % 2 == 0 && region->ld % 2 == 0) {
+        const struct region wide = {from, region->ld / 2, pairs, region->columns, true};
 
         pack_transposed(to, ld_to, &wide, MICS_F32);
     } else {
-        for (uint32_t j = 0; j < part->columns; j++)
+        for (uint32_t j = 0; j < region->columns; j++)
             for (uint32_t i = 0; i < pairs; i++)
-                to[i * ld_to + j] = pair_at(from + j * part->ld, i, part->rows);
+                to[i * ld_to + j] = pair_at(from + j * region->ld, i, region->rows);
     }
 }
 
@@ -367,25 +367,25 @@ static inline void pack_strip_square(float *to, const uint16_t *from, size_t ld)
 #endif
 }
 
-/* As pack_strips(), of pairs: part->columns counts single columns of k. */
-static void pack_strips_pairs(float *to, const struct part *part)
+/* As pack_strips(), of pairs: region->columns counts single columns of k. */
+static void pack_strips_pairs(float *to, const struct region *region)
 {
-    const uint32_t wide = 2 * MICS_LANES, pairs = (part->columns + 1) / 2;
-    const uint32_t square_pairs = part->columns / (2 * SQUARE_PAIRS) * SQUARE_PAIRS;
-    const uint16_t *from = part->from;
+    const uint32_t wide = 2 * MICS_LANES, pairs = (region->columns + 1) / 2;
+    const uint32_t square_pairs = region->columns / (2 * SQUARE_PAIRS) * SQUARE_PAIRS;
+    const uint16_t *from = region->from;
     float line[2 * MICS_LANES] = {0};
 
-    for (uint32_t first = 0; first < part->rows; first += wide, to += (size_t)wide * DEPTH) {
-        const uint32_t count = part->rows - first < wide ? part->rows - first : wide;
+    for (uint32_t first = 0; first < region->rows; first += wide, to += (size_t)wide * DEPTH) {
+        const uint32_t count = region->rows - first < wide ? region->rows - first : wide;
         uint32_t j = 0;
 
         for (; count == wide && j < square_pairs; j += SQUARE_PAIRS)
-            pack_strip_square(to + j * PAIR_STRIP, from + (size_t)2 * j * part->ld + first,
-                              part->ld);
+            pack_strip_square(to + j * PAIR_STRIP, from + (size_t)2 * j * region->ld + first,
+                              region->ld);
         for (; j < pairs; j++) {
-            const uint16_t *low = from + (size_t)2 * j * part->ld + first;
+            const uint16_t *low = from + (size_t)2 * j * region->ld + first;
 
-            interleave(line, low, 2 * j + 1 < part->columns ? low + part->ld : NULL, count);
+            interleave(line, low, 2 * j + 1 < region->columns ? low + region->ld : NULL, count);
             for (uint32_t x = 0; x < count; x += PAIR_STRIP)
                 memcpy(to + (size_t)x * DEPTH + j * PAIR_STRIP, line + x,
                        PAIR_STRIP * sizeof(float));
@@ -417,8 +417,9 @@ MICS_TYPED void multiply_panels(const struct mics_args_matmul *args, struct mics
     for (uint32_t column = 0; column < block->columns; column += wide) {
         const uint32_t columns = (uint32_t)mics_min_u64(block->columns - column, wide);
         const uint32_t more = (uint32_t)mics_min_u64(block->columns - column - columns, wide);
-        const struct part b = part_of_b(args, k, depth, block->column + column, columns);
-        const struct part next = part_of_b(args, k, depth, block->column + column + columns, more);
+        const struct region b = region_of_b(args, k, depth, block->column + column, columns);
+        const struct region next =
+            region_of_b(args, k, depth, block->column + column + columns, more);
         struct mics_prefetch prefetch = prefetch_of(&next, dtype, block->rows, tile.depth);
         const bool packed = pairs || dtype != MICS_F32 || b.transposed || by_rows ||
                             columns < PANEL || block->rows < MICS_TILE_ROWS;
@@ -460,7 +461,7 @@ MICS_TYPED void add_depth(const struct mics_args_matmul *args, struct buffers *b
                           const struct block *block, uint32_t k, uint32_t depth,
                           const enum mics_dtype dtype, const bool pairs)
 {
-    const struct part a = part_of_a(args, block->row, block->rows, k, depth);
+    const struct region a = region_of_a(args, block->row, block->rows, k, depth);
     struct mics_tile tile = {.a = buffers->a,
                              .row_step = DEPTH,
                              .depth_step = 1,

@@ -57,7 +57,7 @@ struct primitive {
     unsigned users;   /* threads that execute it */
     struct mics_dnnl_desc descs[OPERANDS];
     dnnl_primitive_desc_t product;
-    dnnl_primitive_t made;
+    dnnl_primitive_t handle;
     size_t scratch_bytes;
 };
 
@@ -328,7 +328,7 @@ static dnnl_status_t make_primitive(const struct mics_onednn *onednn,
                                   args->bias ? &out->descs[BIAS] : NULL, &out->descs[OUT], attr,
                                   &out->product);
     if (status == dnnl_success)
-        status = dnnl->dnnl_primitive_create(&out->made, out->product);
+        status = dnnl->dnnl_primitive_create(&out->handle, out->product);
     if (status == dnnl_success)
         out->scratch_bytes = dnnl->dnnl_memory_desc_get_size(
             dnnl->dnnl_primitive_desc_query_md(out->product, dnnl_query_scratchpad_md, 0));
@@ -339,8 +339,8 @@ static dnnl_status_t make_primitive(const struct mics_onednn *onednn,
 
 static void free_primitive(const struct mics_dnnl *dnnl, struct primitive *primitive)
 {
-    if (primitive->made)
-        dnnl->dnnl_primitive_destroy(primitive->made);
+    if (primitive->handle)
+        dnnl->dnnl_primitive_destroy(primitive->handle);
     if (primitive->product)
         dnnl->dnnl_primitive_desc_destroy(primitive->product);
     for (int i = 0; i < OPERANDS; i++)
@@ -537,7 +537,7 @@ static dnnl_status_t execute(const struct mics_onednn *onednn, const struct prim
         count += status == dnnl_success && list[count].memory;
     }
     if (status == dnnl_success)
-        status = dnnl->dnnl_primitive_execute(primitive->made, slot->stream, count, list);
+        status = dnnl->dnnl_primitive_execute(primitive->handle, slot->stream, count, list);
     for (int i = 0; i < count; i++)
         dnnl->dnnl_memory_destroy(list[i].memory);
     return status;

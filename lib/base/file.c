@@ -414,20 +414,20 @@ static int make_folder(const char *path)
 enum mics_status mics_file_make_folders(const char *path, struct mics_err *err)
 {
     char *copy = strdup(path);
-    int made = 0;
+    int result = 0;
 
     if (!copy)
         return mics_err_nomem(err);
-    for (char *slash = strchr(copy + (*copy == '/'), '/'); slash && made == 0;
+    for (char *slash = strchr(copy + (*copy == '/'), '/'); slash && result == 0;
          slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        made = make_folder(copy);
+        result = make_folder(copy);
         *slash = '/';
     }
-    if (made == 0)
-        made = make_folder(copy);
+    if (result == 0)
+        result = make_folder(copy);
     free(copy);
-    return made == 0 ? MICS_OK : mics_err_set_errno(err, "%s", path);
+    return result == 0 ? MICS_OK : mics_err_set_errno(err, "%s", path);
 }
 
 static int remove_entry(int parent, const char *name);

@@ -31,9 +31,9 @@ struct mics_file_set {
     char name[MICS_PATH_MAX], parent[MICS_PATH_MAX];
     char folder[MICS_PATH_MAX], lock_path[MICS_PATH_MAX], journal[MICS_PATH_MAX];
     struct mics_temporary *temporary, *lock_temporary;
-    int lock;        /* -1: not taken, or the file system has none */
-    int folder_lock; /* on the folder, which others then do not take for a stale one */
-    bool made, kept; /* the folder is there; it is to stay, to be recovered */
+    int lock;           /* -1: not taken, or the file system has none */
+    int folder_lock;    /* on the folder, which others then do not take for a stale one */
+    bool created, kept; /* the folder is there; it is to stay, to be recovered */
     struct member members[MEMBERS_MAX];
     size_t count;
 };
@@ -286,19 +286,19 @@ static enum mics_status leave(struct mics_file_set *set, struct member *member,
 static enum mics_status place(struct mics_file_set *set, struct member *member,
                               struct mics_err *err)
 {
-    char path[MICS_PATH_MAX], made[MICS_PATH_MAX], old[MICS_PATH_MAX];
+    char path[MICS_PATH_MAX], new[MICS_PATH_MAX], old[MICS_PATH_MAX];
     struct stat info;
     enum mics_status status = member_path(set, member, path, err);
 
     if (status == MICS_OK)
-        status = new_path(set, member, made, err);
+        status = new_path(set, member, new, err);
     if (status == MICS_OK)
         status = old_path(set, member, old, err);
     if (status != MICS_OK)
         return status;
     if (member->left && stat(old, &info) == 0 && S_ISREG(info.st_mode))
-        (void)chmod(made, info.st_mode & 07777); /* who may read the old one, may read this */
-    status = move(made, path, path, err);
+        (void)chmod(new, info.st_mode & 07777); /* who may read the old one, may read this */
+    status = move(new, path, path, err);
     member->placed = status == MICS_OK;
     return status;
 }
@@ -438,7 +438,7 @@ static enum mics_status make_folder(struct mics_file_set *set, struct mics_err *
         (void)mics_file_remove_tree(set->folder, NULL);
     if (mkdir(set->folder, 0777) != 0)
         return mics_err_set_errno(err, "%s", set->folder);
-    set->made = true;
+    set->created = true;
     set->folder_lock = lock_file(set->folder, O_RDONLY | O_DIRECTORY, LOCK_EX | LOCK_NB);
     set->temporary = remember(set->folder);
     return set->temporary ? MICS_OK : mics_err_nomem(err);
@@ -509,7 +509,7 @@ void mics_file_set_free(struct mics_file_set *set)
 {
     if (!set)
         return;
-    if (set->made && !set->kept)
+    if (set->created && !set->kept)
         (void)mics_file_remove_tree(set->folder, NULL);
     keep_at_signals(set);
     if (set->folder_lock >= 0)

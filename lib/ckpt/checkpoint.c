@@ -13,7 +13,6 @@
 struct load {
     const struct mics_checkpoint *checkpoint;
     struct mics_ckpt_reader reader;
-    uint32_t index; /* of this rank's shard in the optimizer group */
     /* [unit_count]: index of each of the model's units in the checkpoint's table */
     uint32_t *units;
 };
@@ -88,18 +87,26 @@ static enum mics_status read_range(void *context, uint32_t unit, uint32_t state,
     return mics_ckpt_reader_read(&load->reader, load->units[unit], state, first, count, dst, err);
 }
 
-/* This rank's shard is a shard of the checkpoint: its files are read once. Together the ranks read
- * all. */
+/* This rank's shards are shards of the checkpoint: their files are read once. Together the ranks
+ * read all. */
 static enum mics_status load_files(struct load *load, struct mics_err *err)
 {
-    const struct mics_ckpt_source *source = &load->checkpoint->source;
+    const struct mics_checkpoint *checkpoint = load->checkpoint;
+    const struct mics_ckpt_source *source = &checkpoint->source;
     const uint32_t parts = load->reader.table.parts;
     float *buffer = malloc(CHUNK * sizeof *buffer);
     enum mics_status status = buffer ? MICS_OK : mics_err_nomem(err);
 
-    for (uint32_t i = 0; status == MICS_OK && i < parts; i++)
-        status = mics_ckpt_reader_read_file(&load->reader, load->index * parts + i, buffer, CHUNK,
-                                            source->put, source->context, err);
+    for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++) {
+        if (mics_ckpt_kind_shards(checkpoint->form, kind) == 0)
+            continue;
+        const uint32_t shard =
+            mics_ckpt_shard_of(checkpoint->form, kind, (uint32_t)checkpoint->comm->rank);
+
+        for (uint32_t i = 0; status == MICS_OK && i < parts; i++)
+            status = mics_ckpt_reader_read_file(&load->reader, shard * parts + i, buffer, CHUNK,
+                                                source->put, source->context, err);
+    }
     free(buffer);
     return status;
 }
@@ -110,13 +117,18 @@ static bool is_cut_alike(const struct load *load)
     const struct mics_ckpt_layout *form = load->checkpoint->form;
     const struct mics_ckpt_table *table = &load->reader.table;
 
-    if (table->shape.p_optim != mics_ckpt_layout_shape(form)->p_optim ||
+    if (table->shard_count != mics_ckpt_first_shard(form, MICS_UNIT_KIND_COUNT) ||
         table->unit_count != form->model->unit_count || table->states != form->states)
         return false;
     for (uint32_t i = 0; i < table->unit_count; i++) {
         const struct mics_layout *then = &table->units[i].layout, *now = &form->layouts[i];
 
-        if (load->units[i] != i || then->segments != now->segments || then->padded != now->padded)
+        const enum mics_unit_kind kind =
+            mics_choice_groups(form->choice, form->model->units[i].kind);
+
+        if (load->units[i] != i || then->segments != now->segments || then->padded != now->padded ||
+            then->optim_piece != now->optim_piece ||
+            table->units[i].first_shard != mics_ckpt_first_shard(form, kind))
             return false;
     }
     return true;
@@ -145,10 +157,7 @@ enum mics_status mics_checkpoint_load(const struct mics_checkpoint *checkpoint, 
                                       json_t *doc, struct mics_err *err)
 {
     struct mics_comm *comm = checkpoint->comm;
-    struct load load = {
-        .checkpoint = checkpoint,
-        .index =
-            mics_shape_index(mics_ckpt_layout_shape(checkpoint->form), (uint32_t)comm->rank).optim};
+    struct load load = {.checkpoint = checkpoint};
     enum mics_status status = mics_ckpt_reader_open(folder, doc, &load.reader, err);
 
     if (status == MICS_OK) {

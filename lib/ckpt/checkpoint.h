@@ -6,7 +6,7 @@
  * The checkpoint's folder must be visible to all nodes. It may have been written by a run of any
  * shape. A rank reads the ranges of its own shard, after all files have been read once, each by one
  * rank, and their sums compared. If the checkpoint is cut exactly as the run is, each rank reads
- * the files of its shard once from end to end and compares their sums at the end.
+ * the files of its shards once from end to end and compares their sums at the end.
  */
 #ifndef MICS_CKPT_CHECKPOINT_H
 #define MICS_CKPT_CHECKPOINT_H

@@ -21,13 +21,21 @@
 #define MAX_OPEN    128u
 #define PIECE_BYTES ((size_t)1 << 20)
 
-/* Tensors of each file. */
+/* Tensors of all units. */
 static size_t tensor_count(const struct mics_ckpt_reader *reader)
 {
     return (size_t)reader->table.unit_count * reader->table.states;
 }
 
-/* Elements of a unit in a file. */
+/* Does a file have this tensor? */
+static bool has_tensor(const struct mics_ckpt_reader *reader, uint32_t file, size_t tensor)
+{
+    const struct mics_ckpt_table *table = &reader->table;
+
+    return mics_ckpt_file_has(table, &table->units[tensor / table->states], file);
+}
+
+/* Elements of a unit in a file that has it. */
 static uint64_t part_count(const struct mics_ckpt_reader *reader, uint32_t unit, uint32_t file)
 {
     const uint32_t parts = reader->table.parts, part = file % parts;
@@ -75,9 +83,9 @@ static enum mics_status read_table(struct mics_ckpt_reader *reader, struct mics_
     if (status == MICS_OK)
         status = mics_ckpt_table_read(reader->doc, &reader->table, err);
     if (status == MICS_OK &&
-        reader->manifest.file_count != (uint64_t)table->shape.p_optim * table->parts)
+        reader->manifest.file_count != (uint64_t)table->shard_count * table->parts)
         status = mics_err_set(err, MICS_ERR_FORMAT, "files: %u, but %u shards have %u parts each",
-                              reader->manifest.file_count, table->shape.p_optim, table->parts);
+                              reader->manifest.file_count, table->shard_count, table->parts);
     return status;
 }
 
@@ -135,11 +143,15 @@ static enum mics_status check_tensors(const struct mics_ckpt_reader *reader, uin
                                       const struct mics_safetensors *header, uint64_t *offsets,
                                       struct mics_err *err)
 {
-    const size_t count = tensor_count(reader);
+    size_t count = 0;
 
+    for (size_t i = 0; i < tensor_count(reader); i++)
+        count += has_tensor(reader, index, i);
     if (header->count != count)
         return mics_err_set(err, MICS_ERR_FORMAT, "has %zu tensors, not %zu", header->count, count);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < tensor_count(reader); i++) {
+        if (!has_tensor(reader, index, i))
+            continue;
         const char *name = reader->store.tensor_names[i];
         const uint64_t elements = part_count(reader, (uint32_t)(i / reader->table.states), index);
         const struct mics_safetensor *found = mics_safetensors_find(header, name);
@@ -159,7 +171,7 @@ static enum mics_status read_header(struct mics_ckpt_reader *reader, uint32_t in
 {
     struct mics_store_file *file = &reader->store.files[index];
     struct mics_safetensors header = {0};
-    uint64_t *offsets = malloc(tensor_count(reader) * sizeof *offsets);
+    uint64_t *offsets = calloc(tensor_count(reader), sizeof *offsets);
     enum mics_status status = offsets ? MICS_OK : mics_err_nomem(err);
 
     if (status == MICS_OK)
@@ -219,17 +231,17 @@ enum mics_status mics_ckpt_reader_read(struct mics_ckpt_reader *reader, uint32_t
                                        uint32_t state, uint64_t first, uint64_t count, float *dst,
                                        struct mics_err *err)
 {
-    const struct mics_layout *layout = &reader->table.units[unit].layout;
-    const uint64_t end = mics_min_u64(layout->count, first + count);
+    const struct mics_ckpt_unit *has = &reader->table.units[unit];
+    const uint64_t end = mics_min_u64(has->layout.count, first + count);
 
     for (uint64_t at = first; at < end;) {
-        const uint32_t file = mics_ckpt_locate(layout, reader->table.parts, at).file;
+        const uint32_t file = mics_ckpt_locate(has, reader->table.parts, at).file;
         enum mics_status status = need_file(reader, file, err);
 
         if (status != MICS_OK)
             return status;
         const struct mics_extent run =
-            mics_store_locate(&reader->store, mics_space_of(unit, state), at, end - at);
+            mics_store_locate(&reader->store, mics_vector_of(unit, state), at, end - at);
 
         status = mics_store_read_extent(&reader->store, &run, dst + (at - first), err);
         if (status != MICS_OK)
@@ -263,17 +275,21 @@ static int by_offset(const void *a, const void *b)
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-static void sort_tensors(const struct mics_ckpt_reader *reader, uint32_t file,
-                         struct tensor_place *places)
+/* Returns how many tensors the file has. */
+static size_t sort_tensors(const struct mics_ckpt_reader *reader, uint32_t file,
+                           struct tensor_place *places)
 {
     const uint32_t states = reader->table.states;
-    const size_t count = tensor_count(reader);
+    size_t count = 0;
 
-    for (size_t i = 0; i < count; i++)
-        places[i] = (struct tensor_place){.offset = reader->store.files[file].tensor_offsets[i],
-                                          .unit = (uint32_t)(i / states),
-                                          .state = (uint32_t)(i % states)};
+    for (size_t i = 0; i < tensor_count(reader); i++)
+        if (has_tensor(reader, file, i))
+            places[count++] =
+                (struct tensor_place){.offset = reader->store.files[file].tensor_offsets[i],
+                                      .unit = (uint32_t)(i / states),
+                                      .state = (uint32_t)(i % states)};
     qsort(places, count, sizeof *places, by_offset);
+    return count;
 }
 
 /* One pass over a file. */
@@ -321,7 +337,7 @@ static enum mics_status pass_tensor(struct pass *pass, const struct tensor_place
 
 /* Tensors tile the data of a file, so reading them by offset reads it from end to end. */
 static enum mics_status pass_file(struct pass *pass, const struct tensor_place *places,
-                                  struct mics_err *err)
+                                  size_t count, struct mics_err *err)
 {
     const struct mics_ckpt_reader *reader = pass->reader;
     const struct mics_store_file *file = &reader->store.files[pass->file];
@@ -329,7 +345,7 @@ static enum mics_status pass_file(struct pass *pass, const struct tensor_place *
 
     mics_hashed_reader_start(&pass->bytes, file->path, file->fd);
     status = pass_header(pass, places[0].offset, err);
-    for (size_t i = 0; status == MICS_OK && i < tensor_count(reader); i++)
+    for (size_t i = 0; status == MICS_OK && i < count; i++)
         status = pass_tensor(pass, &places[i], err);
     if (status == MICS_OK &&
         mics_hashed_reader_sum(&pass->bytes) != reader->manifest.files[pass->file].xxh64)
@@ -358,8 +374,7 @@ enum mics_status mics_ckpt_reader_read_file(struct mics_ckpt_reader *reader, uin
     status = need_file(reader, file, err);
     if (status != MICS_OK)
         goto out;
-    sort_tensors(reader, file, places);
-    status = pass_file(&pass, places, err);
+    status = pass_file(&pass, places, sort_tensors(reader, file, places), err);
 out:
     mics_hashed_reader_fini(&pass.bytes);
     free(places);

@@ -40,9 +40,10 @@ static uint32_t part_at(uint64_t count, uint32_t parts, uint64_t at)
     return part;
 }
 
-struct mics_ckpt_place mics_ckpt_locate(const struct mics_layout *layout, uint32_t parts,
+struct mics_ckpt_place mics_ckpt_locate(const struct mics_ckpt_unit *unit, uint32_t parts,
                                         uint64_t element)
 {
+    const struct mics_layout *layout = &unit->layout;
     const uint64_t segment = element / layout->segment_count,
                    rest = element % layout->segment_count;
     const uint64_t shard = rest / layout->optim_piece, in_piece = rest % layout->optim_piece;
@@ -51,23 +52,49 @@ struct mics_ckpt_place mics_ckpt_locate(const struct mics_layout *layout, uint32
     const uint32_t part = part_at(count, parts, at);
     const uint64_t end = mics_ckpt_part_begin(count, parts, part + 1);
 
-    return (struct mics_ckpt_place){.file = (uint32_t)shard * parts + part,
+    return (struct mics_ckpt_place){.file = (unit->first_shard + (uint32_t)shard) * parts + part,
                                     .offset = at - mics_ckpt_part_begin(count, parts, part),
                                     .run = mics_min_u64(layout->optim_piece - in_piece, end - at)};
 }
 
-static void read_shape(const struct mics_cursor *root, struct mics_shape *shape)
+static uint32_t shards_of(const struct mics_layout *layout)
+{
+    return (uint32_t)(layout->segment_count / layout->optim_piece);
+}
+
+bool mics_ckpt_file_has(const struct mics_ckpt_table *table, const struct mics_ckpt_unit *unit,
+                        uint32_t file)
+{
+    const uint32_t shard = file / table->parts;
+
+    return shard >= unit->first_shard && shard - unit->first_shard < shards_of(&unit->layout);
+}
+
+static void read_sizes(const struct mics_cursor *at, struct mics_shape *shape)
+{
+    struct mics_err why;
+
+    shape->p_param = mics_cursor_get_u32(at, "p_param", 1, MAX_RANKS);
+    shape->p_grad = mics_cursor_get_u32(at, "p_grad", 1, MAX_RANKS);
+    shape->p_optim = mics_cursor_get_u32(at, "p_optim", 1, MAX_RANKS);
+    if (mics_cursor_ok(at) && mics_shape_check(shape, &why) != MICS_OK)
+        mics_cursor_reject(at, NULL, "%s", why.text);
+}
+
+/* shapes[MICS_UNIT_KIND_COUNT]; without the member `experts` they are equal. */
+static void read_shapes(const struct mics_cursor *root, struct mics_shape *shapes)
 {
     const struct mics_cursor at = mics_cursor_get_object(root, "shape");
+    struct mics_shape shape = {.nodes = mics_cursor_get_u32(&at, "nodes", 1, MAX_RANKS),
+                               .per_node = mics_cursor_get_u32(&at, "per_node", 1, MAX_RANKS)};
 
-    shape->nodes = mics_cursor_get_u32(&at, "nodes", 1, MAX_RANKS);
-    shape->per_node = mics_cursor_get_u32(&at, "per_node", 1, MAX_RANKS);
-    shape->p_param = mics_cursor_get_u32(&at, "p_param", 1, MAX_RANKS);
-    shape->p_grad = mics_cursor_get_u32(&at, "p_grad", 1, MAX_RANKS);
-    shape->p_optim = mics_cursor_get_u32(&at, "p_optim", 1, MAX_RANKS);
-    struct mics_err why;
-    if (mics_cursor_ok(root) && mics_shape_check(shape, &why) != MICS_OK)
-        mics_cursor_reject(&at, NULL, "%s", why.text);
+    read_sizes(&at, &shape);
+    shapes[MICS_UNIT_DENSE] = shapes[MICS_UNIT_EXPERT] = shape;
+    if (mics_cursor_has(root, "experts")) {
+        const struct mics_cursor experts = mics_cursor_get_object(root, "experts");
+
+        read_sizes(&experts, &shapes[MICS_UNIT_EXPERT]);
+    }
 }
 
 static uint32_t read_states(const struct mics_cursor *root)
@@ -122,16 +149,27 @@ static void read_tensor(const struct mics_cursor *at, uint64_t unit_count,
         mics_cursor_reject(at, "offset", "the tensor ends outside its unit");
 }
 
-static void read_unit(const struct mics_cursor *at, const struct mics_shape *shape,
+/* Without the member `kind` a unit is cut as dense ones are. */
+static enum mics_unit_kind read_kind(const struct mics_cursor *at)
+{
+    if (!mics_cursor_has(at, "kind"))
+        return MICS_UNIT_DENSE;
+    if (strcmp(mics_cursor_get_string(at, "kind"), "expert") != 0)
+        mics_cursor_reject(at, "kind", "expected \"expert\"");
+    return MICS_UNIT_EXPERT;
+}
+
+static void read_unit(const struct mics_cursor *at, const struct mics_shape *shapes,
                       struct mics_ckpt_unit *unit)
 {
     read_name(at, unit->name, sizeof unit->name);
+    unit->kind = read_kind(at);
     const uint64_t count = mics_cursor_get_u64(at, "count", 1, MAX_ELEMENTS);
     const uint64_t padded = mics_cursor_get_u64(at, "padded", 1, INT64_MAX);
     const uint32_t segments = mics_cursor_get_u32(at, "segments", 1, MAX_SEGMENTS);
     if (!mics_cursor_ok(at))
         return;
-    unit->layout = mics_layout_make(shape, count, segments);
+    unit->layout = mics_layout_make(&shapes[unit->kind], count, segments);
     if (unit->layout.padded != padded)
         mics_cursor_reject(at, "padded", "expected %llu", (unsigned long long)unit->layout.padded);
 
@@ -145,6 +183,24 @@ static void read_unit(const struct mics_cursor *at, const struct mics_shape *sha
     }
 }
 
+/* Number the shards: those of one kind after those of the other. */
+static void number_shards(struct mics_ckpt_table *table)
+{
+    for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++) {
+        uint32_t shards = 0;
+
+        for (uint32_t i = 0; i < table->unit_count; i++) {
+            struct mics_ckpt_unit *unit = &table->units[i];
+
+            if (unit->kind != (enum mics_unit_kind)kind)
+                continue;
+            unit->first_shard = table->shard_count;
+            shards = shards_of(&unit->layout);
+        }
+        table->shard_count += shards;
+    }
+}
+
 enum mics_status mics_ckpt_table_read(const json_t *doc, struct mics_ckpt_table *out,
                                       struct mics_err *err)
 {
@@ -152,7 +208,9 @@ enum mics_status mics_ckpt_table_read(const json_t *doc, struct mics_ckpt_table 
     const struct mics_cursor root = mics_cursor_begin(doc, &reading);
     struct mics_ckpt_table table = {0};
 
-    read_shape(&root, &table.shape);
+    struct mics_shape shapes[MICS_UNIT_KIND_COUNT] = {{0}};
+
+    read_shapes(&root, shapes);
     table.states = read_states(&root);
     table.parts = mics_cursor_get_u32(&root, "parts", 1, MAX_RANKS);
     const struct mics_cursor units = mics_cursor_get_array(&root, "units", 1, MAX_UNITS);
@@ -161,12 +219,13 @@ enum mics_status mics_ckpt_table_read(const json_t *doc, struct mics_ckpt_table 
     for (uint32_t i = 0; i < table.unit_count && mics_cursor_ok(&root); i++) {
         const struct mics_cursor unit = mics_cursor_get_item(&units, i);
 
-        read_unit(&unit, &table.shape, &table.units[i]);
+        read_unit(&unit, shapes, &table.units[i]);
     }
     if (reading.status != MICS_OK) {
         mics_ckpt_table_free(&table);
         return reading.status;
     }
+    number_shards(&table);
     *out = table;
     return MICS_OK;
 }

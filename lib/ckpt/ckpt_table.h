@@ -6,6 +6,9 @@
  * shard write it together: a shard of c elements is cut into `parts` parts, of which part j has
  * elements floor(c j / parts) up to floor(c (j + 1) / parts). File shard * parts + part contains
  * that part of every unit and state.
+ *
+ * Where dense and expert units are cut by different shapes, each kind has files of its own: shards
+ * of expert units have the numbers after those of dense units.
  */
 #ifndef MICS_CKPT_CKPT_TABLE_H
 #define MICS_CKPT_CKPT_TABLE_H
@@ -13,6 +16,7 @@
 #include "plan/layout.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 
 /* The states of an element, in the order of the tensors of a file: the fp32 parameter, then the
  * optimizer's (both moments of AdamW; the momentum of SGD and Lion). Tensors in a file are called
@@ -29,10 +33,6 @@ struct mics_ckpt_place {
     uint32_t file;
     uint64_t offset, run;
 };
-/* `element` is below layout->padded. */
-struct mics_ckpt_place mics_ckpt_locate(const struct mics_layout *layout, uint32_t parts,
-                                        uint64_t element);
-
 struct mics_ckpt_tensor {
     char name[64];
     uint32_t rank; /* 1 or 2 */
@@ -42,21 +42,31 @@ struct mics_ckpt_tensor {
 
 struct mics_ckpt_unit {
     char name[32];
+    enum mics_unit_kind kind; /* of the shape that cuts it */
     struct mics_layout layout;
+    uint32_t first_shard; /* number of its first shard */
     struct mics_ckpt_tensor *tensors;
     uint32_t tensor_count;
 };
 
 struct mics_ckpt_table {
-    struct mics_shape shape;
-    uint32_t states; /* 1 to MICS_CKPT_STATES */
-    uint32_t parts;  /* files of each shard */
+    uint32_t states;      /* 1 to MICS_CKPT_STATES */
+    uint32_t parts;       /* files of each shard */
+    uint32_t shard_count; /* of all kinds */
     uint32_t unit_count;
     struct mics_ckpt_unit *units;
 };
 
-/* Read the members shape, states, parts and units of a manifest, and check that all values are in
- * range and consistent. MICS_ERR_FORMAT begins with the path of the wrong member. */
+/* `element` is below layout->padded of the unit. */
+struct mics_ckpt_place mics_ckpt_locate(const struct mics_ckpt_unit *unit, uint32_t parts,
+                                        uint64_t element);
+
+/* Does file `file` contain a part of the unit? */
+bool mics_ckpt_file_has(const struct mics_ckpt_table *table, const struct mics_ckpt_unit *unit,
+                        uint32_t file);
+
+/* Read the members shape, experts, states, parts and units of a manifest, and check that all values
+ * are in range and consistent. MICS_ERR_FORMAT begins with the path of the wrong member. */
 enum mics_status mics_ckpt_table_read(const json_t *doc, struct mics_ckpt_table *out,
                                       struct mics_err *err);
 void mics_ckpt_table_free(struct mics_ckpt_table *table); /* all zeros is fine */

@@ -12,6 +12,12 @@
 #include <string.h>
 #include <xxhash.h>
 
+static json_t *sizes_to_json(const struct mics_shape *shape)
+{
+    return json_pack("{s:I,s:I,s:I}", "p_param", (json_int_t)shape->p_param, "p_grad",
+                     (json_int_t)shape->p_grad, "p_optim", (json_int_t)shape->p_optim);
+}
+
 static json_t *shape_to_json(const struct mics_shape *shape)
 {
     return json_pack("{s:I,s:I,s:I,s:I,s:I}", "nodes", (json_int_t)shape->nodes, "per_node",
@@ -43,7 +49,9 @@ static json_t *tensor_to_json(const struct mics_tensor *tensor)
                  : NULL;
 }
 
-static json_t *unit_to_json(const struct mics_unit *unit, const struct mics_layout *layout)
+/* `kind` is NULL where all units are cut by one shape. */
+static json_t *unit_to_json(const struct mics_unit *unit, const char *kind,
+                            const struct mics_layout *layout)
 {
     json_t *tensors = json_array();
 
@@ -53,10 +61,11 @@ static json_t *unit_to_json(const struct mics_unit *unit, const struct mics_layo
             return NULL;
         }
     }
-    return tensors ? json_pack("{s:s,s:I,s:I,s:I,s:o}", "name", unit->name, "count",
-                               (json_int_t)layout->count, "padded", (json_int_t)layout->padded,
-                               "segments", (json_int_t)layout->segments, "tensors", tensors)
-                   : NULL;
+    return tensors
+               ? json_pack("{s:s,s:s*,s:I,s:I,s:I,s:o}", "name", unit->name, "kind", kind, "count",
+                           (json_int_t)layout->count, "padded", (json_int_t)layout->padded,
+                           "segments", (json_int_t)layout->segments, "tensors", tensors)
+               : NULL;
 }
 
 static json_t *units_to_json(const struct mics_ckpt_layout *form)
@@ -64,9 +73,11 @@ static json_t *units_to_json(const struct mics_ckpt_layout *form)
     json_t *units = json_array();
 
     for (uint32_t i = 0; units && i < form->model->unit_count; i++) {
-        json_t *unit = unit_to_json(&form->model->units[i], &form->layouts[i]);
+        const struct mics_unit *unit = &form->model->units[i];
+        const bool expert = mics_choice_groups(form->choice, unit->kind) == MICS_UNIT_EXPERT;
 
-        if (json_array_append_new(units, unit) != 0) {
+        if (json_array_append_new(
+                units, unit_to_json(unit, expert ? "expert" : NULL, &form->layouts[i])) != 0) {
             json_decref(units);
             return NULL;
         }
@@ -141,20 +152,6 @@ enum mics_status mics_manifest_seal(json_t *doc, struct mics_err *err)
     return status;
 }
 
-enum mics_status mics_ckpt_layout_check(const struct mics_ckpt_layout *form, struct mics_err *err)
-{
-    const struct mics_unit *units = form->model->units;
-    const enum mics_unit_kind groups = mics_choice_groups(form->choice, units[0].kind);
-
-    for (uint32_t u = 1; u < form->model->unit_count; u++)
-        if (mics_choice_groups(form->choice, units[u].kind) != groups)
-            return mics_err_set(err, MICS_ERR_INFEASIBLE,
-                                "units '%s' and '%s' are cut over groups of other sizes, which "
-                                "checkpoints cannot store",
-                                units[0].name, units[u].name);
-    return MICS_OK;
-}
-
 enum mics_status mics_manifest_to_doc(const struct mics_manifest *manifest,
                                       const struct mics_ckpt_layout *form, json_t **out,
                                       struct mics_err *err)
@@ -168,7 +165,7 @@ enum mics_status mics_manifest_to_doc(const struct mics_manifest *manifest,
         {"samples", json_integer((json_int_t)manifest->samples)},
         {"since", json_pack("{s:I,s:I}", "step", (json_int_t)manifest->base_step, "samples",
                             (json_int_t)manifest->base_samples)},
-        {"shape", shape_to_json(mics_ckpt_layout_shape(form))},
+        {"shape", shape_to_json(&form->choice->shapes[MICS_UNIT_DENSE])},
         {"model", mics_model_to_json(form->model)},
         {"states", mics_ckpt_states_to_json(form->states)},
         {"parts", json_integer(form->parts)},
@@ -182,6 +179,9 @@ enum mics_status mics_manifest_to_doc(const struct mics_manifest *manifest,
 
     for (size_t i = 0; i < sizeof members / sizeof *members; i++)
         failed |= json_object_set_new(doc, members[i].key, members[i].value) != 0;
+    if (mics_choice_groups(form->choice, MICS_UNIT_EXPERT) == MICS_UNIT_EXPERT)
+        failed |= json_object_set_new(doc, "experts",
+                                      sizes_to_json(&form->choice->shapes[MICS_UNIT_EXPERT])) != 0;
     if (manifest->tokenizer)
         failed |= json_object_set(doc, "tokenizer", manifest->tokenizer) != 0;
     const enum mics_status status = failed ? mics_err_nomem(err) : mics_manifest_seal(doc, err);
@@ -303,14 +303,22 @@ static void add_model_row(struct mics_table *table, const struct mics_cursor *ro
     mics_table_cell(table, "%s", mics_cursor_get_string(&model, "name"));
 }
 
-/* A row for each size. */
+/* A row for each size, and for those of expert units where they are cut differently. */
 static void add_shape_rows(struct mics_table *table, const struct mics_cursor *root)
 {
     static const char *const keys[] = {"nodes", "per_node", "p_param", "p_grad", "p_optim"};
     const struct mics_cursor shape = mics_cursor_get_object(root, "shape");
+    char name[32];
 
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         add_number_row(table, keys[i], mics_cursor_get_u32(&shape, keys[i], 1, UINT32_MAX));
+    if (!mics_cursor_has(root, "experts"))
+        return;
+    const struct mics_cursor experts = mics_cursor_get_object(root, "experts");
+    for (size_t i = 2; i < sizeof keys / sizeof *keys; i++) {
+        snprintf(name, sizeof name, "experts.%s", keys[i]);
+        add_number_row(table, name, mics_cursor_get_u32(&experts, keys[i], 1, UINT32_MAX));
+    }
 }
 
 static uint64_t total_bytes(const struct mics_manifest *manifest)

@@ -3,7 +3,7 @@
  * manifest.h - the document mics.checkpoint: what a checkpoint contains and which run wrote it.
  *
  * It is written last: a folder with a manifest is complete. It has the plan, the table of units and
- * tensors with their offsets in the flat vectors, the shape that cuts these, and size and XXH64 of
+ * tensors with their offsets in the flat vectors, the shapes that cut these, and size and XXH64 of
  * each file. Its own member "xxh64" is the XXH64 of all others, encoded as MessagePack.
  */
 #ifndef MICS_CKPT_MANIFEST_H
@@ -32,14 +32,6 @@ struct mics_ckpt_layout {
     uint32_t parts;                    /* files of each shard (ckpt_table.h) */
 };
 
-/* The shape by which all units are cut; files have shards of all of them. */
-static inline const struct mics_shape *mics_ckpt_layout_shape(const struct mics_ckpt_layout *form)
-{
-    return mics_choice_shape_of(form->choice, &form->model->units[0]);
-}
-/* Is there one? MICS_ERR_INFEASIBLE: units of two kinds are cut differently. */
-enum mics_status mics_ckpt_layout_check(const struct mics_ckpt_layout *form, struct mics_err *err);
-
 /* Owns its references. */
 struct mics_manifest {
     uint64_t step;    /* steps done */
@@ -51,7 +43,7 @@ struct mics_manifest {
     json_t *training;    /* settings and data of the run; only the trainer interprets it */
     json_t *tokenizer;   /* tokenizer_files.h; NULL: not known */
     json_t *history;     /* array; NULL: an empty one is written */
-    uint32_t file_count; /* p_optim * parts (ckpt_table.h) */
+    uint32_t file_count; /* shards * parts (ckpt_table.h) */
     struct mics_file_sum *files;
 };
 

@@ -18,14 +18,20 @@
 
 enum stage { IDLE, WRITING, PUBLISHING };
 
+/* A file that a rank writes: a part of its shard of the units that use the groups of one kind. */
+struct own_file {
+    int64_t file; /* its number; -1: none */
+    uint64_t count;
+    float *snapshot; /* [count] */
+    struct mics_file_sum sum;
+};
+
 struct mics_saver {
     struct mics_checkpoint checkpoint;
     const char *out;
     struct mics_keep keep;
     const struct mics_tokenizer_files *tokenizer; /* or NULL */
-    int64_t file;                                 /* that this rank writes; -1: none */
-    uint64_t count;
-    float *snapshot; /* [count] */
+    struct own_file files[MICS_UNIT_KIND_COUNT];  /* that this rank writes, by kind of unit */
     enum stage stage;
     struct mics_background_task task;
     double begin_s;
@@ -33,28 +39,35 @@ struct mics_saver {
     struct mics_saved saved;
     char temporary[MICS_PATH_MAX];
     struct mics_manifest manifest;
-    struct mics_file_sum sum; /* of this rank's file */
     struct mics_progress progress;
     uint64_t published; /* step of the checkpoint before; 0: none yet */
     char *encoded;      /* the manifest, on rank 0 */
     size_t encoded_bytes;
 };
 
-/* The file that a rank writes, or -1: the parts of a shard are written by the first ranks that hold
- * it. */
-static int64_t file_of(const struct mics_ckpt_layout *form, uint32_t rank)
+/* The file of a kind that a rank writes, or -1: the parts of a shard are written by the first ranks
+ * that hold it. */
+static int64_t file_of(const struct mics_ckpt_layout *form, int kind, uint32_t rank)
 {
-    const struct mics_shape *shape = mics_ckpt_layout_shape(form);
-    const uint32_t replica = rank / shape->p_optim;
+    const uint32_t shards = mics_ckpt_kind_shards(form, kind);
 
-    return replica < form->parts
-               ? (int64_t)mics_shape_index(shape, rank).optim * form->parts + replica
-               : -1;
+    if (shards == 0 || rank / shards >= form->parts)
+        return -1;
+    return (int64_t)mics_ckpt_shard_of(form, kind, rank) * form->parts + rank / shards;
 }
 
-static uint32_t saved_part(const struct mics_saver *saver)
+static enum mics_status init_file(struct own_file *own, const struct mics_ckpt_layout *form,
+                                  struct mics_err *err)
 {
-    return (uint32_t)(saver->file % saver->checkpoint.form->parts);
+    if (own->file < 0)
+        return MICS_OK;
+    own->count = mics_shard_part_count(form, (uint32_t)own->file);
+    own->snapshot = malloc(own->count * sizeof *own->snapshot);
+    if (!own->snapshot)
+        return mics_err_nomem(err);
+    /* Touch the pages now, not while training waits for the first snapshot. */
+    memset(own->snapshot, 0, own->count * sizeof *own->snapshot);
+    return MICS_OK;
 }
 
 enum mics_status mics_saver_new(const struct mics_checkpoint *checkpoint, const char *out,
@@ -69,16 +82,14 @@ enum mics_status mics_saver_new(const struct mics_checkpoint *checkpoint, const 
     saver->out = out;
     saver->keep = *keep;
     mics_progress_init(&saver->progress, NULL, NULL, 0);
-    saver->file = file_of(checkpoint->form, (uint32_t)checkpoint->comm->rank);
-    if (saver->file >= 0) {
-        saver->count = mics_shard_part_count(checkpoint->form, saved_part(saver));
-        saver->snapshot = malloc(saver->count * sizeof *saver->snapshot);
-        if (!saver->snapshot) {
+    for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++) {
+        struct own_file *own = &saver->files[kind];
+
+        own->file = file_of(checkpoint->form, kind, (uint32_t)checkpoint->comm->rank);
+        if (init_file(own, checkpoint->form, err) != MICS_OK) {
             mics_saver_free(saver);
-            return mics_err_nomem(err);
+            return MICS_ERR_NOMEM;
         }
-        /* Touch the pages now, not while training waits for the first snapshot. */
-        memset(saver->snapshot, 0, saver->count * sizeof *saver->snapshot);
     }
     *out_saver = saver;
     return MICS_OK;
@@ -96,13 +107,18 @@ void mics_saver_free(struct mics_saver *saver)
     mics_background_task_wait(&saver->task, NULL);
     mics_manifest_free(&saver->manifest);
     free(saver->encoded);
-    free(saver->snapshot);
+    for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++)
+        free(saver->files[kind].snapshot);
     free(saver);
 }
 
 uint64_t mics_saver_bytes(const struct mics_saver *saver)
 {
-    return saver->count * sizeof *saver->snapshot;
+    uint64_t bytes = 0;
+
+    for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++)
+        bytes += saver->files[kind].count * sizeof(float);
+    return bytes;
 }
 
 bool mics_saver_active(const struct mics_saver *saver)
@@ -127,9 +143,7 @@ static uint64_t tokenizer_bytes(const struct mics_saver *saver)
 
 static enum mics_status make_temporary(const struct mics_saver *saver, struct mics_err *err)
 {
-    const struct mics_ckpt_layout *form = saver->checkpoint.form;
-    const uint64_t files = (uint64_t)mics_ckpt_layout_shape(form)->p_optim * form->parts;
-    const uint64_t bytes = mics_shard_file_bytes(form) * files + tokenizer_bytes(saver);
+    const uint64_t bytes = mics_shard_files_bytes(saver->checkpoint.form) + tokenizer_bytes(saver);
     enum mics_status status =
         mics_check_space(saver->out, bytes + MANIFEST_RESERVE, "the checkpoint", err);
 
@@ -158,18 +172,42 @@ static enum mics_status open_folder(struct mics_saver *saver, struct mics_err *e
     return mics_comm_broadcast_now(comm, saver->temporary, sizeof saver->temporary, 0, err);
 }
 
-static enum mics_status write_file(void *context, struct mics_err *err)
+static enum mics_status write_files(void *context, struct mics_err *err)
 {
     struct mics_saver *saver = context;
     char name[64], path[MICS_PATH_MAX];
-    enum mics_status status;
 
-    mics_ckpt_file_name((uint32_t)saver->file, name, sizeof name);
-    status = mics_path_format(path, err, "%s/%s", saver->temporary, name);
-    return status == MICS_OK
-               ? mics_shard_part_write(path, saver->checkpoint.form, saved_part(saver),
-                                       saver->snapshot, &saver->sum, &saver->progress, err)
-               : status;
+    for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++) {
+        struct own_file *own = &saver->files[kind];
+
+        if (own->file < 0)
+            continue;
+        mics_ckpt_file_name((uint32_t)own->file, name, sizeof name);
+        enum mics_status status = mics_path_format(path, err, "%s/%s", saver->temporary, name);
+        if (status == MICS_OK)
+            status = mics_shard_part_write(path, saver->checkpoint.form, (uint32_t)own->file,
+                                           own->snapshot, &own->sum, &saver->progress, err);
+        if (status != MICS_OK)
+            return status;
+    }
+    return MICS_OK;
+}
+
+static enum mics_status take_files(struct mics_saver *saver, struct mics_err *err)
+{
+    const struct mics_checkpoint *checkpoint = &saver->checkpoint;
+
+    for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++) {
+        const struct own_file *own = &saver->files[kind];
+
+        if (own->file < 0)
+            continue;
+        const enum mics_status status = mics_shard_part_take(
+            checkpoint->form, (uint32_t)own->file, &checkpoint->source, own->snapshot, err);
+        if (status != MICS_OK)
+            return status;
+    }
+    return MICS_OK;
 }
 
 /* Clean up after a save. Returns `status`. */
@@ -201,16 +239,14 @@ enum mics_status mics_saver_begin(struct mics_saver *saver, struct mics_manifest
         return status;
     }
     const double copy_begin_s = mics_now_s();
-    if (saver->file >= 0)
-        status = mics_shard_part_take(checkpoint->form, saved_part(saver), &checkpoint->source,
-                                      saver->snapshot, err);
+    status = take_files(saver, err);
     saver->saved.copy_s = mics_now_s() - copy_begin_s;
     status = mics_agree(checkpoint->comm, status, err);
     if (status != MICS_OK)
         return end_save(saver, status);
     saver->stage = WRITING;
-    if (saver->file >= 0)
-        mics_background_task_start(&saver->task, write_file, saver);
+    if (mics_saver_bytes(saver) > 0)
+        mics_background_task_start(&saver->task, write_files, saver);
     saver->saved.pause_s = mics_now_s() - saver->begin_s;
     return MICS_OK;
 }
@@ -225,18 +261,21 @@ static enum mics_status gather_sums(struct mics_saver *saver, struct mics_err *e
     enum mics_status status;
 
     free(manifest->files);
-    manifest->file_count = mics_ckpt_layout_shape(form)->p_optim * form->parts;
+    manifest->file_count = mics_ckpt_first_shard(form, MICS_UNIT_KIND_COUNT) * form->parts;
     manifest->files = calloc(manifest->file_count, sizeof *manifest->files);
     status = mics_agree(comm, all && manifest->files ? MICS_OK : mics_err_nomem(err), err);
-    if (status == MICS_OK)
-        status = mics_comm_all_gather_now(comm, &saver->sum, all, sizeof *all, err);
-    for (uint32_t rank = 0; status == MICS_OK && rank < (uint32_t)comm->size; rank++) {
-        const int64_t file = file_of(form, rank);
-
-        if (file < 0)
+    for (int kind = 0; status == MICS_OK && kind < MICS_UNIT_KIND_COUNT; kind++) {
+        if (mics_ckpt_kind_shards(form, kind) == 0)
             continue;
-        manifest->files[file] = all[rank];
-        saver->saved.bytes += all[rank].bytes;
+        status = mics_comm_all_gather_now(comm, &saver->files[kind].sum, all, sizeof *all, err);
+        for (uint32_t rank = 0; status == MICS_OK && rank < (uint32_t)comm->size; rank++) {
+            const int64_t file = file_of(form, kind, rank);
+
+            if (file < 0)
+                continue;
+            manifest->files[file] = all[rank];
+            saver->saved.bytes += all[rank].bytes;
+        }
     }
     free(all);
     return status;

@@ -30,15 +30,24 @@ enum mics_status mics_shard_read(const struct mics_ckpt_layout *form, uint32_t r
                                  uint32_t states, mics_shard_read_range *read, void *context,
                                  const struct mics_ckpt_source *source, struct mics_err *err);
 
-/* The tensors of such a file. Owns the names. Tensor i is of unit i / states and state i %
- * states. */
+/* Units whose shapes are equal share their files: those that use the groups of one kind
+ * (mics_choice_groups()). Shards of all kinds are numbered as in ckpt_table.h.
+ *
+ * The number of shards of the units that use the groups of `kind`; 0: no unit does. */
+uint32_t mics_ckpt_kind_shards(const struct mics_ckpt_layout *form, int kind);
+/* The first of them. MICS_UNIT_KIND_COUNT: the number of all shards. */
+uint32_t mics_ckpt_first_shard(const struct mics_ckpt_layout *form, int kind);
+/* That of a rank. */
+uint32_t mics_ckpt_shard_of(const struct mics_ckpt_layout *form, int kind, uint32_t rank);
+
+/* The tensors of such a file. Owns the names. */
 struct mics_shard_spec {
     struct mics_safetensor_spec *tensors;
     char (*names)[48];
     uint32_t count;
 };
 
-enum mics_status mics_shard_spec_new(const struct mics_ckpt_layout *form, uint32_t part,
+enum mics_status mics_shard_spec_new(const struct mics_ckpt_layout *form, uint32_t file,
                                      struct mics_shard_spec *spec, struct mics_err *err);
 void mics_shard_spec_free(struct mics_shard_spec *spec); /* all zeros is fine */
 
@@ -46,22 +55,23 @@ void mics_shard_spec_free(struct mics_shard_spec *spec); /* all zeros is fine */
  * less than 1 MiB. Does not use form->parts. */
 uint32_t mics_ckpt_parts(const struct mics_ckpt_layout *form);
 
-/* Upper bound of a file's size, bytes. */
-uint64_t mics_shard_file_bytes(const struct mics_ckpt_layout *form);
+/* Upper bound of the size of all files, bytes. */
+uint64_t mics_shard_files_bytes(const struct mics_ckpt_layout *form);
 
-/* Elements in the file of part `part`. */
-uint64_t mics_shard_part_count(const struct mics_ckpt_layout *form, uint32_t part);
+/* Elements in file `file`, a part of a shard. */
+uint64_t mics_shard_part_count(const struct mics_ckpt_layout *form, uint32_t file);
 
-/* dst[mics_shard_part_count()] = the elements of a part, in the order of the file. */
-enum mics_status mics_shard_part_take(const struct mics_ckpt_layout *form, uint32_t part,
+/* dst[mics_shard_part_count()] = the elements of a part, in the order of the file. The rank must
+ * hold its shard. */
+enum mics_status mics_shard_part_take(const struct mics_ckpt_layout *form, uint32_t file,
                                       const struct mics_ckpt_source *source, float *dst,
                                       struct mics_err *err);
 
-/* Write the elements of a part to `path`, fsync, and read the file back. MICS_ERR_DEVICE: an
+/* Write the elements of file `file` to `path`, fsync, and read the file back. MICS_ERR_DEVICE: an
  * element is not finite, so that the checkpoint would be useless. `progress` counts the bytes
  * written and read; or NULL. */
 enum mics_status mics_shard_part_write(const char *path, const struct mics_ckpt_layout *form,
-                                       uint32_t part, const float *values,
+                                       uint32_t file, const float *values,
                                        struct mics_file_sum *sum, struct mics_progress *progress,
                                        struct mics_err *err);
 

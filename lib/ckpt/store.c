@@ -101,8 +101,8 @@ static int by_place(const void *a, const void *b)
 {
     const struct mics_extent *x = a, *y = b;
 
-    if (x->space != y->space)
-        return x->space < y->space ? -1 : 1;
+    if (x->vector != y->vector)
+        return x->vector < y->vector ? -1 : 1;
     return (x->start > y->start) - (x->start < y->start);
 }
 
@@ -125,10 +125,10 @@ static struct mics_extent clip_extent(const struct mics_extent *whole, uint64_t 
     return part;
 }
 
-static struct mics_extent locate_extent(const struct mics_store *store, uint32_t space,
+static struct mics_extent locate_extent(const struct mics_store *store, uint32_t vector,
                                         uint64_t start, uint64_t count)
 {
-    const struct mics_extent key = {.space = space, .start = start};
+    const struct mics_extent key = {.vector = vector, .start = start};
     size_t low = 0, high = store->table_count; /* the first extent that begins after `start` */
 
     while (low < high) {
@@ -142,28 +142,27 @@ static struct mics_extent locate_extent(const struct mics_store *store, uint32_t
     if (low > 0) {
         const struct mics_extent *at = &store->table[low - 1];
 
-        if (at->space == space && start - at->start < at->count)
+        if (at->vector == vector && start - at->start < at->count)
             return clip_extent(at, start, count);
     }
-    if (low < store->table_count && store->table[low].space == space)
+    if (low < store->table_count && store->table[low].vector == vector)
         count = mics_min_u64(count, store->table[low].start - start);
-    return (struct mics_extent){.space = space, .start = start, .count = count};
+    return (struct mics_extent){.vector = vector, .start = start, .count = count};
 }
 
-static struct mics_extent locate_shard(const struct mics_store *store, uint32_t space,
+static struct mics_extent locate_shard(const struct mics_store *store, uint32_t vector,
                                        uint64_t start, uint64_t count)
 {
     const struct mics_ckpt_table *table = store->shards;
-    const uint32_t unit = space / MICS_CKPT_STATES, state = space % MICS_CKPT_STATES;
-    const struct mics_layout *layout = &table->units[unit].layout;
+    const uint32_t unit = vector / MICS_CKPT_STATES, state = vector % MICS_CKPT_STATES;
     const size_t tensor = (size_t)unit * table->states + state;
 
-    if (start >= layout->padded || state >= table->states)
-        return (struct mics_extent){.space = space, .start = start, .count = count};
-    const struct mics_ckpt_place place = mics_ckpt_locate(layout, table->parts, start);
+    if (start >= table->units[unit].layout.padded || state >= table->states)
+        return (struct mics_extent){.vector = vector, .start = start, .count = count};
+    const struct mics_ckpt_place place = mics_ckpt_locate(&table->units[unit], table->parts, start);
 
     return (struct mics_extent){.name = store->tensor_names[tensor],
-                                .space = space,
+                                .vector = vector,
                                 .file = place.file,
                                 .dtype = MICS_STORAGE_F32,
                                 .start = start,
@@ -172,11 +171,11 @@ static struct mics_extent locate_shard(const struct mics_store *store, uint32_t 
                                           place.offset * sizeof(float)};
 }
 
-struct mics_extent mics_store_locate(const struct mics_store *store, uint32_t space, uint64_t start,
-                                     uint64_t count)
+struct mics_extent mics_store_locate(const struct mics_store *store, uint32_t vector,
+                                     uint64_t start, uint64_t count)
 {
-    return store->shards ? locate_shard(store, space, start, count)
-                         : locate_extent(store, space, start, count);
+    return store->shards ? locate_shard(store, vector, start, count)
+                         : locate_extent(store, vector, start, count);
 }
 
 enum mics_status mics_store_read_extent(const struct mics_store *store,
@@ -244,7 +243,7 @@ enum mics_status mics_store_read_run(const struct mics_store *store,
     return status;
 }
 
-enum mics_status mics_store_read(const struct mics_store *store, uint32_t space, uint64_t start,
+enum mics_status mics_store_read(const struct mics_store *store, uint32_t vector, uint64_t start,
                                  size_t count, enum mics_storage_dtype dtype, void *dst,
                                  float *scratch, struct mics_err *err)
 {
@@ -252,7 +251,7 @@ enum mics_status mics_store_read(const struct mics_store *store, uint32_t space,
     char *at = dst;
 
     while (count > 0) {
-        const struct mics_extent extent = mics_store_locate(store, space, start, count);
+        const struct mics_extent extent = mics_store_locate(store, vector, start, count);
         enum mics_status status = MICS_OK;
 
         if (extent.name)

@@ -2,9 +2,9 @@
 /*
  * store.h - the numbers of a model on disk, in the shards of a checkpoint or in Hugging Face files.
  *
- * A store has spaces: one-dimensional arrays of numbers, which lie in its files in runs (extents).
- * The spaces of a model are the flat vectors of its units: space unit * MICS_CKPT_STATES + state.
- * Otherwise space i is tensor i. Any range of a space can be read, in any storage type, in memory
+ * A store has vectors: one-dimensional arrays of numbers, which lie in its files in runs (extents).
+ * The vectors of a model are the flat vectors of its units: vector unit * MICS_CKPT_STATES + state.
+ * Otherwise vector i is tensor i. Any range of a vector can be read, in any storage type, in memory
  * that the caller provides. A range that is in no file (padding) reads as zeros.
  */
 #ifndef MICS_CKPT_STORE_H
@@ -26,16 +26,16 @@ struct mics_store_file {
     int fd; /* -1: closed */
     uint64_t bytes;
     /* Where each tensor of a shard begins, [unit * states + state], in bytes from the beginning
-     * of the file. NULL: its header has not been read. */
+     * of the file; only for the units that the file has. NULL: its header has not been read. */
     uint64_t *tensor_offsets;
 };
 
-/* A run of a space in one file. */
+/* A run of a vector in one file. */
 struct mics_extent {
     const char *name; /* of the tensor, for messages; borrowed. NULL: in no file, reads as zeros */
-    uint32_t space, file;
+    uint32_t vector, file;
     enum mics_storage_dtype dtype;
-    uint64_t start, count; /* in the space */
+    uint64_t start, count; /* in the vector */
     uint64_t offset;       /* bytes, in the file */
 };
 
@@ -43,7 +43,7 @@ struct mics_extent {
 struct mics_store {
     struct mics_store_file *files;
     uint32_t file_count;
-    struct mics_extent *table; /* sorted by space and start; NULL: the files are shards */
+    struct mics_extent *table; /* sorted by vector and start; NULL: the files are shards */
     size_t table_count;
     const struct mics_ckpt_table *shards; /* how shards are cut; borrowed */
     char (*tensor_names)[48];             /* of shards: [unit * states + state] */
@@ -66,10 +66,10 @@ void mics_raise_open_files(void);
 /* Sort the table of extents. */
 void mics_store_sort(struct mics_store *store);
 
-/* The run that contains number `start` of a space: as far as it goes, at most `count` numbers. The
+/* The run that contains number `start` of a vector: as far as it goes, at most `count` numbers. The
  * header of a shard must have been read. */
-struct mics_extent mics_store_locate(const struct mics_store *store, uint32_t space, uint64_t start,
-                                     uint64_t count);
+struct mics_extent mics_store_locate(const struct mics_store *store, uint32_t vector,
+                                     uint64_t start, uint64_t count);
 
 /* Read an extent of a file as it is stored. Errors begin with the file's path; MICS_ERR_FORMAT: the
  * file was truncated after it was opened. */
@@ -83,10 +83,10 @@ enum mics_status mics_store_read_run(const struct mics_store *store,
                                      enum mics_storage_dtype dtype, void *dst, float *scratch,
                                      struct mics_err *err);
 
-/* dst[count] = numbers [start, start + count) of a space as `dtype`; count <= MICS_STORE_CHUNK.
+/* dst[count] = numbers [start, start + count) of a vector as `dtype`; count <= MICS_STORE_CHUNK.
  * scratch[2 * MICS_STORE_CHUNK]. MICS_ERR_FORMAT as above, or if a number is not finite or too
  * large for `dtype`. RAW can be read as RAW only. */
-enum mics_status mics_store_read(const struct mics_store *store, uint32_t space, uint64_t start,
+enum mics_status mics_store_read(const struct mics_store *store, uint32_t vector, uint64_t start,
                                  size_t count, enum mics_storage_dtype dtype, void *dst,
                                  float *scratch, struct mics_err *err);
 
@@ -98,7 +98,7 @@ const char *mics_storage_dtype_name(enum mics_storage_dtype dtype);
 enum mics_status mics_storage_dtype_parse(const char *text, enum mics_storage_dtype *out,
                                           struct mics_err *err);
 
-static inline uint32_t mics_space_of(uint32_t unit, uint32_t state)
+static inline uint32_t mics_vector_of(uint32_t unit, uint32_t state)
 {
     return unit * MICS_CKPT_STATES + state;
 }

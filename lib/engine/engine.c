@@ -365,7 +365,6 @@ static void find_activity(const struct mics_engine *engine, const struct replay 
             running = i;
     }
     activity->op = running != MICS_NONE ? running : waiting;
-    activity->is = mics_engine_op(engine, activity->evaluating, activity->op);
 }
 
 /* Looks at the events that the streams wait for anyway, so that watching costs a step nothing. The

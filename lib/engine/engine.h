@@ -134,11 +134,10 @@ void mics_engine_counts(const struct mics_engine *engine,
 uint64_t mics_engine_net_bytes(const struct mics_engine *engine);
 /* What an engine is executing. */
 struct mics_engine_activity {
-    uint64_t progress;        /* changes whenever an operation has ended */
-    uint32_t step;            /* the oldest step that is not collected; 0: none */
-    bool evaluating;          /* an evaluation is running, outside of steps */
-    uint32_t op;              /* the oldest operation that has not ended; MICS_NONE: none */
-    const struct mics_op *is; /* the same */
+    uint64_t progress; /* changes whenever an operation has ended */
+    uint32_t step;     /* the oldest step that is not collected; 0: none */
+    bool evaluating;   /* an evaluation is running, outside of steps */
+    uint32_t op;       /* the oldest operation that has not ended; MICS_NONE: none */
 };
 /* Any thread, at any time. Without an operation on devices whose events cannot be polled. */
 void mics_engine_watch(const struct mics_engine *engine, struct mics_engine_activity *out);

@@ -162,7 +162,7 @@ static void wait_for_dependencies(const struct mics_executor *executor,
     }
 }
 
-static_assert(MICS_COALESCED_MAX + 1 <= MICS_COMM_GROUP_MAX, "coalesced units fit into a group");
+static_assert(MICS_COALESCE_MAX <= MICS_COMM_GROUP_MAX, "coalesced units fit into a group");
 
 /* Is the operation coalesced with the one before it? */
 static bool continues_group(const struct mics_schedule *schedule, uint32_t index)

@@ -42,18 +42,19 @@ static enum mics_status make_values(struct mics_engine *engine, const struct fil
 {
     struct mics_comm *sharing = fill->sharing;
     uint64_t part = count, first = 0;
-    float *made = fill->host;
+    float *values = fill->host;
 
     if (sharing) {
         part = mics_ceil_div(count, (uint64_t)sharing->size);
         first = mics_min_u64(count, part * (uint64_t)sharing->rank);
-        made += fill->room;
+        values += fill->room;
     }
     mics_model_init_range_parallel(fill->pool, engine->model, fill->unit,
                                    fill->first + begin + first, mics_min_u64(part, count - first),
-                                   fill->seed, made);
-    return sharing ? mics_comm_all_gather_now(sharing, made, fill->host, part * sizeof *made, err)
-                   : MICS_OK;
+                                   fill->seed, values);
+    return sharing
+               ? mics_comm_all_gather_now(sharing, values, fill->host, part * sizeof *values, err)
+               : MICS_OK;
 }
 
 static enum mics_status fill_range(struct mics_engine *engine, const struct fill *fill,

@@ -11,7 +11,7 @@ struct mics_bench_load;
 
 /* Measure each collective on each shape of mics_group_shapes_list(), all groups of a shape at the
  * same time, in about `budget_s` altogether: points and their fit. With `load`, not NULL, each also
- * while all ranks compute, in two sizes (overlap.h), which takes two to six seconds more for each.
+ * while all ranks compute, in two sizes, which takes two to six seconds more for each.
  * The world must be even and have more than one rank. *out is the caller's, to free(), and the same
  * on all ranks. */
 enum mics_status mics_collectives_measure(const struct mics_bench *bench,

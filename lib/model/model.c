@@ -164,15 +164,15 @@ static void init_tensor(const struct mics_tensor *tensor, uint64_t first, uint64
     }
 }
 
-void mics_model_init_range(const struct mics_model *model, uint32_t unit, uint64_t first,
+void mics_model_init_range(const struct mics_model *model, uint32_t index, uint64_t first,
                            uint64_t count, uint64_t seed, float *out)
 {
-    const struct mics_unit *made = &model->units[unit];
+    const struct mics_unit *unit = &model->units[index];
     const uint64_t end = first + count;
 
     fill_constant(count, 0.0f, out);
-    for (uint32_t i = 0; i < made->tensor_count; i++) {
-        const struct mics_tensor *tensor = &made->tensors[i];
+    for (uint32_t i = 0; i < unit->tensor_count; i++) {
+        const struct mics_tensor *tensor = &unit->tensors[i];
         const uint64_t from = mics_max_u64(first, tensor->offset);
         const uint64_t to = mics_min_u64(end, tensor->offset + tensor->count);
 

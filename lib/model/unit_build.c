@@ -70,29 +70,29 @@ static void place_tensor(struct mics_unit *unit, struct mics_tensor *tensor,
     }
 }
 
-enum mics_status mics_build_unit(struct mics_model *model, uint32_t unit, const char *name,
+enum mics_status mics_build_unit(struct mics_model *model, uint32_t index, const char *name,
                                  const char *prefix, bool resident,
                                  const struct mics_tensor_spec *specs, uint32_t count,
                                  struct mics_err *err)
 {
-    struct mics_unit *made = &model->units[unit];
-    const uint32_t first_id = next_id(model, unit);
+    struct mics_unit *unit = &model->units[index];
+    const uint32_t first_id = next_id(model, index);
 
-    made->tensors = calloc(count, sizeof *made->tensors);
-    if (!made->tensors)
+    unit->tensors = calloc(count, sizeof *unit->tensors);
+    if (!unit->tensors)
         return mics_err_nomem(err);
-    snprintf(made->name, sizeof made->name, "%s", name);
-    made->resident = resident;
-    made->tensor_count = count;
+    snprintf(unit->name, sizeof unit->name, "%s", name);
+    unit->resident = resident;
+    unit->tensor_count = count;
 
     for (uint32_t i = 0; i < count; i++) {
-        struct mics_tensor *tensor = &made->tensors[i];
+        struct mics_tensor *tensor = &unit->tensors[i];
 
         assert(i == 0 || specs[i - 1].decay || !specs[i].decay);
         describe_tensor(tensor, prefix, &specs[i]);
         tensor->id = first_id + i;
-        place_tensor(made, tensor, &specs[i]);
+        place_tensor(unit, tensor, &specs[i]);
     }
-    model->param_count += made->param_count;
+    model->param_count += unit->param_count;
     return MICS_OK;
 }

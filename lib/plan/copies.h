@@ -2,10 +2,11 @@
 /*
  * copies.h - which ranks keep which optimizer shards in the memory of their node.
  *
- * The state of a run is cut into p_optim shards. Where a shard is on several nodes anyway, because
- * there are several optimizer groups or a node has several of its ranks, each of these nodes keeps
- * its own; where it is on fewer nodes than there are to be copies, it is also sent to others. Ranks
- * are numbered in node order, and a copy goes to the rank with the same number on its node.
+ * The state of a run is cut into p_optim shards, that of units of another shape into shards of
+ * their own. Where a shard is on several nodes anyway, because there are several optimizer groups
+ * or a node has several of its ranks, each of these nodes keeps its own; where it is on fewer nodes
+ * than there are to be copies, it is also sent to others. Ranks are numbered in node order, and a
+ * copy goes to the rank with the same number on its node.
  */
 #ifndef MICS_PLAN_COPIES_H
 #define MICS_PLAN_COPIES_H

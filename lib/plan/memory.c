@@ -41,31 +41,45 @@ static uint64_t all_shards_bytes(const struct mics_model *model,
 }
 
 /* Values of the largest of `parts` parts of an optimizer shard with its states, as a checkpoint
- * stores them. */
+ * stores them, of the units that use the groups of `kind`. */
 static uint64_t checkpoint_part(const struct mics_model *model,
-                                const struct mics_plan_choice *choice, uint32_t parts)
+                                const struct mics_plan_choice *choice, enum mics_unit_kind kind,
+                                uint32_t parts)
 {
     uint64_t elements = 0;
 
     for (uint32_t u = 0; u < model->unit_count; u++) {
-        struct mics_layout layout = mics_choice_layout(model, choice, u);
+        if (mics_choice_groups(choice, model->units[u].kind) != kind)
+            continue;
+        const struct mics_layout layout = mics_choice_layout(model, choice, u);
 
         elements += mics_ceil_div(mics_layout_optim_shard(&layout), parts);
     }
     return elements * (1 + mics_optimizer_states(choice->optimizer));
 }
 
-uint64_t mics_choice_shard_bytes(const struct mics_model *model,
-                                 const struct mics_plan_choice *choice)
+/* Values of the parts that a rank writes, of units of all kinds. */
+static uint64_t checkpoint_parts(const struct mics_model *model,
+                                 const struct mics_plan_choice *choice, uint32_t parts)
 {
-    return checkpoint_part(model, choice, 1) * sizeof(float);
+    uint64_t values = 0;
+
+    for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++)
+        values += checkpoint_part(model, choice, (enum mics_unit_kind)kind, parts);
+    return values;
+}
+
+uint64_t mics_choice_shard_bytes(const struct mics_model *model,
+                                 const struct mics_plan_choice *choice, enum mics_unit_kind kind)
+{
+    return checkpoint_part(model, choice, kind, 1) * sizeof(float);
 }
 
 uint32_t mics_choice_checkpoint_parts(const struct mics_model *model,
                                       const struct mics_plan_choice *choice)
 {
     const uint64_t least_bytes = (uint64_t)1 << 20;
-    const uint64_t most = checkpoint_part(model, choice, 1) * sizeof(float) / least_bytes;
+    const uint64_t most = checkpoint_parts(model, choice, 1) * sizeof(float) / least_bytes;
     uint64_t replicas = mics_choice_world_size(choice);
 
     for (uint32_t u = 0; u < model->unit_count; u++)
@@ -237,7 +251,8 @@ enum mics_status mics_memory_compute(const struct mics_model *model,
     memory.regions[MICS_REGION_BATCH].bytes = batch_bytes(choice);
     stack_regions(&memory);
     memory.snapshot_bytes =
-        checkpoint_part(model, choice, mics_choice_checkpoint_parts(model, choice)) * sizeof(float);
+        checkpoint_parts(model, choice, mics_choice_checkpoint_parts(model, choice)) *
+        sizeof(float);
     *out = memory;
     return MICS_OK;
 }

@@ -53,9 +53,10 @@ uint64_t mics_memory_host(const struct mics_memory *memory, const struct mics_to
  * MICS_ERR_INFEASIBLE: by how much not, and what would need less. */
 enum mics_status mics_memory_check_host(const struct mics_plan *plan, struct mics_err *err);
 
-/* Bytes of a rank's optimizer shard, parameters and states, as a checkpoint stores them. */
+/* Bytes of a rank's optimizer shard of the units that use the groups of `kind`, parameters and
+ * states, as a checkpoint stores them. */
 uint64_t mics_choice_shard_bytes(const struct mics_model *model,
-                                 const struct mics_plan_choice *choice);
+                                 const struct mics_plan_choice *choice, enum mics_unit_kind kind);
 
 /* Files per shard of a checkpoint: one for each replica, but none smaller than 1 MiB, since more
  * files then cost more than they gain. */

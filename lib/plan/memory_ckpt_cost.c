@@ -27,16 +27,23 @@ static double copy_delay(const struct mics_plan *plan, double copy_s)
 struct mics_memory_ckpt_cost mics_plan_memory_ckpt_cost(const struct mics_plan *plan)
 {
     const uint32_t wanted = plan->memory_copies ? plan->memory_copies : MICS_MEMORY_COPIES;
-    const struct mics_copies copies =
-        mics_copies_make(&plan->choice.shapes[MICS_UNIT_DENSE], wanted);
     const double bandwidth = plan->topology->net_link.bandwidth_bytes;
-    struct mics_memory_ckpt_cost cost = {.shard_bytes =
-                                             mics_choice_shard_bytes(plan->model, &plan->choice),
-                                         .nodes_to_lose = mics_copies_nodes_to_lose(&copies)};
+    struct mics_memory_ckpt_cost cost = {.node_bytes = MICS_MEMORY_CKPT_RESERVE_BYTES,
+                                         .nodes_to_lose = UINT32_MAX};
 
-    cost.node_bytes = 2 * mics_copies_per_node(&copies) * (cost.shard_bytes + HEADER_BYTES) +
-                      MICS_MEMORY_CKPT_RESERVE_BYTES;
-    cost.net_bytes = mics_copies_sent_per_node(&copies) * cost.shard_bytes;
+    for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++) {
+        const struct mics_copies copies = mics_copies_make(&plan->choice.shapes[kind], wanted);
+        const uint64_t bytes =
+            mics_choice_shard_bytes(plan->model, &plan->choice, (enum mics_unit_kind)kind);
+        const uint32_t nodes = mics_copies_nodes_to_lose(&copies);
+
+        if (bytes == 0)
+            continue;
+        cost.shard_bytes += bytes;
+        cost.node_bytes += 2 * mics_copies_per_node(&copies) * (bytes + HEADER_BYTES);
+        cost.net_bytes += mics_copies_sent_per_node(&copies) * bytes;
+        cost.nodes_to_lose = nodes < cost.nodes_to_lose ? nodes : cost.nodes_to_lose;
+    }
     if (cost.net_bytes == 0 || !(bandwidth > 0))
         return cost;
     cost.copy_s = (double)cost.net_bytes / bandwidth;

@@ -17,7 +17,7 @@ enum {
 #define MICS_MEMORY_CKPT_RESERVE_BYTES ((uint64_t)1 << 20)
 
 struct mics_memory_ckpt_cost {
-    uint64_t shard_bytes;   /* the optimizer shard of a rank: parameters and states in fp32 */
+    uint64_t shard_bytes;   /* the optimizer shards of a rank: parameters and states in fp32 */
     uint64_t node_bytes;    /* shared memory of a node: two generations of what its ranks keep, and
                            * the reserve */
     uint64_t net_bytes;     /* that a node sends each time, at most */

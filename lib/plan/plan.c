@@ -63,9 +63,9 @@ enum mics_status mics_choice_check(const struct mics_model *model,
                             choice->micro_steps, MICS_MICRO_STEPS_MAX);
     if (choice->segments == 0 || choice->segments > 64)
         return mics_err_set(err, MICS_ERR_ARG, "%u segments: expected 1 to 64", choice->segments);
-    if (choice->coalesced > MICS_COALESCED_MAX)
-        return mics_err_set(err, MICS_ERR_ARG, "%u coalesced units: expected 0 to %d",
-                            choice->coalesced, MICS_COALESCED_MAX);
+    if (choice->coalesce == 0 || choice->coalesce > MICS_COALESCE_MAX)
+        return mics_err_set(err, MICS_ERR_ARG, "%u coalesced units: expected 1 to %d",
+                            choice->coalesce, MICS_COALESCE_MAX);
     if (choice->grad_slots == 0 || choice->grad_slots > 65536 || choice->prefetch > 65535)
         return mics_err_set(err, MICS_ERR_ARG, "prefetch %u, %u gradient slots: out of range",
                             choice->prefetch, choice->grad_slots);

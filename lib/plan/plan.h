@@ -19,7 +19,7 @@
  * `recompute` is a boolean: true is full, false is selective. */
 #define MICS_PLAN_VERSION 2
 
-#define MICS_COALESCED_MAX 7
+#define MICS_COALESCE_MAX 8
 
 /* Everything that a schedule and its memory depend on, apart from the model.
  *
@@ -36,7 +36,7 @@ struct mics_plan_choice {
     uint32_t segments;        /* of large units; 1 or more */
     uint32_t prefetch;        /* units gathered ahead; prefetch + 1 parameter slots */
     uint32_t grad_slots;      /* 1 or more */
-    uint32_t coalesced; /* units exchanged together with another; 0: no coalescing. Key "joined" */
+    uint32_t coalesce;        /* units exchanged together, 1 to MICS_COALESCE_MAX */
     uint32_t micro_batch, micro_steps, seq;
     enum mics_recompute recompute;
     enum mics_optimizer optimizer;

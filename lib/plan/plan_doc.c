@@ -39,6 +39,7 @@ struct choice_number {
     const char *key;
     size_t offset; /* of a uint32_t in struct mics_plan_choice */
     uint32_t min, max;
+    uint32_t less; /* the document has the number minus this */
 };
 
 /* The booleans of a choice, and the reals (double) of a prediction. */
@@ -51,16 +52,16 @@ struct named_field {
 #define CHOICE(field) offsetof(struct mics_plan_choice, field)
 
 static const struct choice_number choice_numbers[] = {
-    {"p_param", CHOICE(shapes[MICS_UNIT_DENSE].p_param), 1, UINT32_MAX},
-    {"p_grad", CHOICE(shapes[MICS_UNIT_DENSE].p_grad), 1, UINT32_MAX},
-    {"p_optim", CHOICE(shapes[MICS_UNIT_DENSE].p_optim), 1, UINT32_MAX},
-    {"segments", CHOICE(segments), 1, 64},
-    {"joined", CHOICE(coalesced), 0, MICS_COALESCED_MAX},
-    {"prefetch", CHOICE(prefetch), 0, 65535},
-    {"grad_slots", CHOICE(grad_slots), 1, 65536},
-    {"micro_batch", CHOICE(micro_batch), 1, INT32_MAX},
-    {"micro_steps", CHOICE(micro_steps), 1, 1u << 20},
-    {"seq", CHOICE(seq), 1, INT32_MAX},
+    {"p_param", CHOICE(shapes[MICS_UNIT_DENSE].p_param), 1, UINT32_MAX, 0},
+    {"p_grad", CHOICE(shapes[MICS_UNIT_DENSE].p_grad), 1, UINT32_MAX, 0},
+    {"p_optim", CHOICE(shapes[MICS_UNIT_DENSE].p_optim), 1, UINT32_MAX, 0},
+    {"segments", CHOICE(segments), 1, 64, 0},
+    {"joined", CHOICE(coalesce), 0, MICS_COALESCE_MAX - 1, 1},
+    {"prefetch", CHOICE(prefetch), 0, 65535, 0},
+    {"grad_slots", CHOICE(grad_slots), 1, 65536, 0},
+    {"micro_batch", CHOICE(micro_batch), 1, INT32_MAX, 0},
+    {"micro_steps", CHOICE(micro_steps), 1, 1u << 20, 0},
+    {"seq", CHOICE(seq), 1, INT32_MAX, 0},
 };
 enum { CHOICE_NUMBERS = COUNT(choice_numbers) };
 
@@ -127,7 +128,7 @@ static void read_choice(const struct mics_cursor *parent, const struct mics_plan
         const struct choice_number *number = &choice_numbers[i];
 
         *(uint32_t *)((char *)out + number->offset) =
-            mics_cursor_get_u32(&at, number->key, number->min, number->max);
+            mics_cursor_get_u32(&at, number->key, number->min, number->max) + number->less;
     }
     for (size_t i = 0; i < CHOICE_FLAGS; i++)
         *(bool *)((char *)out + choice_flags[i].offset) =
@@ -326,7 +327,8 @@ static json_t *write_choice(const struct mics_plan_choice *choice)
 
     for (size_t i = 0; i < CHOICE_NUMBERS && done; i++)
         done = put_count(object, choice_numbers[i].key,
-                         *(const uint32_t *)((const char *)choice + choice_numbers[i].offset));
+                         *(const uint32_t *)((const char *)choice + choice_numbers[i].offset) -
+                             choice_numbers[i].less);
     for (size_t i = 0; i < CHOICE_FLAGS && done; i++)
         done = put(object, choice_flags[i].key,
                    json_boolean(*(const bool *)((const char *)choice + choice_flags[i].offset)));

@@ -98,10 +98,15 @@ static void put_groups_tsv(struct mics_table *table, const struct mics_plan_choi
     put_number(table, "p_param", shape->p_param);
     put_number(table, "p_grad", shape->p_grad);
     put_number(table, "p_optim", shape->p_optim);
+    if (mics_choice_groups(choice, MICS_UNIT_EXPERT) == MICS_UNIT_EXPERT) {
+        put_number(table, "experts.p_param", choice->shapes[MICS_UNIT_EXPERT].p_param);
+        put_number(table, "experts.p_grad", choice->shapes[MICS_UNIT_EXPERT].p_grad);
+        put_number(table, "experts.p_optim", choice->shapes[MICS_UNIT_EXPERT].p_optim);
+    }
     put_number(table, "hierarchical_gather", choice->hierarchical_gather);
     put_number(table, "hierarchical_reduce", choice->hierarchical_reduce);
     put_number(table, "segments", choice->segments);
-    put_number(table, "joined", choice->coalesced);
+    put_number(table, "joined", choice->coalesce - 1);
     put_number(table, "prefetch", choice->prefetch);
 }
 
@@ -123,6 +128,13 @@ static void put_groups(struct mics_table *table, const struct mics_plan_choice *
         mics_table_cell(table, "parameters %u, gradients %u, optimizer %u", p, shape->p_grad,
                         shape->p_optim);
     }
+    if (mics_choice_groups(choice, MICS_UNIT_EXPERT) == MICS_UNIT_EXPERT) {
+        const struct mics_shape *experts = &choice->shapes[MICS_UNIT_EXPERT];
+
+        mics_table_cell(table, "shards of experts");
+        mics_table_cell(table, "parameters %u, gradients %u, optimizer %u", experts->p_param,
+                        experts->p_grad, experts->p_optim);
+    }
     if (p > 1) {
         mics_table_cell(table, "gather");
         mics_table_cell(table, "%s, %u unit%s ahead",
@@ -131,9 +143,9 @@ static void put_groups(struct mics_table *table, const struct mics_plan_choice *
                             : "in one ring",
                         choice->prefetch, plural(choice->prefetch));
     }
-    if (choice->coalesced > 0) {
+    if (choice->coalesce > 1) {
         mics_table_cell(table, "coalescing");
-        mics_table_cell(table, "%u units per exchange", choice->coalesced + 1);
+        mics_table_cell(table, "%u units per exchange", choice->coalesce);
     }
     if (shape->p_grad > 1) {
         mics_table_cell(table, "reduce");
@@ -434,17 +446,17 @@ static enum mics_status print_reasons(FILE *out, const struct mics_plan *plan, i
     return mics_table_finish(table, out, tsv, err);
 }
 
-static enum mics_status print_candidates(FILE *out, const struct mics_plan *plan, int tsv,
-                                         struct mics_err *err)
+static enum mics_status print_alternatives(FILE *out, const struct mics_plan *plan, int tsv,
+                                           struct mics_err *err)
 {
-    return mics_plan_print_candidates(out, plan, tsv ? 0 : mics_table_columns(out), err);
+    return mics_plan_print_alternatives(out, plan, tsv ? 0 : mics_table_columns(out), err);
 }
 
 enum mics_status mics_plan_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
 {
     static enum mics_status (*const sections[])(FILE *, const struct mics_plan *, int,
                                                 struct mics_err *) = {
-        print_choice, print_memory, print_prediction, print_reasons, print_candidates};
+        print_choice, print_memory, print_prediction, print_reasons, print_alternatives};
     struct mics_plan *plan = NULL;
     enum mics_status status = mics_plan_from_doc((json_t *)(uintptr_t)doc, &plan, err);
 

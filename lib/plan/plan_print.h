@@ -8,8 +8,8 @@
 #include <stdio.h>
 
 /* The choice, memory per rank by region, the predicted step, the reasons for the choice, and the
- * candidates; with an empty line between them. `tsv`: tab-separated values with all numbers and all
- * candidates. MICS_ERR_FORMAT: the document is not a plan. */
+ * alternatives; with an empty line between them. `tsv`: tab-separated values with all numbers and
+ * all alternatives. MICS_ERR_FORMAT: the document is not a plan. */
 enum mics_status mics_plan_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err);
 
 /* Tab-separated, a row for each of several plans, by model, cluster, strategy and nodes, with its
@@ -17,11 +17,11 @@ enum mics_status mics_plan_print(FILE *out, const json_t *doc, int tsv, struct m
 enum mics_status mics_plans_print(FILE *out, json_t *const *docs, size_t count, size_t *wrong,
                                   struct mics_err *err);
 
-/* The table of candidates: those that fit, by step, then those that do not, by what they lack. Of
+/* The table of alternatives: those that fit, by step, then those that do not, by what they lack. Of
  * many, the fastest, the fastest of each strategy, and the nearest misses are printed, and the rest
  * is counted. The table fits `width` columns, 80 or more; 0: tab-separated values of all. */
-enum mics_status mics_plan_print_candidates(FILE *out, const struct mics_plan *plan, unsigned width,
-                                            struct mics_err *err);
+enum mics_status mics_plan_print_alternatives(FILE *out, const struct mics_plan *plan,
+                                              unsigned width, struct mics_err *err);
 
 /* "mics:8", "zero3"; for other shards the numbers of parameters, gradients and optimizer state,
  * where n is all ranks: "8/8/n". Returns `text`. */

@@ -2,7 +2,7 @@
 /*
  * reasons.c - two sentences on a plan, computed from its figures.
  *
- * The first is about the shards: the candidates that shard the parameters less decide it. If none
+ * The first is about the shards: the alternatives that shard the parameters less decide it. If none
  * of them fits, the plan has the fewest ranks that hold one copy; otherwise the fastest of them is
  * slower, or as fast in larger groups. The second is about time: the exchange that costs most, and
  * how much of it runs behind computation.
@@ -48,7 +48,7 @@ static bool is_cut_less(const struct mics_shape *a, const struct mics_shape *b)
     return a->p_optim < b->p_optim;
 }
 
-/* Candidates that are cut less than the plan; where the plan shards parameters, only those that
+/* Alternatives that are cut less than the plan; where the plan shards parameters, only those that
  * shard parameters less. */
 struct fewer_shards {
     const struct mics_alternative *fastest; /* of those that fit; NULL: none fits */

@@ -24,19 +24,19 @@ struct mics_sampler {
 enum mics_status mics_sampler_new(const struct mics_sampler_options *options, uint32_t vocab_size,
                                   struct mics_sampler **out, struct mics_err *err)
 {
-    struct mics_sampler *made = calloc(1, sizeof *made);
+    struct mics_sampler *sampler = calloc(1, sizeof *sampler);
 
-    if (!made)
+    if (!sampler)
         return mics_err_nomem(err);
-    made->options = *options;
-    made->vocab_size = vocab_size;
-    made->heap = malloc(vocab_size * sizeof *made->heap);
-    made->weights = malloc(vocab_size * sizeof *made->weights);
-    if (!made->heap || !made->weights) {
-        mics_sampler_free(made);
+    sampler->options = *options;
+    sampler->vocab_size = vocab_size;
+    sampler->heap = malloc(vocab_size * sizeof *sampler->heap);
+    sampler->weights = malloc(vocab_size * sizeof *sampler->weights);
+    if (!sampler->heap || !sampler->weights) {
+        mics_sampler_free(sampler);
         return mics_err_nomem(err);
     }
-    *out = made;
+    *out = sampler;
     return MICS_OK;
 }
 

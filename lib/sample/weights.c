@@ -56,7 +56,7 @@ static enum mics_status load_chunk(const struct load *load, uint64_t chunk, floa
         const uint64_t count = model->units[i].count, first = chunk * MICS_STORE_CHUNK;
 
         if (first < count)
-            return mics_store_read(load->store, mics_space_of(i, 0), first,
+            return mics_store_read(load->store, mics_vector_of(i, 0), first,
                                    (size_t)mics_min_u64(MICS_STORE_CHUNK, count - first),
                                    MICS_STORAGE_F32, load->weights->params[i] + first, scratch,
                                    err);

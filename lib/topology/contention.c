@@ -7,10 +7,10 @@
  * last point, a, b >= 0. */
 static double delay_s(const struct mics_collective_cost *cost, double bytes)
 {
-    const struct mics_overlap_point *first = &cost->beside[0];
-    const struct mics_overlap_point *last = &cost->beside[cost->beside_count - 1];
-    const double before = fmax(0, first->beside_s - first->alone_s);
-    const double after = fmax(0, last->beside_s - last->alone_s);
+    const struct mics_overlap_point *first = &cost->overlap[0];
+    const struct mics_overlap_point *last = &cost->overlap[cost->overlap_count - 1];
+    const double before = fmax(0, first->overlap_s - first->alone_s);
+    const double after = fmax(0, last->overlap_s - last->alone_s);
 
     if (last == first)
         return before;
@@ -21,17 +21,18 @@ static double delay_s(const struct mics_collective_cost *cost, double bytes)
     return before + (after - before) * (bytes - first->bytes) / (last->bytes - first->bytes);
 }
 
-static double lost(const struct mics_collective_cost *cost, double bytes)
+static double slowdown(const struct mics_collective_cost *cost, double bytes)
 {
     uint32_t i = 0;
 
-    while (i < cost->beside_count && cost->beside[i].bytes < bytes)
+    while (i < cost->overlap_count && cost->overlap[i].bytes < bytes)
         i++;
-    if (i == 0 || i == cost->beside_count)
-        return cost->beside[i == 0 ? 0 : i - 1].lost;
-    return cost->beside[i - 1].lost + log(bytes / cost->beside[i - 1].bytes) /
-                                          log(cost->beside[i].bytes / cost->beside[i - 1].bytes) *
-                                          (cost->beside[i].lost - cost->beside[i - 1].lost);
+    if (i == 0 || i == cost->overlap_count)
+        return cost->overlap[i == 0 ? 0 : i - 1].slowdown;
+    return cost->overlap[i - 1].slowdown +
+           log(bytes / cost->overlap[i - 1].bytes) /
+               log(cost->overlap[i].bytes / cost->overlap[i - 1].bytes) *
+               (cost->overlap[i].slowdown - cost->overlap[i - 1].slowdown);
 }
 
 struct mics_contention mics_contention_of(const struct mics_topology *topology,
@@ -42,9 +43,9 @@ struct mics_contention mics_contention_of(const struct mics_topology *topology,
         const struct mics_collective_cost *cost = &topology->costs[i];
 
         if (cost->collective == collective && cost->nodes == span.nodes &&
-            cost->per_node == span.per_node && cost->beside_count > 0)
+            cost->per_node == span.per_node && cost->overlap_count > 0)
             return (struct mics_contention){delay_s(cost, (double)bytes),
-                                            lost(cost, (double)bytes)};
+                                            slowdown(cost, (double)bytes)};
     }
     return (struct mics_contention){0, 0};
 }

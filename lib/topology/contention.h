@@ -15,8 +15,8 @@
 #include "topology/cost.h"
 
 struct mics_contention {
-    double delay_s; /* that a collective takes longer while all ranks compute; 0 or more */
-    double lost;    /* part of computation's speed that is lost meanwhile; 0 to 1 */
+    double delay_s;  /* that a collective takes longer while all ranks compute; 0 or more */
+    double slowdown; /* part of computation's speed that is lost meanwhile; 0 to 1 */
 };
 
 /* Not measured on this group: {0, 0}. */

@@ -149,7 +149,9 @@ static struct mics_kernel_shape update_shape(const struct mics_args_update *op)
     return shape;
 }
 
-bool mics_kernel_shape_of(enum mics_kernel kernel, const void *args, struct mics_kernel_shape *out)
+/* false: its time depends on more than its arguments (a call). `args` is the operation's
+ * structure; what its pointers point to is not read. */
+static bool shape_of(enum mics_kernel kernel, const void *args, struct mics_kernel_shape *out)
 {
     switch (kernel) {
 #define SHAPE_OF(KEY, name, gpu)                                                                   \
@@ -165,7 +167,8 @@ bool mics_kernel_shape_of(enum mics_kernel kernel, const void *args, struct mics
     return kernel != MICS_K_CALL;
 }
 
-double mics_kernel_shape_work(const struct mics_kernel_shape *shape)
+/* m n k; of attention m n^2 k. */
+static double work_of(const struct mics_kernel_shape *shape)
 {
     const bool attention =
         shape->kernel == MICS_K_ATTENTION || shape->kernel == MICS_K_ATTENTION_GRAD;
@@ -253,7 +256,7 @@ static void make_rows(const struct mics_kernel_rates *rates, struct rows *out)
 
         factors_of(p->m, p->n, p->k, out->factors[i]);
         for (int t = 0; t < MICS_KERNEL_TERMS; t++) {
-            out->factors[i][t] *= mics_kernel_shape_work(&shape) / p->seconds;
+            out->factors[i][t] *= work_of(&shape) / p->seconds;
             out->scale[t] = fmax(out->scale[t], out->factors[i][t]);
         }
     }
@@ -325,7 +328,7 @@ static double fitted_seconds(const struct mics_kernel_rates *rates,
     factors_of(shape->m, shape->n, shape->k, factors);
     for (int t = 0; t < MICS_KERNEL_TERMS; t++)
         seconds += rates->terms[t] * factors[t];
-    return seconds * mics_kernel_shape_work(shape);
+    return seconds * work_of(shape);
 }
 
 enum { SIZES = 3 }; /* m, n, k */
@@ -403,8 +406,9 @@ static double correction(const struct mics_kernel_rates *rates,
     return exp(sum);
 }
 
-double mics_kernel_rates_seconds(const struct mics_kernel_rates *rates,
-                                 const struct mics_kernel_shape *shape)
+/* Seconds by the fit and its correction. */
+static double rates_seconds(const struct mics_kernel_rates *rates,
+                            const struct mics_kernel_shape *shape)
 {
     if (shape->m == 0 || shape->n == 0 || shape->k == 0)
         return 0;
@@ -417,7 +421,7 @@ static double seconds_of(const struct mics_kernel_rates *list, uint32_t count,
     for (uint32_t i = 0; i < count; i++)
         if (list[i].kernel == shape->kernel && list[i].form == shape->form &&
             list[i].dtype == shape->dtype)
-            return mics_kernel_rates_seconds(&list[i], shape);
+            return rates_seconds(&list[i], shape);
     return -1;
 }
 
@@ -427,7 +431,7 @@ double mics_kernel_launch_seconds(const struct mics_kernel_rates *list, uint32_t
     const struct mics_args_matmul *product = args;
     struct mics_kernel_shape shape;
 
-    if (!mics_kernel_shape_of(kernel, args, &shape))
+    if (!shape_of(kernel, args, &shape))
         return -1;
     const double seconds = seconds_of(list, count, &shape);
     if (kernel != MICS_K_MATMUL || seconds < 0 || (!product->pre_gelu && !product->gelu_of))

@@ -34,13 +34,6 @@ struct mics_kernel_shape {
     double m, n, k;        /* 1 where the operation has fewer sizes */
 };
 
-/* false: its time depends on more than its arguments (a call). `args` is the operation's
- * structure; what its pointers point to is not read. */
-bool mics_kernel_shape_of(enum mics_kernel kernel, const void *args, struct mics_kernel_shape *out);
-
-/* m n k; of attention m n^2 k. */
-double mics_kernel_shape_work(const struct mics_kernel_shape *shape);
-
 const char *mics_kernel_name(enum mics_kernel kernel); /* "matmul" */
 /* "nn", "nt", "tn", "adamw"; NULL: the operation has no form of this number. The only form of most
  * operations is "". */
@@ -64,10 +57,6 @@ struct mics_kernel_rates {
 
 /* Set `terms`. Sizes are 1 or more, times above 0. */
 void mics_kernel_rates_fit(struct mics_kernel_rates *rates);
-
-/* Seconds by the fit and its correction. */
-double mics_kernel_rates_seconds(const struct mics_kernel_rates *rates,
-                                 const struct mics_kernel_shape *shape);
 
 /* Seconds of a launch by `list`, whatever it computes: a GELU that is part of a product is priced
  * as one of its own. Negative: the list has no series for it. */

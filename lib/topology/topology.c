@@ -34,7 +34,8 @@ const char *mics_collective_name(enum mics_collective collective)
     return names[collective];
 }
 
-const char *mics_profile_name(enum mics_profile profile)
+/* "mics" */
+static const char *profile_name(enum mics_profile profile)
 {
     return profile == MICS_PROFILE_PYTORCH ? "pytorch" : "mics";
 }
@@ -122,11 +123,10 @@ static void read_rates(const struct mics_cursor *device, struct mics_gpu_rates *
 
 static void read_profile(const struct mics_cursor *root, struct mics_topology *topology)
 {
-    const char *name =
-        mics_cursor_opt_string(root, "profile", mics_profile_name(topology->profile));
+    const char *name = mics_cursor_opt_string(root, "profile", profile_name(topology->profile));
 
     for (int i = 0; i < MICS_PROFILE_COUNT; i++)
-        if (strcmp(name, mics_profile_name((enum mics_profile)i)) == 0) {
+        if (strcmp(name, profile_name((enum mics_profile)i)) == 0) {
             topology->profile = (enum mics_profile)i;
             return;
         }
@@ -194,7 +194,7 @@ static uint32_t read_overlap(const struct mics_cursor *at, struct mics_overlap_p
     if (!mics_cursor_has(at, "beside_compute"))
         return 0;
     const struct mics_cursor points =
-        mics_cursor_get_array(at, "beside_compute", 1, MICS_BESIDE_POINTS);
+        mics_cursor_get_array(at, "beside_compute", 1, MICS_OVERLAP_POINTS);
     const uint32_t count = (uint32_t)mics_cursor_count(&points);
 
     for (size_t i = 0; i < count; i++) {
@@ -203,8 +203,8 @@ static uint32_t read_overlap(const struct mics_cursor *at, struct mics_overlap_p
 
         list[i].bytes = get_number(&point, 0, 1, 1e18);
         list[i].alone_s = get_number(&point, 1, 1e-9, max_seconds);
-        list[i].beside_s = get_number(&point, 2, 1e-9, max_seconds);
-        list[i].lost = get_number(&point, 3, 0, 1);
+        list[i].overlap_s = get_number(&point, 2, 1e-9, max_seconds);
+        list[i].slowdown = get_number(&point, 3, 0, 1);
         if (i > 0 && list[i].bytes <= list[i - 1].bytes)
             mics_cursor_reject(&point, NULL, "sizes must increase from point to point");
     }
@@ -268,7 +268,7 @@ static void read_costs(const struct mics_cursor *root, struct mics_topology *top
         cost->per_node = mics_cursor_get_u32(&at, "per_node", 1, topology->per_node);
         read_link(&at, &cost->cost);
         read_cost_points(&at, cost);
-        cost->beside_count = read_overlap(&at, cost->beside);
+        cost->overlap_count = read_overlap(&at, cost->overlap);
     }
 }
 
@@ -474,16 +474,16 @@ static bool put_device(json_t *doc, const struct mics_topology *topology)
 }
 
 /* NULL: out of memory. */
-static json_t *beside_to_doc(const struct mics_collective_cost *cost)
+static json_t *overlap_to_doc(const struct mics_collective_cost *cost)
 {
     json_t *points = json_array();
 
-    for (uint32_t i = 0; i < cost->beside_count; i++) {
-        const struct mics_overlap_point *point = &cost->beside[i];
+    for (uint32_t i = 0; i < cost->overlap_count; i++) {
+        const struct mics_overlap_point *point = &cost->overlap[i];
 
-        if (json_array_append_new(points,
-                                  json_pack("[I, f, f, f]", (json_int_t)point->bytes,
-                                            point->alone_s, point->beside_s, point->lost)) != 0) {
+        if (json_array_append_new(points, json_pack("[I, f, f, f]", (json_int_t)point->bytes,
+                                                    point->alone_s, point->overlap_s,
+                                                    point->slowdown)) != 0) {
             json_decref(points);
             return NULL;
         }
@@ -507,8 +507,8 @@ static bool put_cost(json_t *object, const struct mics_collective_cost *cost)
                                                         cost->points[i].seconds)) != 0;
         put(&writer, "points", points);
     }
-    if (cost->beside_count > 0)
-        put(&writer, "beside_compute", beside_to_doc(cost));
+    if (cost->overlap_count > 0)
+        put(&writer, "beside_compute", overlap_to_doc(cost));
     return !writer.failed && put_link(object, &cost->cost);
 }
 
@@ -546,7 +546,7 @@ enum mics_status mics_topology_to_doc(const struct mics_topology *topology, json
     put(&writer, "nodes", json_integer(topology->nodes));
     put(&writer, "per_node", json_integer(topology->per_node));
     if (topology->profile != MICS_PROFILE_MICS || json_object_get(doc, "profile"))
-        put(&writer, "profile", json_string(mics_profile_name(topology->profile)));
+        put(&writer, "profile", json_string(profile_name(topology->profile)));
     if (writer.failed || !put_device(doc, topology) || !put_links(doc, topology) ||
         !put_costs(doc, topology)) {
         json_decref(doc);

@@ -87,10 +87,10 @@ const char *mics_collective_name(enum mics_collective collective); /* "all_gathe
 /* A collective of one size, measured while nothing else runs and while all ranks compute, and the
  * part of computation's speed that is lost meanwhile, 0 to 1. */
 struct mics_overlap_point {
-    double bytes, alone_s, beside_s, lost;
+    double bytes, alone_s, overlap_s, slowdown;
 };
 
-enum { MICS_BESIDE_POINTS = 4 };
+enum { MICS_OVERLAP_POINTS = 4 };
 
 /* After ranks have computed for so long without waiting for each other, the last of them is behind
  * the mean by so much. */
@@ -114,8 +114,8 @@ struct mics_collective_cost {
     struct mics_link cost;
     uint32_t point_count;                                        /* may be 0 */
     struct mics_collective_point points[MICS_COLLECTIVE_POINTS]; /* by increasing bytes */
-    uint32_t beside_count;                                       /* 0: not measured */
-    struct mics_overlap_point beside[MICS_BESIDE_POINTS];        /* by increasing bytes */
+    uint32_t overlap_count;                                      /* 0: not measured */
+    struct mics_overlap_point overlap[MICS_OVERLAP_POINTS];      /* by increasing bytes */
 };
 
 enum { MICS_ALGORITHM_POINTS = 48 };
@@ -146,8 +146,6 @@ struct mics_gpu_rates {
 
 /* The software that is predicted: this trainer, or eager PyTorch. */
 enum mics_profile { MICS_PROFILE_MICS, MICS_PROFILE_PYTORCH, MICS_PROFILE_COUNT };
-
-const char *mics_profile_name(enum mics_profile profile); /* "mics" */
 
 struct mics_topology {
     char name[64];            /* catalogue name, "synthetic" or the first host */

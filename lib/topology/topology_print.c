@@ -140,11 +140,11 @@ static void put_measured(struct mics_table *table, const struct mics_collective_
         mics_table_bytes(table, tsv, (uint64_t)cost->points[cost->point_count - 1].bytes);
     else
         mics_table_cell(table, "-");
-    if (cost->beside_count > 0) {
-        const struct mics_overlap_point *last = &cost->beside[cost->beside_count - 1];
+    if (cost->overlap_count > 0) {
+        const struct mics_overlap_point *last = &cost->overlap[cost->overlap_count - 1];
 
-        mics_table_cell(table, tsv ? "%.6g" : "%.2f times", last->beside_s / last->alone_s);
-        mics_table_share(table, tsv, last->lost);
+        mics_table_cell(table, tsv ? "%.6g" : "%.2f times", last->overlap_s / last->alone_s);
+        mics_table_share(table, tsv, last->slowdown);
     } else {
         mics_table_cell(table, "-");
         mics_table_cell(table, "-");

@@ -143,18 +143,19 @@ static enum mics_status merge_settings(struct mics_job *job, struct mics_err *er
     const struct mics_job_options *options = job->options;
     enum mics_status status = MICS_OK;
 
-    job->settings = mics_settings_default();
+    job->settings = mics_train_settings_default();
     if (job->checkpoint_doc) {
         status = mics_run_read_settings(job->checkpoint_doc, &job->settings, err);
         if (status != MICS_OK)
             mics_err_prefix(err, "%s", job->checkpoint);
     }
     if (status == MICS_OK)
-        status = mics_settings_override(&job->settings, options->overrides, options->override_count,
-                                        job->plan->choice.optimizer, err);
+        status =
+            mics_train_settings_override(&job->settings, options->overrides,
+                                         options->override_count, job->plan->choice.optimizer, err);
     if (status == MICS_OK)
-        status = mics_settings_resolve(&job->settings, &job->plan->choice,
-                                       job->plan->model->param_count, err);
+        status = mics_train_settings_resolve(&job->settings, &job->plan->choice,
+                                             job->plan->model->param_count, err);
     default_val_fraction(job);
     if (status == MICS_OK && options->max_nonfinite > 0 && !(job->settings.clip > 0))
         status = mics_err_set(err, MICS_ERR_ARG,
@@ -175,13 +176,13 @@ static enum mics_status name_folder(struct mics_job *job, struct mics_err *err)
 
 static enum mics_status check_shape(struct mics_job *job, struct mics_err *err)
 {
-    const struct mics_shape *shape = &job->plan->choice.shapes[MICS_UNIT_DENSE];
+    const struct mics_plan_choice *choice = &job->plan->choice;
     const struct mics_world *world = job->world;
-    const uint32_t ranks = shape->nodes * shape->per_node;
+    const uint32_t ranks = mics_choice_world_size(choice);
     char nodes[64];
 
-    if (mics_world_is_even(world) && world->node_count == shape->nodes &&
-        world->local_size == shape->per_node)
+    if (mics_world_is_even(world) && world->node_count == mics_choice_nodes(choice) &&
+        world->local_size == mics_choice_per_node(choice))
         return MICS_OK;
     if (mics_world_check(world, NULL) != MICS_OK && world->size == ranks)
         return MICS_OK; /* nodes are not as declared, which check_world() tells after all else */
@@ -192,7 +193,8 @@ static enum mics_status check_shape(struct mics_job *job, struct mics_err *err)
     return mics_err_set(
         err, MICS_ERR_FORMAT,
         "the plan is for %u rank%s (nodes: %u of %u), this job has %u (nodes: %s)%s", ranks,
-        ranks == 1 ? "" : "s", shape->nodes, shape->per_node, world->size, nodes,
+        ranks == 1 ? "" : "s", mics_choice_nodes(choice), mics_choice_per_node(choice), world->size,
+        nodes,
         job->options->plan || !job->checkpoint_doc
             ? ""
             : ": give a plan for them with -p to continue from this checkpoint");
@@ -359,7 +361,8 @@ static enum mics_status open_engine(struct mics_job *job, struct mics_err *err)
     struct mics_engine_options options = {.model = job->plan->model,
                                           .choice = &job->plan->choice,
                                           .world = job->world,
-                                          .optimizer = mics_settings_optimizer(&job->settings),
+                                          .optimizer =
+                                              mics_train_settings_optimizer(&job->settings),
                                           .documents = job->data.pack == MICS_PACK_DOCUMENT};
     enum mics_status status;
 

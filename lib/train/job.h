@@ -45,7 +45,7 @@ struct mics_job_options {
     const char *pace;  /* path of the plan whose predicted times are used; NULL: the job's plan */
     const char *trace; /* path for the trace; NULL: none */
     uint64_t trace_first, trace_last; /* steps in it; 0: the last three of the run */
-    struct mics_setting_override overrides[MICS_JOB_MAX_OVERRIDES];
+    struct mics_train_setting_override overrides[MICS_JOB_MAX_OVERRIDES];
     size_t override_count;
     int argc; /* for the history */
     char **argv;
@@ -76,7 +76,7 @@ struct mics_job {
     json_t *plan_doc, *history_doc;
     json_t *checkpoint_doc; /* NULL: a new run */
     char out[MICS_PATH_MAX], checkpoint[MICS_PATH_MAX];
-    struct mics_settings settings;
+    struct mics_train_settings settings;
     struct mics_plan *plan;
     struct mics_disk_tokenizer tokenizer; /* job_tokenizer.h */
     json_t *tokenizer_doc;                /* for checkpoints; NULL: not known */

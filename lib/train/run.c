@@ -33,7 +33,7 @@ enum mics_status mics_run_init(struct mics_run *run, const struct mics_run_optio
 
     *run = (struct mics_run){
         .options = *options,
-        .lr = mics_settings_lr(options->settings),
+        .lr = mics_train_settings_lr(options->settings),
         .global_batch = (uint64_t)options->world->size * choice->micro_batch * choice->micro_steps,
         .read = mics_read_sums_from(0),
         .form = {.model = options->plan->model,
@@ -42,9 +42,6 @@ enum mics_status mics_run_init(struct mics_run *run, const struct mics_run_optio
                  .states = 1 + mics_optimizer_states(choice->optimizer)},
     };
     run->form.parts = mics_ckpt_parts(&run->form);
-    const enum mics_status storable = mics_ckpt_layout_check(&run->form, err);
-    if (storable != MICS_OK)
-        return storable;
     if (options->settings->steps > UINT32_MAX)
         return mics_err_set(err, MICS_ERR_ARG, "more than %u steps", UINT32_MAX);
     run->rank_flags = calloc(options->world->size, sizeof *run->rank_flags);
@@ -408,7 +405,7 @@ static bool must_keep(const struct mics_run *run, uint64_t step)
 static enum mics_status validate_and_save(struct mics_run *run, uint32_t requests,
                                           enum mics_status *rank0_status, struct mics_err *err)
 {
-    const struct mics_settings *settings = run->options.settings;
+    const struct mics_train_settings *settings = run->options.settings;
     const bool last = run->step == settings->steps, stop = requests & MICS_REQUEST_STOP;
     const uint64_t every = run->options.save_every;
     enum mics_status status = MICS_OK;
@@ -431,7 +428,7 @@ static enum mics_status validate_and_save(struct mics_run *run, uint32_t request
 
 static bool must_drain(const struct mics_run *run, uint64_t step, uint32_t flags)
 {
-    const struct mics_settings *settings = run->options.settings;
+    const struct mics_train_settings *settings = run->options.settings;
     const uint64_t save_every = run->options.save_every, val_every = settings->val_every;
 
     return flags || step == settings->steps || (save_every && step % save_every == 0) ||

@@ -18,7 +18,7 @@
 #include "train/batch_reader.h"
 #include "train/report/metrics_writer.h"
 #include "train/report/run_trace.h"
-#include "train/settings.h"
+#include "train/train_settings.h"
 
 #include <stdatomic.h>
 
@@ -44,7 +44,7 @@ struct mics_run_observer {
 
 /* Everything that the options point to outlives the run. */
 struct mics_run_options {
-    const struct mics_settings *settings; /* resolved */
+    const struct mics_train_settings *settings; /* resolved */
     const struct mics_plan *plan;
     json_t *plan_doc, *history; /* for the checkpoints; needed on rank 0 */
     struct mics_world *world;
@@ -157,7 +157,7 @@ enum mics_status mics_run_resume(struct mics_run *run, const char *folder, json_
                                  const struct mics_run_memory *memory, bool other_data,
                                  struct mics_err *err);
 /* Read the settings in a manifest. */
-enum mics_status mics_run_read_settings(const json_t *doc, struct mics_settings *settings,
+enum mics_status mics_run_read_settings(const json_t *doc, struct mics_train_settings *settings,
                                         struct mics_err *err);
 
 /* Train to the last step, or until all ranks agree to stop, and write the last checkpoint.

@@ -24,7 +24,7 @@ static enum mics_status read_range(void *context, uint32_t unit, uint32_t state,
 {
     const struct ranges *ranges = context;
 
-    return mics_store_read(ranges->store, mics_space_of(unit, state), first, (size_t)count,
+    return mics_store_read(ranges->store, mics_vector_of(unit, state), first, (size_t)count,
                            MICS_STORAGE_F32, dst, ranges->scratch, err);
 }
 

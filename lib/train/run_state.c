@@ -82,7 +82,7 @@ enum mics_status mics_run_training_json(const struct mics_run *run, json_t **out
                                         struct mics_err *err)
 {
     json_t *data = data_to_json(run);
-    json_t *settings = mics_settings_to_json(run->options.settings);
+    json_t *settings = mics_train_settings_to_json(run->options.settings);
 
     *out = data && settings ? json_pack("{s:O,s:O}", "settings", settings, "data", data) : NULL;
     json_decref(data);
@@ -218,7 +218,7 @@ enum mics_status mics_run_open_saver(struct mics_run *run, struct mics_err *err)
     return mics_agree(run->options.control, status, err);
 }
 
-enum mics_status mics_run_read_settings(const json_t *doc, struct mics_settings *settings,
+enum mics_status mics_run_read_settings(const json_t *doc, struct mics_train_settings *settings,
                                         struct mics_err *err)
 {
     struct mics_reading reading = {.err = err};
@@ -226,7 +226,7 @@ enum mics_status mics_run_read_settings(const json_t *doc, struct mics_settings 
     const struct mics_cursor training = mics_cursor_get_object(&root, "training");
     const struct mics_cursor at = mics_cursor_get_object(&training, "settings");
 
-    return reading.status == MICS_OK ? mics_settings_from_json(at.value, settings, err)
+    return reading.status == MICS_OK ? mics_train_settings_from_json(at.value, settings, err)
                                      : reading.status;
 }
 

@@ -211,7 +211,7 @@ on_terminal() # columns command...
     TERM=dumb script -qec "stty cols $columns; $(printf '%q ' "$@")" /dev/null | tr -d '\r'
 }
 
-@test "plan: on a terminal the table of candidates fits its width, and 80 columns at least" {
+@test "plan: on a terminal the table of alternatives fits its width, and 80 columns at least" {
     type script || skip 'no script'
     for columns in 40 80 100 160; do
         on_terminal $columns mics-plan --topology=p4d.24xlarge:64 --model=llama3-70b --global-batch=2048 --seq=4096 >out
@@ -235,7 +235,7 @@ on_terminal() # columns command...
     grep -qE '^reasons	8 ranks are the fewest that hold one copy of the state: 4 ranks would need .* more each\. ' plan
 }
 
-@test "plan: --tsv has all candidates with all figures" {
+@test "plan: --tsv has all alternatives with all figures" {
     nano --tsv >plan
     columns=$(awk -F '\t' '$1 == "strategy" && NF > 2 { print NF }' plan)
     [ "$columns" -ge 20 ]

@@ -22,15 +22,15 @@ static void must(int condition)
         abort();
 }
 
-static void check_place(const struct mics_ckpt_table *table, const struct mics_layout *layout,
+static void check_place(const struct mics_ckpt_table *table, const struct mics_ckpt_unit *unit,
                         uint64_t element)
 {
-    const struct mics_ckpt_place place = mics_ckpt_locate(layout, table->parts, element);
-    const uint64_t shard = mics_layout_optim_shard(layout);
+    const struct mics_ckpt_place place = mics_ckpt_locate(unit, table->parts, element);
+    const uint64_t shard = mics_layout_optim_shard(&unit->layout);
     const uint32_t part = place.file % table->parts;
     const uint64_t begin = mics_ckpt_part_begin(shard, table->parts, part);
 
-    must(place.file < (uint64_t)table->shape.p_optim * table->parts);
+    must(place.file < (uint64_t)table->shard_count * table->parts);
     must(place.run > 0 && place.offset + place.run <= shard);
     must(begin + place.offset + place.run <= mics_ckpt_part_begin(shard, table->parts, part + 1));
 }
@@ -39,12 +39,13 @@ static void check_table(const struct mics_ckpt_table *table)
 {
     must(table->states >= 1 && table->states <= MICS_CKPT_STATES && table->parts >= 1);
     for (uint32_t i = 0; i < table->unit_count; i++) {
-        const struct mics_layout *layout = &table->units[i].layout;
+        const struct mics_ckpt_unit *unit = &table->units[i];
+        const struct mics_layout *layout = &unit->layout;
 
-        must(layout->padded >= layout->count && layout->padded % table->shape.p_optim == 0);
+        must(layout->padded >= layout->count && layout->segment_count % layout->optim_piece == 0);
         for (uint64_t k = 0; k <= 8; k++)
-            check_place(table, layout, (layout->padded - 1) / 8 * k);
-        check_place(table, layout, layout->padded - 1);
+            check_place(table, unit, (layout->padded - 1) / 8 * k);
+        check_place(table, unit, layout->padded - 1);
     }
 }
 

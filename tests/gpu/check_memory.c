@@ -106,6 +106,7 @@ static struct mics_plan_choice choose(void)
         .shapes = MICS_SAME_SHAPE({world->node_count, world->local_size, n, n, n}),
         .strategy = "zero3",
         .segments = 1,
+        .coalesce = 1,
         .prefetch = 1,
         .grad_slots = 2,
         .micro_batch = 1,

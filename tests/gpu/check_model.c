@@ -294,6 +294,7 @@ static void check_small(const char *model, enum mics_recompute recompute, enum m
                        {.nodes = 1, .per_node = 1, .p_param = 1, .p_grad = 1, .p_optim = 1}),
                    .strategy = "ddp",
                    .segments = 1,
+                   .coalesce = 1,
                    .prefetch = 1,
                    .grad_slots = 2,
                    .micro_batch = 2,

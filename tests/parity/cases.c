@@ -36,6 +36,7 @@ struct mics_plan_choice cases_choice(const struct mics_shape *shape)
         .shapes = MICS_SAME_SHAPE(*shape),
         .strategy = "custom",
         .segments = 1,
+        .coalesce = 1,
         .prefetch = 1,
         .grad_slots = 2,
         .micro_batch = 2,
@@ -50,11 +51,11 @@ const char *cases_name(const struct mics_plan_choice *choice, char *text, size_t
     const struct mics_shape *shape = &choice->shapes[MICS_UNIT_DENSE];
 
     snprintf(text, size,
-             "%ux%u p (%u,%u,%u) s %u prefetch %u grad slots %u segments %u joined %u%s%s "
+             "%ux%u p (%u,%u,%u) s %u prefetch %u grad slots %u segments %u coalesce %u%s%s "
              "recompute %s%s",
              shape->nodes, shape->per_node, shape->p_param, shape->p_grad, shape->p_optim,
              choice->micro_steps, choice->prefetch, choice->grad_slots, choice->segments,
-             choice->coalesced, choice->hierarchical_gather ? " hierarchical gather" : "",
+             choice->coalesce, choice->hierarchical_gather ? " hierarchical gather" : "",
              choice->hierarchical_reduce ? " hierarchical reduce" : "",
              mics_recompute_name(choice->recompute), choice->clip ? " clip" : "");
     if (mics_choice_groups(choice, MICS_UNIT_EXPERT) == MICS_UNIT_EXPERT) {

@@ -196,7 +196,7 @@ static void blocks_of_several_stages_are_bit_equal_for_every_cut_of_1_2_and_4_ra
 
             walk.model = staged;
             walk.base.recompute = s == 1 ? MICS_RECOMPUTE_FULL : MICS_RECOMPUTE_NONE;
-            walk.base.coalesced = s == 3;
+            walk.base.coalesce = s == 3 ? 2 : 1;
             walk.random_delay_us = n == 4 ? 300 : 0;
             walk_all(&walk, n);
         }
@@ -260,7 +260,7 @@ static void dense_and_expert_units_may_be_cut_over_groups_of_other_sizes(void)
 
         kinds.walk.model = staged;
         kinds.walk.base.hierarchical_gather = kinds.walk.base.hierarchical_reduce = i > 0;
-        kinds.walk.base.coalesced = i == 1;
+        kinds.walk.base.coalesce = i == 1 ? 2 : 1;
         kinds.walk.base.segments = i == 2 ? 2 : 1;
         kinds.walk.base.clip = i == 2;
         kinds.walk.clip = i == 2 ? 0.05f : 0;
@@ -373,16 +373,16 @@ static void llama_with_a_tied_head_agrees_for_every_cut_of_4_ranks(void)
 /* Also with fewer slots than units that are needed together. */
 static void coalesced_units_change_no_bit(void)
 {
-    for (uint32_t joined = 1; joined <= 3; joined += 2)
+    for (uint32_t coalesce = 2; coalesce <= 4; coalesce += 2)
         for (uint32_t slots = 1; slots <= 4; slots += 3) {
             struct walk walk = counting_walk(3, slots - 1, 2);
 
-            walk.base.coalesced = joined;
+            walk.base.coalesce = coalesce;
             walk.base.grad_slots = slots;
             walk_all(&walk, 4);
         }
     struct walk walk = gpt2_walk(2, 3, 1);
-    walk.base.coalesced = 1;
+    walk.base.coalesce = 2;
     walk.random_delay_us = 300;
     walk_all(&walk, 4);
 }

@@ -20,6 +20,8 @@ enum { RANKS = 4, MAX_RANKS = 8, MAX_UNITS = 8 };
 
 static char folder[64];
 static struct mics_model *model;
+static struct mics_shape
+    expert_shape; /* cuts expert units; all zeros: they are cut as the others */
 
 static inline void in_folder(char *buf, const char *name)
 {
@@ -55,8 +57,8 @@ static inline uint64_t element_of(const struct rank *rank, uint32_t unit, uint64
 {
     const struct mics_layout *layout = &rank->layouts[unit];
     const uint64_t piece = layout->optim_piece;
-    const uint32_t index =
-        mics_shape_index(&rank->choice.shapes[MICS_UNIT_DENSE], (uint32_t)rank->comm->rank).optim;
+    const struct mics_shape *shape = mics_choice_shape_of(&rank->choice, &model->units[unit]);
+    const uint32_t index = mics_shape_index(shape, (uint32_t)rank->comm->rank).optim;
 
     return mics_layout_piece_offset(layout, (uint32_t)(i / piece), piece, index) + i % piece;
 }
@@ -149,13 +151,23 @@ static inline void *run_rank(void *context)
 static inline void make_rank(struct rank *rank, struct mics_shape shape, uint32_t segments)
 {
     rank->choice = (struct mics_plan_choice){.shapes = MICS_SAME_SHAPE(shape)};
+    if (expert_shape.nodes > 0)
+        rank->choice.shapes[MICS_UNIT_EXPERT] = expert_shape;
     for (uint32_t u = 0; u < model->unit_count; u++)
-        rank->layouts[u] = mics_layout_make(&shape, model->units[u].count, segments);
+        rank->layouts[u] = mics_layout_make(mics_choice_shape_of(&rank->choice, &model->units[u]),
+                                            model->units[u].count, segments);
     rank->form = (struct mics_ckpt_layout){.model = model,
                                            .choice = &rank->choice,
                                            .layouts = rank->layouts,
                                            .states = rank->states ? rank->states : 3,
                                            .parts = rank->parts ? rank->parts : 1};
+}
+
+/* Make a block of the model one of experts, cut by this shape; all zeros: undo that. */
+static inline void set_experts(struct mics_shape shape)
+{
+    model->units[2].kind = shape.nodes > 0 ? MICS_UNIT_EXPERT : MICS_UNIT_DENSE;
+    expert_shape = shape;
 }
 
 /* Run all ranks of the shape; ranks[] holds what differs from a plain save of step 1. */

@@ -422,7 +422,7 @@ static void run_backward(const struct mics_pass *pass, uint32_t stage)
  * second has others and makes a few states of each sample from the copy; the third puts both
  * together. Fused, one stage does the same with tensors of its own.
  */
-struct parts {
+struct regions {
     const struct mics_pass *pass;
     uint32_t stage;
     uint32_t second; /* first tensor of the second part in the stage's unit */
@@ -438,57 +438,57 @@ static bool is_fused(const struct mics_model *model)
 }
 
 /* Places that the stage keeps itself, or (bytes) their sizes. */
-static struct parts place_parts(const struct mics_model *model, const struct mics_batch *batch,
-                                uint32_t stage, void *saved, void *scratch,
-                                struct mics_stage_bytes *bytes)
+static struct regions place_regions(const struct mics_model *model, const struct mics_batch *batch,
+                                    uint32_t stage, void *saved, void *scratch,
+                                    struct mics_stage_bytes *bytes)
 {
     const uint64_t rows = (uint64_t)batch->B * batch->T, stream = rows * model->config.n_embd;
     const uint64_t wide = rows * wide_of(model), digest = batch->B * DIGEST_STATES;
     struct mics_activation_cursor keep = {.base = saved}, work = {.base = scratch};
     struct mics_activation_cursor *kept = batch->recompute == MICS_RECOMPUTE_FULL ? &work : &keep;
-    struct parts parts = {.stage = stage, .second = is_fused(model) ? 2 : 0};
+    struct regions regions = {.stage = stage, .second = is_fused(model) ? 2 : 0};
 
     if (model->stages[stage].part == 0)
-        parts.middle = mics_activation_take_typed(kept, stream, batch->dtype);
+        regions.middle = mics_activation_take_typed(kept, stream, batch->dtype);
     if (is_fused(model)) {
-        parts.between = mics_activation_take_typed(kept, stream, batch->dtype);
-        parts.wide = mics_activation_take_typed(kept, wide, batch->dtype);
-        parts.digest = mics_activation_take_typed(&work, digest, batch->dtype);
-        parts.grad_wide = mics_activation_take_typed(&work, wide, batch->dtype);
-        parts.grad_digest = mics_activation_take_typed(&work, digest, batch->dtype);
+        regions.between = mics_activation_take_typed(kept, stream, batch->dtype);
+        regions.wide = mics_activation_take_typed(kept, wide, batch->dtype);
+        regions.digest = mics_activation_take_typed(&work, digest, batch->dtype);
+        regions.grad_wide = mics_activation_take_typed(&work, wide, batch->dtype);
+        regions.grad_digest = mics_activation_take_typed(&work, digest, batch->dtype);
     }
     if (bytes)
         *bytes = (struct mics_stage_bytes){.saved = keep.used, .scratch = work.used};
-    return parts;
+    return regions;
 }
 
 static void staged_bytes(const struct mics_model *model, const struct mics_batch *batch,
                          uint32_t stage, struct mics_stage_bytes *out)
 {
     if (model->stages[stage].kind == MICS_STAGE_BLOCK)
-        place_parts(model, batch, stage, NULL, NULL, out);
+        place_regions(model, batch, stage, NULL, NULL, out);
     else
         *out = (struct mics_stage_bytes){0};
 }
 
-static struct parts parts_of(const struct mics_pass *pass, uint32_t stage)
+static struct regions regions_of(const struct mics_pass *pass, uint32_t stage)
 {
     const uint32_t part = pass->model->stages[stage].part;
-    struct parts parts =
-        place_parts(pass->model, &pass->batch, stage, pass->saved, pass->scratch, NULL);
+    struct regions regions =
+        place_regions(pass->model, &pass->batch, stage, pass->saved, pass->scratch, NULL);
 
-    parts.pass = pass;
-    parts.in = pass->in[STREAM];
-    parts.out = pass->out[STREAM];
-    parts.grad_stream = pass->grad[STREAM];
+    regions.pass = pass;
+    regions.in = pass->in[STREAM];
+    regions.out = pass->out[STREAM];
+    regions.grad_stream = pass->grad[STREAM];
     if (is_fused(pass->model))
-        return parts;
-    parts.between = part == 0 ? pass->out[STREAM] : pass->in[STREAM];
-    parts.wide = part == 0 ? pass->out[WIDE] : pass->in[WIDE];
-    parts.digest = part == 1 ? pass->out[DIGEST] : pass->in[DIGEST];
-    parts.grad_wide = pass->grad[WIDE];
-    parts.grad_digest = pass->grad[DIGEST];
-    return parts;
+        return regions;
+    regions.between = part == 0 ? pass->out[STREAM] : pass->in[STREAM];
+    regions.wide = part == 0 ? pass->out[WIDE] : pass->in[WIDE];
+    regions.digest = part == 1 ? pass->out[DIGEST] : pass->in[DIGEST];
+    regions.grad_wide = pass->grad[WIDE];
+    regions.grad_digest = pass->grad[DIGEST];
+    return regions;
 }
 
 /* States of one sample. */
@@ -502,12 +502,12 @@ static uint64_t wide_length(const struct mics_pass *pass)
     return pass->batch.T * wide_of(pass->model);
 }
 
-static uint64_t part_key(const struct parts *p, uint32_t part)
+static uint64_t part_key(const struct regions *p, uint32_t part)
 {
     return 1000 + p->pass->model->stages[p->stage].layer * PARTS + part;
 }
 
-static void first_forward(const struct parts *p)
+static void first_forward(const struct regions *p)
 {
     const struct mics_pass *pass = p->pass;
     const uint64_t C = pass->model->config.n_embd, W = wide_of(pass->model);
@@ -526,7 +526,7 @@ static void first_forward(const struct parts *p)
                       mix(bits_at(pass, p->middle, row * C + w % C), w));
 }
 
-static void second_forward(const struct parts *p)
+static void second_forward(const struct regions *p)
 {
     const struct mics_pass *pass = p->pass;
     const uint64_t length = wide_length(pass);
@@ -540,7 +540,7 @@ static void second_forward(const struct parts *p)
     }
 }
 
-static void third_forward(const struct parts *p)
+static void third_forward(const struct regions *p)
 {
     const struct mics_pass *pass = p->pass;
     const uint64_t length = stream_length(pass);
@@ -551,7 +551,7 @@ static void third_forward(const struct parts *p)
                       bits_at(pass, p->digest, i / length * DIGEST_STATES + i % DIGEST_STATES)));
 }
 
-static void third_backward(const struct parts *p)
+static void third_backward(const struct regions *p)
 {
     const struct mics_pass *pass = p->pass;
     const uint64_t length = stream_length(pass);
@@ -568,7 +568,7 @@ static void third_backward(const struct parts *p)
     }
 }
 
-static void second_backward(const struct parts *p)
+static void second_backward(const struct regions *p)
 {
     const struct mics_pass *pass = p->pass;
     const uint64_t length = wide_length(pass);
@@ -584,7 +584,7 @@ static void second_backward(const struct parts *p)
     }
 }
 
-static void first_backward(const struct parts *p)
+static void first_backward(const struct regions *p)
 {
     const struct mics_pass *pass = p->pass;
     const uint64_t C = pass->model->config.n_embd, W = wide_of(pass->model);
@@ -613,14 +613,14 @@ static void run_staged_forward(const struct mics_pass *pass, uint32_t stage)
         run_forward(pass, stage);
         return;
     }
-    const struct parts parts = parts_of(pass, stage);
+    const struct regions regions = regions_of(pass, stage);
 
     if (all || of->part == 0)
-        first_forward(&parts);
+        first_forward(&regions);
     if (all || of->part == 1)
-        second_forward(&parts);
+        second_forward(&regions);
     if (all || of->part == 2)
-        third_forward(&parts);
+        third_forward(&regions);
 }
 
 /* With full recomputation the first part runs again; a stage of its own does not repeat what it
@@ -634,20 +634,20 @@ static void run_staged_backward(const struct mics_pass *pass, uint32_t stage)
         run_backward(pass, stage);
         return;
     }
-    const struct parts parts = parts_of(pass, stage);
+    const struct regions regions = regions_of(pass, stage);
 
     if (pass->batch.recompute == MICS_RECOMPUTE_FULL && of->part == 0) {
-        struct parts again = parts;
+        struct regions again = regions;
 
-        again.between = all ? parts.between : NULL;
+        again.between = all ? regions.between : NULL;
         first_forward(&again);
     }
     if (all || of->part == 2)
-        third_backward(&parts);
+        third_backward(&regions);
     if (all || of->part == 1)
-        second_backward(&parts);
+        second_backward(&regions);
     if (all || of->part == 0)
-        first_backward(&parts);
+        first_backward(&regions);
 }
 
 /* One call, as stored in the operation's payload. */

@@ -130,6 +130,7 @@ fake_choice(uint32_t nodes, uint32_t per_node, uint32_t p_param, uint32_t p_grad
         .hierarchical_gather = true,
         .hierarchical_reduce = true,
         .segments = 1,
+        .coalesce = 1,
         .prefetch = 1,
         .grad_slots = 2,
         .micro_batch = 2,

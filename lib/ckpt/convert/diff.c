@@ -32,7 +32,7 @@ static void compare(const float *a, const float *b, size_t count, struct differe
     }
 }
 
-static enum mics_status compare_tensor(const struct mics_store *const stores[2], uint32_t space,
+static enum mics_status compare_tensor(const struct mics_store *const stores[2], uint32_t vector,
                                        const struct mics_tensor *tensor, float *buffer,
                                        struct difference *out, struct mics_err *err)
 {
@@ -44,8 +44,9 @@ static enum mics_status compare_tensor(const struct mics_store *const stores[2],
         const size_t count = (size_t)mics_min_u64(tensor->count - at, MICS_STORE_CHUNK);
 
         for (int i = 0; status == MICS_OK && i < 2; i++)
-            status = mics_store_read(stores[i], space, tensor->offset + at, count, MICS_STORAGE_F32,
-                                     buffer + (size_t)i * MICS_STORE_CHUNK, scratch, err);
+            status =
+                mics_store_read(stores[i], vector, tensor->offset + at, count, MICS_STORAGE_F32,
+                                buffer + (size_t)i * MICS_STORE_CHUNK, scratch, err);
         if (status == MICS_OK)
             compare(buffer, buffer + MICS_STORE_CHUNK, count, out);
         at += count;
@@ -74,10 +75,10 @@ static enum mics_status compare_all(const struct mics_model *model,
 
     for (uint32_t i = 0; status == MICS_OK && i < model->unit_count * states; i++) {
         const struct mics_unit *unit = &model->units[i / states];
-        const uint32_t space = mics_space_of(i / states, i % states);
+        const uint32_t vector = mics_vector_of(i / states, i % states);
 
         for (uint32_t j = 0; status == MICS_OK && j < unit->tensor_count; j++) {
-            status = compare_tensor(stores, space, &unit->tensors[j], buffer, &found, err);
+            status = compare_tensor(stores, vector, &unit->tensors[j], buffer, &found, err);
             if (status == MICS_OK && found.differ)
                 status = add_row(rows, unit->tensors[j].name, i % states, &found, err);
         }

@@ -30,7 +30,7 @@ const struct mics_model *mics_disk_model_of(const struct mics_disk_model *model)
 /* States of each parameter: 1 for Hugging Face files. */
 uint32_t mics_disk_model_states(const struct mics_disk_model *model);
 
-/* *store = the files' numbers, with the spaces of `model`, which must be the model on disk:
+/* *store = the files' numbers, with the vectors of `model`, which must be the model on disk:
  * MICS_ERR_FORMAT if a tensor is missing or differs. Messages call it `model_name`. */
 enum mics_status mics_disk_model_match(struct mics_disk_model *disk, const struct mics_model *model,
                                        const char *model_name, struct mics_diagnostics *diagnostics,

@@ -158,7 +158,7 @@ static enum mics_status fill_section(const struct file_writer *writer,
         const size_t some =
             (size_t)mics_min_u64(direct ? size / width * width : size, MICS_STORE_CHUNK);
         const enum mics_status status = mics_store_read(
-            writer->store, section->space, start + at / width, (skip + some + width - 1) / width,
+            writer->store, section->vector, start + at / width, (skip + some + width - 1) / width,
             section->dtype, direct ? dst : unaligned, scratch, err);
 
         if (status != MICS_OK)

@@ -32,9 +32,9 @@ static int list_model(const struct mics_model *model, json_t *tensors)
 {
     for (uint32_t i = 0; i < model->unit_count; i++) {
         for (uint32_t j = 0; j < model->units[i].tensor_count; j++) {
-            const struct mics_tensor *is = &model->units[i].tensors[j];
-            json_t *entry = tensor_to_json(is->name, "F32", is->shape, is->rank,
-                                           is->count * sizeof(float), model->units[i].name);
+            const struct mics_tensor *tensor = &model->units[i].tensors[j];
+            json_t *entry = tensor_to_json(tensor->name, "F32", tensor->shape, tensor->rank,
+                                           tensor->count * sizeof(float), model->units[i].name);
 
             if (json_array_append_new(tensors, entry) != 0)
                 return -1;
@@ -46,9 +46,10 @@ static int list_model(const struct mics_model *model, json_t *tensors)
 static int list_hf(const struct mics_hf *hf, json_t *tensors)
 {
     for (size_t i = 0; i < hf->tensor_count; i++) {
-        const struct mics_safetensor *is = hf->tensors[i].is;
-        json_t *entry = tensor_to_json(is->name, is->dtype, is->shape, is->rank,
-                                       is->end - is->begin, hf->files[hf->tensors[i].file].name);
+        const struct mics_safetensor *header = hf->tensors[i].header;
+        json_t *entry =
+            tensor_to_json(header->name, header->dtype, header->shape, header->rank,
+                           header->end - header->begin, hf->files[hf->tensors[i].file].name);
 
         if (json_array_append_new(tensors, entry) != 0)
             return -1;

@@ -30,7 +30,7 @@ enum mics_status mics_shard_plan_open(json_t *doc, uint32_t states, struct mics_
                                           .layouts = out->layouts,
                                           .states = states,
                                           .parts = 1};
-    return mics_ckpt_layout_check(&out->form, err);
+    return MICS_OK;
 }
 
 void mics_shard_plan_close(struct mics_shard_plan *plan)
@@ -41,7 +41,7 @@ void mics_shard_plan_close(struct mics_shard_plan *plan)
     *plan = (struct mics_shard_plan){0};
 }
 
-/* The store numbers spaces by the units of the table, conversions by those of the model. */
+/* The store numbers vectors by the units of the table, conversions by those of the model. */
 static enum mics_status check_units(const struct mics_ckpt_table *table,
                                     const struct mics_model *model, struct mics_err *err)
 {
@@ -106,8 +106,10 @@ void mics_shard_source_close(struct mics_shard_source *source)
     source->model = NULL;
 }
 
-/* All shards have the same sections; the index of a file selects its piece of each space. */
-static struct mics_section *make_sections(const struct mics_ckpt_layout *form, size_t *count)
+/* All shards of a kind have the same sections; the index of a file selects its piece of each
+ * vector. */
+static struct mics_section *make_sections(const struct mics_ckpt_layout *form, int kind,
+                                          size_t *count)
 {
     size_t total = 0, at = 0;
 
@@ -116,49 +118,47 @@ static struct mics_section *make_sections(const struct mics_ckpt_layout *form, s
     struct mics_section *sections = calloc(total, sizeof *sections);
     for (uint32_t i = 0; sections && i < form->model->unit_count * form->states; i++) {
         const struct mics_layout *layout = &form->layouts[i / form->states];
+        const struct mics_unit *unit = &form->model->units[i / form->states];
 
+        if ((int)mics_choice_groups(form->choice, unit->kind) != kind)
+            continue;
         for (uint32_t segment = 0; segment < layout->segments; segment++)
             sections[at++] = (struct mics_section){
-                .space = mics_space_of(i / form->states, i % form->states),
+                .vector = mics_vector_of(i / form->states, i % form->states),
                 .dtype = MICS_STORAGE_F32,
                 .start = mics_layout_piece_offset(layout, segment, layout->optim_piece, 0),
                 .count = layout->optim_piece};
     }
-    *count = total;
+    *count = at;
     return sections;
 }
 
-enum mics_status mics_shard_target_new(const struct mics_ckpt_layout *form,
-                                       struct mics_shard_target *out, struct mics_err *err)
+/* The files of the shards of one kind. */
+static enum mics_status add_files(const struct mics_ckpt_layout *form, int kind,
+                                  struct mics_shard_target *out, struct mics_err *err)
 {
+    const uint32_t first = mics_ckpt_first_shard(form, kind);
     struct mics_shard_spec spec = {0};
     size_t section_count = 0, header_bytes = 0;
-    uint64_t bytes;
-    enum mics_status status = mics_shard_spec_new(form, 0, &spec, err);
+    enum mics_status status = mics_shard_spec_new(form, first, &spec, err);
 
     if (status != MICS_OK)
         return status;
-    *out = (struct mics_shard_target){
-        .target = {.hashed = true, .file_count = mics_ckpt_layout_shape(form)->p_optim}};
-    out->target.files = calloc(out->target.file_count, sizeof *out->target.files);
-    out->sections = make_sections(form, &section_count);
-    status =
-        out->target.files && out->sections
-            ? mics_safetensors_header(spec.tensors, spec.count, &out->header, &header_bytes, err)
-            : mics_err_nomem(err);
+    out->sections[kind] = make_sections(form, kind, &section_count);
+    status = out->sections[kind] ? mics_safetensors_header(spec.tensors, spec.count,
+                                                           &out->headers[kind], &header_bytes, err)
+                                 : mics_err_nomem(err);
     mics_shard_spec_free(&spec);
-    if (status != MICS_OK) {
-        mics_shard_target_free(out);
+    if (status != MICS_OK)
         return status;
-    }
-    bytes = header_bytes + mics_sections_place(out->sections, section_count);
-    for (uint32_t i = 0; i < out->target.file_count; i++) {
-        struct mics_target_file *file = &out->target.files[i];
+    const uint64_t bytes = header_bytes + mics_sections_place(out->sections[kind], section_count);
+    for (uint32_t i = 0; i < mics_ckpt_kind_shards(form, kind); i++) {
+        struct mics_target_file *file = &out->target.files[first + i];
 
-        mics_ckpt_file_name(i, file->name, sizeof file->name);
-        file->header = out->header;
+        mics_ckpt_file_name(first + i, file->name, sizeof file->name);
+        file->header = out->headers[kind];
         file->header_bytes = header_bytes;
-        file->sections = out->sections;
+        file->sections = out->sections[kind];
         file->section_count = section_count;
         file->index = i;
         file->bytes = bytes;
@@ -166,11 +166,31 @@ enum mics_status mics_shard_target_new(const struct mics_ckpt_layout *form,
     return MICS_OK;
 }
 
+enum mics_status mics_shard_target_new(const struct mics_ckpt_layout *form,
+                                       struct mics_shard_target *out, struct mics_err *err)
+{
+    enum mics_status status;
+
+    *out = (struct mics_shard_target){
+        .target = {.hashed = true,
+                   .file_count = mics_ckpt_first_shard(form, MICS_UNIT_KIND_COUNT)}};
+    out->target.files = calloc(out->target.file_count, sizeof *out->target.files);
+    status = out->target.files ? MICS_OK : mics_err_nomem(err);
+    for (int kind = 0; status == MICS_OK && kind < MICS_UNIT_KIND_COUNT; kind++)
+        if (mics_ckpt_kind_shards(form, kind) > 0)
+            status = add_files(form, kind, out, err);
+    if (status != MICS_OK)
+        mics_shard_target_free(out);
+    return status;
+}
+
 void mics_shard_target_free(struct mics_shard_target *target)
 {
     free(target->target.files);
-    free(target->sections);
-    free(target->header);
+    for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++) {
+        free(target->sections[kind]);
+        free(target->headers[kind]);
+    }
     *target = (struct mics_shard_target){0};
 }
 

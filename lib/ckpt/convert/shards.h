@@ -37,11 +37,11 @@ enum mics_status mics_shard_source_open(const char *path, struct mics_shard_sour
                                         struct mics_err *err);
 void mics_shard_source_close(struct mics_shard_source *source); /* all zeros is fine */
 
-/* The shards of a checkpoint to write. */
+/* The shards of a checkpoint to write. Those of one kind of unit share sections and header. */
 struct mics_shard_target {
     struct mics_target target;
-    struct mics_section *sections;
-    char *header;
+    struct mics_section *sections[MICS_UNIT_KIND_COUNT];
+    char *headers[MICS_UNIT_KIND_COUNT];
 };
 
 enum mics_status mics_shard_target_new(const struct mics_ckpt_layout *form,

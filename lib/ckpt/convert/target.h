@@ -17,9 +17,9 @@
 #include <stdatomic.h>
 
 /* A run of numbers in a file. In the file of index i it has the numbers [start + i * count, start +
- * (i + 1) * count) of its space, so that all shards of a checkpoint share one list of sections. */
+ * (i + 1) * count) of its vector, so that all shards of a checkpoint share one list of sections. */
 struct mics_section {
-    uint32_t space;
+    uint32_t vector;
     enum mics_storage_dtype dtype;
     uint64_t start, count;
     uint64_t offset; /* bytes, in the data of its file; set by mics_sections_place() */

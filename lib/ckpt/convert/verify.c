@@ -63,11 +63,11 @@ static void add_result(struct scan *scan, const struct mics_extent *piece, enum 
     if (status != MICS_ERR_FORMAT && scan->status == MICS_OK) {
         scan->status = status;
         scan->err = *err;
-    } else if (status == MICS_ERR_FORMAT && !scan->bad[piece->space]) {
+    } else if (status == MICS_ERR_FORMAT && !scan->bad[piece->vector]) {
         mics_diagnostics_add(scan->diagnostics, "%s", err->text);
-        scan->bad[piece->space] = 1;
+        scan->bad[piece->vector] = 1;
     }
-    if (scan->tensor == piece->space) /* skip the rest */
+    if (scan->tensor == piece->vector) /* skip the rest */
         scan->at = UINT64_MAX;
     pthread_mutex_unlock(&scan->lock);
 }
@@ -76,7 +76,7 @@ static void *check_pieces(void *context)
 {
     struct scan *scan = context;
     float *buffer = malloc(4 * MICS_STORE_CHUNK * sizeof *buffer);
-    struct mics_extent piece = {.space = 0};
+    struct mics_extent piece = {.vector = 0};
     struct mics_err err = {""};
     enum mics_status status;
 
@@ -87,7 +87,7 @@ static void *check_pieces(void *context)
 
         status = MICS_OK;
         for (uint64_t at = piece.start; status == MICS_OK && at < end; at += MICS_STORE_CHUNK)
-            status = mics_store_read(&scan->hf->store, piece.space, at,
+            status = mics_store_read(&scan->hf->store, piece.vector, at,
                                      (size_t)mics_min_u64(end - at, MICS_STORE_CHUNK), piece.dtype,
                                      buffer, buffer + 2 * MICS_STORE_CHUNK, &err);
         add_result(scan, &piece, status, &err);
@@ -114,7 +114,7 @@ static enum mics_status check_numbers(const struct mics_convert_request *request
     if (!scan.bad)
         return mics_err_nomem(err);
     for (size_t i = 0; i < hf->tensor_count; i++)
-        bytes += hf->tensors[i].is->end - hf->tensors[i].is->begin;
+        bytes += hf->tensors[i].header->end - hf->tensors[i].header->begin;
     mics_progress_init(&scan.progress, request->progress, request->progress_context, bytes);
     pthread_mutex_init(&scan.lock, NULL);
     mics_workers_run(check_pieces, &scan, 1);

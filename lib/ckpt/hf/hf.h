@@ -29,7 +29,7 @@ struct mics_hf_file {
 
 /* One tensor; its name, dtype and shape belong to the file's header. */
 struct mics_hf_tensor {
-    const struct mics_safetensor *is;
+    const struct mics_safetensor *header;
     uint32_t file;
 };
 
@@ -86,7 +86,7 @@ enum mics_status mics_hf_index_parse(const char *data, size_t size, json_t **map
 enum mics_status mics_hf_match(struct mics_hf *hf, const struct mics_model *model,
                                struct mics_diagnostics *diagnostics, struct mics_err *err);
 
-/* Fill the store's table with every tensor as a space of its own, in the order of the files. */
+/* Fill the store's table with every tensor as a vector of its own, in the order of the files. */
 enum mics_status mics_hf_list_tensors(struct mics_hf *hf, struct mics_err *err);
 
 /* Files to write. */

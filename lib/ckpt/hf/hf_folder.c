@@ -367,7 +367,7 @@ static enum mics_status drop_twin(struct mics_hf *hf, const struct mics_hf_tenso
 
     if (status == MICS_OK && !same)
         mics_diagnostics_add(diagnostics, "%s: tensor '%.128s' is also in '%.128s', but differs",
-                             hf->store.files[two->file].path, one->is->name,
+                             hf->store.files[two->file].path, one->header->name,
                              hf->files[one->file].name);
     return status;
 }
@@ -387,14 +387,14 @@ static enum mics_status collect_tensors(struct mics_hf *hf, struct mics_diagnost
     for (uint32_t i = 0; i < hf->file_count; i++)
         for (size_t j = 0; status == MICS_OK && j < hf->files[i].header.count; j++) {
             const struct mics_hf_tensor found = {&hf->files[i].header.tensors[j], i};
-            const json_t *place = json_object_get(places, found.is->name);
+            const json_t *place = json_object_get(places, found.header->name);
 
             if (place) {
                 status = drop_twin(hf, &hf->tensors[json_integer_value(place)], &found, diagnostics,
                                    err);
                 continue;
             }
-            if (json_object_set_new(places, found.is->name,
+            if (json_object_set_new(places, found.header->name,
                                     json_integer((json_int_t)hf->tensor_count)) != 0)
                 status = mics_err_nomem(err);
             hf->tensors[hf->tensor_count++] = found;
@@ -409,7 +409,7 @@ void mics_hf_check_index(const struct mics_hf *hf, struct mics_diagnostics *diag
     const char *name;
 
     for (size_t i = 0; i < hf->tensor_count; i++)
-        json_object_set_new(found, hf->tensors[i].is->name, json_true());
+        json_object_set_new(found, hf->tensors[i].header->name, json_true());
     json_object_foreach(hf->weight_map, name, file)
     {
         if (!json_object_get(found, name) && !mics_family_is_buffer(NULL, name) &&

@@ -31,29 +31,31 @@ enum mics_status mics_hf_compare(const struct mics_hf *hf, const struct mics_hf_
                                  const struct mics_hf_tensor *two, bool *same, struct mics_err *err)
 {
     const struct mics_hf_tensor *const both[] = {one, two};
-    const enum mics_storage_dtype dtypes[] = {mics_storage_dtype_of_name(one->is->dtype),
-                                              mics_storage_dtype_of_name(two->is->dtype)};
+    const enum mics_storage_dtype dtypes[] = {mics_storage_dtype_of_name(one->header->dtype),
+                                              mics_storage_dtype_of_name(two->header->dtype)};
     const bool raw = dtypes[0] == MICS_STORAGE_RAW;
     const enum mics_storage_dtype as = raw ? MICS_STORAGE_RAW : MICS_STORAGE_F32;
-    const uint64_t all = (one->is->end - one->is->begin) / mics_storage_dtype_bytes(dtypes[0]);
+    const uint64_t all =
+        (one->header->end - one->header->begin) / mics_storage_dtype_bytes(dtypes[0]);
     float *a = malloc(4 * MICS_STORE_CHUNK * sizeof *a);
     enum mics_status status = a ? MICS_OK : mics_err_nomem(err);
 
-    *same = one->is->rank == two->is->rank && raw == (dtypes[1] == MICS_STORAGE_RAW) &&
-            memcmp(one->is->shape, two->is->shape, one->is->rank * sizeof *one->is->shape) == 0 &&
-            (!raw || strcmp(one->is->dtype, two->is->dtype) == 0);
+    *same = one->header->rank == two->header->rank && raw == (dtypes[1] == MICS_STORAGE_RAW) &&
+            memcmp(one->header->shape, two->header->shape,
+                   one->header->rank * sizeof *one->header->shape) == 0 &&
+            (!raw || strcmp(one->header->dtype, two->header->dtype) == 0);
     for (uint64_t at = 0; status == MICS_OK && *same && at < all; at += MICS_STORE_CHUNK) {
         const size_t count = (size_t)mics_min_u64(all - at, MICS_STORE_CHUNK);
 
         for (int i = 0; status == MICS_OK && i < 2; i++)
             status = mics_store_read_run(
                 &hf->store,
-                &(struct mics_extent){.name = both[i]->is->name,
+                &(struct mics_extent){.name = both[i]->header->name,
                                       .file = both[i]->file,
                                       .dtype = dtypes[i],
                                       .count = count,
                                       .offset = hf->files[both[i]->file].header.data_offset +
-                                                both[i]->is->begin +
+                                                both[i]->header->begin +
                                                 at * mics_storage_dtype_bytes(dtypes[i])},
                 as, a + (size_t)i * MICS_STORE_CHUNK, a + 2 * MICS_STORE_CHUNK, err);
         *same = status == MICS_OK &&
@@ -83,7 +85,7 @@ static enum mics_status collect(const struct mics_hf *hf, const struct mics_fami
         const struct mics_hf_tensor *tensor = &hf->tensors[i], *other;
         bool same = false;
 
-        mics_family_model_name(family, tensor->is->name, name, sizeof name);
+        mics_family_model_name(family, tensor->header->name, name, sizeof name);
         if (mics_family_is_buffer(family, name))
             continue;
         other = find(hf, names, name);
@@ -99,7 +101,7 @@ static enum mics_status collect(const struct mics_hf *hf, const struct mics_fami
         if (!same)
             mics_diagnostics_add(
                 diagnostics, "%s: tensor '%.128s' occurs twice: '%.128s' is another one",
-                hf->store.files[tensor->file].path, tensor->is->name, other->is->name);
+                hf->store.files[tensor->file].path, tensor->header->name, other->header->name);
     }
     return MICS_OK;
 }
@@ -107,37 +109,38 @@ static enum mics_status collect(const struct mics_hf *hf, const struct mics_fami
 static bool check_tensor(const struct mics_hf *hf, const struct mics_hf_tensor *tensor,
                          const struct mics_tensor *want, struct mics_diagnostics *diagnostics)
 {
-    const struct mics_safetensor *is = tensor->is;
+    const struct mics_safetensor *header = tensor->header;
     char have[128], need[128];
 
-    if (is->rank != want->rank || memcmp(is->shape, want->shape, is->rank * sizeof *is->shape)) {
-        format_shape(is->shape, is->rank, have, sizeof have);
+    if (header->rank != want->rank ||
+        memcmp(header->shape, want->shape, header->rank * sizeof *header->shape)) {
+        format_shape(header->shape, header->rank, have, sizeof have);
         format_shape(want->shape, want->rank, need, sizeof need);
         mics_diagnostics_add(diagnostics, "%s: tensor '%.128s' is %s, the model's is %s",
-                             hf->store.files[tensor->file].path, is->name, have, need);
+                             hf->store.files[tensor->file].path, header->name, have, need);
         return false;
     }
-    if (mics_storage_dtype_of_name(is->dtype) == MICS_STORAGE_RAW) {
+    if (mics_storage_dtype_of_name(header->dtype) == MICS_STORAGE_RAW) {
         mics_diagnostics_add(diagnostics,
                              "%s: tensor '%.128s' is of type %s, not F32, F16, BF16 or "
                              "F64",
-                             hf->store.files[tensor->file].path, is->name, is->dtype);
+                             hf->store.files[tensor->file].path, header->name, header->dtype);
         return false;
     }
     return true;
 }
 
-static void add_extent(struct mics_hf *hf, const struct mics_hf_tensor *tensor, uint32_t space,
+static void add_extent(struct mics_hf *hf, const struct mics_hf_tensor *tensor, uint32_t vector,
                        uint64_t start, uint64_t count)
 {
     hf->store.table[hf->store.table_count++] = (struct mics_extent){
-        .name = tensor->is->name,
-        .space = space,
+        .name = tensor->header->name,
+        .vector = vector,
         .file = tensor->file,
-        .dtype = mics_storage_dtype_of_name(tensor->is->dtype),
+        .dtype = mics_storage_dtype_of_name(tensor->header->dtype),
         .start = start,
         .count = count,
-        .offset = hf->files[tensor->file].header.data_offset + tensor->is->begin};
+        .offset = hf->files[tensor->file].header.data_offset + tensor->header->begin};
 }
 
 static void match_unit(struct mics_hf *hf, const struct mics_model *model, uint32_t index,
@@ -156,7 +159,7 @@ static void match_unit(struct mics_hf *hf, const struct mics_model *model, uint3
                                         "\"tie_word_embeddings\": true in config.json"
                                       : "");
         else if (check_tensor(hf, tensor, want, diagnostics))
-            add_extent(hf, tensor, mics_space_of(index, 0), want->offset, want->count);
+            add_extent(hf, tensor, mics_vector_of(index, 0), want->offset, want->count);
         json_object_del(names, want->name);
     }
 }
@@ -184,7 +187,7 @@ static enum mics_status resolve_tied(struct mics_hf *hf, const struct mics_famil
         mics_diagnostics_add(diagnostics,
                              "%s: tensor '%.128s' is not the embedding, but the head is tied to it"
                              "%s",
-                             hf->store.files[head->file].path, head->is->name,
+                             hf->store.files[head->file].path, head->header->name,
                              family->always_tied
                                  ? ""
                                  : ": transformers then unties them; to have the same, set "
@@ -210,7 +213,7 @@ static bool report_common_cause(const struct mics_hf *hf, const json_t *wanted, 
             mics_diagnostics_add(diagnostics,
                                  "%s: tensor '%.128s' is of an adapter (LoRA): merge it into the "
                                  "model with peft's merge_and_unload()",
-                                 file, tensor->is->name);
+                                 file, tensor->header->name);
             return true;
         }
         if (json_object_get(wanted, name))
@@ -221,7 +224,7 @@ static bool report_common_cause(const struct mics_hf *hf, const json_t *wanted, 
             mics_diagnostics_add(diagnostics,
                                  "%s: tensor '%.128s' has the prefix '%.*s', which is not known: "
                                  "remove it from the names of the tensors",
-                                 file, tensor->is->name, (int)(dot + 1 - name), name);
+                                 file, tensor->header->name, (int)(dot + 1 - name), name);
             return true;
         }
     }
@@ -265,7 +268,7 @@ static enum mics_status match_all(struct mics_hf *hf, const struct mics_model *m
         const struct mics_hf_tensor *tensor = &hf->tensors[json_integer_value(place)];
 
         mics_diagnostics_add(diagnostics, "%s: tensor '%.128s' does not belong to the model",
-                             hf->store.files[tensor->file].path, tensor->is->name);
+                             hf->store.files[tensor->file].path, tensor->header->name);
     }
     return MICS_OK;
 }
@@ -301,11 +304,11 @@ enum mics_status mics_hf_list_tensors(struct mics_hf *hf, struct mics_err *err)
     if (!hf->store.table)
         return mics_err_nomem(err);
     for (size_t i = 0; i < hf->tensor_count; i++) {
-        const struct mics_safetensor *is = hf->tensors[i].is;
+        const struct mics_safetensor *header = hf->tensors[i].header;
 
         add_extent(hf, &hf->tensors[i], (uint32_t)i, 0,
-                   (is->end - is->begin) /
-                       mics_storage_dtype_bytes(mics_storage_dtype_of_name(is->dtype)));
+                   (header->end - header->begin) /
+                       mics_storage_dtype_bytes(mics_storage_dtype_of_name(header->dtype)));
     }
     return MICS_OK;
 }

@@ -110,7 +110,7 @@ static void add_tensor(struct mics_hf_target *out, const struct mics_family *fam
                                       .dtype = mics_storage_dtype_name(dtype),
                                       .rank = tensor->rank,
                                       .shape = {tensor->shape[0], tensor->shape[1]}};
-    out->sections[out->count++] = (struct mics_section){.space = mics_space_of(unit, 0),
+    out->sections[out->count++] = (struct mics_section){.vector = mics_vector_of(unit, 0),
                                                         .dtype = dtype,
                                                         .start = tensor->offset,
                                                         .count = tensor->count};
@@ -139,16 +139,16 @@ enum mics_status mics_hf_target_of_hf(const struct mics_hf *hf, enum mics_storag
     enum mics_status status = allocate(out, hf->tensor_count, err);
 
     for (size_t i = 0; status == MICS_OK && i < hf->tensor_count; i++) {
-        const struct mics_safetensor *is = hf->tensors[i].is;
-        const bool raw = mics_storage_dtype_of_name(is->dtype) == MICS_STORAGE_RAW;
+        const struct mics_safetensor *header = hf->tensors[i].header;
+        const bool raw = mics_storage_dtype_of_name(header->dtype) == MICS_STORAGE_RAW;
         struct mics_safetensor_spec *spec = &out->specs[i];
 
-        *spec =
-            (struct mics_safetensor_spec){.name = is->name,
-                                          .dtype = raw ? is->dtype : mics_storage_dtype_name(dtype),
-                                          .rank = is->rank};
-        memcpy(spec->shape, is->shape, sizeof spec->shape);
-        out->sections[i] = (struct mics_section){.space = (uint32_t)i,
+        *spec = (struct mics_safetensor_spec){.name = header->name,
+                                              .dtype = raw ? header->dtype
+                                                           : mics_storage_dtype_name(dtype),
+                                              .rank = header->rank};
+        memcpy(spec->shape, header->shape, sizeof spec->shape);
+        out->sections[i] = (struct mics_section){.vector = (uint32_t)i,
                                                  .dtype = raw ? MICS_STORAGE_RAW : dtype,
                                                  .count = hf->store.table[i].count};
         out->count++;

@@ -21,13 +21,23 @@ struct place {
     struct mics_memory_ckpt_shard generations[2];
 };
 
+/* The shards of the units that use the groups of one kind. */
+struct shards {
+    struct mics_copies copies;
+    struct place *places; /* [1 + rounds]; of a place without memory nothing is kept. NULL: there
+                             are no such units */
+    uint64_t bytes;       /* of a shard */
+    struct mics_memory_ckpt_header
+        header; /* of this rank's, of the save under way; all zeros: it could not be taken */
+};
+
 struct mics_memory_saver {
     struct mics_checkpoint checkpoint;
-    struct mics_ckpt_layout form; /* that of the checkpoint, with one part */
+    struct mics_ckpt_layout form; /* that of the checkpoint, with one file for each shard */
     struct mics_memory_saver_options options;
-    struct mics_copies copies;
+    struct shards shards[MICS_UNIT_KIND_COUNT];
+    uint32_t rounds;        /* of all of these */
     struct mics_comm *comm; /* for copies; NULL: none are sent */
-    struct place *places;   /* [1 + rounds]; of a place without memory nothing is kept */
     int reserve;            /* file of the memory for manifests; -1: of another rank */
     uint32_t generation;    /* the next one to write */
     bool has_kept;          /* a generation is complete */
@@ -37,68 +47,75 @@ struct mics_memory_saver {
     struct mics_background_task task;
     struct mics_manifest manifest;
     struct mics_memory_ckpt ckpt;
-    struct mics_memory_ckpt_header
-        header; /* of this rank's shard; all zeros: it could not be taken */
     enum mics_status taken;
     struct mics_err taken_err;
     double begin_s;
     double within_s; /* how long copies may give way */
 };
 
-struct mics_ckpt_layout mics_memory_saver_layout(const struct mics_ckpt_layout *form)
-{
-    struct mics_ckpt_layout whole = *form;
-
-    whole.parts = 1;
-    return whole;
-}
-
-uint64_t mics_memory_saver_shard_bytes(const struct mics_ckpt_layout *form)
-{
-    const struct mics_ckpt_layout whole = mics_memory_saver_layout(form);
-
-    return mics_shard_part_count(&whole, 0) * sizeof(float);
-}
-
 static uint32_t own_rank(const struct mics_memory_saver *saver)
 {
     return (uint32_t)saver->checkpoint.comm->rank;
 }
 
-static uint32_t shard_of(const struct mics_memory_saver *saver, uint32_t rank)
+static uint32_t shard_count(const struct mics_memory_saver *saver)
 {
-    return mics_shape_index(mics_ckpt_layout_shape(&saver->form), rank).optim;
+    return mics_ckpt_first_shard(&saver->form, MICS_UNIT_KIND_COUNT);
 }
 
-static enum mics_status open_place(struct mics_memory_saver *saver, struct place *place,
+/* Open place `i` of a kind for the shard of `rank`, if it is one. */
+static enum mics_status open_place(struct mics_memory_saver *saver, int kind, uint32_t i,
                                    int64_t rank, struct mics_err *err)
 {
-    const uint32_t shards = mics_ckpt_layout_shape(&saver->form)->p_optim;
-    const uint64_t bytes = mics_memory_saver_shard_bytes(&saver->form);
+    const struct shards *shards = &saver->shards[kind];
+    struct place *place = &shards->places[i];
     enum mics_status status = MICS_OK;
 
     if (rank < 0)
         return MICS_OK;
-    place->shard = shard_of(saver, (uint32_t)rank);
-    for (uint32_t i = 0; status == MICS_OK && i < 2; i++)
-        status = mics_memory_ckpt_shard_open(saver->options.folder, place->shard, shards, i, bytes,
-                                             &place->generations[i], err);
+    place->shard = mics_ckpt_shard_of(&saver->form, kind, (uint32_t)rank);
+    for (uint32_t g = 0; status == MICS_OK && g < 2; g++)
+        status =
+            mics_memory_ckpt_shard_open(saver->options.folder, place->shard, shard_count(saver), g,
+                                        shards->bytes, &place->generations[g], err);
     return status;
 }
 
-static enum mics_status open_places(struct mics_memory_saver *saver, struct mics_err *err)
+static enum mics_status open_places(struct mics_memory_saver *saver, int kind, struct mics_err *err)
 {
-    const struct mics_copies *copies = &saver->copies;
+    struct shards *shards = &saver->shards[kind];
+    const struct mics_copies *copies = &shards->copies;
     const uint32_t rank = own_rank(saver);
     enum mics_status status;
 
-    saver->places = calloc(1 + copies->rounds, sizeof *saver->places);
-    if (!saver->places)
+    shards->places = calloc(1 + copies->rounds, sizeof *shards->places);
+    if (!shards->places)
         return mics_err_nomem(err);
-    status = open_place(saver, &saver->places[0],
-                        mics_copies_keeps_own(copies, rank) ? (int64_t)rank : -1, err);
+    status =
+        open_place(saver, kind, 0, mics_copies_keeps_own(copies, rank) ? (int64_t)rank : -1, err);
     for (uint32_t i = 0; status == MICS_OK && i < copies->rounds; i++)
-        status = open_place(saver, &saver->places[1 + i], mics_copies_source(copies, rank, i), err);
+        status = open_place(saver, kind, 1 + i, mics_copies_source(copies, rank, i), err);
+    return status;
+}
+
+/* The shards of all kinds. */
+static enum mics_status init_shards(struct mics_memory_saver *saver, struct mics_err *err)
+{
+    const struct mics_ckpt_layout *form = &saver->form;
+    enum mics_status status = MICS_OK;
+
+    for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++) {
+        struct shards *shards = &saver->shards[kind];
+
+        if (mics_ckpt_kind_shards(form, kind) == 0)
+            continue;
+        shards->copies = mics_copies_make(&form->choice->shapes[kind], saver->options.copies);
+        shards->bytes =
+            mics_shard_part_count(form, mics_ckpt_first_shard(form, kind)) * sizeof(float);
+        saver->rounds += shards->copies.rounds;
+        if (status == MICS_OK)
+            status = open_places(saver, kind, err);
+    }
     return status;
 }
 
@@ -141,15 +158,15 @@ enum mics_status mics_memory_saver_new(const struct mics_checkpoint *checkpoint,
     }
     saver->checkpoint = *checkpoint;
     saver->reserve = -1;
-    saver->form = mics_memory_saver_layout(checkpoint->form);
+    saver->form = *checkpoint->form;
+    saver->form.parts = 1;
     saver->options = *options;
     saver->generation = options->generation;
-    saver->copies = mics_copies_make(mics_ckpt_layout_shape(checkpoint->form), options->copies);
-    status = open_places(saver, err);
+    status = init_shards(saver, err);
     if (status == MICS_OK && options->lead)
         status = open_reserve(saver, err);
     status = mics_agree(comm, status, err);
-    if (status == MICS_OK && saver->copies.rounds > 0)
+    if (status == MICS_OK && saver->rounds > 0)
         status = mics_comm_split(comm, 0, comm->rank, comm->rank, &saver->comm, err);
     if (status == MICS_OK)
         *out = saver;
@@ -164,14 +181,18 @@ void mics_memory_saver_free(struct mics_memory_saver *saver)
         return;
     mics_background_task_wait(&saver->task, NULL);
     mics_manifest_free(&saver->manifest);
-    for (uint32_t i = 0; saver->places && i < 1 + saver->copies.rounds; i++)
-        for (int j = 0; j < 2; j++)
-            mics_memory_ckpt_shard_close(&saver->places[i].generations[j]);
+    for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++) {
+        const struct shards *shards = &saver->shards[kind];
+
+        for (uint32_t i = 0; shards->places && i < 1 + shards->copies.rounds; i++)
+            for (int j = 0; j < 2; j++)
+                mics_memory_ckpt_shard_close(&shards->places[i].generations[j]);
+        free(shards->places);
+    }
     if (saver->comm)
         mics_comm_free(saver->comm);
     if (saver->reserve >= 0)
         close(saver->reserve);
-    free(saver->places);
     free(saver);
 }
 
@@ -185,28 +206,43 @@ bool mics_memory_saver_busy(const struct mics_memory_saver *saver)
     return mics_background_task_busy(&saver->task);
 }
 
-static struct mics_memory_ckpt_shard *place_now(struct mics_memory_saver *saver, uint32_t place)
+static struct mics_memory_ckpt_shard *place_now(const struct mics_memory_saver *saver,
+                                                const struct shards *shards, uint32_t place)
 {
-    return &saver->places[place].generations[saver->generation];
+    return &shards->places[place].generations[saver->generation];
+}
+
+/* Clear one generation of all shards that this rank keeps. */
+static void clear_shards(struct mics_memory_saver *saver, uint32_t generation)
+{
+    for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++) {
+        const struct shards *shards = &saver->shards[kind];
+
+        for (uint32_t i = 0; shards->places && i < 1 + shards->copies.rounds; i++)
+            if (shards->places[i].generations[generation].header)
+                mics_memory_ckpt_shard_clear(&shards->places[i].generations[generation]);
+    }
 }
 
 /* Send this rank's shard and receive another's, whose sum its header has. */
-static enum mics_status copy_round(struct mics_memory_saver *saver, uint32_t round,
-                                   struct mics_err *err)
+static enum mics_status copy_round(struct mics_memory_saver *saver, struct shards *shards,
+                                   uint32_t round, struct mics_err *err)
 {
     struct mics_comm *comm = saver->comm;
-    struct mics_memory_ckpt_shard *own = place_now(saver, 0), *copy = place_now(saver, 1 + round);
-    const int to = (int)mics_copies_target(&saver->copies, own_rank(saver), round);
-    const int from = (int)mics_copies_source(&saver->copies, own_rank(saver), round);
-    const uint64_t bytes = mics_memory_saver_shard_bytes(&saver->form);
+    struct mics_memory_ckpt_shard *own = place_now(saver, shards, 0),
+                                  *copy = place_now(saver, shards, 1 + round);
+    const int to = (int)mics_copies_target(&shards->copies, own_rank(saver), round);
+    const int from = (int)mics_copies_source(&shards->copies, own_rank(saver), round);
+    const uint32_t shard = shards->places[1 + round].shard;
+    const uint64_t bytes = shards->bytes;
     struct mics_memory_ckpt_header header = {.version = 0};
-    enum mics_status status = mics_comm_sendrecv_now(comm, &saver->header, sizeof header, to,
+    enum mics_status status = mics_comm_sendrecv_now(comm, &shards->header, sizeof header, to,
                                                      &header, sizeof header, from, 0, err);
 
     if (status != MICS_OK)
         return status;
     status = mics_comm_sendrecv_now(comm, own->data, bytes, to, copy->data, bytes, from,
-                                    saver->within_s / saver->copies.rounds, err);
+                                    saver->within_s / saver->rounds, err);
     if (status != MICS_OK)
         return status;
     if (to >= 0)
@@ -214,28 +250,38 @@ static enum mics_status copy_round(struct mics_memory_saver *saver, uint32_t rou
     if (from < 0 || header.version == 0)
         return MICS_OK; /* the other rank tells what it could not take */
     if (!mics_memory_ckpt_header_valid(&header) || header.step != saver->ckpt.step ||
-        header.shard != saver->places[1 + round].shard || header.bytes != bytes ||
+        header.shard != shard || header.bytes != bytes ||
         XXH64(copy->data, bytes, 0) != header.xxh64)
-        return mics_err_set(err, MICS_ERR_IO, "the copy of shard %u was damaged on its way",
-                            saver->places[1 + round].shard);
+        return mics_err_set(err, MICS_ERR_IO, "the copy of shard %u was damaged on its way", shard);
     mics_memory_ckpt_shard_complete(copy, &header);
     return MICS_OK;
+}
+
+static enum mics_status keep_shards(struct mics_memory_saver *saver, struct shards *shards,
+                                    struct mics_err *err)
+{
+    struct mics_memory_ckpt_shard *own = place_now(saver, shards, 0);
+    enum mics_status status = MICS_OK;
+
+    if (saver->taken == MICS_OK && own->header) {
+        shards->header = mics_memory_ckpt_header(shards->places[0].shard, shard_count(saver),
+                                                 saver->options.stamp, saver->ckpt.step, own->bytes,
+                                                 XXH64(own->data, own->bytes, 0));
+        mics_memory_ckpt_shard_complete(own, &shards->header);
+    }
+    for (uint32_t i = 0; status == MICS_OK && i < shards->copies.rounds; i++)
+        status = copy_round(saver, shards, i, err);
+    return status;
 }
 
 static enum mics_status keep(void *context, struct mics_err *err)
 {
     struct mics_memory_saver *saver = context;
-    struct mics_memory_ckpt_shard *own = place_now(saver, 0);
     enum mics_status status = MICS_OK;
 
-    if (saver->taken == MICS_OK && own->header) {
-        saver->header = mics_memory_ckpt_header(
-            saver->places[0].shard, mics_ckpt_layout_shape(&saver->form)->p_optim,
-            saver->options.stamp, saver->ckpt.step, own->bytes, XXH64(own->data, own->bytes, 0));
-        mics_memory_ckpt_shard_complete(own, &saver->header);
-    }
-    for (uint32_t i = 0; status == MICS_OK && i < saver->copies.rounds; i++)
-        status = copy_round(saver, i, err);
+    for (int kind = 0; status == MICS_OK && kind < MICS_UNIT_KIND_COUNT; kind++)
+        if (saver->shards[kind].places)
+            status = keep_shards(saver, &saver->shards[kind], err);
     if (saver->taken != MICS_OK)
         return mics_err_set(err, saver->taken, "%s", saver->taken_err.text);
     return status;
@@ -251,28 +297,40 @@ static void clear_generation(struct mics_memory_saver *saver)
         mics_memory_ckpt_manifest_path(saver->options.folder, saver->options.stamp, step, path,
                                        NULL) == MICS_OK)
         unlink(path);
-    for (uint32_t i = 0; i < 1 + saver->copies.rounds; i++)
-        if (place_now(saver, i)->header)
-            mics_memory_ckpt_shard_clear(place_now(saver, i));
+    clear_shards(saver, saver->generation);
     saver->steps[saver->generation] = 0;
+}
+
+/* Copy the shards that this rank keeps of its own. */
+static enum mics_status take_shards(struct mics_memory_saver *saver, struct mics_err *err)
+{
+    const struct mics_ckpt_source *source = &saver->checkpoint.source;
+
+    for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++) {
+        const struct shards *shards = &saver->shards[kind];
+
+        if (!shards->places || !place_now(saver, shards, 0)->header)
+            continue;
+        const enum mics_status status = mics_shard_part_take(
+            &saver->form, shards->places[0].shard, source, place_now(saver, shards, 0)->data, err);
+        if (status != MICS_OK)
+            return status;
+    }
+    return MICS_OK;
 }
 
 void mics_memory_saver_begin(struct mics_memory_saver *saver, struct mics_manifest *manifest,
                              double within_s)
 {
-    const struct mics_ckpt_source *source = &saver->checkpoint.source;
-    struct mics_memory_ckpt_shard *own = place_now(saver, 0);
-
     saver->begin_s = mics_now_s();
     saver->within_s = within_s;
     saver->manifest = *manifest;
     *manifest = (struct mics_manifest){0};
     saver->ckpt = (struct mics_memory_ckpt){.step = saver->manifest.step};
-    saver->header = (struct mics_memory_ckpt_header){.version = 0};
+    for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++)
+        saver->shards[kind].header = (struct mics_memory_ckpt_header){.version = 0};
     clear_generation(saver);
-    saver->taken = own->header
-                       ? mics_shard_part_take(&saver->form, 0, source, own->data, &saver->taken_err)
-                       : MICS_OK;
+    saver->taken = take_shards(saver, &saver->taken_err);
     saver->ckpt.copy_s = mics_now_s() - saver->begin_s;
     saver->active = true;
     mics_background_task_start(&saver->task, keep, saver);
@@ -283,20 +341,27 @@ static enum mics_status gather_sums(struct mics_memory_saver *saver, struct mics
 {
     struct mics_comm *comm = saver->checkpoint.comm;
     struct mics_manifest *manifest = &saver->manifest;
-    const struct mics_file_sum own = {saver->header.bytes, saver->header.xxh64};
     struct mics_file_sum *all = malloc((size_t)comm->size * sizeof *all);
     enum mics_status status;
 
-    manifest->file_count = mics_ckpt_layout_shape(&saver->form)->p_optim;
+    manifest->file_count = shard_count(saver);
     manifest->files = calloc(manifest->file_count, sizeof *manifest->files);
     status = mics_agree(comm, all && manifest->files ? MICS_OK : mics_err_nomem(err), err);
     if (status != MICS_OK)
         goto out;
-    status = mics_comm_all_gather_now(comm, &own, all, sizeof own, err);
-    if (status != MICS_OK)
-        goto out;
-    for (uint32_t rank = 0; rank < manifest->file_count; rank++)
-        manifest->files[shard_of(saver, rank)] = all[rank];
+    for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++) {
+        const struct mics_memory_ckpt_header *header = &saver->shards[kind].header;
+        const struct mics_file_sum own = {header->bytes, header->xxh64};
+        const uint32_t shards = mics_ckpt_kind_shards(&saver->form, kind);
+
+        if (shards == 0)
+            continue;
+        status = mics_comm_all_gather_now(comm, &own, all, sizeof own, err);
+        if (status != MICS_OK)
+            goto out;
+        for (uint32_t rank = 0; rank < shards; rank++)
+            manifest->files[mics_ckpt_shard_of(&saver->form, kind, rank)] = all[rank];
+    }
 out:
     free(all);
     return status;
@@ -342,9 +407,7 @@ static enum mics_status remove_older(struct mics_memory_saver *saver, struct mic
     struct mics_comm *comm = saver->checkpoint.comm;
     enum mics_status status = MICS_OK;
 
-    for (uint32_t i = 0; i < 1 + saver->copies.rounds; i++)
-        if (saver->places[i].generations[1 - saver->generation].header)
-            mics_memory_ckpt_shard_clear(&saver->places[i].generations[1 - saver->generation]);
+    clear_shards(saver, 1 - saver->generation);
     status = mics_comm_barrier_now(comm, err);
     if (status != MICS_OK)
         return status;

@@ -4,8 +4,9 @@
  *
  * As saver.h, but into memory_ckpt.h's files, and with copies to other nodes (plan/copies.h):
  *
- *     begin    -> every rank has copied its shard to shared memory; its thread sums it up, sends it
- *                 and receives the shards of others, and compares their sums
+ *     begin    -> every rank has copied its shard (of each kind of unit) to shared memory; its
+ *                 thread sums it up, sends it and receives the shards of others, and compares their
+ *                 sums
  *     advance  -> done: one rank of each node has written the manifest
  *
  * Copies are sent on a communicator of their own, behind all other traffic. All functions but
@@ -36,12 +37,6 @@ struct mics_memory_ckpt {
     double copy_s;       /* until this rank had copied its shard */
     double pause_s;      /* until training could continue; set by the caller of begin */
 };
-
-/* The layout of the in-memory checkpoint: as a checkpoint with one file for each shard. */
-struct mics_ckpt_layout mics_memory_saver_layout(const struct mics_ckpt_layout *form);
-
-/* Bytes of a shard. */
-uint64_t mics_memory_saver_shard_bytes(const struct mics_ckpt_layout *form);
 
 /* Takes all memory that keeping needs. The storage of `checkpoint` and of the folder's name must
  * outlive the saver. MICS_ERR_IO: a node has too little shared memory. */

@@ -32,7 +32,7 @@ struct load {
 
 static uint32_t shards_of(const struct load *load)
 {
-    return load->table.shape.p_optim;
+    return load->table.shard_count;
 }
 
 /* The rank that reads a shard for `receiver`: itself if its node has it. The nodes that have a
@@ -70,7 +70,7 @@ static enum mics_status drop(void *context, uint32_t unit, uint32_t state, uint6
 static struct mics_extent run_at(const struct load *load, uint32_t unit, uint32_t state,
                                  uint64_t first, uint64_t count)
 {
-    return mics_store_locate(&load->store, mics_space_of(load->units[unit], state), first, count);
+    return mics_store_locate(&load->store, mics_vector_of(load->units[unit], state), first, count);
 }
 
 static uint64_t unit_end(const struct load *load, uint32_t unit, uint64_t first, uint64_t count)
@@ -236,19 +236,23 @@ static enum mics_status open_shard(struct load *load, const struct mics_memory_c
     return file->path ? mics_store_file_open(file, err) : mics_err_nomem(err);
 }
 
-static enum mics_status set_offsets(const struct load *load, struct mics_store_file *file,
-                                    struct mics_err *err)
+static enum mics_status set_offsets(struct load *load, uint32_t shard, struct mics_err *err)
 {
+    struct mics_store_file *file = &load->store.files[shard];
     const struct mics_ckpt_table *table = &load->table;
     const size_t count = (size_t)table->unit_count * table->states;
     uint64_t offset = MICS_MEMORY_CKPT_DATA;
 
-    file->tensor_offsets = malloc(count * sizeof *file->tensor_offsets);
+    file->tensor_offsets = calloc(count, sizeof *file->tensor_offsets);
     if (!file->tensor_offsets)
         return mics_err_nomem(err);
     for (size_t i = 0; i < count; i++) {
+        const struct mics_ckpt_unit *unit = &table->units[i / table->states];
+
+        if (!mics_ckpt_file_has(table, unit, shard))
+            continue;
         file->tensor_offsets[i] = offset;
-        offset += mics_layout_optim_shard(&table->units[i / table->states].layout) * sizeof(float);
+        offset += mics_layout_optim_shard(&unit->layout) * sizeof(float);
     }
     return MICS_OK;
 }
@@ -269,7 +273,7 @@ static enum mics_status open_store(struct load *load, struct mics_err *err)
     for (uint32_t i = 0; i < store->file_count; i++)
         store->files[i].fd = -1;
     for (uint32_t i = 0; status == MICS_OK && i < store->file_count; i++)
-        status = set_offsets(load, &store->files[i], err);
+        status = set_offsets(load, i, err);
     for (uint32_t i = 0; status == MICS_OK && i < state->entry_count; i++)
         if (state->entries[i].node == load->node->node)
             status = open_shard(load, &state->entries[i], err);

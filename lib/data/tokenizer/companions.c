@@ -149,9 +149,10 @@ enum mics_status mics_companions_named(const struct mics_companions *companions,
     return MICS_OK;
 }
 
-enum mics_status mics_companions_named_id(const struct mics_tokenizer *tokenizer, const char *key,
-                                          const char *by_default, uint32_t *out,
-                                          struct mics_err *err)
+/* The id of a named token, or of `by_default` if files say nothing (NULL: nothing by default).
+ * MICS_NO_TOKEN: there is none. MICS_ERR_FORMAT: a file names a token that is no token. */
+static enum mics_status find_named_id(const struct mics_tokenizer *tokenizer, const char *key,
+                                      const char *by_default, uint32_t *out, struct mics_err *err)
 {
     struct mics_named_token named;
     enum mics_status status = mics_companions_named(tokenizer->companions, key, &named, err);
@@ -621,7 +622,7 @@ enum mics_status mics_companions_set_around(struct mics_tokenizer *tokenizer, st
         if (status == MICS_OK)
             status = mics_companions_named(tokenizer->companions, around->keys[i], &named, err);
         if (status == MICS_OK && wanted && named.text)
-            status = mics_companions_named_id(tokenizer, around->keys[i], NULL, &id, err);
+            status = find_named_id(tokenizer, around->keys[i], NULL, &id, err);
         else if (status == MICS_OK && wanted && !named.said)
             id = around->ids[i];
         if (status != MICS_OK)

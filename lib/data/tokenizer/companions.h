@@ -43,11 +43,6 @@ enum mics_status mics_companions_flag(const struct mics_companions *companions, 
 /* The token of a key such as "eos_token". */
 enum mics_status mics_companions_named(const struct mics_companions *companions, const char *key,
                                        struct mics_named_token *out, struct mics_err *err);
-/* The id of a named token, or of `by_default` if files say nothing (NULL: nothing by default).
- * MICS_NO_TOKEN: there is none. MICS_ERR_FORMAT: a file names a token that is no token. */
-enum mics_status mics_companions_named_id(const struct mics_tokenizer *tokenizer, const char *key,
-                                          const char *by_default, uint32_t *out,
-                                          struct mics_err *err);
 
 /* Do files list added tokens with their ids? */
 bool mics_companions_list_tokens(const struct mics_companions *companions);

@@ -41,11 +41,11 @@ struct mics_decoding {
 
 /* What a step has come to. */
 struct progress {
-    uint64_t tokens;       /* that came */
-    struct mics_text held; /* bytes, or the text so far */
-    struct mics_text made; /* the token that it passes on */
-    uint32_t cut;          /* of STEP_STRIP_START: how often it has cut */
-    bool done;             /* and whether it has come to something else */
+    uint64_t tokens;         /* that came */
+    struct mics_text held;   /* bytes, or the text so far */
+    struct mics_text output; /* the token that it passes on */
+    uint32_t cut;            /* of STEP_STRIP_START: how often it has cut */
+    bool done;               /* and whether it has come to something else */
 };
 
 struct mics_decoding_run {
@@ -83,7 +83,7 @@ void mics_decoding_run_free(struct mics_decoding_run *run)
         return;
     for (size_t i = 0; i < MAX_STEPS; i++) {
         free(run->steps[i].held.bytes);
-        free(run->steps[i].made.bytes);
+        free(run->steps[i].output.bytes);
     }
     mics_regex_memory_free(run->regex);
     free(run);
@@ -226,20 +226,20 @@ static enum mics_status pass(struct mics_decoding_run *run, size_t index, const 
     enum mics_status status = MICS_OK;
     unsigned char byte;
 
-    progress->made.size = 0;
+    progress->output.size = 0;
     switch (step->kind) {
     case STEP_REPLACE:
-        status = step->regex ? replace_matches(run, step, text, size, &progress->made)
-                             : replace(run, step, text, size, false, &progress->made);
+        status = step->regex ? replace_matches(run, step, text, size, &progress->output)
+                             : replace(run, step, text, size, false, &progress->output);
         break;
     case STEP_METASPACE:
-        status = replace(run, step, text, size, first && !step->never, &progress->made);
+        status = replace(run, step, text, size, first && !step->never, &progress->output);
         break;
     case STEP_JOIN:
         if (!first)
-            status = append(run, &progress->made, " ", 1);
+            status = append(run, &progress->output, " ", 1);
         if (status == MICS_OK)
-            status = append(run, &progress->made, text, size);
+            status = append(run, &progress->output, text, size);
         break;
     case STEP_FALLBACK:
         if (is_byte(text, size, &byte))
@@ -253,7 +253,7 @@ static enum mics_status pass(struct mics_decoding_run *run, size_t index, const 
     case STEP_STRIP_START:
         return strip_start(run, index, text, size);
     }
-    return status == MICS_OK ? pass(run, index + 1, progress->made.bytes, progress->made.size)
+    return status == MICS_OK ? pass(run, index + 1, progress->output.bytes, progress->output.size)
                              : status;
 }
 

@@ -78,8 +78,8 @@ static inline struct cuda_device *cuda_device_of(const struct mics_stream *strea
     return (struct cuda_device *)stream->device;
 }
 
-/* device.c: make `error` the device's failure, "WHAT: text (name)"; MICS_OK when there is no error.
- * Any thread. */
+/* cuda_device.c: make `error` the device's failure, "WHAT: text (name)"; MICS_OK when there is no
+ * error. Any thread. */
 enum mics_status mics_cuda_fail(struct cuda_device *device, cudaError_t error, const char *fmt, ...)
     MICS_PRINTF(3, 4);
 /* Write the text without touching a device. */
@@ -89,8 +89,8 @@ enum mics_status mics_cuda_device_failure(struct mics_device *device, struct mic
 /* Make the device's GPU the calling thread's. */
 void mics_cuda_use(const struct cuda_device *device);
 
-/* memory.c. Memory that programs allocate may be sent between GPUs, and is registered for that;
- * memory of the device's own is not. */
+/* cuda_memory.c. Memory that programs allocate may be sent between GPUs, and is registered for
+ * that; memory of the device's own is not. */
 enum mics_status mics_cuda_alloc_own(struct cuda_device *device, size_t bytes, void **out,
                                      struct mics_err *err);
 /* Returns MICS_ERR_NOMEM, with the bytes that were asked for and the bytes that are free. */
@@ -116,33 +116,8 @@ enum mics_status mics_nccl_memory_alloc(struct cuda_device *device, size_t bytes
 /* false: the memory was not allocated by mics_nccl_memory_alloc(). */
 bool mics_nccl_memory_release(struct cuda_device *device, void *memory);
 
-/* stream.c */
-enum mics_status mics_cuda_stream_open(struct mics_device *device, const char *name, int priority,
-                                       struct mics_stream **out, struct mics_err *err);
-void mics_cuda_stream_close(struct mics_stream *stream);
-enum mics_status mics_cuda_stream_sync(struct mics_stream *stream, struct mics_err *err);
-enum mics_status mics_cuda_stream_prepare(struct mics_stream *stream,
-                                          const struct mics_args_matmul *products, size_t count,
-                                          bool given, struct mics_matmul_choice *choices,
-                                          struct mics_err *err);
-void mics_cuda_stream_launch(struct mics_stream *stream, enum mics_kernel kernel, const void *args,
-                             size_t size);
-
 /* calls.c: enqueue a call of a function on the host, and end the thread that runs them. */
 cudaError_t mics_cuda_call(struct cuda_stream *stream, const struct mics_args_call *op);
 void mics_cuda_calls_close(struct cuda_calls *calls); /* NULL is fine */
-
-/* event.c */
-enum mics_status mics_cuda_event_open(struct mics_device *device, struct mics_event **out,
-                                      struct mics_err *err);
-void mics_cuda_event_close(struct mics_event *event);
-void mics_cuda_event_record(struct mics_event *event, struct mics_stream *stream);
-void mics_cuda_event_wait(struct mics_stream *stream, struct mics_event *event);
-enum mics_status mics_cuda_event_sync(struct mics_event *event, struct mics_err *err);
-bool mics_cuda_event_reached(struct mics_event *event);
-double mics_cuda_event_time(const struct mics_event *event);
-enum mics_status mics_cuda_clock_open(struct cuda_clock *clock, double (*now_s)(void), int priority,
-                                      struct mics_err *err);
-void mics_cuda_clock_close(struct cuda_clock *clock);
 
 #endif

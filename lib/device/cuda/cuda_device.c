@@ -148,6 +148,385 @@ static enum mics_status check_gpu(const struct cudaDeviceProp *prop, int gpu, st
 }
 
 /*
+ * Events, and their times on the host's clock.
+ *
+ * CUDA gives the time between two events as a float of milliseconds, so each event is timed from a
+ * recent anchor: an event on an idle stream of high priority, recorded between two readings of the
+ * host's clock. A new anchor is made every few seconds, always between reading two whole steps, so
+ * that the times of one step are relative to one anchor.
+ *
+ * Waiting for an event that was never recorded returns at once, in CUDA as on the host.
+ */
+
+#define RENEW_S  2.0    /* a float of so many milliseconds has a resolution of 0.2 us */
+#define LATEST_S 60.0   /* after that any anchor is better than the old one */
+#define GOOD_S   200e-6 /* between the two readings */
+
+enum { TRIES = 3 };
+
+/* Record anchor `which`: *when is the middle of the two readings; returns the time between them,
+ * negative on failure. */
+static double try_anchor(struct cuda_clock *clock, int which, double *when)
+{
+    const double before = clock->now_s();
+
+    if (cudaEventRecord(clock->anchors[which], clock->stream) != cudaSuccess ||
+        cudaEventSynchronize(clock->anchors[which]) != cudaSuccess)
+        return -1;
+    const double after = clock->now_s();
+    *when = 0.5 * (before + after);
+    return after - before;
+}
+
+static enum mics_status clock_open(struct cuda_clock *clock, double (*now_s)(void), int priority,
+                                   struct mics_err *err)
+{
+    cudaError_t error;
+
+    clock->now_s = now_s;
+    error = cudaStreamCreateWithPriority(&clock->stream, cudaStreamNonBlocking, priority);
+    for (int i = 0; error == cudaSuccess && i < 2; i++)
+        error = cudaEventCreate(&clock->anchors[i]);
+    if (error != cudaSuccess)
+        return mics_cuda_error(err, error, "the clock of the GPU");
+    double best = -1;
+    for (int i = 0; i < TRIES; i++) { /* the first is slow */
+        double when;
+        const double width = try_anchor(clock, !clock->at, &when);
+
+        if (width >= 0 && (best < 0 || width < best)) {
+            best = width;
+            clock->at = !clock->at;
+            clock->anchor_s = when;
+        }
+    }
+    return best >= 0 ? MICS_OK : mics_cuda_error(err, cudaGetLastError(), "the clock of the GPU");
+}
+
+static void clock_close(struct cuda_clock *clock)
+{
+    for (int i = 0; i < 2; i++)
+        if (clock->anchors[i])
+            (void)cudaEventDestroy(clock->anchors[i]);
+    if (clock->stream)
+        (void)cudaStreamDestroy(clock->stream);
+}
+
+/* Make a new anchor when the present one is old. */
+static void clock_adjust(struct cuda_clock *clock)
+{
+    const double age = clock->now_s() - clock->anchor_s;
+    double when;
+
+    if (age < RENEW_S)
+        return;
+    const double width = try_anchor(clock, !clock->at, &when);
+    if (width < 0 || (width > GOOD_S && age < LATEST_S))
+        return;
+    clock->at = !clock->at;
+    clock->anchor_s = when;
+}
+
+static double clock_time(const struct cuda_clock *clock, cudaEvent_t event)
+{
+    float apart_ms = 0;
+
+    if (cudaEventElapsedTime(&apart_ms, clock->anchors[clock->at], event) != cudaSuccess) {
+        (void)cudaGetLastError(); /* after a failure, which is reported elsewhere */
+        return clock->anchor_s;
+    }
+    return clock->anchor_s + 1e-3 * (double)apart_ms;
+}
+
+static enum mics_status event_open(struct mics_device *base, struct mics_event **out,
+                                   struct mics_err *err)
+{
+    struct mics_event *event = calloc(1, sizeof *event);
+
+    if (!event)
+        return mics_err_nomem(err);
+    event->device = (struct cuda_device *)base;
+    mics_cuda_use(event->device);
+    const cudaError_t error = cudaEventCreateWithFlags(&event->event, cudaEventBlockingSync);
+    if (error != cudaSuccess) {
+        free(event);
+        return mics_cuda_error(err, error, "an event");
+    }
+    *out = event;
+    return MICS_OK;
+}
+
+static void event_close(struct mics_event *event)
+{
+    if (!event)
+        return;
+    mics_cuda_use(event->device);
+    (void)cudaEventDestroy(event->event); /* CUDA defers it until the event is no longer in use */
+    free(event);
+}
+
+static void event_record(struct mics_event *event, struct mics_stream *base)
+{
+    struct cuda_stream *stream = (struct cuda_stream *)base;
+
+    mics_cuda_use(event->device);
+    mics_cuda_fail(event->device, cudaEventRecord(event->event, stream->stream),
+                   "an event on stream %s", stream->name);
+}
+
+static void event_wait(struct mics_stream *base, struct mics_event *event)
+{
+    struct cuda_stream *stream = (struct cuda_stream *)base;
+
+    mics_cuda_use(event->device);
+    mics_cuda_fail(event->device, cudaStreamWaitEvent(stream->stream, event->event, 0),
+                   "stream %s waiting for an event", stream->name);
+}
+
+static enum mics_status event_sync(struct mics_event *event, struct mics_err *err)
+{
+    struct cuda_device *device = event->device;
+
+    mics_cuda_use(device);
+    mics_cuda_fail(device, cudaEventSynchronize(event->event),
+                   "an operation on the GPU (MICS_GPU_SYNC=1 finds out which)");
+    const enum mics_status status = mics_cuda_device_failure(&device->base, err);
+    if (status == MICS_OK)
+        clock_adjust(&device->clock);
+    return status;
+}
+
+/* On a failed GPU every event counts as reached, so that no wait hangs. */
+static bool event_reached(struct mics_event *event)
+{
+    mics_cuda_use(event->device);
+    const cudaError_t error = cudaEventQuery(event->event);
+
+    if (error != cudaSuccess)
+        (void)cudaGetLastError();
+    return error != cudaErrorNotReady;
+}
+
+static double event_time(const struct mics_event *event)
+{
+    mics_cuda_use(event->device);
+    return clock_time(&event->device->clock, event->event);
+}
+
+/*
+ * Streams, and the operations that are launched on them.
+ */
+
+/* The operations by number. STREAM operations are the stream's own. */
+
+struct cuda_operation {
+    cudaError_t (*run)(const struct mics_cuda_at *at, const void *args);
+    /* The reason for which the operation would be refused, if any. NULL: run() gives it. */
+    enum mics_status (*check)(const struct mics_cuda_at *at, const void *args,
+                              struct mics_err *err);
+    const char *name;
+    size_t args_size;
+    bool needs_workspace;
+};
+
+#define RUN(name)                                                                                  \
+    static cudaError_t run_##name(const struct mics_cuda_at *at, const void *args)                 \
+    {                                                                                              \
+        return mics_cuda_##name(at, args);                                                         \
+    }
+#define RUN_STREAM(name)
+#define RUN_PLAIN(name)     RUN(name)
+#define RUN_WORKSPACE(name) RUN(name)
+#define RUN_CHECKED(name)                                                                          \
+    RUN(name)                                                                                      \
+    static enum mics_status check_##name(const struct mics_cuda_at *at, const void *args,          \
+                                         struct mics_err *err)                                     \
+    {                                                                                              \
+        return mics_cuda_##name##_check(at, args, err);                                            \
+    }
+#define RUN_ROW(KEY, name, gpu) RUN_##gpu(name)
+MICS_OPERATIONS(RUN_ROW)
+
+#define ENTRY_STREAM(op)    .name = #op
+#define ENTRY_PLAIN(op)     .name = #op, .run = run_##op
+#define ENTRY_WORKSPACE(op) .name = #op, .run = run_##op, .needs_workspace = true
+#define ENTRY_CHECKED(op)   .name = #op, .run = run_##op, .check = check_##op
+#define ENTRY_ROW(KEY, op, gpu)                                                                    \
+    [MICS_K_##KEY] = {ENTRY_##gpu(op), .args_size = sizeof(struct mics_args_##op)},
+
+static const struct cuda_operation operations[MICS_KERNEL_COUNT] = {MICS_OPERATIONS(ENTRY_ROW)};
+
+/* Streams of communication usually need none: theirs is allocated by the first operation that
+ * does. */
+static enum mics_status open_workspace(struct cuda_stream *stream, struct mics_err *err)
+{
+    const enum mics_status status = mics_cuda_alloc_own(
+        cuda_device_of(&stream->base), MICS_CUDA_WORKSPACE_BYTES, &stream->at.workspace, err);
+
+    if (status != MICS_OK)
+        mics_err_prefix(err, "the workspace of stream %s", stream->name);
+    return status;
+}
+
+static enum mics_status open_parts(struct cuda_stream *stream, int priority, struct mics_err *err)
+{
+    struct cuda_device *device = cuda_device_of(&stream->base);
+    char what[64];
+
+    /* Non-blocking: not ordered with the legacy default stream. */
+    const cudaError_t error =
+        cudaStreamCreateWithPriority(&stream->stream, cudaStreamNonBlocking, priority);
+    snprintf(what, sizeof what, "stream %s", stream->name);
+    if (error != cudaSuccess)
+        return mics_cuda_error(err, error, what);
+    stream->at = (struct mics_cuda_at){.stream = stream->stream,
+                                       .multiprocessors = device->multiprocessors,
+                                       .products = device->products,
+                                       .attention = device->attention};
+    return priority == 0 ? open_workspace(stream, err) : MICS_OK;
+}
+
+static void stream_close(struct mics_stream *base)
+{
+    struct cuda_stream *stream = (struct cuda_stream *)base;
+
+    if (!stream)
+        return;
+    mics_cuda_use(cuda_device_of(base));
+    if (stream->stream) {
+        (void)cudaStreamSynchronize(stream->stream);
+        mics_cuda_calls_close(stream->calls);
+        (void)cudaStreamDestroy(stream->stream);
+    }
+    mics_cuda_release(base->device, stream->at.workspace);
+    free(stream);
+}
+
+static enum mics_status stream_open(struct mics_device *base, const char *name, int priority,
+                                    struct mics_stream **out, struct mics_err *err)
+{
+    struct cuda_device *device = (struct cuda_device *)base;
+    struct cuda_stream *stream = calloc(1, sizeof *stream);
+
+    if (!stream)
+        return mics_err_nomem(err);
+    mics_cuda_use(device);
+    stream->base.device = base;
+    snprintf(stream->name, sizeof stream->name, "%s", name);
+    const enum mics_status status = open_parts(stream, priority ? device->high_priority : 0, err);
+    if (status == MICS_OK)
+        *out = &stream->base;
+    else
+        stream_close(&stream->base);
+    return status;
+}
+
+static enum mics_status stream_sync(struct mics_stream *base, struct mics_err *err)
+{
+    struct cuda_stream *stream = (struct cuda_stream *)base;
+    struct cuda_device *device = cuda_device_of(base);
+
+    mics_cuda_use(device);
+    mics_cuda_fail(device, cudaStreamSynchronize(stream->stream),
+                   "an operation on stream %s (MICS_GPU_SYNC=1 finds out which)", stream->name);
+    return mics_cuda_device_failure(base->device, err);
+}
+
+static enum mics_status stream_prepare(struct mics_stream *base,
+                                       const struct mics_args_matmul *products, size_t count,
+                                       bool given, struct mics_matmul_choice *choices,
+                                       struct mics_err *err)
+{
+    struct cuda_stream *stream = (struct cuda_stream *)base;
+    enum mics_status status = mics_cuda_device_failure(base->device, err);
+
+    mics_cuda_use(cuda_device_of(base));
+    if (status == MICS_OK && !stream->at.workspace)
+        status = open_workspace(stream, err);
+    if (status != MICS_OK)
+        return status;
+    const cudaError_t error =
+        mics_cuda_products_prepare(&stream->at, products, count, given, choices);
+    if (given && error == cudaErrorInvalidValue)
+        return mics_err_set(err, MICS_ERR_DEVICE,
+                            "%s: the algorithms of matrix products that another rank with this GPU "
+                            "chose do not fit (is MICS_TF32 the same on all ranks?)",
+                            base->device->description);
+    return mics_cuda_error(err, error, "algorithms of matrix products");
+}
+
+static cudaError_t copy(struct cuda_stream *stream, const struct mics_args_copy *op)
+{
+    if (op->bytes == 0 || op->dst == op->src)
+        return cudaSuccess;
+    return cudaMemcpyAsync(op->dst, op->src, op->bytes, cudaMemcpyDefault, stream->stream);
+}
+
+static cudaError_t zero(struct cuda_stream *stream, const struct mics_args_zero *op)
+{
+    return op->bytes ? cudaMemsetAsync(op->dst, 0, op->bytes, stream->stream) : cudaSuccess;
+}
+
+static void compute(struct cuda_stream *stream, enum mics_kernel kernel, const void *args)
+{
+    struct cuda_device *device = cuda_device_of(&stream->base);
+    const struct cuda_operation *operation = &operations[kernel];
+    struct mics_err err;
+
+    if (operation->needs_workspace && !stream->at.workspace &&
+        open_workspace(stream, &err) != MICS_OK) {
+        mics_cuda_device_fail(&device->base, MICS_ERR_NOMEM, err.text);
+        return;
+    }
+    if (operation->check) {
+        const enum mics_status status = operation->check(&stream->at, args, &err);
+
+        if (status != MICS_OK) {
+            mics_cuda_device_fail(&device->base, status, err.text);
+            return;
+        }
+    }
+    mics_cuda_fail(device, operation->run(&stream->at, args), "%s on stream %s", operation->name,
+                   stream->name);
+    if (device->each)
+        mics_cuda_fail(device, cudaStreamSynchronize(stream->stream),
+                       "%s on stream %s, while it ran", operation->name, stream->name);
+}
+
+static void launch(struct cuda_stream *stream, enum mics_kernel kernel, const void *args)
+{
+    struct cuda_device *device = cuda_device_of(&stream->base);
+
+    switch (kernel) {
+    case MICS_K_ZERO:
+        mics_cuda_fail(device, zero(stream, args), "zero on stream %s", stream->name);
+        return;
+    case MICS_K_COPY:
+        mics_cuda_fail(device, copy(stream, args), "copy on stream %s", stream->name);
+        return;
+    case MICS_K_CALL:
+        mics_cuda_fail(device, mics_cuda_call(stream, args), "call on stream %s", stream->name);
+        return;
+    default:
+        compute(stream, kernel, args);
+    }
+}
+
+static void stream_launch(struct mics_stream *base, enum mics_kernel kernel, const void *args,
+                          size_t size)
+{
+    struct cuda_device *device = cuda_device_of(base);
+
+    assert(kernel >= 0 && kernel < MICS_KERNEL_COUNT && size <= MICS_ARGS_MAX);
+    assert(size == operations[kernel].args_size);
+    (void)size;
+    if (atomic_load(&device->failed))
+        return;
+    mics_cuda_use(device);
+    launch((struct cuda_stream *)base, kernel, args);
+}
+
+/*
  * One GPU.
  */
 
@@ -157,7 +536,7 @@ static void device_free(struct mics_device *base)
 
     mics_cuda_use(device);
     mics_cuda_products_close(device->products);
-    mics_cuda_clock_close(&device->clock);
+    clock_close(&device->clock);
     pthread_mutex_destroy(&device->lock);
     free(device);
 }
@@ -176,18 +555,18 @@ static const struct mics_device_ops cuda_ops = {
     .memory_left = mics_cuda_memory_left,
     .host_alloc = mics_cuda_host_alloc,
     .host_release = mics_cuda_host_release,
-    .stream_open = mics_cuda_stream_open,
-    .stream_close = mics_cuda_stream_close,
-    .stream_sync = mics_cuda_stream_sync,
-    .event_open = mics_cuda_event_open,
-    .event_close = mics_cuda_event_close,
-    .event_record = mics_cuda_event_record,
-    .event_wait = mics_cuda_event_wait,
-    .event_sync = mics_cuda_event_sync,
-    .event_reached = mics_cuda_event_reached,
-    .event_time = mics_cuda_event_time,
-    .launch = mics_cuda_stream_launch,
-    .prepare = mics_cuda_stream_prepare,
+    .stream_open = stream_open,
+    .stream_close = stream_close,
+    .stream_sync = stream_sync,
+    .event_open = event_open,
+    .event_close = event_close,
+    .event_record = event_record,
+    .event_wait = event_wait,
+    .event_sync = event_sync,
+    .event_reached = event_reached,
+    .event_time = event_time,
+    .launch = stream_launch,
+    .prepare = stream_prepare,
     .fail = mics_cuda_device_fail,
     .failure = mics_cuda_device_failure,
     .next_note = next_note,
@@ -232,7 +611,7 @@ static enum mics_status start(struct cuda_device *device, double (*now_s)(void),
         return mics_cuda_error(err, error, "cuBLASLt");
     snprintf(device->base.tuning, sizeof device->base.tuning, "%s",
              mics_cuda_products_tuning(device->products));
-    return mics_cuda_clock_open(&device->clock, now_s, greatest, err);
+    return clock_open(&device->clock, now_s, greatest, err);
 }
 
 /* Environment variables that are 0 or 1. */

@@ -10,36 +10,36 @@
 #define FIRST_CAPACITY 64 /* tokens for which memory is allocated at first */
 
 /* Keys and values of a sequence in a layer: [capacity, H_kv D] each. */
-struct part {
+struct kv {
     float *keys, *values;
     uint32_t capacity;
 };
 
 struct mics_kv_cache {
     struct mics_kv_cache_options options;
-    struct part *parts;                /* [sequence, layer] */
+    struct kv *kvs;                    /* [sequence, layer] */
     struct mics_kv_cache_rows *cached; /* [rows_max] what each row attends to */
     const uint32_t *sequences, *positions;
     uint32_t rows;
 };
 
-static struct part *part_of(const struct mics_kv_cache *cache, uint32_t sequence, uint32_t layer)
+static struct kv *kv_of(const struct mics_kv_cache *cache, uint32_t sequence, uint32_t layer)
 {
-    return &cache->parts[(size_t)sequence * cache->options.layers + layer];
+    return &cache->kvs[(size_t)sequence * cache->options.layers + layer];
 }
 
 enum mics_status mics_kv_cache_new(const struct mics_kv_cache_options *options, uint32_t rows_max,
                                    struct mics_kv_cache **out, struct mics_err *err)
 {
-    const size_t parts = (size_t)options->sequences * options->layers;
+    const size_t kvs = (size_t)options->sequences * options->layers;
     struct mics_kv_cache *cache = calloc(1, sizeof *cache);
 
     if (!cache)
         return mics_err_nomem(err);
     cache->options = *options;
-    cache->parts = calloc(parts, sizeof *cache->parts);
+    cache->kvs = calloc(kvs, sizeof *cache->kvs);
     cache->cached = calloc(rows_max, sizeof *cache->cached);
-    if (!cache->parts || !cache->cached) {
+    if (!cache->kvs || !cache->cached) {
         mics_kv_cache_free(cache);
         return mics_err_nomem(err);
     }
@@ -51,12 +51,12 @@ void mics_kv_cache_free(struct mics_kv_cache *cache)
 {
     if (!cache)
         return;
-    for (uint32_t sequence = 0; cache->parts && sequence < cache->options.sequences; sequence++)
+    for (uint32_t sequence = 0; cache->kvs && sequence < cache->options.sequences; sequence++)
         for (uint32_t layer = 0; layer < cache->options.layers; layer++) {
-            free(part_of(cache, sequence, layer)->keys);
-            free(part_of(cache, sequence, layer)->values);
+            free(kv_of(cache, sequence, layer)->keys);
+            free(kv_of(cache, sequence, layer)->values);
         }
-    free(cache->parts);
+    free(cache->kvs);
     free(cache->cached);
     free(cache);
 }
@@ -77,20 +77,20 @@ enum mics_status mics_kv_cache_reserve(struct mics_kv_cache *cache, uint32_t seq
     const size_t width = (size_t)cache->options.H_kv * cache->options.D;
 
     for (uint32_t layer = 0; layer < cache->options.layers; layer++) {
-        struct part *part = part_of(cache, sequence, layer);
-        uint64_t capacity = mics_max_u64(part->capacity, FIRST_CAPACITY);
+        struct kv *kv = kv_of(cache, sequence, layer);
+        uint64_t capacity = mics_max_u64(kv->capacity, FIRST_CAPACITY);
 
-        if (length <= part->capacity)
+        if (length <= kv->capacity)
             continue;
         while (capacity < length)
             capacity *= 2;
         capacity = mics_min_u64(capacity, cache->options.limit);
-        enum mics_status status = grow(&part->keys, capacity * width, err);
+        enum mics_status status = grow(&kv->keys, capacity * width, err);
         if (status == MICS_OK)
-            status = grow(&part->values, capacity * width, err);
+            status = grow(&kv->values, capacity * width, err);
         if (status != MICS_OK)
             return status;
-        part->capacity = (uint32_t)capacity;
+        kv->capacity = (uint32_t)capacity;
     }
     return MICS_OK;
 }
@@ -115,15 +115,15 @@ void mics_kv_cache_attend(struct mics_kv_cache *cache, uint32_t layer, uint32_t 
     const size_t width = (size_t)o->H_kv * o->D, queries = (size_t)o->H * o->D;
 
     for (uint32_t row = 0; row < cache->rows; row++) {
-        const struct part *part = part_of(cache, cache->sequences[row], layer);
+        const struct kv *kv = kv_of(cache, cache->sequences[row], layer);
         const float *key = qkv + row * (queries + 2 * width) + queries;
         const uint32_t length = cache->positions[row] + 1;
         const uint32_t first = window > 0 && length > window ? length - window : 0;
 
-        memcpy(part->keys + (length - 1) * width, key, width * sizeof *key);
-        memcpy(part->values + (length - 1) * width, key + width, width * sizeof *key);
+        memcpy(kv->keys + (length - 1) * width, key, width * sizeof *key);
+        memcpy(kv->values + (length - 1) * width, key + width, width * sizeof *key);
         cache->cached[row] = (struct mics_kv_cache_rows){
-            part->keys + first * width, part->values + first * width, length - first};
+            kv->keys + first * width, kv->values + first * width, length - first};
     }
     mics_host_kv_cache_attention(o->pool, &(struct mics_kv_cache_attention){
                                               .out = out,

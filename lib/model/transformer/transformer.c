@@ -264,31 +264,31 @@ static enum mics_status build(struct mics_model *model, struct mics_err *err)
     return status;
 }
 
-static void forward(const struct mics_pass *pass, uint32_t stage)
+static void forward(const struct mics_pass *pass, uint32_t index)
 {
-    const struct mics_stage *made = &pass->model->stages[stage];
+    const struct mics_stage *stage = &pass->model->stages[index];
 
-    switch (made->kind) {
+    switch (stage->kind) {
     case MICS_STAGE_EMBED:
         mics_embed_forward(pass, 0);
         break;
     case MICS_STAGE_BLOCK:
-        mics_block_forward(pass, made, NULL);
+        mics_block_forward(pass, stage, NULL);
         break;
     case MICS_STAGE_HEAD:
-        mics_head_forward(pass, made->unit);
+        mics_head_forward(pass, stage->unit);
         break;
     }
 }
 
-static void backward(const struct mics_pass *pass, uint32_t stage)
+static void backward(const struct mics_pass *pass, uint32_t index)
 {
-    const struct mics_stage *made = &pass->model->stages[stage];
+    const struct mics_stage *stage = &pass->model->stages[index];
 
-    if (made->kind == MICS_STAGE_EMBED)
+    if (stage->kind == MICS_STAGE_EMBED)
         mics_embed_backward(pass);
-    else if (made->kind == MICS_STAGE_BLOCK)
-        mics_block_backward(pass, made);
+    else if (stage->kind == MICS_STAGE_BLOCK)
+        mics_block_backward(pass, stage);
 }
 
 const struct mics_model_ops mics_transformer_ops = {

@@ -28,8 +28,7 @@ struct build {
     struct mics_residency residency;
     uint32_t next_fetch; /* fetches before it have their gathers */
     uint32_t next_grad_slot;
-    uint32_t
-        pending[MICS_COALESCED_MAX + 1]; /* units whose gradients wait to be reduced together */
+    uint32_t pending[MICS_COALESCE_MAX]; /* units whose gradients wait to be reduced together */
     uint32_t pending_count;
     uint32_t *grad_slot_of_unit; /* while it holds the unit's gradients; else MICS_NONE */
     uint32_t *grads_left;        /* stages of the unit whose gradients are not computed yet */
@@ -175,7 +174,7 @@ static void append_exchange(struct build *build, enum mics_op_kind kind, const s
 /* The next `count` fetches, coalesced. */
 static void gather(struct build *build, uint32_t count)
 {
-    struct mics_op like[MICS_COALESCED_MAX + 1];
+    struct mics_op like[MICS_COALESCE_MAX];
 
     for (uint32_t i = 0; i < count; i++) {
         const struct mics_fetch *fetch = &build->residency.fetches[build->next_fetch + i];
@@ -195,8 +194,7 @@ static uint32_t count_ready_fetches(const struct build *build, uint32_t now)
     const struct mics_residency *residency = &build->residency;
     uint32_t ready = 0;
 
-    while (ready <= build->choice->coalesced &&
-           build->next_fetch + ready < residency->fetch_count) {
+    while (ready < build->choice->coalesce && build->next_fetch + ready < residency->fetch_count) {
         const struct mics_fetch *fetch = &residency->fetches[build->next_fetch + ready];
 
         if (fetch->former != MICS_NONE && fetch->former >= now)
@@ -212,7 +210,7 @@ static void gather_ahead(struct build *build, uint32_t now)
     for (;;) {
         const uint32_t ready = count_ready_fetches(build, now);
 
-        if (ready == 0 || (ready <= build->choice->coalesced &&
+        if (ready == 0 || (ready < build->choice->coalesce &&
                            build->residency.fetches[build->next_fetch].needed > now))
             return;
         gather(build, ready);
@@ -248,7 +246,7 @@ static void append_accumulate(struct build *build, const struct mics_op *like)
 static void reduce_pending(struct build *build, uint32_t micro_step)
 {
     const uint32_t count = build->pending_count;
-    struct mics_op like[MICS_COALESCED_MAX + 1];
+    struct mics_op like[MICS_COALESCE_MAX];
 
     build->pending_count = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -276,7 +274,7 @@ static void reduce_pending(struct build *build, uint32_t micro_step)
 /* Units that are reduced together: at most as many as there are slots for their gradients. */
 static uint32_t reduction_set_size(const struct build *build)
 {
-    const uint32_t most = build->choice->coalesced + 1;
+    const uint32_t most = build->choice->coalesce;
 
     if (build->grads.total == 0 || build->grads.rotating >= most)
         return most;

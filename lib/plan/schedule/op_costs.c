@@ -250,7 +250,7 @@ static double slowdown_of(const struct mics_op_costs *costs, enum mics_collectiv
     if (mics_nccl_is_used(costs->topology))
         return mics_nccl_slowdown(costs->topology, costs->compute.rates.sms, collective, span,
                                   bytes);
-    return mics_contention_of(costs->topology, collective, span, bytes).lost;
+    return mics_contention_of(costs->topology, collective, span, bytes).slowdown;
 }
 
 static struct mics_collective_price price_collective(const struct mics_op_costs *costs,

@@ -40,11 +40,11 @@ struct op_cost {
 };
 
 /* Phases of an operation, one after another. */
-enum part {
-    PART_STRAGGLER, /* waiting for the last rank, while others compute */
-    PART_LATENCY,
-    PART_TRANSFER,
-    PART_COUNT
+enum phase {
+    PHASE_STRAGGLER, /* waiting for the last rank, while others compute */
+    PHASE_LATENCY,
+    PHASE_TRANSFER,
+    PHASE_COUNT
 };
 
 /* A stream: its operations in order, the next of them, and the step that it is in. */
@@ -53,14 +53,14 @@ struct stream_state {
     uint32_t count, next, step;
     bool running;
     const struct op_cost *cost; /* of the running operation */
-    double left[PART_COUNT];    /* seconds at full speed */
+    double left[PHASE_COUNT];   /* seconds at full speed */
     double speed;               /* until the next event */
 };
 
 struct sim {
     const struct mics_schedule *schedule;
     struct stream_state stream_states[MICS_STREAM_COUNT]; /* those that have operations */
-    int lane_count;
+    int stream_count;
     uint32_t steps_done;   /* complete on every stream */
     uint32_t *ops;         /* backs the stream_states */
     uint32_t *done;        /* [op_count] steps in which it has completed */
@@ -136,14 +136,14 @@ static enum mics_status sim_open(struct sim *sim, const struct mics_schedule *sc
     if (!sim->ops || !sim->done || !sim->costs || !sim->start || !sim->end)
         return mics_err_nomem(err);
     for (int s = 0; s < MICS_STREAM_COUNT; s++) {
-        struct stream_state *stream_state = &sim->stream_states[sim->lane_count];
+        struct stream_state *stream_state = &sim->stream_states[sim->stream_count];
 
         stream_state->ops = sim->ops + next;
         for (uint32_t i = 0; i < n; i++)
             if (schedule->ops[i].stream == (enum mics_stream_kind)s)
                 sim->ops[next++] = i;
         stream_state->count = (uint32_t)(sim->ops + next - stream_state->ops);
-        sim->lane_count += stream_state->count > 0;
+        sim->stream_count += stream_state->count > 0;
     }
     return MICS_OK;
 }
@@ -241,17 +241,17 @@ static double straggler_delay(struct sim *sim, const struct stream_state *stream
 
 static void start_ready(struct sim *sim)
 {
-    for (int s = 0; s < sim->lane_count; s++) {
+    for (int s = 0; s < sim->stream_count; s++) {
         struct stream_state *stream_state = &sim->stream_states[s];
 
         if (stream_state->running || !may_start(sim, stream_state))
             continue;
         stream_state->running = true;
         stream_state->cost = &sim->costs[stream_state->ops[stream_state->next]];
-        stream_state->left[PART_STRAGGLER] =
+        stream_state->left[PHASE_STRAGGLER] =
             sim->has_stragglers ? straggler_delay(sim, stream_state) : 0;
-        stream_state->left[PART_LATENCY] = stream_state->cost->latency_s;
-        stream_state->left[PART_TRANSFER] = stream_state->cost->transfer_s;
+        stream_state->left[PHASE_LATENCY] = stream_state->cost->latency_s;
+        stream_state->left[PHASE_TRANSFER] = stream_state->cost->transfer_s;
         *time_of(sim, sim->start, stream_state, stream_state->ops[stream_state->next]) = sim->now;
     }
 }
@@ -274,65 +274,65 @@ static void complete(struct sim *sim, struct stream_state *stream_state)
     stream_state->next = 0;
     stream_state->step++;
     sim->steps_done = stream_state->step;
-    for (int s = 0; s < sim->lane_count; s++)
+    for (int s = 0; s < sim->stream_count; s++)
         if (sim->stream_states[s].step < sim->steps_done)
             sim->steps_done = sim->stream_states[s].step;
 }
 
-/* The part that a running operation is in; when none is left, the last. */
-static enum part part_of(const struct stream_state *stream_state)
+/* The phase that a running operation is in; when none is left, the last. */
+static enum phase phase_of(const struct stream_state *stream_state)
 {
-    if (stream_state->left[PART_STRAGGLER] > 0)
-        return PART_STRAGGLER;
-    return stream_state->left[PART_LATENCY] > 0 ? PART_LATENCY : PART_TRANSFER;
+    if (stream_state->left[PHASE_STRAGGLER] > 0)
+        return PHASE_STRAGGLER;
+    return stream_state->left[PHASE_LATENCY] > 0 ? PHASE_LATENCY : PHASE_TRANSFER;
 }
 
 /* The last rank has all cores as soon as the others wait for it, and is then no later than all
  * would be in step. */
 static void let_last_catch_up(struct sim *sim)
 {
-    for (int s = 0; s < sim->lane_count; s++)
+    for (int s = 0; s < sim->stream_count; s++)
         if (sim->stream_states[s].running &&
             sim->stream_states[s].cost->resource == RESOURCE_COMPUTE)
             return;
-    for (int s = 0; s < sim->lane_count; s++)
-        sim->stream_states[s].left[PART_STRAGGLER] = 0;
+    for (int s = 0; s < sim->stream_count; s++)
+        sim->stream_states[s].left[PHASE_STRAGGLER] = 0;
 }
 
-/* The speed of each running operation until the next event: its part of its resource. */
+/* The speed of each running operation until the next event: its share of its resource. */
 static void set_speeds(struct sim *sim)
 {
-    static const double parts[MICS_STREAM_COUNT + 1] = {0, 1, 1. / 2, 1. / 3, 1. / 4, 1. / 5};
+    static const double shares[MICS_STREAM_COUNT + 1] = {0, 1, 1. / 2, 1. / 3, 1. / 4, 1. / 5};
     struct stream_state *compute = NULL;
     uint32_t users[RESOURCE_COUNT] = {0};
-    double lost = 0;
+    double slowdown = 0;
 
-    for (int s = 0; s < sim->lane_count; s++)
-        if (sim->stream_states[s].running && part_of(&sim->stream_states[s]) == PART_TRANSFER)
+    for (int s = 0; s < sim->stream_count; s++)
+        if (sim->stream_states[s].running && phase_of(&sim->stream_states[s]) == PHASE_TRANSFER)
             users[sim->stream_states[s].cost->resource]++;
-    for (int s = 0; s < sim->lane_count; s++) {
+    for (int s = 0; s < sim->stream_count; s++) {
         struct stream_state *stream_state = &sim->stream_states[s];
 
         if (!stream_state->running)
             continue;
-        stream_state->speed =
-            part_of(stream_state) != PART_TRANSFER || stream_state->cost->resource == RESOURCE_NONE
-                ? 1
-                : parts[users[stream_state->cost->resource]];
-        if (part_of(stream_state) == PART_STRAGGLER)
+        stream_state->speed = phase_of(stream_state) != PHASE_TRANSFER ||
+                                      stream_state->cost->resource == RESOURCE_NONE
+                                  ? 1
+                                  : shares[users[stream_state->cost->resource]];
+        if (phase_of(stream_state) == PHASE_STRAGGLER)
             continue;
-        lost += stream_state->speed * stream_state->cost->slowdown;
+        slowdown += stream_state->speed * stream_state->cost->slowdown;
         if (users[RESOURCE_COMPUTE] > 0 && stream_state->cost->stretch > 1)
             stream_state->speed /= stream_state->cost->stretch;
         if (stream_state->cost->resource == RESOURCE_COMPUTE)
             compute = stream_state;
     }
     if (compute)
-        compute->speed = fmax(1 - lost, MICS_LEAST_COMPUTE_SPEED);
+        compute->speed = fmax(1 - slowdown, MICS_LEAST_COMPUTE_SPEED);
 }
 
-/* Advance the clock until the first of the running operations completes or enters its next part. At
- * least one always runs, since waits point backwards. Returns whether one completed. */
+/* Advance the clock until the first of the running operations completes or enters its next phase.
+ * At least one always runs, since waits point backwards. Returns whether one completed. */
 static bool advance(struct sim *sim)
 {
     double least = DBL_MAX;
@@ -340,25 +340,25 @@ static bool advance(struct sim *sim)
 
     let_last_catch_up(sim);
     set_speeds(sim);
-    for (int s = 0; s < sim->lane_count; s++) {
+    for (int s = 0; s < sim->stream_count; s++) {
         const struct stream_state *stream_state = &sim->stream_states[s];
-        const double left = stream_state->left[part_of(stream_state)];
+        const double left = stream_state->left[phase_of(stream_state)];
 
         if (stream_state->running && left < least * stream_state->speed)
             least = left / stream_state->speed;
     }
     assert(least < DBL_MAX);
     sim->now += least;
-    for (int s = 0; s < sim->lane_count; s++) {
+    for (int s = 0; s < sim->stream_count; s++) {
         struct stream_state *stream_state = &sim->stream_states[s];
-        double *left = &stream_state->left[part_of(stream_state)];
+        double *left = &stream_state->left[phase_of(stream_state)];
 
         if (!stream_state->running)
             continue;
         *left = *left <= least * stream_state->speed * (1 + 1e-12)
                     ? 0
                     : *left - least * stream_state->speed;
-        if (stream_state->left[part_of(stream_state)] == 0) {
+        if (stream_state->left[phase_of(stream_state)] == 0) {
             complete(sim, stream_state);
             completed = true;
         }

@@ -592,7 +592,7 @@ static void time_sets(struct parts *parts)
     const bool later = choice->micro_steps > 1,
                cut_grads = choice->shapes[MICS_UNIT_DENSE].p_grad > 1;
     const uint32_t units = parts->bounds->model->unit_count, classes = parts->bounds->class_count;
-    uint32_t gathered = (uint32_t)mics_min_u64(choice->coalesced + 1, units), reduced = gathered;
+    uint32_t gathered = (uint32_t)mics_min_u64(choice->coalesce, units), reduced = gathered;
     double accumulate = 0, first_accumulate = INFINITY;
 
     if (parts->gathers)

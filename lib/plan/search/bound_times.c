@@ -239,7 +239,8 @@ static struct mics_plan_choice pricing_choice(const struct mics_plan_choice *cho
     }
     pricing.hierarchical_gather = pricing.hierarchical_reduce = false;
     pricing.segments = 1;
-    pricing.prefetch = pricing.coalesced = 0;
+    pricing.prefetch = 0;
+    pricing.coalesce = 1;
     pricing.micro_steps = 2;
     return pricing;
 }
@@ -475,7 +476,7 @@ static double compute_seconds(struct mics_bounds *bounds, const struct mics_plan
 static void time_exchanges(struct mics_bounds *bounds, const struct mics_plan_choice *choice,
                            const struct mics_routes *routes, struct mics_exchange_times *times)
 {
-    const uint32_t most = choice->coalesced + 1;
+    const uint32_t most = choice->coalesce;
     const struct unit_exchange exchanges[] = {
         {.route = &routes->of[MICS_OP_GATHER],
          .collective = MICS_ALL_GATHER,

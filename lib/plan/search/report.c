@@ -23,28 +23,30 @@ enum {
 /* Steps that are longer than this many times the plan's are not listed, but for the ZeRO family. */
 #define LISTED_SLOWDOWN 2.0
 
-/* No setting of an entry is faster. */
-static double least_seconds(const struct mics_search_entry *entry)
+/* No plan option of an alternative is faster. */
+static double least_seconds(const struct mics_search_alternative *alternative)
 {
-    return entry->simulated ? entry->predicted.step_s : entry->bound_s;
+    return alternative->simulated ? alternative->predicted.step_s : alternative->bound_s;
 }
 
-static bool fits(const struct mics_search *search, const struct mics_search_entry *entry)
+static bool fits(const struct mics_search *search,
+                 const struct mics_search_alternative *alternative)
 {
-    return entry->least.total_bytes <= search->options.memory_limit;
+    return alternative->least.total_bytes <= search->options.memory_limit;
 }
 
 /* Custom strategies with equal parameter groups are one family; every other strategy is its own. */
-static bool same_family(const struct mics_search_entry *a, const struct mics_search_entry *b)
+static bool same_family(const struct mics_search_alternative *a,
+                        const struct mics_search_alternative *b)
 {
-    return a->candidate.shape.p_param == b->candidate.shape.p_param &&
-           strcmp(a->candidate.strategy, "custom") == 0 &&
-           strcmp(b->candidate.strategy, "custom") == 0;
+    return a->strategy.shape.p_param == b->strategy.shape.p_param &&
+           strcmp(a->strategy.name, "custom") == 0 && strcmp(b->strategy.name, "custom") == 0;
 }
 
-/* Which of two entries of a family represents it: the one that fits, the faster, the smaller. */
-static bool is_better(const struct mics_search *search, const struct mics_search_entry *a,
-                      const struct mics_search_entry *b)
+/* Which of two alternatives of a family represents it: the one that fits, the faster, the
+ * smaller. */
+static bool is_better(const struct mics_search *search, const struct mics_search_alternative *a,
+                      const struct mics_search_alternative *b)
 {
     if (fits(search, a) != fits(search, b))
         return fits(search, a);
@@ -56,43 +58,44 @@ static bool is_better(const struct mics_search *search, const struct mics_search
 }
 
 static bool represents_family(const struct mics_search *search, uint32_t index,
-                              const struct mics_search_entry *chosen)
+                              const struct mics_search_alternative *chosen)
 {
-    const struct mics_search_entry *entry = &search->entries[index];
+    const struct mics_search_alternative *alternative = &search->alternatives[index];
 
-    if (entry == chosen)
+    if (alternative == chosen)
         return true;
     for (uint32_t i = 0; i < search->count; i++) {
-        const struct mics_search_entry *other = &search->entries[i];
+        const struct mics_search_alternative *other = &search->alternatives[i];
 
-        if (i != index && same_family(entry, other) &&
-            (other == chosen || is_better(search, other, entry) ||
-             (i < index && !is_better(search, entry, other))))
+        if (i != index && same_family(alternative, other) &&
+            (other == chosen || is_better(search, other, alternative) ||
+             (i < index && !is_better(search, alternative, other))))
             return false;
     }
     return true;
 }
 
-static bool is_zero_family(const struct mics_search_entry *entry)
+static bool is_zero_family(const struct mics_search_alternative *alternative)
 {
-    return strcmp(entry->candidate.strategy, "mics") != 0 &&
-           strcmp(entry->candidate.strategy, "custom") != 0;
+    return strcmp(alternative->strategy.name, "mics") != 0 &&
+           strcmp(alternative->strategy.name, "custom") != 0;
 }
 
 /* Lower is listed first. */
-static double rank_of(const struct mics_search *search, const struct mics_search_entry *entry,
-                      const struct mics_search_entry *chosen)
+static double rank_of(const struct mics_search *search,
+                      const struct mics_search_alternative *alternative,
+                      const struct mics_search_alternative *chosen)
 {
-    if (entry == chosen || is_zero_family(entry))
+    if (alternative == chosen || is_zero_family(alternative))
         return 0;
-    if (fits(search, entry))
-        return entry->bound_s / chosen->predicted.step_s;
-    return 1e6 + (double)entry->least.total_bytes;
+    if (fits(search, alternative))
+        return alternative->bound_s / chosen->predicted.step_s;
+    return 1e6 + (double)alternative->least.total_bytes;
 }
 
 struct row {
     double rank;
-    uint32_t entry;
+    uint32_t alternative;
 };
 
 static int compare_rows(const void *left, const void *right)
@@ -101,25 +104,25 @@ static int compare_rows(const void *left, const void *right)
 
     if (a->rank != b->rank)
         return a->rank < b->rank ? -1 : 1;
-    return a->entry < b->entry ? -1 : a->entry > b->entry;
+    return a->alternative < b->alternative ? -1 : a->alternative > b->alternative;
 }
 
-static int compare_entries(const void *left, const void *right)
+static int compare_alternatives(const void *left, const void *right)
 {
     const struct row *a = left, *b = right;
 
-    return a->entry < b->entry ? -1 : a->entry > b->entry;
+    return a->alternative < b->alternative ? -1 : a->alternative > b->alternative;
 }
 
 /* The rows to list, in the order of simplicity; the number of them. */
 static uint32_t select_rows(const struct mics_search *search,
-                            const struct mics_search_entry *chosen, struct row *rows)
+                            const struct mics_search_alternative *chosen, struct row *rows)
 {
     uint32_t count = 0, kept = 0, misses = 0;
 
     for (uint32_t i = 0; i < search->count; i++)
         if (represents_family(search, i, chosen))
-            rows[count++] = (struct row){rank_of(search, &search->entries[i], chosen), i};
+            rows[count++] = (struct row){rank_of(search, &search->alternatives[i], chosen), i};
     qsort(rows, count, sizeof *rows, compare_rows);
     for (uint32_t i = 0; i < count && kept < MAX_ROWS; i++) {
         const bool miss = rows[i].rank >= 1e6;
@@ -129,28 +132,30 @@ static uint32_t select_rows(const struct mics_search *search,
         misses += miss;
         rows[kept++] = rows[i];
     }
-    qsort(rows, kept, sizeof *rows, compare_entries);
+    qsort(rows, kept, sizeof *rows, compare_alternatives);
     return kept;
 }
 
-/* Why an entry lost. Entries are in the order of simplicity. The bound decides how much slower it
- * is at least; if that is nothing, or all, its simulated step decides. */
-static void explain(const struct mics_search *search, const struct mics_search_entry *entry,
-                    const struct mics_search_entry *chosen, struct mics_alternative *out)
+/* Why an alternative lost. Alternatives are in the order of simplicity. The bound decides how much
+ * slower it is at least; if that is nothing, or all, its simulated step decides. */
+static void explain(const struct mics_search *search,
+                    const struct mics_search_alternative *alternative,
+                    const struct mics_search_alternative *chosen, struct mics_alternative *out)
 {
     const double step_s = chosen->predicted.step_s;
-    const bool by_bound = entry->bound_s > (1 + MICS_STEP_TIE) * step_s &&
-                          entry->bound_s < 0.99 * entry->predicted.step_s;
-    const double slower = (by_bound ? entry->bound_s : entry->predicted.step_s) / step_s - 1;
+    const bool by_bound = alternative->bound_s > (1 + MICS_STEP_TIE) * step_s &&
+                          alternative->bound_s < 0.99 * alternative->predicted.step_s;
+    const double slower =
+        (by_bound ? alternative->bound_s : alternative->predicted.step_s) / step_s - 1;
     const char *bound = by_bound ? "at least " : "";
     char more[32];
 
-    if (entry == chosen)
+    if (alternative == chosen)
         return;
     if (!out->fits) {
         mics_format_bytes(out->total_bytes - search->options.memory_limit, more, sizeof more);
         snprintf(out->why, sizeof out->why, "needs %s more", more);
-    } else if (slower < MICS_STEP_TIE && entry > chosen) {
+    } else if (slower < MICS_STEP_TIE && alternative > chosen) {
         snprintf(out->why, sizeof out->why, "as fast within %.1f %%, but cut further",
                  100 * MICS_STEP_TIE);
     } else if (slower < 0.095) {
@@ -163,29 +168,32 @@ static void explain(const struct mics_search *search, const struct mics_search_e
 }
 
 static void report_alternative(const struct mics_search *search,
-                               const struct mics_search_entry *entry,
-                               const struct mics_search_entry *chosen, struct mics_alternative *out)
+                               const struct mics_search_alternative *alternative,
+                               const struct mics_search_alternative *chosen,
+                               struct mics_alternative *out)
 {
-    const struct mics_setting *setting = entry->simulated ? &entry->best : &entry->least;
+    const struct mics_plan_option *plan_option =
+        alternative->simulated ? &alternative->best : &alternative->least;
 
-    *out = (struct mics_alternative){.fits = fits(search, entry)};
-    if (entry->simulated)
-        out->predicted = entry->predicted;
-    out->choice = setting->choice;
-    out->total_bytes = setting->total_bytes;
-    explain(search, entry, chosen, out);
+    *out = (struct mics_alternative){.fits = fits(search, alternative)};
+    if (alternative->simulated)
+        out->predicted = alternative->predicted;
+    out->choice = plan_option->choice;
+    out->total_bytes = plan_option->total_bytes;
+    explain(search, alternative, chosen, out);
 }
 
-bool mics_search_is_listed(const struct mics_search *search, const struct mics_search_entry *entry,
-                           const struct mics_search_entry *chosen)
+bool mics_search_is_listed(const struct mics_search *search,
+                           const struct mics_search_alternative *alternative,
+                           const struct mics_search_alternative *chosen)
 {
-    return represents_family(search, (uint32_t)(entry - search->entries), chosen) &&
-           rank_of(search, entry, chosen) <= LISTED_SLOWDOWN;
+    return represents_family(search, (uint32_t)(alternative - search->alternatives), chosen) &&
+           rank_of(search, alternative, chosen) <= LISTED_SLOWDOWN;
 }
 
 enum mics_status mics_search_report(const struct mics_search *search,
-                                    const struct mics_search_entry *chosen, struct mics_plan *plan,
-                                    struct mics_err *err)
+                                    const struct mics_search_alternative *chosen,
+                                    struct mics_plan *plan, struct mics_err *err)
 {
     struct row *rows = calloc(search->count, sizeof *rows);
     uint32_t count;
@@ -200,7 +208,8 @@ enum mics_status mics_search_report(const struct mics_search *search,
     }
     plan->alternative_count = count;
     for (uint32_t i = 0; i < count; i++)
-        report_alternative(search, &search->entries[rows[i].entry], chosen, &plan->alternatives[i]);
+        report_alternative(search, &search->alternatives[rows[i].alternative], chosen,
+                           &plan->alternatives[i]);
     free(rows);
     return MICS_OK;
 }
@@ -215,9 +224,9 @@ static uint64_t least_bytes(const struct mics_search *search, const struct mics_
 
     if (mics_search_init(&other, topology, search->model, options, NULL) == MICS_OK)
         for (uint32_t i = 0; i < other.count; i++)
-            if (bytes == 0 || other.entries[i].least.total_bytes < bytes) {
-                bytes = other.entries[i].least.total_bytes;
-                *choice = other.entries[i].least.choice;
+            if (bytes == 0 || other.alternatives[i].least.total_bytes < bytes) {
+                bytes = other.alternatives[i].least.total_bytes;
+                *choice = other.alternatives[i].least.choice;
             }
     mics_search_fini(&other);
     return bytes;
@@ -412,7 +421,7 @@ enum mics_status mics_search_report_infeasible(const struct mics_search *search,
                                                struct mics_err *err)
 {
     struct remedies remedies = {.search = search};
-    const struct mics_setting *least = &search->entries[0].least;
+    const struct mics_plan_option *least = &search->alternatives[0].least;
     const uint64_t limit_bytes = search->options.memory_limit;
     const bool has_network = search->topology->net_link.bandwidth_bytes > 0;
     char need[32], limit[32], more[32];
@@ -425,8 +434,8 @@ enum mics_status mics_search_report_infeasible(const struct mics_search *search,
                             " sequences fit here",
                             search->options.global_batch, batch);
     for (uint32_t i = 1; i < search->count; i++)
-        if (search->entries[i].least.total_bytes < least->total_bytes)
-            least = &search->entries[i].least;
+        if (search->alternatives[i].least.total_bytes < least->total_bytes)
+            least = &search->alternatives[i].least;
     mics_format_bytes(least->total_bytes, need, sizeof need);
     mics_format_bytes(limit_bytes, limit, sizeof limit);
     mics_format_bytes(least->total_bytes - limit_bytes, more, sizeof more);

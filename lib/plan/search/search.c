@@ -3,10 +3,10 @@
  * search.c - the plan with the shortest predicted step that fits: branch and bound.
  *
  * A queue in the order of lower bounds holds cells (a strategy, a level of recomputation and a
- * micro-batch) and settings (a cell with an exchange option and a prefetch depth). The bound of a
- * cell is the least of its settings. A cell is replaced by its settings, a setting is simulated,
- * until the next bound is not more than MICS_STEP_PRUNE below the best step. Of the steps within
- * MICS_STEP_TIE the simplest strategy wins, and of its settings the simplest.
+ * micro-batch) and plan options (a cell with an exchange option and a prefetch depth). The bound of
+ * a cell is the least of its plan options. A cell is replaced by its plan options, a plan option is
+ * simulated, until the next bound is not more than MICS_STEP_PRUNE below the best step. Of the
+ * steps within MICS_STEP_TIE the simplest strategy wins, and of its plan options the simplest.
  */
 #include "plan/search/search.h"
 
@@ -81,22 +81,22 @@ static enum mics_status complete_options(struct mics_search *search, struct mics
     return MICS_OK;
 }
 
-static enum mics_status find_entries(struct mics_search *search, struct mics_err *err)
+static enum mics_status find_alternatives(struct mics_search *search, struct mics_err *err)
 {
-    struct mics_candidate *candidates = NULL;
-    enum mics_status status = mics_search_candidates(search->topology, search->options.strategy,
-                                                     &candidates, &search->count, err);
+    struct mics_strategy *strategies = NULL;
+    enum mics_status status = mics_search_strategies(search->topology, search->options.strategy,
+                                                     &strategies, &search->count, err);
 
     if (status != MICS_OK)
         return status;
-    search->entries = calloc(search->count, sizeof *search->entries);
-    if (!search->entries)
+    search->alternatives = calloc(search->count, sizeof *search->alternatives);
+    if (!search->alternatives)
         status = mics_err_nomem(err);
     for (uint32_t i = 0; i < search->count && status == MICS_OK; i++) {
-        search->entries[i].candidate = candidates[i];
-        search->entries[i].bound_s = INFINITY;
+        search->alternatives[i].strategy = strategies[i];
+        search->alternatives[i].bound_s = INFINITY;
     }
-    free(candidates);
+    free(strategies);
     return status;
 }
 
@@ -113,7 +113,7 @@ enum mics_status mics_search_init(struct mics_search *search, const struct mics_
     if (status == MICS_OK)
         status = mics_bounds_new(search->costs, model, &search->bounds, err);
     if (status == MICS_OK)
-        status = find_entries(search, err);
+        status = find_alternatives(search, err);
     if (status == MICS_OK)
         status = mics_search_space_init(search, err);
     return status;
@@ -124,17 +124,17 @@ void mics_search_fini(struct mics_search *search)
     mics_search_space_fini(search);
     mics_bounds_free(search->bounds);
     mics_op_costs_free(search->costs);
-    free(search->entries);
+    free(search->alternatives);
 }
 
 /* What waits in the queue. */
 struct node {
     float bound;
-    uint32_t entry;
+    uint32_t alternative;
     uint32_t prefetch;
     uint16_t micro_batch;
     uint8_t option, level;
-    bool is_setting;
+    bool is_plan_option;
 };
 
 struct queue {
@@ -142,13 +142,13 @@ struct queue {
     size_t count, capacity;
 };
 
-/* Bounds that differ by less than a thousandth are equal: then settings come before cells, and
+/* Bounds that differ by less than a thousandth are equal: then plan options come before cells, and
  * simple ones before others. */
 static int compare_simplicity(const struct node *a, const struct node *b)
 {
     const int64_t keys[][2] = {
-        {!a->is_setting, !b->is_setting},
-        {a->entry, b->entry},
+        {!a->is_plan_option, !b->is_plan_option},
+        {a->alternative, b->alternative},
         {a->level, b->level},
         {-(int64_t)a->micro_batch, -(int64_t)b->micro_batch},
         {a->option, b->option},
@@ -222,7 +222,7 @@ struct progress {
 
 static struct mics_search_point point_of(const struct node *node)
 {
-    return (struct mics_search_point){.entry = node->entry,
+    return (struct mics_search_point){.alternative = node->alternative,
                                       .option = node->option,
                                       .level = node->level,
                                       .micro_batch = node->micro_batch,
@@ -235,16 +235,17 @@ static enum mics_status bound_choice(struct mics_search *search, const struct no
 {
     const struct mics_search_point point = point_of(node);
     const struct mics_plan_choice choice = mics_search_choice(search, &point);
-    struct mics_search_entry *entry = &search->entries[node->entry];
+    struct mics_search_alternative *alternative = &search->alternatives[node->alternative];
 
-    if (!entry->times[node->option]) {
+    if (!alternative->times[node->option]) {
         const enum mics_status status =
-            mics_bounds_exchanges(search->bounds, &choice, &entry->times[node->option], err);
+            mics_bounds_exchanges(search->bounds, &choice, &alternative->times[node->option], err);
 
         if (status != MICS_OK)
             return status;
     }
-    return mics_bounds_step(search->bounds, &choice, passes, entry->times[node->option], out, err);
+    return mics_bounds_step(search->bounds, &choice, passes, alternative->times[node->option], out,
+                            err);
 }
 
 static enum mics_status passes_of(struct mics_search *search, const struct node *node,
@@ -260,11 +261,11 @@ static enum mics_status passes_of(struct mics_search *search, const struct node 
 static enum mics_status push_cell(struct progress *progress, struct node node, struct mics_err *err)
 {
     struct mics_search *search = progress->search;
-    struct mics_search_entry *entry = &search->entries[node.entry];
+    struct mics_search_alternative *alternative = &search->alternatives[node.alternative];
     const struct mics_pass_times *passes = NULL;
     double least_bound = INFINITY;
 
-    for (uint32_t i = 0; i < entry->option_count; i++) {
+    for (uint32_t i = 0; i < alternative->option_count; i++) {
         struct mics_search_point point;
         uint32_t least, most;
         double bound;
@@ -281,10 +282,10 @@ static enum mics_status push_cell(struct progress *progress, struct node node, s
             status = bound_choice(search, &node, passes, &bound, err);
         if (status != MICS_OK)
             return status;
-        if (bound < entry->bound_s) {
-            entry->bound_s = bound;
-            entry->fastest = point;
-            entry->fastest.prefetch = most;
+        if (bound < alternative->bound_s) {
+            alternative->bound_s = bound;
+            alternative->fastest = point;
+            alternative->fastest.prefetch = most;
         }
         least_bound = fmin(least_bound, bound);
     }
@@ -301,15 +302,15 @@ static bool is_pruned(const struct progress *progress, double bound)
     return bound >= (1 - MICS_STEP_PRUNE) * progress->best_s;
 }
 
-static enum mics_status push_setting(struct progress *progress, struct node node,
-                                     const struct mics_pass_times *passes, struct mics_err *err)
+static enum mics_status push_plan_option(struct progress *progress, struct node node,
+                                         const struct mics_pass_times *passes, struct mics_err *err)
 {
     double bound;
     enum mics_status status = bound_choice(progress->search, &node, passes, &bound, err);
 
     if (status != MICS_OK || is_pruned(progress, bound))
         return status;
-    node.is_setting = true;
+    node.is_plan_option = true;
     node.bound = (float)bound;
     return push(&progress->queue, &node, err);
 }
@@ -331,7 +332,7 @@ static enum mics_status expand(struct progress *progress, const struct node *cel
     enum mics_status status = passes_of(search, cell, &passes, err);
     struct node node = *cell;
 
-    for (uint32_t i = 0; i < search->entries[cell->entry].option_count; i++) {
+    for (uint32_t i = 0; i < search->alternatives[cell->alternative].option_count; i++) {
         struct mics_search_point point;
         uint32_t least, most;
 
@@ -342,59 +343,60 @@ static enum mics_status expand(struct progress *progress, const struct node *cel
         for (uint32_t d = 0; d < space->prefetch_count && status == MICS_OK; d++) {
             node.prefetch = space->prefetches[d];
             if (node.prefetch >= least && node.prefetch <= most)
-                status = push_setting(progress, node, passes, err);
+                status = push_plan_option(progress, node, passes, err);
         }
         /* The most that fits, which rounding may reduce by one. */
         for (node.prefetch = most; status == MICS_OK && most > least && node.prefetch + 2 > most;
              node.prefetch--)
             if (!is_listed(space, node.prefetch))
-                status = push_setting(progress, node, passes, err);
+                status = push_plan_option(progress, node, passes, err);
         if (status != MICS_OK)
             return status;
     }
     return status;
 }
 
-/* Simulate a setting with this bound, and keep the better of those of its strategy. */
+/* Simulate a plan option with this bound, and keep the better of those of its strategy. */
 static enum mics_status simulate(struct progress *progress, uint32_t index,
-                                 const struct mics_setting *setting, double bound_s,
+                                 const struct mics_plan_option *plan_option, double bound_s,
                                  struct mics_err *err)
 {
     struct mics_search *search = progress->search;
-    struct mics_search_entry *entry = &search->entries[index];
+    struct mics_search_alternative *alternative = &search->alternatives[index];
     struct mics_prediction predicted;
-    enum mics_status status = mics_plan_predict_above(search->costs, search->model,
-                                                      &setting->choice, bound_s, &predicted, err);
+    enum mics_status status = mics_plan_predict_above(
+        search->costs, search->model, &plan_option->choice, bound_s, &predicted, err);
 
     if (status != MICS_OK)
         return status;
     search->simulations++;
     progress->best_s = fmin(progress->best_s, predicted.step_s);
-    if (!entry->simulated || predicted.step_s < entry->predicted.step_s) {
-        entry->best = *setting;
-        entry->predicted = predicted;
-        entry->simulated = true;
+    if (!alternative->simulated || predicted.step_s < alternative->predicted.step_s) {
+        alternative->best = *plan_option;
+        alternative->predicted = predicted;
+        alternative->simulated = true;
     }
     return MICS_OK;
 }
 
-static enum mics_status try_setting(struct progress *progress, const struct node *node,
-                                    struct mics_err *err)
+static enum mics_status try_plan_option(struct progress *progress, const struct node *node,
+                                        struct mics_err *err)
 {
     struct mics_search *search = progress->search;
     const struct mics_search_point point = point_of(node);
-    struct mics_setting setting = {.choice = mics_search_choice(search, &point)};
+    struct mics_plan_option plan_option = {.choice = mics_search_choice(search, &point)};
     const struct mics_pass_times *passes;
     double bound_s;
-    enum mics_status status = mics_search_bytes(search, &setting.choice, &setting.total_bytes, err);
+    enum mics_status status =
+        mics_search_bytes(search, &plan_option.choice, &plan_option.total_bytes, err);
 
-    if (status != MICS_OK || setting.total_bytes > search->options.memory_limit)
+    if (status != MICS_OK || plan_option.total_bytes > search->options.memory_limit)
         return status;
     status = passes_of(search, node, &passes, err);
     if (status == MICS_OK)
         status = bound_choice(search, node, passes, &bound_s, err);
     if (status == MICS_OK)
-        status = simulate(progress, node->entry, &setting, bound_s, err);
+        status = simulate(progress, node->alternative, &plan_option, bound_s, err);
     return status;
 }
 
@@ -405,13 +407,14 @@ static enum mics_status push_cells(struct progress *progress, struct mics_err *e
     enum mics_status status = MICS_OK;
 
     for (uint32_t i = 0; i < search->count && status == MICS_OK; i++) {
-        struct mics_search_entry *entry = &search->entries[i];
-        struct node node = {.entry = i};
+        struct mics_search_alternative *alternative = &search->alternatives[i];
+        struct node node = {.alternative = i};
 
-        if (entry->least.total_bytes > search->options.memory_limit)
+        if (alternative->least.total_bytes > search->options.memory_limit)
             continue;
-        entry->times = calloc(entry->option_count, sizeof(struct mics_exchange_times *));
-        if (!entry->times)
+        alternative->times =
+            calloc(alternative->option_count, sizeof(struct mics_exchange_times *));
+        if (!alternative->times)
             return mics_err_nomem(err);
         for (uint32_t level = 0; level < search->space.level_count; level++)
             for (uint32_t b = 0; b < search->space.micro_batch_count && status == MICS_OK; b++) {
@@ -432,64 +435,67 @@ static enum mics_status simulate_by_bound(struct progress *progress, struct mics
 
         if (is_pruned(progress, node.bound))
             continue; /* of nearly equal bounds, a smaller one may follow */
-        status = node.is_setting ? try_setting(progress, &node, err) : expand(progress, &node, err);
+        status = node.is_plan_option ? try_plan_option(progress, &node, err)
+                                     : expand(progress, &node, err);
     }
     return status;
 }
 
 /* The simplest of the fastest that were simulated. NULL: none fits. */
-static struct mics_search_entry *choose_entry(const struct progress *progress)
+static struct mics_search_alternative *choose_alternative(const struct progress *progress)
 {
     const struct mics_search *search = progress->search;
 
     for (uint32_t i = 0; i < search->count; i++)
-        if (search->entries[i].simulated &&
-            search->entries[i].predicted.step_s <= (1 + MICS_STEP_TIE) * progress->best_s)
-            return &search->entries[i];
+        if (search->alternatives[i].simulated &&
+            search->alternatives[i].predicted.step_s <= (1 + MICS_STEP_TIE) * progress->best_s)
+            return &search->alternatives[i];
     return NULL;
 }
 
-/* Take the setting if it fits and its step is as fast as the best, within a tie. */
-static enum mics_status accept_if_equal(struct progress *progress, struct mics_search_entry *entry,
+/* Take the plan option if it fits and its step is as fast as the best, within a tie. */
+static enum mics_status accept_if_equal(struct progress *progress,
+                                        struct mics_search_alternative *alternative,
                                         const struct mics_plan_choice *choice, bool *accepted,
                                         struct mics_err *err)
 {
     const struct mics_search *search = progress->search;
-    struct mics_setting setting = {.choice = *choice};
+    struct mics_plan_option plan_option = {.choice = *choice};
     struct mics_prediction predicted;
-    enum mics_status status = mics_search_bytes(search, choice, &setting.total_bytes, err);
+    enum mics_status status = mics_search_bytes(search, choice, &plan_option.total_bytes, err);
 
     *accepted = false;
-    if (status != MICS_OK || setting.total_bytes > search->options.memory_limit)
+    if (status != MICS_OK || plan_option.total_bytes > search->options.memory_limit)
         return status;
     status = mics_plan_predict(search->costs, search->model, choice, &predicted, err);
     if (status != MICS_OK || predicted.step_s > (1 + MICS_STEP_TIE) * progress->best_s)
         return status;
-    entry->best = setting;
-    entry->predicted = predicted;
-    entry->simulated = true;
+    alternative->best = plan_option;
+    alternative->predicted = predicted;
+    alternative->simulated = true;
     *accepted = true;
     return MICS_OK;
 }
 
-/* A simpler strategy with the same setting, whose bound does not exceed a tie. */
-static enum mics_status try_simpler_entries(struct progress *progress,
-                                            struct mics_search_entry **chosen, struct mics_err *err)
+/* A simpler strategy with the same plan option, whose bound does not exceed a tie. */
+static enum mics_status try_simpler_alternatives(struct progress *progress,
+                                                 struct mics_search_alternative **chosen,
+                                                 struct mics_err *err)
 {
     enum { TRIED = 8 };
     struct mics_search *search = progress->search;
     uint32_t tried = 0;
 
-    for (struct mics_search_entry *entry = search->entries; entry < *chosen && tried < TRIED;
-         entry++) {
+    for (struct mics_search_alternative *alternative = search->alternatives;
+         alternative < *chosen && tried < TRIED; alternative++) {
         struct mics_plan_choice choice = (*chosen)->best.choice;
         bool accepted;
         enum mics_status status;
 
-        if (entry->bound_s > (1 + MICS_STEP_TIE) * progress->best_s)
+        if (alternative->bound_s > (1 + MICS_STEP_TIE) * progress->best_s)
             continue;
-        mics_choice_set_shape(&choice, entry->candidate.shape);
-        memcpy(choice.strategy, entry->least.choice.strategy, sizeof choice.strategy);
+        mics_choice_set_shape(&choice, alternative->strategy.shape);
+        memcpy(choice.strategy, alternative->least.choice.strategy, sizeof choice.strategy);
         choice.hierarchical_gather &= mics_shape_has_hierarchy(
             &choice.shapes[MICS_UNIT_DENSE], choice.shapes[MICS_UNIT_DENSE].p_param);
         choice.hierarchical_reduce &= mics_shape_has_hierarchy(
@@ -497,11 +503,11 @@ static enum mics_status try_simpler_entries(struct progress *progress,
         if (choice.shapes[MICS_UNIT_DENSE].p_param == 1 && search->options.prefetch == MICS_AUTO)
             choice.prefetch = 0;
         tried++;
-        status = accept_if_equal(progress, entry, &choice, &accepted, err);
+        status = accept_if_equal(progress, alternative, &choice, &accepted, err);
         if (status != MICS_OK)
             return status;
         if (accepted) {
-            *chosen = entry;
+            *chosen = alternative;
             return MICS_OK;
         }
     }
@@ -509,20 +515,20 @@ static enum mics_status try_simpler_entries(struct progress *progress,
 }
 
 /* Settings with less of one thing, each in turn, on top of what was accepted. */
-static enum mics_status simplify(struct progress *progress, struct mics_search_entry *entry,
-                                 struct mics_err *err)
+static enum mics_status simplify(struct progress *progress,
+                                 struct mics_search_alternative *alternative, struct mics_err *err)
 {
     const struct mics_search_options *options = &progress->search->options;
     enum { COALESCING, SEGMENTS, FLAT, PREFETCH_1, PREFETCH_2, PREFETCH_3, COUNT };
     enum mics_status status = MICS_OK;
 
     for (int i = 0; i < COUNT && status == MICS_OK; i++) {
-        struct mics_plan_choice choice = entry->best.choice;
+        struct mics_plan_choice choice = alternative->best.choice;
         const uint32_t depth = (uint32_t)(i - PREFETCH_1 + 1);
         bool accepted;
 
         if (i == COALESCING && options->coalesce == 0) {
-            choice.coalesced = 0;
+            choice.coalesce = 1;
             choice.grad_slots = 2;
         } else if (i == SEGMENTS && options->segments == 0 &&
                    progress->search->topology->algorithm_timing_count == 0) {
@@ -531,58 +537,58 @@ static enum mics_status simplify(struct progress *progress, struct mics_search_e
                    progress->search->topology->algorithm_timing_count == 0) {
             choice.hierarchical_gather = choice.hierarchical_reduce = false;
         } else if (i >= PREFETCH_1 && options->prefetch == MICS_AUTO && depth < choice.prefetch &&
-                   2 * choice.coalesced < depth) {
+                   2 * (choice.coalesce - 1) < depth) {
             choice.prefetch = depth;
         }
-        if (memcmp(&choice, &entry->best.choice, sizeof choice) == 0)
+        if (memcmp(&choice, &alternative->best.choice, sizeof choice) == 0)
             continue;
-        status = accept_if_equal(progress, entry, &choice, &accepted, err);
+        status = accept_if_equal(progress, alternative, &choice, &accepted, err);
         if (accepted && i >= PREFETCH_1)
             break;
     }
     return status;
 }
 
-/* Simulate the setting with the least bound of each strategy that fits and will be listed. */
+/* Simulate the plan option with the least bound of each strategy that fits and will be listed. */
 static enum mics_status simulate_listed(struct progress *progress,
-                                        const struct mics_search_entry *chosen,
+                                        const struct mics_search_alternative *chosen,
                                         struct mics_err *err)
 {
     struct mics_search *search = progress->search;
     enum mics_status status = MICS_OK;
 
     for (uint32_t i = 0; i < search->count && status == MICS_OK; i++) {
-        struct mics_search_entry *entry = &search->entries[i];
-        struct mics_search_point point = entry->fastest;
-        struct mics_setting setting = entry->least;
+        struct mics_search_alternative *alternative = &search->alternatives[i];
+        struct mics_search_point point = alternative->fastest;
+        struct mics_plan_option plan_option = alternative->least;
         double bound_s;
 
-        if (entry->simulated || isinf(entry->bound_s) ||
-            !mics_search_is_listed(search, entry, chosen))
+        if (alternative->simulated || isinf(alternative->bound_s) ||
+            !mics_search_is_listed(search, alternative, chosen))
             continue;
         for (bool fits = false; !fits; point.prefetch--) {
-            struct mics_setting trial = {.choice = mics_search_choice(search, &point)};
+            struct mics_plan_option trial = {.choice = mics_search_choice(search, &point)};
 
             status = mics_search_bytes(search, &trial.choice, &trial.total_bytes, err);
             if (status != MICS_OK)
                 return status;
             fits = trial.total_bytes <= search->options.memory_limit;
             if (fits)
-                setting = trial;
+                plan_option = trial;
             else if (point.prefetch <= search->space.prefetches[0])
                 break;
         }
-        status = mics_step_bound(search->costs, search->model, &setting.choice, &bound_s, err);
+        status = mics_step_bound(search->costs, search->model, &plan_option.choice, &bound_s, err);
         if (status == MICS_OK)
-            status = simulate(progress, i, &setting, bound_s, err);
+            status = simulate(progress, i, &plan_option, bound_s, err);
     }
     return status;
 }
 
-/* The plan of the chosen entry, without topology and model. */
+/* The plan of the chosen alternative, without topology and model. */
 static enum mics_status make_plan(const struct mics_search *search,
-                                  const struct mics_search_entry *chosen, struct mics_plan **out,
-                                  struct mics_err *err)
+                                  const struct mics_search_alternative *chosen,
+                                  struct mics_plan **out, struct mics_err *err)
 {
     struct mics_plan *plan = calloc(1, sizeof *plan);
     enum mics_status status;
@@ -615,12 +621,12 @@ static enum mics_status search_plan(struct mics_search *search, struct mics_plan
     enum mics_status status = simulate_by_bound(&progress, err);
 
     if (status == MICS_OK) {
-        struct mics_search_entry *chosen = choose_entry(&progress);
+        struct mics_search_alternative *chosen = choose_alternative(&progress);
 
         if (!chosen)
             status = mics_search_report_infeasible(search, err);
         if (status == MICS_OK)
-            status = try_simpler_entries(&progress, &chosen, err);
+            status = try_simpler_alternatives(&progress, &chosen, err);
         if (status == MICS_OK)
             status = simplify(&progress, chosen, err);
         if (status == MICS_OK)

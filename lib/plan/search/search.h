@@ -45,10 +45,10 @@ struct mics_search_options {
     bool clip;
 };
 
-/* On success the plan owns topology and model; otherwise they stay the caller's.
- * MICS_ERR_ARG: an option is invalid for this model and cluster; the message has valid values.
- * MICS_ERR_INFEASIBLE: nothing fits; the message has the setting that needs the least memory, and
- * what would make it fit. */
+/* On success the plan owns topology and model; otherwise they stay the caller's. MICS_ERR_ARG: an
+ * option is invalid for this model and cluster; the message has valid values. MICS_ERR_INFEASIBLE:
+ * nothing fits; the message has the plan option that needs the least memory, and what would make it
+ * fit. */
 enum mics_status mics_plan_search(struct mics_topology *topology, struct mics_model *model,
                                   const struct mics_search_options *options, struct mics_plan **out,
                                   struct mics_err *err);

@@ -7,53 +7,53 @@
 #include "plan/search/bound.h"
 #include "plan/search/search.h"
 
-/* A setting is not simulated if its bound is less than this part faster than the best step. With
- * MICS_STEP_TIE the plan is at most 1 % slower than the best. */
+/* A plan option is not simulated if its bound is less than this part faster than the best step.
+ * With MICS_STEP_TIE the plan is at most 1 % slower than the best. */
 #define MICS_STEP_PRUNE 0.003
 
 /* A strategy by name and cut. */
-struct mics_candidate {
+struct mics_strategy {
     struct mics_shape shape;
-    const char *strategy; /* "mics" */
+    const char *name; /* "mics" */
 };
 
 /* One way to run a strategy. */
-struct mics_setting {
+struct mics_plan_option {
     struct mics_plan_choice choice;
     uint64_t total_bytes; /* per rank */
 };
 
 /* How units are exchanged. */
 struct mics_exchange_option {
-    uint32_t segments, coalesced;
+    uint32_t segments, coalesce;
     bool hierarchical_gather, hierarchical_reduce;
 };
 
-/* One point of the space of settings. */
+/* One point of the space of plan options. */
 struct mics_search_point {
-    uint32_t entry, option, level, micro_batch; /* indices */
+    uint32_t alternative, option, level, micro_batch; /* indices */
     uint32_t prefetch;
 };
 
-/* A strategy in a search, and the best of its settings. */
-struct mics_search_entry {
-    struct mics_candidate candidate;
-    struct mics_setting least;        /* the setting that needs the least memory */
-    double bound_s;                   /* no setting that fits is faster; INFINITY: none fits */
+/* A strategy in a search, and the best of its plan options. */
+struct mics_search_alternative {
+    struct mics_strategy strategy;
+    struct mics_plan_option least;    /* the plan option that needs the least memory */
+    double bound_s;                   /* no plan option that fits is faster; INFINITY: none fits */
     struct mics_search_point fastest; /* has that bound; its prefetch may be too large */
     struct mics_exchange_option *options;
     struct mics_exchange_times **times; /* [option_count] */
     uint32_t option_count;
-    /* Memory with the least of all settings, by hierarchical_gather + 2 * hierarchical_reduce, and
-     * of one more slot. */
+    /* Memory with the least of all plan options, by hierarchical_gather + 2 * hierarchical_reduce,
+     * and of one more slot. */
     uint64_t base_bytes[4];
     uint64_t param_slot_bytes, grad_slot_bytes;
-    struct mics_setting best; /* of those that were simulated */
+    struct mics_plan_option best; /* of those that were simulated */
     struct mics_prediction predicted;
     bool simulated;
 };
 
-/* What the settings of all strategies are made of. */
+/* What the plan options of all strategies are made of. */
 struct mics_search_space {
     uint32_t *micro_batches, micro_batch_count; /* divisors of a rank's share, from 1 */
     uint32_t levels[MICS_RECOMPUTE_LEVELS], level_count;
@@ -70,7 +70,7 @@ struct mics_search {
     struct mics_bounds *bounds;
     struct mics_search_options options; /* with defaults filled in */
     struct mics_search_space space;
-    struct mics_search_entry *entries; /* simplest strategy first */
+    struct mics_search_alternative *alternatives; /* simplest strategy first */
     uint32_t count;
     uint64_t simulations;
 };
@@ -85,11 +85,11 @@ void mics_search_fini(struct mics_search *search);
 /* The strategies that `strategy` allows on this cluster, simplest first: by the size of the
  * optimizer group, then of the gradient group, then of the parameter group. *out belongs to the
  * caller, who calls free(). MICS_ERR_ARG: no such strategy. */
-enum mics_status mics_search_candidates(const struct mics_topology *topology, const char *strategy,
-                                        struct mics_candidate **out, uint32_t *count,
+enum mics_status mics_search_strategies(const struct mics_topology *topology, const char *strategy,
+                                        struct mics_strategy **out, uint32_t *count,
                                         struct mics_err *err);
 
-/* space.c: the dimensions of the search, and each entry's options and memory. */
+/* space.c: the dimensions of the search, and each alternative's options and memory. */
 enum mics_status mics_search_space_init(struct mics_search *search, struct mics_err *err);
 void mics_search_space_fini(struct mics_search *search);
 
@@ -105,7 +105,7 @@ enum mics_status mics_search_bytes(const struct mics_search *search,
                                    const struct mics_plan_choice *choice, uint64_t *bytes,
                                    struct mics_err *err);
 
-/* Every setting of the listed depths that fits; no bound is used. Stops when visit() fails. For
+/* Every plan option of the listed depths that fits; no bound is used. Stops when visit() fails. For
  * tests and benchmarks, which compare it with the search. */
 enum mics_status mics_search_visit(struct mics_search *search,
                                    enum mics_status (*visit)(void *context,
@@ -127,16 +127,17 @@ enum mics_status mics_plan_predict_above(struct mics_op_costs *costs,
 /* report.c */
 
 /* Will the alternatives of a plan have a row for it? */
-bool mics_search_is_listed(const struct mics_search *search, const struct mics_search_entry *entry,
-                           const struct mics_search_entry *chosen);
+bool mics_search_is_listed(const struct mics_search *search,
+                           const struct mics_search_alternative *alternative,
+                           const struct mics_search_alternative *chosen);
 /* The alternatives of a plan: one row for each family, of those that are worth reading. */
 enum mics_status mics_search_report(const struct mics_search *search,
-                                    const struct mics_search_entry *chosen, struct mics_plan *plan,
-                                    struct mics_err *err);
+                                    const struct mics_search_alternative *chosen,
+                                    struct mics_plan *plan, struct mics_err *err);
 /* The largest global batch that fits, where the one that is asked for has more sequences per rank
  * than a step may have micro-steps; 0: it has not, none fits, or the micro-batch is given. */
 uint64_t mics_search_largest_batch(const struct mics_search *search);
-/* Nothing fits: the setting that needs the least memory, and what would make it fit. Returns
+/* Nothing fits: the plan option that needs the least memory, and what would make it fit. Returns
  * MICS_ERR_INFEASIBLE. */
 enum mics_status mics_search_report_infeasible(const struct mics_search *search,
                                                struct mics_err *err);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * space.c - the settings of each strategy: the dimensions, the memory of each point, and a walk
+ * space.c - the plan options of each strategy: the dimensions, the memory of each point, and a walk
  * over all that fit.
  *
- * Memory is the sum of what groups, slots, activations and communicators need, so that bytes of
- * few settings give those of all: a setting whose sum exceeds the limit by more than the rounding
- * of regions cannot fit. What remains is computed exactly before it is simulated.
+ * Memory is the sum of what groups, slots, activations and communicators need, so that bytes of few
+ * plan options give those of all: a plan option whose sum exceeds the limit by more than the
+ * rounding of regions cannot fit. What remains is computed exactly before it is simulated.
  */
 #include "base/num.h"
 #include "plan/memory.h"
@@ -73,7 +73,7 @@ static enum mics_status list_micro_batches(struct mics_search *search, struct mi
     return MICS_OK;
 }
 
-/* 0 to 8, then in steps of a half, to a slot for each unit. The most that fits a setting is
+/* 0 to 8, then in steps of a half, to a slot for each unit. The most that fits a plan option is
  * tried in addition. */
 static enum mics_status list_prefetches(struct mics_search *search, struct mics_err *err)
 {
@@ -117,17 +117,17 @@ struct mics_plan_choice mics_search_choice(const struct mics_search *search,
                                            const struct mics_search_point *point)
 {
     const struct mics_search_options *options = &search->options;
-    const struct mics_search_entry *entry = &search->entries[point->entry];
-    const struct mics_exchange_option *option = &entry->options[point->option];
-    const uint32_t n = mics_shape_world_size(&entry->candidate.shape);
+    const struct mics_search_alternative *alternative = &search->alternatives[point->alternative];
+    const struct mics_exchange_option *option = &alternative->options[point->option];
+    const uint32_t n = mics_shape_world_size(&alternative->strategy.shape);
     struct mics_plan_choice choice = {
-        .shapes = MICS_SAME_SHAPE(entry->candidate.shape),
+        .shapes = MICS_SAME_SHAPE(alternative->strategy.shape),
         .hierarchical_gather = option->hierarchical_gather,
         .hierarchical_reduce = option->hierarchical_reduce,
         .segments = option->segments,
         .prefetch = point->prefetch,
-        .grad_slots = 2 * (option->coalesced + 1),
-        .coalesced = option->coalesced,
+        .grad_slots = 2 * option->coalesce,
+        .coalesce = option->coalesce,
         .micro_batch = search->space.micro_batches[point->micro_batch],
         .seq = options->seq,
         .recompute = (enum mics_recompute)search->space.levels[point->level],
@@ -138,7 +138,7 @@ struct mics_plan_choice mics_search_choice(const struct mics_search *search,
     };
 
     choice.micro_steps = (uint32_t)(options->global_batch / n / choice.micro_batch);
-    snprintf(choice.strategy, sizeof choice.strategy, "%s", entry->candidate.strategy);
+    snprintf(choice.strategy, sizeof choice.strategy, "%s", alternative->strategy.name);
     return choice;
 }
 
@@ -186,11 +186,11 @@ static bool has_segments(const struct mics_search *search, const struct mics_sha
 }
 
 static bool can_coalesce(const struct mics_search *search, const struct mics_shape *shape,
-                         uint32_t coalesced)
+                         uint32_t coalesce)
 {
-    if (coalesced == 0 || search->options.coalesce > 0)
+    if (coalesce == 1 || search->options.coalesce > 0)
         return true;
-    return mics_shape_world_size(shape) > 1 && 2 * (coalesced + 1) <= search->model->unit_count &&
+    return mics_shape_world_size(shape) > 1 && 2 * coalesce <= search->model->unit_count &&
            (shape->p_grad > 1 || search->options.grad_dtype == MICS_F32);
 }
 
@@ -225,38 +225,42 @@ static bool measured_seconds(const struct mics_search *search, const struct mics
 
 /* Where flat and hierarchical exchanges of this group were measured against each other, by
  * segments, only the fastest is an option. */
-static void keep_measured(const struct mics_search *search, struct mics_search_entry *entry)
+static void keep_measured(const struct mics_search *search,
+                          struct mics_search_alternative *alternative)
 {
-    const struct mics_shape *shape = &entry->candidate.shape;
+    const struct mics_shape *shape = &alternative->strategy.shape;
     double best = INFINITY;
     uint32_t kept = 0;
 
-    if (search->topology->algorithm_timing_count == 0 || entry->option_count < 2)
+    if (search->topology->algorithm_timing_count == 0 || alternative->option_count < 2)
         return;
     for (int pass = 0; pass < 2; pass++)
-        for (uint32_t i = 0; i < entry->option_count; i++) {
+        for (uint32_t i = 0; i < alternative->option_count; i++) {
             double gather = 0, reduce = 0;
 
-            if (!measured_seconds(search, shape, MICS_ALL_GATHER, &entry->options[i], &gather) ||
-                !measured_seconds(search, shape, MICS_REDUCE_SCATTER, &entry->options[i], &reduce))
+            if (!measured_seconds(search, shape, MICS_ALL_GATHER, &alternative->options[i],
+                                  &gather) ||
+                !measured_seconds(search, shape, MICS_REDUCE_SCATTER, &alternative->options[i],
+                                  &reduce))
                 return;
             /* Forward and backward gather each unit. */
             if (pass == 0)
                 best = fmin(best, 2 * gather + reduce);
             else if (2 * gather + reduce <= best)
-                entry->options[kept++] = entry->options[i];
+                alternative->options[kept++] = alternative->options[i];
         }
-    entry->option_count = kept;
+    alternative->option_count = kept;
 }
 
 static enum mics_status list_options(const struct mics_search *search,
-                                     struct mics_search_entry *entry, struct mics_err *err)
+                                     struct mics_search_alternative *alternative,
+                                     struct mics_err *err)
 {
-    enum { SEGMENTS = 3, COALESCED = 4 };
+    enum { SEGMENTS = 3, COALESCE = 4 };
     static const uint32_t segments[SEGMENTS] = {1, 2, 4};
-    static const uint32_t coalesced[COALESCED] = {0, 1, 3, MICS_COALESCED_MAX};
+    static const uint32_t coalesce[COALESCE] = {1, 2, 4, MICS_COALESCE_MAX};
     const struct mics_search_options *options = &search->options;
-    const struct mics_shape *shape = &entry->candidate.shape;
+    const struct mics_shape *shape = &alternative->strategy.shape;
     const enum mics_hierarchy wanted = options->hierarchical;
     const bool gather =
         mics_shape_has_hierarchy(shape, shape->p_param) && wanted != MICS_HIERARCHY_OFF;
@@ -264,15 +268,15 @@ static enum mics_status list_options(const struct mics_search *search,
         mics_shape_has_hierarchy(shape, shape->p_grad) && wanted != MICS_HIERARCHY_OFF;
     const uint32_t least = wanted == MICS_HIERARCHY_ON ? gather + 2 * reduce : 0;
 
-    entry->options = calloc(SEGMENTS * COALESCED * 4, sizeof *entry->options);
-    if (!entry->options)
+    alternative->options = calloc(SEGMENTS * COALESCE * 4, sizeof *alternative->options);
+    if (!alternative->options)
         return mics_err_nomem(err);
     for (uint32_t s = 0; s < (options->segments ? 1 : SEGMENTS); s++)
-        for (uint32_t c = 0; c < (options->coalesce ? 1 : COALESCED); c++)
+        for (uint32_t c = 0; c < (options->coalesce ? 1 : COALESCE); c++)
             for (uint32_t flags = least; flags < 4; flags++) {
                 const struct mics_exchange_option option = {
                     .segments = options->segments ? options->segments : segments[s],
-                    .coalesced = options->coalesce ? options->coalesce - 1 : coalesced[c],
+                    .coalesce = options->coalesce ? options->coalesce : coalesce[c],
                     .hierarchical_gather = flags & 1,
                     .hierarchical_reduce = flags & 2,
                 };
@@ -280,11 +284,11 @@ static enum mics_status list_options(const struct mics_search *search,
                 if ((option.hierarchical_gather && !gather) ||
                     (option.hierarchical_reduce && !reduce) ||
                     (!options->segments && !has_segments(search, shape, option.segments)) ||
-                    !can_coalesce(search, shape, option.coalesced))
+                    !can_coalesce(search, shape, option.coalesce))
                     continue;
-                entry->options[entry->option_count++] = option;
+                alternative->options[alternative->option_count++] = option;
             }
-    keep_measured(search, entry);
+    keep_measured(search, alternative);
     return MICS_OK;
 }
 
@@ -309,37 +313,37 @@ static uint32_t hierarchy_of(const struct mics_exchange_option *option)
 }
 
 /* Bytes of the first level and micro-batch with each hierarchy, without coalescing, in as few
- * segments as are allowed. Finds the setting that needs the least. */
-static enum mics_status measure_entry(struct mics_search *search, uint32_t index,
-                                      struct mics_err *err)
+ * segments as are allowed. Finds the plan option that needs the least. */
+static enum mics_status measure_alternative(struct mics_search *search, uint32_t index,
+                                            struct mics_err *err)
 {
     struct mics_search_space *space = &search->space;
-    struct mics_search_entry *entry = &search->entries[index];
-    struct mics_search_point point = {.entry = index, .prefetch = space->prefetches[0]};
+    struct mics_search_alternative *alternative = &search->alternatives[index];
+    struct mics_search_point point = {.alternative = index, .prefetch = space->prefetches[0]};
     struct mics_search_point least = point;
     enum mics_status status = MICS_OK;
     uint64_t bytes;
 
-    if (entry->candidate.shape.p_param == 1 && search->options.prefetch == MICS_AUTO)
+    if (alternative->strategy.shape.p_param == 1 && search->options.prefetch == MICS_AUTO)
         point.prefetch = least.prefetch = 0;
-    entry->param_slot_bytes =
-        entry->candidate.shape.p_param > 1
-            ? largest_slot(search, &entry->candidate.shape, (enum mics_dtype)search->options.dtype)
-            : 0;
-    entry->grad_slot_bytes = entry->candidate.shape.p_grad > 1
-                                 ? largest_slot(search, &entry->candidate.shape,
-                                                (enum mics_dtype)search->options.grad_dtype)
-                                 : 0;
-    for (uint32_t i = 0; i < entry->option_count && status == MICS_OK; i++) {
-        uint64_t *base = &entry->base_bytes[hierarchy_of(&entry->options[i])];
+    alternative->param_slot_bytes = alternative->strategy.shape.p_param > 1
+                                        ? largest_slot(search, &alternative->strategy.shape,
+                                                       (enum mics_dtype)search->options.dtype)
+                                        : 0;
+    alternative->grad_slot_bytes = alternative->strategy.shape.p_grad > 1
+                                       ? largest_slot(search, &alternative->strategy.shape,
+                                                      (enum mics_dtype)search->options.grad_dtype)
+                                       : 0;
+    for (uint32_t i = 0; i < alternative->option_count && status == MICS_OK; i++) {
+        uint64_t *base = &alternative->base_bytes[hierarchy_of(&alternative->options[i])];
 
         if (*base > 0)
             continue; /* the first of this hierarchy has the fewest segments and slots */
         point.option = i;
         const struct mics_plan_choice choice = mics_search_choice(search, &point);
         status = mics_search_bytes(search, &choice, base, err);
-        if (entry->least.total_bytes == 0 || *base < entry->least.total_bytes) {
-            entry->least.total_bytes = *base;
+        if (alternative->least.total_bytes == 0 || *base < alternative->least.total_bytes) {
+            alternative->least.total_bytes = *base;
             least.option = i;
         }
     }
@@ -349,11 +353,11 @@ static enum mics_status measure_entry(struct mics_search *search, uint32_t index
             least.level = i / space->micro_batch_count;
             least.micro_batch = i % space->micro_batch_count;
         }
-    entry->least.choice = mics_search_choice(search, &least);
+    alternative->least.choice = mics_search_choice(search, &least);
     if (status == MICS_OK)
-        status = mics_search_bytes(search, &entry->least.choice, &bytes, err);
+        status = mics_search_bytes(search, &alternative->least.choice, &bytes, err);
     if (status == MICS_OK)
-        entry->least.total_bytes = bytes;
+        alternative->least.total_bytes = bytes;
     return status;
 }
 
@@ -366,23 +370,23 @@ enum mics_status mics_search_space_init(struct mics_search *search, struct mics_
     if (status == MICS_OK)
         status = list_prefetches(search, err);
     for (uint32_t i = 0; i < search->count && status == MICS_OK; i++)
-        status = list_options(search, &search->entries[i], err);
+        status = list_options(search, &search->alternatives[i], err);
     if (status == MICS_OK)
         status = measure_activations(search, err);
     for (uint32_t i = 0; i < search->count && status == MICS_OK; i++)
-        status = measure_entry(search, i, err);
+        status = measure_alternative(search, i, err);
     return status;
 }
 
 void mics_search_space_fini(struct mics_search *search)
 {
-    for (uint32_t i = 0; i < search->count && search->entries; i++) {
-        struct mics_search_entry *entry = &search->entries[i];
+    for (uint32_t i = 0; i < search->count && search->alternatives; i++) {
+        struct mics_search_alternative *alternative = &search->alternatives[i];
 
-        for (uint32_t k = 0; entry->times && k < entry->option_count; k++)
-            mics_exchange_times_free(entry->times[k]);
-        free(entry->times);
-        free(entry->options);
+        for (uint32_t k = 0; alternative->times && k < alternative->option_count; k++)
+            mics_exchange_times_free(alternative->times[k]);
+        free(alternative->times);
+        free(alternative->options);
     }
     free(search->space.micro_batches);
     free(search->space.prefetches);
@@ -394,31 +398,31 @@ bool mics_search_prefetch_range(const struct mics_search *search,
                                 uint32_t *most)
 {
     const struct mics_search_space *space = &search->space;
-    const struct mics_search_entry *entry = &search->entries[point->entry];
-    const struct mics_exchange_option *option = &entry->options[point->option];
+    const struct mics_search_alternative *alternative = &search->alternatives[point->alternative];
+    const struct mics_exchange_option *option = &alternative->options[point->option];
     const uint64_t limit = search->options.memory_limit + rounding_bytes;
-    const uint64_t slots = mics_min_u64(2 * (option->coalesced + 1), space->rotating);
+    const uint64_t slots = mics_min_u64(2 * option->coalesce, space->rotating);
     const uint32_t all = space->rotating > 0 ? space->rotating - 1 : 0;
     const int64_t activations =
         space->activation_bytes[point->level * space->micro_batch_count + point->micro_batch];
-    uint64_t bytes = entry->base_bytes[hierarchy_of(option)] + (uint64_t)activations;
+    uint64_t bytes = alternative->base_bytes[hierarchy_of(option)] + (uint64_t)activations;
 
     if (search->options.coalesce == 0 && slots > 2)
-        bytes += (slots - 2) * entry->grad_slot_bytes;
+        bytes += (slots - 2) * alternative->grad_slot_bytes;
     if (bytes > limit)
         return false;
-    if (entry->candidate.shape.p_param == 1 || search->options.prefetch != MICS_AUTO) {
+    if (alternative->strategy.shape.p_param == 1 || search->options.prefetch != MICS_AUTO) {
         *least = *most = search->options.prefetch != MICS_AUTO ? search->options.prefetch : 0;
-        return entry->candidate.shape.p_param == 1 || option->coalesced == 0 ||
-               search->options.coalesce > 0 || *least >= 2 * option->coalesced + 1;
+        return alternative->strategy.shape.p_param == 1 || option->coalesce == 1 ||
+               search->options.coalesce > 0 || *least >= 2 * option->coalesce - 1;
     }
     /* Coalesced units need slots for two sets: one in transfer, one in use. */
-    *least = option->coalesced == 0 ? 0 : 2 * option->coalesced + 1;
+    *least = option->coalesce == 1 ? 0 : 2 * option->coalesce - 1;
     if (search->options.coalesce > 0)
         *least = (uint32_t)mics_min_u64(*least, all);
     *most = all;
-    if (entry->param_slot_bytes > 0)
-        *most = (uint32_t)mics_min_u64(all, (limit - bytes) / entry->param_slot_bytes);
+    if (alternative->param_slot_bytes > 0)
+        *most = (uint32_t)mics_min_u64(all, (limit - bytes) / alternative->param_slot_bytes);
     return *least <= *most;
 }
 
@@ -458,8 +462,8 @@ enum mics_status mics_search_visit(struct mics_search *search,
     struct mics_search_point point = {.prefetch = 0};
     enum mics_status status = MICS_OK;
 
-    for (point.entry = 0; point.entry < search->count; point.entry++)
-        for (point.option = 0; point.option < search->entries[point.entry].option_count;
+    for (point.alternative = 0; point.alternative < search->count; point.alternative++)
+        for (point.option = 0; point.option < search->alternatives[point.alternative].option_count;
              point.option++)
             for (point.level = 0; point.level < space->level_count; point.level++)
                 for (point.micro_batch = 0;

@@ -17,7 +17,7 @@
 enum { MAX_SIZES = 160 };
 
 struct list {
-    struct mics_candidate *items;
+    struct mics_strategy *items;
     uint32_t count, capacity;
     struct mics_shape shape; /* nodes and ranks per node */
     bool failed;
@@ -29,19 +29,19 @@ static uint32_t world_size(const struct list *list)
 }
 
 /* Among strategies with the same cut, the one that was added first stays. */
-static void add(struct list *list, const char *strategy, uint32_t p_param, uint32_t p_grad,
+static void add(struct list *list, const char *name, uint32_t p_param, uint32_t p_grad,
                 uint32_t p_optim)
 {
-    struct mics_candidate *items = list->items, candidate = {list->shape, strategy};
+    struct mics_strategy *items = list->items, added = {list->shape, name};
 
-    candidate.shape.p_param = p_param;
-    candidate.shape.p_grad = p_grad;
-    candidate.shape.p_optim = p_optim;
-    if (mics_shape_check(&candidate.shape, NULL) != MICS_OK)
+    added.shape.p_param = p_param;
+    added.shape.p_grad = p_grad;
+    added.shape.p_optim = p_optim;
+    if (mics_shape_check(&added.shape, NULL) != MICS_OK)
         return;
     /* At most the ZeRO family and MiCS, which are first, have another name for it. */
-    for (uint32_t i = 0; i < list->count && strcmp(items[i].strategy, "custom") != 0; i++)
-        if (memcmp(&items[i].shape, &candidate.shape, sizeof candidate.shape) == 0)
+    for (uint32_t i = 0; i < list->count && strcmp(items[i].name, "custom") != 0; i++)
+        if (memcmp(&items[i].shape, &added.shape, sizeof added.shape) == 0)
             return;
     if (list->count == list->capacity) {
         list->capacity = list->capacity ? 2 * list->capacity : 64;
@@ -52,7 +52,7 @@ static void add(struct list *list, const char *strategy, uint32_t p_param, uint3
         }
         list->items = items;
     }
-    list->items[list->count++] = candidate;
+    list->items[list->count++] = added;
 }
 
 static void add_ddp(struct list *list)
@@ -182,8 +182,8 @@ static enum mics_status add_triple(struct list *list, const char *text, struct m
 
 static int compare_simplicity(const void *left, const void *right)
 {
-    const struct mics_shape *a = &((const struct mics_candidate *)left)->shape;
-    const struct mics_shape *b = &((const struct mics_candidate *)right)->shape;
+    const struct mics_shape *a = &((const struct mics_strategy *)left)->shape;
+    const struct mics_shape *b = &((const struct mics_strategy *)right)->shape;
     const uint32_t x[] = {a->p_optim, a->p_grad, a->p_param};
     const uint32_t y[] = {b->p_optim, b->p_grad, b->p_param};
 
@@ -217,8 +217,8 @@ static enum mics_status collect(struct list *list, const char *strategy, struct 
                         strategy);
 }
 
-enum mics_status mics_search_candidates(const struct mics_topology *topology, const char *strategy,
-                                        struct mics_candidate **out, uint32_t *count,
+enum mics_status mics_search_strategies(const struct mics_topology *topology, const char *strategy,
+                                        struct mics_strategy **out, uint32_t *count,
                                         struct mics_err *err)
 {
     struct list list = {.shape = {.nodes = topology->nodes, .per_node = topology->per_node}};

@@ -20,6 +20,12 @@ static void print_groups(FILE *out, const struct mics_plan_choice *choice, unsig
             threads == 1 ? "" : "s");
     fprintf(out, "strategy  %s: parameters in groups of %u, gradients %u, optimizer %u",
             choice->strategy, shape->p_param, shape->p_grad, shape->p_optim);
+    if (mics_choice_groups(choice, MICS_UNIT_EXPERT) == MICS_UNIT_EXPERT) {
+        const struct mics_shape *experts = &choice->shapes[MICS_UNIT_EXPERT];
+
+        fprintf(out, "; of experts %u, %u and %u", experts->p_param, experts->p_grad,
+                experts->p_optim);
+    }
     if (mics_shape_has_hierarchy(shape, shape->p_param))
         fprintf(out, "; %s gathers", choice->hierarchical_gather ? "hierarchical" : "flat");
     if (mics_shape_has_hierarchy(shape, shape->p_grad))
@@ -31,7 +37,7 @@ static void print_groups(FILE *out, const struct mics_plan_choice *choice, unsig
 static void print_validation(FILE *out, const struct mics_run *run)
 {
     const struct mics_data *data = run->options.data;
-    const struct mics_settings *settings = run->options.settings;
+    const struct mics_train_settings *settings = run->options.settings;
     const double all = (double)(data->train_tokens + data->val_tokens);
     char tokens[32];
 
@@ -144,7 +150,8 @@ enum mics_status mics_run_text_begin(FILE *out, const struct mics_run *run,
     return status;
 }
 
-char *mics_run_format_remaining(double seconds, char buf[32])
+/* "12:05", "3:04:05", "2d 03h", "-" for NAN; at most 8 characters. Returns buf[32]. */
+static char *format_remaining(double seconds, char buf[32])
 {
     enum { MINUTE = 60, HOUR = 3600, DAY = 86400 };
 
@@ -176,7 +183,7 @@ void mics_run_text_step(FILE *out, const struct mics_step_record *record, double
 
     fprintf(out, "%8" PRIu64 " %7.3f %9.4f %9.2e %9.4f %9.1f %9.0f %8s\n", record->step, epoch,
             record->loss, record->lr, record->grad_norm, 1e3 * record->seconds,
-            record->tokens_per_s, mics_run_format_remaining(remaining_s, remaining));
+            record->tokens_per_s, format_remaining(remaining_s, remaining));
     fflush(out);
 }
 

@@ -22,7 +22,4 @@ void mics_run_text_step(FILE *out, const struct mics_step_record *record, double
  * checkpoint's path. */
 void mics_run_text_end(FILE *out, const struct mics_run *run, bool verbose);
 
-/* "12:05", "3:04:05", "2d 03h", "-" for NAN; at most 8 characters. Returns buf[32]. */
-char *mics_run_format_remaining(double seconds, char buf[32]);
-
 #endif

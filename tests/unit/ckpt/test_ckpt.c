@@ -4,6 +4,7 @@
 
 #include "base/threads.h"
 #include "ckpt/ckpt_reader.h"
+#include "ckpt/convert/convert.h"
 
 #include <dlfcn.h>
 #include <sys/stat.h>
@@ -58,6 +59,84 @@ static void any_shape_loads_what_any_other_saved(void)
     }
 }
 
+/* Any legal shape of the ranks of `ranks`. */
+static struct mics_shape any_shape_of(struct mics_shape ranks, uint32_t *state)
+{
+    struct mics_shape shape = ranks;
+
+    do {
+        shape.p_param = 1 + pick(state, 8);
+        shape.p_grad = 1 + pick(state, 8);
+        shape.p_optim = 1 + pick(state, 8);
+    } while (mics_shape_check(&shape, NULL) != MICS_OK);
+    return shape;
+}
+
+static uint32_t files_of_latest(void)
+{
+    struct mics_ckpt_reader reader;
+    struct mics_err err = {""};
+    char latest[MICS_PATH_MAX];
+
+    in_folder(latest, "latest");
+    CHECK_INT(mics_ckpt_reader_open(latest, NULL, &reader, &err), MICS_OK);
+    const uint32_t files = reader.manifest.file_count;
+    mics_ckpt_reader_close(&reader);
+    return files;
+}
+
+static void any_pair_of_shapes_loads_what_any_other_saved(void)
+{
+    uint32_t state = 19, pairs = 0;
+
+    for (uint64_t step = 1; step <= 40; step++) {
+        const struct mics_shape then = any_shape(&state), now = any_shape(&state);
+        const struct mics_shape experts = any_shape_of(then, &state);
+        const uint32_t most = then.p_optim > experts.p_optim ? then.p_optim : experts.p_optim;
+        const uint32_t parts = 1 + pick(&state, then.nodes * then.per_node / most);
+        const bool differ = memcmp(&then, &experts, sizeof then) != 0;
+
+        pairs += differ;
+        set_experts(experts);
+        save_as(then, 1 + pick(&state, 3), parts, 200 + step);
+        CHECK_INT(files_of_latest(), (then.p_optim + (differ ? experts.p_optim : 0)) * parts);
+        set_experts(any_shape_of(now, &state));
+        loads_with(now, 1 + pick(&state, 3), 3, 200 + step, MICS_OK, "");
+        set_experts((struct mics_shape){0});
+        loads_with(now, 1, 3, 200 + step, MICS_OK, "");
+    }
+    CHECK(pairs > 20);
+}
+
+static void checkpoints_of_two_shapes_are_verified_and_merged(void)
+{
+    static const struct mics_shape whole = {2, 2, 4, 4, 4}, half = {2, 2, 2, 2, 2};
+    char latest[MICS_PATH_MAX], merged[MICS_PATH_MAX];
+    struct mics_convert_request request = {.host_ranks = 1, .out = merged, .file_bytes = 1 << 20};
+    struct mics_convert_report report;
+    struct mics_diagnostics diagnostics = {.report = NULL};
+    struct mics_err err = {""};
+    json_t *doc = NULL;
+    bool same = false;
+
+    in_folder(latest, "latest");
+    in_folder(merged, "merged");
+    set_experts(half);
+    save_as(whole, 2, 1, 300);
+    CHECK_INT(files_of_latest(), 6);
+    CHECK_INT(mics_comm_new_self(&request.comm, &err), MICS_OK);
+    request.diagnostics = &diagnostics;
+    CHECK_INT(mics_convert_verify(&request, latest, &report, &err), MICS_OK);
+    CHECK_INT(mics_convert_merge(&request, latest, &report, &err), MICS_OK);
+    CHECK_STR(err.text, "");
+    set_experts((struct mics_shape){0});
+    save_as(half, 1, 1, 300);
+    CHECK_INT(mics_convert_diff(latest, merged, &diagnostics, &doc, &same, &err), MICS_OK);
+    CHECK(same);
+    json_decref(doc);
+    mics_comm_free(request.comm);
+}
+
 static void any_range_is_read_from_any_shape(void)
 {
     struct mics_ckpt_reader reader;
@@ -100,11 +179,12 @@ static void places_agree_with_a_walk_over_every_element(void)
         const uint32_t parts = 1 + pick(&state, 5);
         const struct mics_layout layout =
             mics_layout_make(&shape, 1 + pick(&state, 3000), 1 + pick(&state, 4));
+        const struct mics_ckpt_unit unit = {.layout = layout};
         const uint64_t shard = mics_layout_optim_shard(&layout);
         uint64_t wrong = 0;
 
         for (uint64_t e = 0; e < layout.padded; e++) {
-            const struct mics_ckpt_place place = mics_ckpt_locate(&layout, parts, e);
+            const struct mics_ckpt_place place = mics_ckpt_locate(&unit, parts, e);
             const uint64_t rest = e % layout.segment_count;
             const uint64_t at =
                 e / layout.segment_count * layout.optim_piece + rest % layout.optim_piece;
@@ -161,6 +241,13 @@ static void a_checkpoint_that_is_cut_alike_is_read_once(void)
     before = bytes_read();
     loads_with(zero3, 1, 3, 6, MICS_OK, "");
     CHECK(bytes_read() - before >= 2 * bytes);
+    set_experts((struct mics_shape){2, 2, 2, 2, 2});
+    run(ranks, zero3, 2);
+    before = bytes_read();
+    loads_with(zero3, 2, 3, 6, MICS_OK, "");
+    once = bytes_read() - before; /* two ranks have the same shard of experts */
+    CHECK(once >= bytes && once < 2 * bytes);
+    set_experts((struct mics_shape){0});
     for (int i = 0; i < RANKS; i++) /* four replicas write a part each, and each reads all four */
         ranks[i] = (struct rank){.step = 6, .parts = RANKS};
     run(ranks, ddp, 1);
@@ -222,6 +309,8 @@ int main(void)
     begin_ckpt();
     TAP_RUN(what_was_saved_is_loaded_bit_for_bit);
     TAP_RUN(any_shape_loads_what_any_other_saved);
+    TAP_RUN(any_pair_of_shapes_loads_what_any_other_saved);
+    TAP_RUN(checkpoints_of_two_shapes_are_verified_and_merged);
     TAP_RUN(any_range_is_read_from_any_shape);
     TAP_RUN(places_agree_with_a_walk_over_every_element);
     TAP_RUN(a_checkpoint_that_is_cut_alike_is_read_once);

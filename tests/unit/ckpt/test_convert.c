@@ -2,7 +2,7 @@
 /*
  * test_convert.c - conversions by ranges, over random shapes, sizes, segments and parts.
  *
- * Number i of a space is a value that is unique to (space, i), so that a misplaced number is
+ * Number i of a vector is a value that is unique to (vector, i), so that a misplaced number is
  * detected.
  */
 #include "tap.h"
@@ -12,6 +12,7 @@
 #include "ckpt/convert/shards.h"
 #include "ckpt/format/safetensors.h"
 #include "ckpt/hf/hf.h"
+#include "ckpt/shard_file.h"
 
 #include <pthread.h> /* so that it runs under ThreadSanitizer, too */
 #include <stdio.h>
@@ -22,9 +23,9 @@ enum { UNITS = 4, STATES = 3 };
 
 static char folder[] = "/tmp/mics-test-convert.XXXXXX";
 
-static float value(uint32_t space, uint64_t i)
+static float value(uint32_t vector, uint64_t i)
 {
-    return (float)(1 + space) + (float)(i % 100003) / 262144;
+    return (float)(1 + vector) + (float)(i % 100003) / 262144;
 }
 
 static uint64_t draw(uint64_t seed, uint64_t index, uint64_t min, uint64_t max)
@@ -41,15 +42,22 @@ struct setup {
     struct mics_ckpt_layout form;
 };
 
-static void set_up(struct setup *s, uint64_t seed, uint32_t p, uint32_t segments)
+/* p shards of dense units and p_experts of the others. */
+static void set_up(struct setup *s, uint64_t seed, uint32_t p, uint32_t p_experts,
+                   uint32_t segments)
 {
+    const uint32_t ranks = p * p_experts;
+
     memset(s, 0, sizeof *s);
-    mics_choice_set_shape(&s->choice, (struct mics_shape){1, p, p, p, p});
+    s->choice.shapes[MICS_UNIT_DENSE] = (struct mics_shape){1, ranks, p, p, p};
+    s->choice.shapes[MICS_UNIT_EXPERT] =
+        (struct mics_shape){1, ranks, p_experts, p_experts, p_experts};
     for (uint32_t i = 0; i < UNITS; i++) {
         snprintf(s->units[i].name, sizeof s->units[i].name, "h.%u", i);
         s->units[i].count = draw(seed, i, 1, 5000);
-        s->layouts[i] =
-            mics_layout_make(&s->choice.shapes[MICS_UNIT_DENSE], s->units[i].count, segments);
+        s->units[i].kind = i % 2 ? MICS_UNIT_EXPERT : MICS_UNIT_DENSE;
+        s->layouts[i] = mics_layout_make(mics_choice_shape_of(&s->choice, &s->units[i]),
+                                         s->units[i].count, segments);
     }
     s->model.units = s->units;
     s->model.unit_count = UNITS;
@@ -60,7 +68,7 @@ static void set_up(struct setup *s, uint64_t seed, uint32_t p, uint32_t segments
                                         .parts = 1};
 }
 
-/* One file with all spaces end to end, as bytes and as a store. */
+/* One file with all vectors end to end, as bytes and as a store. */
 static void make_source(const struct setup *s, const char *name, struct mics_store *store)
 {
     char path[MICS_PATH_MAX];
@@ -78,7 +86,7 @@ static void make_source(const struct setup *s, const char *name, struct mics_sto
             fwrite(&number, sizeof number, 1, out);
         }
         store->table[store->table_count++] =
-            (struct mics_extent){.name = "tensor", .space = i, .count = count, .offset = offset};
+            (struct mics_extent){.name = "tensor", .vector = i, .count = count, .offset = offset};
         offset += count * sizeof(float);
     }
     fclose(out);
@@ -92,13 +100,16 @@ static void open_made(const struct setup *s, const struct mics_shard_target *mad
     const size_t tensors = UNITS * STATES;
     char path[MICS_PATH_MAX];
 
-    *table = (struct mics_ckpt_table){.shape = s->choice.shapes[MICS_UNIT_DENSE],
-                                      .states = STATES,
+    *table = (struct mics_ckpt_table){.states = STATES,
                                       .parts = 1,
+                                      .shard_count = made->target.file_count,
                                       .unit_count = UNITS,
                                       .units = calloc(UNITS, sizeof *table->units)};
-    for (uint32_t i = 0; i < UNITS; i++)
+    for (uint32_t i = 0; i < UNITS; i++) {
         table->units[i].layout = s->layouts[i];
+        table->units[i].first_shard =
+            mics_ckpt_first_shard(&s->form, (int)mics_choice_groups(&s->choice, s->units[i].kind));
+    }
     store->shards = table;
     store->tensor_names = calloc(tensors, sizeof *store->tensor_names);
     for (uint32_t i = 0; i < made->target.file_count; i++) {
@@ -106,11 +117,16 @@ static void open_made(const struct setup *s, const struct mics_shard_target *mad
 
         snprintf(path, sizeof path, "%.256s/%s", at, made->target.files[i].name);
         CHECK_INT(mics_store_add_file(store, path, NULL), MICS_OK);
+        size_t at_tensor = 0;
+
         CHECK_INT(mics_safetensors_load(store->files[i].fd, store->files[i].bytes, &header, NULL),
                   MICS_OK);
         store->files[i].tensor_offsets = calloc(tensors, sizeof(uint64_t));
-        for (size_t j = 0; j < tensors && header.count == tensors; j++)
-            store->files[i].tensor_offsets[j] = header.data_offset + header.tensors[j].begin;
+        for (size_t j = 0; j < tensors && at_tensor < header.count; j++)
+            if (mics_ckpt_file_has(table, &table->units[j / STATES], i))
+                store->files[i].tensor_offsets[j] =
+                    header.data_offset + header.tensors[at_tensor++].begin;
+        CHECK_INT(at_tensor, header.count);
         mics_safetensors_free(&header);
     }
 }
@@ -122,15 +138,16 @@ static void check_numbers(const struct setup *s, const struct mics_store *store,
     int wrong = 0;
 
     for (uint32_t i = 0; i < 200; i++) {
-        const uint32_t space = (uint32_t)draw(seed, 100 + 3 * i, 0, UNITS * STATES - 1);
-        const uint64_t total = s->units[space / STATES].count;
+        const uint32_t vector = (uint32_t)draw(seed, 100 + 3 * i, 0, UNITS * STATES - 1);
+        const uint64_t total = s->units[vector / STATES].count;
         const uint64_t start = draw(seed, 101 + 3 * i, 0, total + 100);
         const uint64_t count = draw(seed, 102 + 3 * i, 0, total + 200 - start);
 
-        CHECK_INT(mics_store_read(store, space, start, count, MICS_STORAGE_F32, got, scratch, NULL),
-                  MICS_OK);
+        CHECK_INT(
+            mics_store_read(store, vector, start, count, MICS_STORAGE_F32, got, scratch, NULL),
+            MICS_OK);
         for (uint64_t j = 0; j < count; j++) {
-            const float want = start + j < total ? value(space, start + j) : 0;
+            const float want = start + j < total ? value(vector, start + j) : 0;
 
             wrong += memcmp(&got[j], &want, sizeof want) != 0;
         }
@@ -166,9 +183,9 @@ static void convert(const struct setup *s, const struct mics_store *from, const 
     open_made(s, made, at, table, to);
 }
 
-static void numbers_are_in_their_places_for_any_shape_and_back_again(void)
+static void numbers_are_in_their_places_for_any_shapes_and_back_again(void)
 {
-    for (uint64_t seed = 0; seed < 6; seed++) {
+    for (uint64_t seed = 0; seed < 8; seed++) {
         struct setup a, b;
         struct mics_store source = {0}, shards = {0}, others = {0}, again = {0};
         struct mics_shard_target made[3];
@@ -177,8 +194,13 @@ static void numbers_are_in_their_places_for_any_shape_and_back_again(void)
 
         for (int i = 0; i < 4; i++)
             snprintf(name[i], sizeof name[i], "%d-%u", i, (unsigned)seed);
-        set_up(&a, seed, (uint32_t)draw(seed, 50, 1, 9), (uint32_t)draw(seed, 51, 1, 4));
-        set_up(&b, seed, (uint32_t)draw(seed, 52, 1, 9), (uint32_t)draw(seed, 53, 1, 4));
+        const uint32_t p = (uint32_t)draw(seed, 50, 1, 9), q = (uint32_t)draw(seed, 52, 1, 9);
+        const bool two = seed % 2;
+
+        set_up(&a, seed, p, two ? (uint32_t)draw(seed, 54, 1, 9) : p,
+               (uint32_t)draw(seed, 51, 1, 4));
+        set_up(&b, seed, q, two ? (uint32_t)draw(seed, 55, 1, 9) : q,
+               (uint32_t)draw(seed, 53, 1, 4));
         make_source(&a, name[0], &source);
         convert(&a, &source, name[1], &made[0], &tables[0], &shards);
         check_numbers(&a, &shards, seed);
@@ -208,7 +230,7 @@ static void a_number_that_is_not_finite_stops_a_conversion_and_names_the_tensor(
     const float bad = -1.0f / 0.0f;
     char path[MICS_PATH_MAX];
 
-    set_up(&s, 3, 2, 1);
+    set_up(&s, 3, 2, 2, 1);
     make_source(&s, "bad", &source);
     snprintf(path, sizeof path, "%s/bad", folder);
     FILE *file = fopen(path, "r+");
@@ -241,7 +263,7 @@ int main(void)
 {
     if (!mkdtemp(folder))
         return 1;
-    TAP_RUN(numbers_are_in_their_places_for_any_shape_and_back_again);
+    TAP_RUN(numbers_are_in_their_places_for_any_shapes_and_back_again);
     TAP_RUN(a_number_that_is_not_finite_stops_a_conversion_and_names_the_tensor);
     TAP_RUN(only_names_inside_the_folder_are_safe);
     mics_file_remove_tree(folder, NULL);

@@ -287,6 +287,43 @@ static void any_shape_can_continue(void)
         }
 }
 
+static void units_of_two_shapes_are_kept_and_continued_by_any_pair(void)
+{
+    const struct mics_shape pairs[][2] = {
+        {zero3, pair}, {pair, zero3}, {half, zero3}, {zero3, zero3}};
+
+    for (size_t from = 0; from < 3; from++)
+        for (size_t to = 0; to < 4; to++)
+            for (uint32_t lost = 0; lost < 4; lost += 3) {
+                struct mics_memory_ckpt_record record = new_record();
+                struct start start = {.shape = pairs[from][0],
+                                      .segments = 2,
+                                      .copies = 2,
+                                      .nodes = {0, 1, 2, 3},
+                                      .record = &record,
+                                      .steps = 3};
+
+                set_experts(pairs[from][1]);
+                go(&start);
+                CHECK_STR(start.failure, "");
+                CHECK_INT(start.completed, 3);
+                CHECK(start.sent_bytes > 0);
+                lose(lost);
+                start.nodes[lost] = 4;
+                start.shape = pairs[to][0];
+                start.segments = 1;
+                set_experts(pairs[to][1]);
+                go(&start);
+                CHECK_STR(start.failure, "");
+                CHECK(start.found);
+                CHECK_INT(start.step, 3);
+                CHECK_INT(start.completed, 6);
+                CHECK_INT(start.wrong, 0);
+                lose_all();
+            }
+    set_experts((struct mics_shape){0});
+}
+
 static void more_lost_nodes_than_copies_are_told(void)
 {
     struct mics_memory_ckpt_record record = new_record();
@@ -584,6 +621,7 @@ int main(void)
     TAP_RUN(copies_are_on_distinct_nodes);
     TAP_RUN(every_node_can_be_lost_and_a_spare_takes_its_place);
     TAP_RUN(any_shape_can_continue);
+    TAP_RUN(units_of_two_shapes_are_kept_and_continued_by_any_pair);
     TAP_RUN(more_lost_nodes_than_copies_are_told);
     TAP_RUN(a_flipped_bit_is_noticed_and_the_other_copy_taken);
     TAP_RUN(damage_of_all_copies_is_told);

@@ -44,11 +44,11 @@ static void make_source(void)
     CHECK_INT(mics_store_add_file(&store, path, NULL), MICS_OK);
     store.table = calloc(3, sizeof *store.table);
     store.table[store.table_count++] = (struct mics_extent){
-        .name = "floats", .space = 0, .dtype = MICS_STORAGE_F32, .count = FLOATS};
+        .name = "floats", .vector = 0, .dtype = MICS_STORAGE_F32, .count = FLOATS};
     store.table[store.table_count++] = (struct mics_extent){
-        .name = "odd", .space = 1, .dtype = MICS_STORAGE_RAW, .count = ODD, .offset = odd};
+        .name = "odd", .vector = 1, .dtype = MICS_STORAGE_RAW, .count = ODD, .offset = odd};
     store.table[store.table_count++] = (struct mics_extent){
-        .name = "more", .space = 2, .dtype = MICS_STORAGE_F32, .count = MORE, .offset = more};
+        .name = "more", .vector = 2, .dtype = MICS_STORAGE_F32, .count = MORE, .offset = more};
 }
 
 /* Two files with the whole source each, and one with only the header. */
@@ -75,7 +75,7 @@ static void want(struct wanted *w, bool hashed)
             continue;
         for (uint32_t j = 0; j < 3; j++)
             w->sections[i][j] =
-                (struct mics_section){.space = j,
+                (struct mics_section){.vector = j,
                                       .dtype = j == 1 ? MICS_STORAGE_RAW : MICS_STORAGE_F32,
                                       .count = counts[j]};
         file->sections = w->sections[i];

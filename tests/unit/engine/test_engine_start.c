@@ -157,6 +157,7 @@ static const char *calls_of(const char *model, struct mics_shape shape, enum mic
                       .choice = {.shapes = MICS_SAME_SHAPE(shape),
                                  .strategy = "custom",
                                  .segments = 1,
+                                 .coalesce = 1,
                                  .prefetch = 1,
                                  .grad_slots = 2,
                                  .micro_batch = 1,

@@ -132,6 +132,7 @@ static void open_rank(struct rank *r)
         .hierarchical_gather = true,
         .hierarchical_reduce = true,
         .segments = trial->segments,
+        .coalesce = 1,
         .micro_steps = 1,
         .dtype = MICS_F32,
         .grad_dtype = MICS_F32,
@@ -251,8 +252,8 @@ static void large_segments_travel_in_several_messages(void)
 
 static void a_unit_that_does_not_divide_is_refused(void)
 {
-    const struct mics_plan_choice choice = {.shapes = MICS_SAME_SHAPE({2, 2, 4, 4, 4}),
-                                            .segments = 2};
+    const struct mics_plan_choice choice = {
+        .shapes = MICS_SAME_SHAPE({2, 2, 4, 4, 4}), .segments = 2, .coalesce = 1};
     struct mics_schedule *schedule;
     struct mics_err err;
 

@@ -69,6 +69,7 @@ static struct mics_engine *open_engine(struct mics_world *world, const struct mi
             MICS_SAME_SHAPE({.nodes = 1, .per_node = 1, .p_param = 1, .p_grad = 1, .p_optim = 1}),
         .strategy = "ddp",
         .segments = 1,
+        .coalesce = 1,
         .prefetch = 1,
         .grad_slots = 2,
         .micro_batch = 1,

@@ -19,7 +19,7 @@ static const struct shape shapes[] = {
 };
 
 struct heads {
-    struct shape is;
+    struct shape dims;
     size_t count, normed; /* elements in all; of queries and keys in a row */
     float *in, *grad, *q, *k, *grad_q, *grad_k, *out, *rstd;
     double *want_out, *want_grad, *want_q, *want_k;
@@ -29,7 +29,7 @@ struct heads {
  * x'. */
 static void reference_head(struct heads *t, size_t at, const float *weight, double *want_weight)
 {
-    const uint32_t D = t->is.D;
+    const uint32_t D = t->dims.D;
     double square = 0, mean = 0;
 
     for (uint32_t c = 0; c < D; c++)
@@ -56,24 +56,25 @@ static float *random_halves(size_t count, uint64_t seed)
     return out;
 }
 
-static struct heads heads_new(struct shape is)
+static struct heads heads_new(struct shape dims)
 {
-    const uint32_t all = is.H + 2 * is.H_kv;
-    struct heads t = {.is = is, .count = (size_t)is.rows * all * is.D, .normed = is.H + is.H_kv};
+    const uint32_t all = dims.H + 2 * dims.H_kv;
+    struct heads t = {
+        .dims = dims, .count = (size_t)dims.rows * all * dims.D, .normed = dims.H + dims.H_kv};
 
     t.in = random_halves(t.count, 1);
     t.grad = random_halves(t.count, 2);
-    t.q = random_halves(is.D, 3);
-    t.k = random_halves(is.D, 4);
-    t.grad_q = random_halves(is.D, 5);
-    t.grad_k = random_halves(is.D, 6);
+    t.q = random_halves(dims.D, 3);
+    t.k = random_halves(dims.D, 4);
+    t.grad_q = random_halves(dims.D, 5);
+    t.grad_k = random_halves(dims.D, 6);
     t.out = random_floats(t.count, 7);
-    t.rstd = random_floats(is.rows * t.normed, 8);
+    t.rstd = random_floats(dims.rows * t.normed, 8);
     t.want_out = zero_doubles(t.count);
     t.want_grad = zero_doubles(t.count);
-    t.want_q = zero_doubles(is.D);
-    t.want_k = zero_doubles(is.D);
-    for (uint32_t c = 0; c < is.D; c++) {
+    t.want_q = zero_doubles(dims.D);
+    t.want_k = zero_doubles(dims.D);
+    for (uint32_t c = 0; c < dims.D; c++) {
         t.want_q[c] = t.grad_q[c];
         t.want_k[c] = t.grad_k[c];
     }
@@ -81,10 +82,10 @@ static struct heads heads_new(struct shape is)
         t.want_out[i] = t.in[i];
         t.want_grad[i] = t.grad[i];
     }
-    for (size_t row = 0; row < is.rows; row++)
-        for (uint32_t h = 0; h < is.H + is.H_kv; h++)
-            reference_head(&t, (row * all + h) * is.D, h < is.H ? t.q : t.k,
-                           h < is.H ? t.want_q : t.want_k);
+    for (size_t row = 0; row < dims.rows; row++)
+        for (uint32_t h = 0; h < dims.H + dims.H_kv; h++)
+            reference_head(&t, (row * all + h) * dims.D, h < dims.H ? t.q : t.k,
+                           h < dims.H ? t.want_q : t.want_k);
     return t;
 }
 
@@ -123,43 +124,43 @@ static void widen(void *from, float *to, size_t count, enum mics_dtype dtype)
 
 static void run(struct heads *t, enum mics_dtype dtype, struct mics_pool *pool)
 {
-    const struct shape is = t->is;
+    const struct shape dims = t->dims;
     void *in = narrow(t->in, t->count, dtype), *out = narrow(t->out, t->count, dtype);
-    void *grad = narrow(t->grad, t->count, dtype), *q = narrow(t->q, is.D, dtype);
-    void *k = narrow(t->k, is.D, dtype), *grad_q = narrow(t->grad_q, is.D, dtype);
-    void *grad_k = narrow(t->grad_k, is.D, dtype);
+    void *grad = narrow(t->grad, t->count, dtype), *q = narrow(t->q, dims.D, dtype);
+    void *k = narrow(t->k, dims.D, dtype), *grad_q = narrow(t->grad_q, dims.D, dtype);
+    void *grad_k = narrow(t->grad_k, dims.D, dtype);
 
-    mics_host_qk_norm(pool, &(struct mics_args_qk_norm){out, t->rstd, in, q, k, is.rows, is.H,
-                                                        is.H_kv, is.D, (float)EPS, dtype});
+    mics_host_qk_norm(pool, &(struct mics_args_qk_norm){out, t->rstd, in, q, k, dims.rows, dims.H,
+                                                        dims.H_kv, dims.D, (float)EPS, dtype});
     mics_host_qk_norm_grad(pool, &(struct mics_args_qk_norm_grad){grad, grad_q, grad_k, in, q, k,
-                                                                  t->rstd, is.rows, is.H, is.H_kv,
-                                                                  is.D, dtype, dtype});
+                                                                  t->rstd, dims.rows, dims.H,
+                                                                  dims.H_kv, dims.D, dtype, dtype});
     widen(out, t->out, t->count, dtype);
     widen(grad, t->grad, t->count, dtype);
-    widen(grad_q, t->grad_q, is.D, dtype);
-    widen(grad_k, t->grad_k, is.D, dtype);
+    widen(grad_q, t->grad_q, dims.D, dtype);
+    widen(grad_k, t->grad_k, dims.D, dtype);
     free(in);
     free(q);
     free(k);
 }
 
-static void check(struct shape is, enum mics_dtype dtype, double tolerance)
+static void check(struct shape dims, enum mics_dtype dtype, double tolerance)
 {
-    struct heads first = heads_new(is);
+    struct heads first = heads_new(dims);
 
     run(&first, dtype, pools[0]);
     CHECK_CLOSE(first.out, first.want_out, first.count, tolerance);
     CHECK_CLOSE(first.grad, first.want_grad, first.count, 2 * tolerance);
-    CHECK_CLOSE(first.grad_q, first.want_q, is.D, 2 * tolerance);
-    CHECK_CLOSE(first.grad_k, first.want_k, is.D, 2 * tolerance);
+    CHECK_CLOSE(first.grad_q, first.want_q, dims.D, 2 * tolerance);
+    CHECK_CLOSE(first.grad_k, first.want_k, dims.D, 2 * tolerance);
     for (unsigned i = 1; i < POOLS; i++) {
-        struct heads t = heads_new(is);
+        struct heads t = heads_new(dims);
 
         run(&t, dtype, pools[i]);
         CHECK_SAME_BITS(t.out, first.out, t.count);
         CHECK_SAME_BITS(t.grad, first.grad, t.count);
-        CHECK_SAME_BITS(t.grad_q, first.grad_q, is.D);
-        CHECK_SAME_BITS(t.grad_k, first.grad_k, is.D);
+        CHECK_SAME_BITS(t.grad_q, first.grad_q, dims.D);
+        CHECK_SAME_BITS(t.grad_k, first.grad_k, dims.D);
         heads_free(&t);
     }
     heads_free(&first);

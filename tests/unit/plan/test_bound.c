@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_bound.c - the closed-form bound by which the search prunes: never above the simulated step,
- * for any setting, and close to it.
+ * for any plan option, and close to it.
  */
 #include "model/model.h"
 #include "plan/schedule/timeline.h"
@@ -99,7 +99,7 @@ static double check_bound(const struct priced *priced, const struct mics_plan_ch
             priced->model->config.name, choice->shapes[MICS_UNIT_DENSE].p_param,
             choice->shapes[MICS_UNIT_DENSE].p_grad, choice->shapes[MICS_UNIT_DENSE].p_optim,
             mics_choice_nodes(choice), mics_choice_per_node(choice), choice->prefetch,
-            choice->grad_slots, choice->coalesced, choice->segments, choice->hierarchical_gather,
+            choice->grad_slots, choice->coalesce - 1, choice->segments, choice->hierarchical_gather,
             choice->hierarchical_reduce, choice->micro_batch, choice->micro_steps,
             choice->recompute, choice->clip, bound, step);
     return bound / step;
@@ -116,6 +116,7 @@ static void check_slow_links(const struct mics_model_config *config)
                 .shapes = MICS_SAME_SHAPE({1, 4, 4, 4, 4}),
                 .strategy = "zero3",
                 .segments = 1,
+                .coalesce = 1,
                 .prefetch = prefetch,
                 .grad_slots = 2,
                 .micro_batch = 1,
@@ -152,7 +153,7 @@ static void the_bound_holds_where_accumulation_and_exchange_overlap(void)
         .segments = 1,
         .prefetch = 9,
         .grad_slots = 4,
-        .coalesced = 1,
+        .coalesce = 2,
         .hierarchical_gather = true,
         .hierarchical_reduce = true,
         .micro_batch = 4,
@@ -186,7 +187,7 @@ static void draw_choice(const struct mics_topology *topology, struct mics_plan_c
         .strategy = "custom",
         .segments = 1u << draw(3),
         .prefetch = draw(10),
-        .coalesced = (1u << draw(4)) - 1,
+        .coalesce = 1u << draw(4),
         .hierarchical_gather = draw(2),
         .hierarchical_reduce = draw(2),
         .micro_batch = 1 + draw(4),
@@ -198,7 +199,7 @@ static void draw_choice(const struct mics_topology *topology, struct mics_plan_c
         .clip = draw(2),
     };
     choice->grad_dtype = choice->dtype;
-    choice->grad_slots = draw(3) ? 2 * (choice->coalesced + 1) : 1 + draw(4);
+    choice->grad_slots = draw(3) ? 2 * choice->coalesce : 1 + draw(4);
     do
         mics_choice_set_shape(choice, (struct mics_shape){topology->nodes, topology->per_node,
                                                           1 + draw(n), 1 + draw(n), 1 + draw(n)});
@@ -239,7 +240,7 @@ static void the_bound_holds_for_settings_of_all_kinds(void)
             }
             close_priced(&priced);
         }
-    printf("# %u settings: bound / step %.3f on average, at least %.3f\n", count, sum / count,
+    printf("# %u plan options: bound / step %.3f on average, at least %.3f\n", count, sum / count,
            least);
     CHECK(sum / count > 0.85);
 }
@@ -286,7 +287,7 @@ static void the_bound_holds_with_stragglers(void)
     close_priced(&priced);
 }
 
-/* The last stage of each block, or all stages between the first and the head, have no parameters. */
+/* The last stage of each block has no parameters, or no stage between the first and the head. */
 static void the_bound_holds_around_stages_without_parameters(void)
 {
     for (int all = 0; all < 2; all++) {

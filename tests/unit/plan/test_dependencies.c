@@ -273,7 +273,7 @@ static bool vary(uint32_t i, struct mics_plan_choice *choice)
     choice->hierarchical_gather = choice->hierarchical_reduce = i % 2, i /= 2;
     choice->clip = i % 2, i /= 2;
     choice->grad_slots = 1 + i % 2, i /= 2;
-    choice->coalesced = i % 2, i /= 2;
+    choice->coalesce = 1 + i % 2, i /= 2;
     return i == 0;
 }
 

@@ -287,6 +287,9 @@ static void choices_out_of_range_are_refused_and_change_nothing(void)
     choice.segments = 0;
     refuse(choice, "0 segments");
     choice.segments = 1;
+    choice.coalesce = 0;
+    refuse(choice, "0 coalesced units: expected 1 to 8");
+    choice.coalesce = 1;
     fake.units[0].resident = false;
     refuse(choice, "'u.0': used by 2 stages but not resident");
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_print.c - what a plan says of itself: reasons, candidates, costs; of plans made by hand. */
+/* test_print.c - what a plan says of itself: reasons, alternatives, costs. Plans made by hand. */
 #include "plan/plan_print.h"
 #include "plan/search/search.h"
 #include "tap.h"
@@ -171,7 +171,7 @@ static const char *print(unsigned width)
     FILE *out = fmemopen(table, sizeof table, "w");
 
     memset(table, 0, sizeof table);
-    CHECK_INT(mics_plan_print_candidates(out, &plan, width, &err), MICS_OK);
+    CHECK_INT(mics_plan_print_alternatives(out, &plan, width, &err), MICS_OK);
     fclose(out);
     return table;
 }
@@ -217,7 +217,7 @@ static void the_table_fits_the_width_and_names_its_peak(void)
     topology.doc = NULL;
 }
 
-static void of_many_candidates_some_are_shown_and_all_are_counted(void)
+static void of_many_alternatives_some_are_shown_and_all_are_counted(void)
 {
     uint32_t lines = 0;
 
@@ -258,7 +258,7 @@ int main(void)
     TAP_RUN(the_costliest_exchange_is_named_with_what_is_hidden);
     TAP_RUN(one_rank_communicates_nothing);
     TAP_RUN(the_table_fits_the_width_and_names_its_peak);
-    TAP_RUN(of_many_candidates_some_are_shown_and_all_are_counted);
+    TAP_RUN(of_many_alternatives_some_are_shown_and_all_are_counted);
     TAP_RUN(training_costs_follow_from_the_predicted_rate);
     return tap_done();
 }

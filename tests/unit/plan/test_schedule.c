@@ -224,7 +224,7 @@ static void coalesced_units_are_consecutive_and_nothing_else_changes(void)
         choice.hierarchical_gather = choice.hierarchical_reduce = hierarchical;
         fake_model_init(&fake, 6, 10000, 7001, true);
         separate = make(&choice, true);
-        choice.coalesced = 1;
+        choice.coalesce = 2;
         coalesced = make(&choice, true);
         CHECK_INT(coalesced->op_count, separate->op_count);
         check_coalesced(separate->ops, separate->op_count, 1);
@@ -291,7 +291,7 @@ static void the_second_hop_is_converted_before_and_after(void)
 
     choice.grad_dtype = MICS_BF16;
     choice.segments = 2;
-    choice.coalesced = 1;
+    choice.coalesce = 2;
     fake_model_init(&fake, 3, 10000, 7001, true);
     schedule = make(&choice, true);
     for (uint32_t i = 1; i + 1 < schedule->op_count; i++) {

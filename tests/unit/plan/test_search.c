@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "doc/doc.h"
 #include "plan/memory.h"
+#include "plan/plan_print.h"
 #include "plan/search/search.h"
 #include "tap.h"
 
@@ -184,20 +185,20 @@ static void units_are_coalesced_where_latency_dominates(void)
     plan = search(far, "gpt2", &options, &status);
     if (!plan)
         return;
-    CHECK_INT(plan->choice.coalesced, 3);
+    CHECK_INT(plan->choice.coalesce, 4);
     CHECK_INT(plan->choice.grad_slots, 8);
     mics_plan_free(plan);
     plan = search(low_latency, "gpt2", &options, &status);
     if (!plan)
         return;
-    CHECK_INT(plan->choice.coalesced, 0);
+    CHECK_INT(plan->choice.coalesce, 1);
     CHECK_INT(plan->choice.grad_slots, 2);
     mics_plan_free(plan);
     options.prefetch = 2; /* too few slots for two sets of four */
     plan = search(far, "gpt2", &options, &status);
     if (!plan)
         return;
-    CHECK_INT(plan->choice.coalesced, 0);
+    CHECK_INT(plan->choice.coalesce, 1);
     mics_plan_free(plan);
 }
 
@@ -377,6 +378,44 @@ static void a_plan_survives_its_document(void)
     json_decref(again);
 }
 
+/* What mics-show prints of a plan, as a new string. */
+static char *printed(const json_t *doc, int tsv)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+
+    CHECK_INT(mics_plan_print(out, doc, tsv, &err), MICS_OK);
+    fclose(out);
+    return text;
+}
+
+static void the_shape_of_experts_is_in_the_document_where_it_differs(void)
+{
+    json_t *doc = plan_doc(), *again = NULL;
+    json_t *choice = json_object_get(doc, "choice");
+    struct mics_plan *plan = NULL;
+
+    CHECK(json_object_get(choice, "experts") == NULL);
+    json_object_set_new(choice, "experts",
+                        json_pack("{s:i,s:i,s:i}", "p_param", 1, "p_grad", 2, "p_optim", 4));
+    CHECK_INT(mics_plan_from_doc(doc, &plan, &err), MICS_OK);
+    CHECK_INT(plan->choice.shapes[MICS_UNIT_EXPERT].p_param, 1);
+    CHECK_INT(plan->choice.shapes[MICS_UNIT_EXPERT].p_grad, 2);
+    CHECK_INT(plan->choice.shapes[MICS_UNIT_EXPERT].p_optim, 4);
+    CHECK_INT(plan->choice.shapes[MICS_UNIT_EXPERT].nodes, mics_choice_nodes(&plan->choice));
+    CHECK_INT(mics_plan_to_doc(plan, &again, &err), MICS_OK);
+    CHECK(json_equal(doc, again));
+    char *table = printed(doc, 0), *rows = printed(doc, 1);
+    CHECK(strstr(table, "parameters 1, gradients 2, optimizer 4") != NULL);
+    CHECK(strstr(rows, "experts.p_optim\t4\n") != NULL);
+    free(table);
+    free(rows);
+    mics_plan_free(plan);
+    json_decref(doc);
+    json_decref(again);
+}
+
 /* Set doc.path = value (of the path's last object) and expect an error that contains `why`. */
 static void expect_refusal(const char *object, const char *key, json_t *value, const char *why)
 {
@@ -432,6 +471,7 @@ int main(void)
     TAP_RUN(a_thousand_nodes_are_planned_quickly);
     TAP_RUN(long_steps_are_predicted_from_short_ones);
     TAP_RUN(a_plan_survives_its_document);
+    TAP_RUN(the_shape_of_experts_is_in_the_document_where_it_differs);
     TAP_RUN(an_inconsistent_plan_is_refused);
     return tap_done();
 }

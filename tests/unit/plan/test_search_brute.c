@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_search_brute.c - the search against brute force: every setting that fits, simulated, on
- * clusters and models small enough for that. Also: settings are discarded for their memory only if
- * they do not fit.
+ * test_search_brute.c - the search against brute force: every plan option that fits, simulated, on
+ * clusters and models small enough for that. Also: plan options are discarded for their memory only
+ * if they do not fit.
  */
 #include "plan/search/search_internal.h"
 #include "tap.h"
@@ -120,7 +120,7 @@ static void check_case(const struct brute_case *at)
         return;
     }
     printf(
-        "# %llu settings: (%u, %u, %u), %u x %u, %.3f ms; best of all (%u, %u, %u), %u x %u, "
+        "# %llu plan options: (%u, %u, %u), %u x %u, %.3f ms; best of all (%u, %u, %u), %u x %u, "
         "%.3f ms, ratio %.4f\n",
         (unsigned long long)brute.count, plan->choice.shapes[MICS_UNIT_DENSE].p_param,
         plan->choice.shapes[MICS_UNIT_DENSE].p_grad, plan->choice.shapes[MICS_UNIT_DENSE].p_optim,
@@ -135,7 +135,7 @@ static void check_case(const struct brute_case *at)
     mics_plan_free(plan);
 }
 
-static void the_plan_is_within_1_percent_of_the_best_of_all_settings(void)
+static void the_plan_is_within_1_percent_of_the_best_of_all_plan_options(void)
 {
     for (int i = 0; i < CASES; i++)
         check_case(&cases[i]);
@@ -146,8 +146,8 @@ static void check_memory(struct mics_search *search, uint64_t limits[3])
 {
     struct mics_search_point point = {.prefetch = 0};
 
-    for (point.entry = 0; point.entry < search->count; point.entry++)
-        for (point.option = 0; point.option < search->entries[point.entry].option_count;
+    for (point.alternative = 0; point.alternative < search->count; point.alternative++)
+        for (point.option = 0; point.option < search->alternatives[point.alternative].option_count;
              point.option += 7)
             for (point.level = 0; point.level < search->space.level_count; point.level++)
                 for (point.micro_batch = 0; point.micro_batch < search->space.micro_batch_count;
@@ -163,7 +163,7 @@ static void check_memory(struct mics_search *search, uint64_t limits[3])
                         choice = mics_search_choice(search, &point);
                         CHECK_INT(mics_search_bytes(search, &choice, &bytes, &err), MICS_OK);
                         CHECK(bytes >= before);
-                        CHECK(bytes >= search->entries[point.entry].least.total_bytes);
+                        CHECK(bytes >= search->alternatives[point.alternative].least.total_bytes);
                         before = bytes;
                         for (int i = 0; i < 3; i++) {
                             search->options.memory_limit = limits[i];
@@ -171,14 +171,14 @@ static void check_memory(struct mics_search *search, uint64_t limits[3])
                             if (bytes <= limits[i] && found && point.prefetch >= least &&
                                 choice.shapes[MICS_UNIT_DENSE].p_param > 1)
                                 CHECK(point.prefetch <= most);
-                            if (bytes <= limits[i] && choice.coalesced == 0)
+                            if (bytes <= limits[i] && choice.coalesce == 1)
                                 CHECK(found);
                         }
                     }
                 }
 }
 
-static void settings_are_discarded_only_if_they_do_not_fit(void)
+static void plan_options_are_discarded_only_if_they_do_not_fit(void)
 {
     for (int i = 0; i < CASES; i += 2) {
         struct mics_topology *topology = NULL;
@@ -200,7 +200,7 @@ static void settings_are_discarded_only_if_they_do_not_fit(void)
 
 int main(void)
 {
-    TAP_RUN(the_plan_is_within_1_percent_of_the_best_of_all_settings);
-    TAP_RUN(settings_are_discarded_only_if_they_do_not_fit);
+    TAP_RUN(the_plan_is_within_1_percent_of_the_best_of_all_plan_options);
+    TAP_RUN(plan_options_are_discarded_only_if_they_do_not_fit);
     return tap_done();
 }

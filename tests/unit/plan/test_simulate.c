@@ -43,16 +43,16 @@ static const struct mics_topology gpus = {
 
 /* Where a gather inside a node takes twice as long while ranks compute, which takes a quarter of
  * the computation's speed. */
-static struct mics_collective_cost beside = {.collective = MICS_ALL_GATHER,
-                                             .nodes = 1,
-                                             .per_node = 2,
-                                             .cost = {.bandwidth_bytes = 2},
-                                             .beside_count = 1,
-                                             .beside = {{20, 10, 20, .25}}};
+static struct mics_collective_cost measured = {.collective = MICS_ALL_GATHER,
+                                               .nodes = 1,
+                                               .per_node = 2,
+                                               .cost = {.bandwidth_bytes = 2},
+                                               .overlap_count = 1,
+                                               .overlap = {{20, 10, 20, .25}}};
 static const struct mics_topology shared = {
     HOSTS,
     .cost_count = 1,
-    .costs = &beside,
+    .costs = &measured,
 };
 
 /* Where zeroing memory was measured to take twice as long as its bandwidth says. */

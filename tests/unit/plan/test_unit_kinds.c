@@ -89,7 +89,7 @@ static void equal_shapes_make_no_difference(void)
 {
     struct mics_plan_choice choice = choice_of(nodes, nodes);
 
-    choice.coalesced = 1;
+    choice.coalesce = 2;
     choice.micro_steps = 2;
     mark_experts();
     struct mics_schedule *marked = make(&choice);
@@ -114,7 +114,7 @@ static void operations_name_the_groups_of_their_unit(void)
     struct mics_plan_choice choice = choice_of(whole, pairs);
     uint32_t gathers[MICS_UNIT_KIND_COUNT] = {0}, syncs[MICS_UNIT_KIND_COUNT] = {0};
 
-    choice.coalesced = 3;
+    choice.coalesce = 4;
     mark_experts();
     struct mics_schedule *schedule = make(&choice);
     for (uint32_t i = 0; schedule && i < schedule->op_count; i++) {

@@ -3,7 +3,6 @@
  * rank. */
 #include "doc/doc.h"
 #include "probe/probe.h"
-#include "probe/unequal_nodes.h"
 #include "tap.h"
 
 #include <pthread.h>

@@ -235,10 +235,10 @@ static void the_delay_beside_computation_is_a_line_through_two_sizes(void)
     CHECK_NEAR(mics_contention_of(topology, MICS_ALL_GATHER, all, 1000).delay_s, 2e-3, 1e-12);
     CHECK_NEAR(mics_contention_of(topology, MICS_ALL_GATHER, all, 50500).delay_s, 11e-3, 1e-12);
     CHECK_NEAR(mics_contention_of(topology, MICS_ALL_GATHER, all, 199000).delay_s, 38e-3, 1e-12);
-    CHECK_NEAR(mics_contention_of(topology, MICS_ALL_GATHER, all, 10000).lost, 0.3, 1e-12);
-    CHECK_NEAR(mics_contention_of(topology, MICS_ALL_GATHER, all, 1).lost, 0.2, 1e-12);
+    CHECK_NEAR(mics_contention_of(topology, MICS_ALL_GATHER, all, 10000).slowdown, 0.3, 1e-12);
+    CHECK_NEAR(mics_contention_of(topology, MICS_ALL_GATHER, all, 1).slowdown, 0.2, 1e-12);
     CHECK_NEAR(mics_contention_of(topology, MICS_ALL_GATHER, net, 1000).delay_s, 0, 0);
-    CHECK_NEAR(mics_contention_of(topology, MICS_ALL_REDUCE, all, 1000).lost, 0, 0);
+    CHECK_NEAR(mics_contention_of(topology, MICS_ALL_REDUCE, all, 1000).slowdown, 0, 0);
     mics_topology_free(topology);
     json_decref(doc);
 }

@@ -22,7 +22,7 @@ static struct mics_data data;
 struct rank {
     struct mics_comm *comm;
     struct mics_plan plan;
-    struct mics_settings settings;
+    struct mics_train_settings settings;
     const char *out, *resume; /* in the folder; resume NULL: a new run */
     uint64_t save_every;
     const struct mics_data *data;
@@ -183,7 +183,7 @@ static enum mics_status run_with_engine(struct rank *rank, struct mics_world *wo
         .choice = &rank->plan.choice,
         .world = world,
         .device = device,
-        .optimizer = mics_settings_optimizer(&rank->settings),
+        .optimizer = mics_train_settings_optimizer(&rank->settings),
         .documents = rank->data->pack == MICS_PACK_DOCUMENT};
     status = mics_engine_new(&options, &engine, &rank->err);
     if (status == MICS_OK)
@@ -215,13 +215,14 @@ static void *run_rank(void *context)
 static struct rank make_rank(struct mics_shape shape)
 {
     struct rank rank = {
-        .out = "out", .data = &data, .model = model, .settings = mics_settings_default()};
+        .out = "out", .data = &data, .model = model, .settings = mics_train_settings_default()};
     const uint32_t n = shape.nodes * shape.per_node;
 
     rank.plan = (struct mics_plan){.model = model,
                                    .choice = {.shapes = MICS_SAME_SHAPE(shape),
                                               .strategy = "custom",
                                               .segments = 1,
+                                              .coalesce = 1,
                                               .prefetch = 1,
                                               .grad_slots = 2,
                                               .micro_batch = 1,
@@ -231,7 +232,7 @@ static struct rank make_rank(struct mics_shape shape)
                                               .clip = true}};
     rank.settings.steps = 6;
     rank.settings.val_every = 0;
-    CHECK_INT(mics_settings_resolve(&rank.settings, &rank.plan.choice, 1, NULL), MICS_OK);
+    CHECK_INT(mics_train_settings_resolve(&rank.settings, &rank.plan.choice, 1, NULL), MICS_OK);
     return rank;
 }
 

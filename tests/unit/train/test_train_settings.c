@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_settings.c - learning rates and settings. */
+/* test_train_settings.c - learning rates and settings. */
 #include "tap.h"
 
-#include "train/settings.h"
+#include "train/train_settings.h"
 
 static struct mics_lr schedule(enum mics_lr_kind kind)
 {
@@ -76,25 +76,25 @@ static void without_warm_up_the_first_step_has_nearly_the_peak(void)
 
 static void an_unknown_schedule_is_refused_with_the_valid_names(void)
 {
-    struct mics_settings settings = mics_settings_default();
+    struct mics_train_settings settings = mics_train_settings_default();
     struct mics_err err = {""};
 
-    CHECK_INT(mics_settings_set(&settings, "lr-schedule", "linear", &err), MICS_OK);
+    CHECK_INT(mics_train_settings_set(&settings, "lr-schedule", "linear", &err), MICS_OK);
     CHECK_INT(settings.lr_schedule, MICS_LR_LINEAR);
-    CHECK_INT(mics_settings_set(&settings, "lr-schedule", "cos", &err), MICS_ERR_ARG);
+    CHECK_INT(mics_train_settings_set(&settings, "lr-schedule", "cos", &err), MICS_ERR_ARG);
     CHECK_STR(err.text, "'cos' is not one of constant, linear, cosine, wsd");
 }
 
 static void settings_are_parsed_by_name(void)
 {
-    struct mics_settings settings = mics_settings_default();
+    struct mics_train_settings settings = mics_train_settings_default();
     struct mics_err err = {""};
 
-    CHECK_INT(mics_settings_set(&settings, "lr", "3e-4", &err), MICS_OK);
+    CHECK_INT(mics_train_settings_set(&settings, "lr", "3e-4", &err), MICS_OK);
     CHECK_NEAR(settings.lr, 3e-4, 0);
-    CHECK_INT(mics_settings_set(&settings, "steps", "12", &err), MICS_OK);
+    CHECK_INT(mics_train_settings_set(&settings, "steps", "12", &err), MICS_OK);
     CHECK_INT(settings.steps, 12);
-    CHECK_INT(mics_settings_set(&settings, "lr-schedule", "linear", &err), MICS_OK);
+    CHECK_INT(mics_train_settings_set(&settings, "lr-schedule", "linear", &err), MICS_OK);
     CHECK_INT(settings.lr_schedule, MICS_LR_LINEAR);
 }
 
@@ -107,10 +107,10 @@ static void settings_out_of_range_are_refused(void)
     };
 
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        struct mics_settings settings = mics_settings_default(), before = settings;
+        struct mics_train_settings settings = mics_train_settings_default(), before = settings;
         struct mics_err err = {""};
 
-        CHECK_INT(mics_settings_set(&settings, bad[i][0], bad[i][1], &err), MICS_ERR_ARG);
+        CHECK_INT(mics_train_settings_set(&settings, bad[i][0], bad[i][1], &err), MICS_ERR_ARG);
         CHECK(err.text[0] != '\0');
         CHECK(memcmp(&settings, &before, sizeof settings) == 0);
     }
@@ -118,20 +118,20 @@ static void settings_out_of_range_are_refused(void)
 
 static void unset_settings_follow_the_plan_and_each_other(void)
 {
-    struct mics_settings settings = mics_settings_default();
+    struct mics_train_settings settings = mics_train_settings_default();
     struct mics_plan_choice with = {.clip = true}, without = {.clip = false};
     struct mics_err err = {""};
 
     settings.lr = 0.5;
     settings.steps = 40;
-    CHECK_INT(mics_settings_resolve(&settings, &with, 1, &err), MICS_OK);
+    CHECK_INT(mics_train_settings_resolve(&settings, &with, 1, &err), MICS_OK);
     CHECK_NEAR(settings.min_lr, 0.05, 1e-12);
     CHECK_INT(settings.warmup, 4);
     CHECK_NEAR(settings.clip, 1, 0);
-    CHECK_INT(mics_settings_resolve(&settings, &without, 1, &err), MICS_ERR_ARG);
+    CHECK_INT(mics_train_settings_resolve(&settings, &without, 1, &err), MICS_ERR_ARG);
     settings.clip = 0;
-    CHECK_INT(mics_settings_resolve(&settings, &without, 1, &err), MICS_OK);
-    CHECK_INT(mics_settings_resolve(&settings, &with, 1, &err), MICS_ERR_ARG);
+    CHECK_INT(mics_train_settings_resolve(&settings, &without, 1, &err), MICS_OK);
+    CHECK_INT(mics_train_settings_resolve(&settings, &with, 1, &err), MICS_ERR_ARG);
 }
 
 static void the_default_rate_is_that_of_gpt3_at_both_ends(void)
@@ -150,38 +150,39 @@ static void the_default_rate_is_that_of_gpt3_at_both_ends(void)
     struct mics_plan_choice choice = {.clip = true};
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct mics_settings settings = mics_settings_default();
+        struct mics_train_settings settings = mics_train_settings_default();
 
-        CHECK_INT(mics_settings_resolve(&settings, &choice, cases[i].params, NULL), MICS_OK);
+        CHECK_INT(mics_train_settings_resolve(&settings, &choice, cases[i].params, NULL), MICS_OK);
         CHECK_NEAR(settings.lr, cases[i].rate, 0);
         CHECK_NEAR(settings.min_lr, cases[i].rate / 10, 0);
     }
 }
 
 /* What a run that is resumed with `given` gets, after one with `before`. */
-static enum mics_status resume(struct mics_settings *settings,
-                               const struct mics_setting_override *before, size_t before_count,
-                               const struct mics_setting_override *given, size_t count,
-                               struct mics_err *err)
+static enum mics_status resume(struct mics_train_settings *settings,
+                               const struct mics_train_setting_override *before,
+                               size_t before_count, const struct mics_train_setting_override *given,
+                               size_t count, struct mics_err *err)
 {
     const struct mics_plan_choice choice = {.clip = true};
 
-    *settings = mics_settings_default();
-    CHECK_INT(mics_settings_override(settings, before, before_count, MICS_OPT_ADAMW, err), MICS_OK);
-    CHECK_INT(mics_settings_resolve(settings, &choice, 1, err), MICS_OK);
-    if (mics_settings_override(settings, given, count, MICS_OPT_ADAMW, err) != MICS_OK)
+    *settings = mics_train_settings_default();
+    CHECK_INT(mics_train_settings_override(settings, before, before_count, MICS_OPT_ADAMW, err),
+              MICS_OK);
+    CHECK_INT(mics_train_settings_resolve(settings, &choice, 1, err), MICS_OK);
+    if (mics_train_settings_override(settings, given, count, MICS_OPT_ADAMW, err) != MICS_OK)
         return MICS_ERR_ARG;
-    return mics_settings_resolve(settings, &choice, 1, err);
+    return mics_train_settings_resolve(settings, &choice, 1, err);
 }
 
 static void the_lowest_rate_follows_the_highest(void)
 {
-    const struct mics_setting_override before[] = {{"lr", "0.003"}, {"min-lr", "0.0001"}};
-    const struct mics_setting_override same[] = {{"lr", "0.003"}};
-    const struct mics_setting_override lower[] = {{"lr", "0.00003"}};
-    const struct mics_setting_override both[] = {{"min-lr", "0.00002"}, {"lr", "0.00003"}};
-    const struct mics_setting_override above[] = {{"lr", "0.00003"}, {"min-lr", "0.00004"}};
-    struct mics_settings settings;
+    const struct mics_train_setting_override before[] = {{"lr", "0.003"}, {"min-lr", "0.0001"}};
+    const struct mics_train_setting_override same[] = {{"lr", "0.003"}};
+    const struct mics_train_setting_override lower[] = {{"lr", "0.00003"}};
+    const struct mics_train_setting_override both[] = {{"min-lr", "0.00002"}, {"lr", "0.00003"}};
+    const struct mics_train_setting_override above[] = {{"lr", "0.00003"}, {"min-lr", "0.00004"}};
+    struct mics_train_settings settings;
     struct mics_err err = {""};
 
     CHECK_INT(resume(&settings, before, 2, same, 1, &err), MICS_OK);
@@ -198,12 +199,14 @@ static void the_lowest_rate_follows_the_highest(void)
 
 static void the_decay_is_of_its_schedule_only(void)
 {
-    const struct mics_setting_override wsd[] = {{"lr-schedule", "wsd"}};
-    const struct mics_setting_override short_wsd[] = {{"lr-decay", "7"}, {"lr-schedule", "wsd"}};
-    const struct mics_setting_override steps[] = {{"steps", "2000"}};
-    const struct mics_setting_override cosine[] = {{"lr-schedule", "cosine"}};
-    const struct mics_setting_override mixed[] = {{"lr-schedule", "cosine"}, {"lr-decay", "7"}};
-    struct mics_settings settings;
+    const struct mics_train_setting_override wsd[] = {{"lr-schedule", "wsd"}};
+    const struct mics_train_setting_override short_wsd[] = {{"lr-decay", "7"},
+                                                            {"lr-schedule", "wsd"}};
+    const struct mics_train_setting_override steps[] = {{"steps", "2000"}};
+    const struct mics_train_setting_override cosine[] = {{"lr-schedule", "cosine"}};
+    const struct mics_train_setting_override mixed[] = {{"lr-schedule", "cosine"},
+                                                        {"lr-decay", "7"}};
+    struct mics_train_settings settings;
     struct mics_err err = {""};
 
     CHECK_INT(resume(&settings, wsd, 1, steps, 1, &err), MICS_OK);
@@ -238,11 +241,11 @@ static void settings_that_an_optimizer_ignores_are_refused_for_it(void)
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const struct mics_setting_override given = {.name = cases[i].name, .text = "0.5"};
-        struct mics_settings settings = mics_settings_default();
+        const struct mics_train_setting_override given = {.name = cases[i].name, .text = "0.5"};
+        struct mics_train_settings settings = mics_train_settings_default();
         struct mics_err err = {""};
 
-        CHECK_INT(mics_settings_override(&settings, &given, 1, cases[i].optimizer, &err),
+        CHECK_INT(mics_train_settings_override(&settings, &given, 1, cases[i].optimizer, &err),
                   cases[i].text ? MICS_ERR_ARG : MICS_OK);
         CHECK(strstr(err.text, cases[i].text ? cases[i].text : "") == err.text);
     }
@@ -250,44 +253,44 @@ static void settings_that_an_optimizer_ignores_are_refused_for_it(void)
 
 static void a_checkpoint_has_the_decay_of_its_schedule(void)
 {
-    struct mics_settings settings = mics_settings_default(), back = {0};
+    struct mics_train_settings settings = mics_train_settings_default(), back = {0};
     struct mics_plan_choice choice = {.clip = true};
     json_t *json;
 
-    CHECK_INT(mics_settings_resolve(&settings, &choice, 1, NULL), MICS_OK);
-    json = mics_settings_to_json(&settings);
+    CHECK_INT(mics_train_settings_resolve(&settings, &choice, 1, NULL), MICS_OK);
+    json = mics_train_settings_to_json(&settings);
     CHECK(!json_object_get(json, "lr_decay"));
-    CHECK_INT(mics_settings_from_json(json, &back, NULL), MICS_OK);
+    CHECK_INT(mics_train_settings_from_json(json, &back, NULL), MICS_OK);
     CHECK(back.lr_decay < 0);
     json_decref(json);
     settings.lr_schedule = MICS_LR_WSD;
-    CHECK_INT(mics_settings_resolve(&settings, &choice, 1, NULL), MICS_OK);
-    json = mics_settings_to_json(&settings);
-    CHECK_INT(mics_settings_from_json(json, &back, NULL), MICS_OK);
+    CHECK_INT(mics_train_settings_resolve(&settings, &choice, 1, NULL), MICS_OK);
+    json = mics_train_settings_to_json(&settings);
+    CHECK_INT(mics_train_settings_from_json(json, &back, NULL), MICS_OK);
     CHECK_INT(back.lr_decay, 120);
-    CHECK_INT(mics_settings_lr(&back).decay, 120);
+    CHECK_INT(mics_train_settings_lr(&back).decay, 120);
     json_decref(json);
 }
 
 static void settings_survive_a_checkpoint_bit_for_bit(void)
 {
-    struct mics_settings settings = mics_settings_default(), back = {0};
+    struct mics_train_settings settings = mics_train_settings_default(), back = {0};
     struct mics_plan_choice choice = {.clip = true};
     struct mics_err err = {""};
     json_t *json;
 
     settings.lr = 1.0 / 3;
-    CHECK_INT(mics_settings_resolve(&settings, &choice, 1, &err), MICS_OK);
-    json = mics_settings_to_json(&settings);
-    CHECK_INT(mics_settings_from_json(json, &back, &err), MICS_OK);
+    CHECK_INT(mics_train_settings_resolve(&settings, &choice, 1, &err), MICS_OK);
+    json = mics_train_settings_to_json(&settings);
+    CHECK_INT(mics_train_settings_from_json(json, &back, &err), MICS_OK);
     CHECK(settings.lr - back.lr >= 0 && settings.lr - back.lr <= 0);
     CHECK_INT(back.warmup, settings.warmup);
     CHECK_INT(back.lr_schedule, settings.lr_schedule);
     CHECK_NEAR(back.min_lr, settings.min_lr, 0);
     json_object_set_new(json, "lr_schedule", json_string("zigzag"));
-    CHECK_INT(mics_settings_from_json(json, &back, &err), MICS_ERR_FORMAT);
+    CHECK_INT(mics_train_settings_from_json(json, &back, &err), MICS_ERR_FORMAT);
     json_object_del(json, "lr_schedule");
-    CHECK_INT(mics_settings_from_json(json, &back, &err), MICS_ERR_FORMAT);
+    CHECK_INT(mics_train_settings_from_json(json, &back, &err), MICS_ERR_FORMAT);
     json_decref(json);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * settings.h - the settings of a training run besides the plan and the data.
+ * train_settings.h - the settings of a training run besides the plan and the data.
  *
  * One table names them. The command line ("--lr-schedule=cosine") and checkpoints ("lr_schedule")
  * are read and written by it. A resumed run has the settings of its checkpoint, except those of the
@@ -17,8 +17,8 @@
  * "Language Models are Few-Shot Learners", 2020, table 2.1: 6e-4 for 125M, 6e-5 for 175B), and is
  * at most 1.4 times theirs between them.
  */
-#ifndef MICS_TRAIN_SETTINGS_H
-#define MICS_TRAIN_SETTINGS_H
+#ifndef MICS_TRAIN_TRAIN_SETTINGS_H
+#define MICS_TRAIN_TRAIN_SETTINGS_H
 
 #include "engine/engine.h"
 
@@ -36,7 +36,7 @@ struct mics_lr {
 /* The learning rate of step >= 1. */
 double mics_lr_at(const struct mics_lr *lr, uint64_t step);
 
-struct mics_settings {
+struct mics_train_settings {
     uint64_t steps; /* in total, over all runs of a training */
     uint64_t seed;
     double lr;     /* the peak; < 0: by the model's size, until resolved */
@@ -52,40 +52,41 @@ struct mics_settings {
     uint64_t val_every, val_batches; /* 0: none */
 };
 
-struct mics_settings mics_settings_default(void);
+struct mics_train_settings mics_train_settings_default(void);
 
 /* Set one by its name on the command line, without dashes. MICS_ERR_ARG quotes the value. */
-enum mics_status mics_settings_set(struct mics_settings *settings, const char *name,
-                                   const char *text, struct mics_err *err);
+enum mics_status mics_train_settings_set(struct mics_train_settings *settings, const char *name,
+                                         const char *text, struct mics_err *err);
 
 /* A setting from the command line. */
-struct mics_setting_override {
+struct mics_train_setting_override {
     const char *name, *text;
 };
 
 /* Set those of the command line, for a training with `optimizer`, in `settings`, which are the
  * defaults or a checkpoint's. If lr is among them and min_lr is not, the latter keeps its ratio to
  * lr. MICS_ERR_ARG: a value is not valid, or the optimizer or the schedule ignores the setting. */
-enum mics_status mics_settings_override(struct mics_settings *settings,
-                                        const struct mics_setting_override *overrides, size_t count,
-                                        enum mics_optimizer optimizer, struct mics_err *err);
-
-/* The default of lr for a model of `params` parameters. */
-double mics_settings_default_lr(uint64_t params);
+enum mics_status mics_train_settings_override(struct mics_train_settings *settings,
+                                              const struct mics_train_setting_override *overrides,
+                                              size_t count, enum mics_optimizer optimizer,
+                                              struct mics_err *err);
 
 /* Replace the negative defaults, for a model of `params` parameters. MICS_ERR_ARG: min_lr exceeds
  * lr; or clipping disagrees with the plan, whose schedule has a barrier for it or has not. */
-enum mics_status mics_settings_resolve(struct mics_settings *settings,
-                                       const struct mics_plan_choice *choice, uint64_t params,
-                                       struct mics_err *err);
+enum mics_status mics_train_settings_resolve(struct mics_train_settings *settings,
+                                             const struct mics_plan_choice *choice, uint64_t params,
+                                             struct mics_err *err);
 
-json_t *mics_settings_to_json(const struct mics_settings *settings); /* NULL: out of memory */
+json_t *
+mics_train_settings_to_json(const struct mics_train_settings *settings); /* NULL: out of memory */
 /* MICS_ERR_FORMAT unless every setting is there, of its type and in its range; lr_decay may be
  * absent. */
-enum mics_status mics_settings_from_json(const json_t *value, struct mics_settings *settings,
-                                         struct mics_err *err);
+enum mics_status mics_train_settings_from_json(const json_t *value,
+                                               struct mics_train_settings *settings,
+                                               struct mics_err *err);
 
-struct mics_lr mics_settings_lr(const struct mics_settings *settings);
-struct mics_optimizer_settings mics_settings_optimizer(const struct mics_settings *settings);
+struct mics_lr mics_train_settings_lr(const struct mics_train_settings *settings);
+struct mics_optimizer_settings
+mics_train_settings_optimizer(const struct mics_train_settings *settings);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "train/settings.h"
+#include "train/train_settings.h"
 
 #include "base/num.h"
 #include "base/units.h"
@@ -85,29 +85,29 @@ static const struct setting {
     double min, max;
     bool optional;
 } table[] = {
-    {"steps", INTEGER, offsetof(struct mics_settings, steps), 1, 1e12, false},
-    {"seed", INTEGER, offsetof(struct mics_settings, seed), 0, MAX_INTEGER, false},
-    {"lr", REAL, offsetof(struct mics_settings, lr), 0, 1e9, false},
-    {"min-lr", REAL, offsetof(struct mics_settings, min_lr), 0, 1e9, false},
-    {"lr-schedule", SCHEDULE, offsetof(struct mics_settings, lr_schedule), 0, 0, false},
-    {"warmup", INTEGER, offsetof(struct mics_settings, warmup), 0, 1e12, false},
-    {"lr-decay", INTEGER, offsetof(struct mics_settings, lr_decay), 1, 1e12, true},
-    {"beta1", REAL, offsetof(struct mics_settings, beta1), 0, 0.999999, false},
-    {"beta2", REAL, offsetof(struct mics_settings, beta2), 0, 0.999999, false},
-    {"eps", REAL, offsetof(struct mics_settings, eps), 1e-15, 1, false},
-    {"momentum", REAL, offsetof(struct mics_settings, momentum), 0, 0.999999, false},
-    {"weight-decay", REAL, offsetof(struct mics_settings, weight_decay), 0, 1e6, false},
-    {"clip", REAL, offsetof(struct mics_settings, clip), 0, 1e9, false},
-    {"val-fraction", REAL, offsetof(struct mics_settings, val_fraction), 0, 0.5, false},
-    {"val-every", INTEGER, offsetof(struct mics_settings, val_every), 0, 1e12, false},
-    {"val-batches", INTEGER, offsetof(struct mics_settings, val_batches), 0, 1e9, false},
+    {"steps", INTEGER, offsetof(struct mics_train_settings, steps), 1, 1e12, false},
+    {"seed", INTEGER, offsetof(struct mics_train_settings, seed), 0, MAX_INTEGER, false},
+    {"lr", REAL, offsetof(struct mics_train_settings, lr), 0, 1e9, false},
+    {"min-lr", REAL, offsetof(struct mics_train_settings, min_lr), 0, 1e9, false},
+    {"lr-schedule", SCHEDULE, offsetof(struct mics_train_settings, lr_schedule), 0, 0, false},
+    {"warmup", INTEGER, offsetof(struct mics_train_settings, warmup), 0, 1e12, false},
+    {"lr-decay", INTEGER, offsetof(struct mics_train_settings, lr_decay), 1, 1e12, true},
+    {"beta1", REAL, offsetof(struct mics_train_settings, beta1), 0, 0.999999, false},
+    {"beta2", REAL, offsetof(struct mics_train_settings, beta2), 0, 0.999999, false},
+    {"eps", REAL, offsetof(struct mics_train_settings, eps), 1e-15, 1, false},
+    {"momentum", REAL, offsetof(struct mics_train_settings, momentum), 0, 0.999999, false},
+    {"weight-decay", REAL, offsetof(struct mics_train_settings, weight_decay), 0, 1e6, false},
+    {"clip", REAL, offsetof(struct mics_train_settings, clip), 0, 1e9, false},
+    {"val-fraction", REAL, offsetof(struct mics_train_settings, val_fraction), 0, 0.5, false},
+    {"val-every", INTEGER, offsetof(struct mics_train_settings, val_every), 0, 1e12, false},
+    {"val-batches", INTEGER, offsetof(struct mics_train_settings, val_batches), 0, 1e9, false},
 };
 
 #define COUNT (sizeof table / sizeof *table)
 
-struct mics_settings mics_settings_default(void)
+struct mics_train_settings mics_train_settings_default(void)
 {
-    return (struct mics_settings){
+    return (struct mics_train_settings){
         .steps = 600,
         .seed = 1,
         .lr = -1,
@@ -127,13 +127,13 @@ struct mics_settings mics_settings_default(void)
     };
 }
 
-static void *field(struct mics_settings *settings, const struct setting *setting)
+static void *field(struct mics_train_settings *settings, const struct setting *setting)
 {
     return (char *)settings + setting->offset;
 }
 
-enum mics_status mics_settings_set(struct mics_settings *settings, const char *name,
-                                   const char *text, struct mics_err *err)
+enum mics_status mics_train_settings_set(struct mics_train_settings *settings, const char *name,
+                                         const char *text, struct mics_err *err)
 {
     for (size_t i = 0; i < COUNT; i++) {
         const struct setting *setting = &table[i];
@@ -168,9 +168,10 @@ static enum mics_status check_optimizer(const char *name, enum mics_optimizer op
     return MICS_OK;
 }
 
-enum mics_status mics_settings_override(struct mics_settings *settings,
-                                        const struct mics_setting_override *overrides, size_t count,
-                                        enum mics_optimizer optimizer, struct mics_err *err)
+enum mics_status mics_train_settings_override(struct mics_train_settings *settings,
+                                              const struct mics_train_setting_override *overrides,
+                                              size_t count, enum mics_optimizer optimizer,
+                                              struct mics_err *err)
 {
     const double lr = settings->lr, min_lr = settings->min_lr;
     bool has_lr = false, has_min_lr = false, has_decay = false;
@@ -182,7 +183,7 @@ enum mics_status mics_settings_override(struct mics_settings *settings,
         has_lr |= strcmp(name, "lr") == 0;
         has_min_lr |= strcmp(name, "min-lr") == 0;
         has_decay |= strcmp(name, "lr-decay") == 0;
-        status = mics_settings_set(settings, name, overrides[i].text, err);
+        status = mics_train_settings_set(settings, name, overrides[i].text, err);
         if (status == MICS_OK)
             status = check_optimizer(name, optimizer, err);
     }
@@ -195,7 +196,8 @@ enum mics_status mics_settings_override(struct mics_settings *settings,
                      : MICS_OK;
 }
 
-double mics_settings_default_lr(uint64_t params)
+/* The default of lr for a model of `params` parameters. */
+static double default_lr(uint64_t params)
 {
     const double rate = 6e-4 * cbrt(125e6 / (double)mics_max_u64(params, 1));
     char rounded[32];
@@ -210,10 +212,10 @@ static void set_default(double *setting, double value)
         *setting = value;
 }
 
-static enum mics_status resolve_lr(struct mics_settings *settings, uint64_t params,
+static enum mics_status resolve_lr(struct mics_train_settings *settings, uint64_t params,
                                    struct mics_err *err)
 {
-    set_default(&settings->lr, mics_settings_default_lr(params));
+    set_default(&settings->lr, default_lr(params));
     set_default(&settings->min_lr, settings->lr / 10);
     if (settings->warmup < 0)
         settings->warmup = (int64_t)mics_min_u64(settings->steps / 10, 100);
@@ -225,7 +227,7 @@ static enum mics_status resolve_lr(struct mics_settings *settings, uint64_t para
                         settings->lr);
 }
 
-static void resolve_optimizer(struct mics_settings *settings, enum mics_optimizer optimizer)
+static void resolve_optimizer(struct mics_train_settings *settings, enum mics_optimizer optimizer)
 {
     const struct mics_optimizer_row *row = mics_optimizer_get(optimizer);
 
@@ -235,9 +237,9 @@ static void resolve_optimizer(struct mics_settings *settings, enum mics_optimize
     set_default(&settings->momentum, row->defaults.momentum);
 }
 
-enum mics_status mics_settings_resolve(struct mics_settings *settings,
-                                       const struct mics_plan_choice *choice, uint64_t params,
-                                       struct mics_err *err)
+enum mics_status mics_train_settings_resolve(struct mics_train_settings *settings,
+                                             const struct mics_plan_choice *choice, uint64_t params,
+                                             struct mics_err *err)
 {
     const enum mics_status status = resolve_lr(settings, params, err);
 
@@ -269,13 +271,13 @@ static const char *key_of(const struct setting *setting, char *buf, size_t size)
 }
 
 /* Is it an optional setting, of which there are integers only, that is not set? */
-static bool is_absent(const struct mics_settings *settings, const struct setting *setting)
+static bool is_absent(const struct mics_train_settings *settings, const struct setting *setting)
 {
     return setting->optional &&
            *(const int64_t *)(const void *)((const char *)settings + setting->offset) < 0;
 }
 
-static json_t *value_of(const struct mics_settings *settings, const struct setting *setting)
+static json_t *value_of(const struct mics_train_settings *settings, const struct setting *setting)
 {
     const void *value = (const char *)settings + setting->offset;
 
@@ -290,7 +292,7 @@ static json_t *value_of(const struct mics_settings *settings, const struct setti
     return NULL;
 }
 
-json_t *mics_settings_to_json(const struct mics_settings *settings)
+json_t *mics_train_settings_to_json(const struct mics_train_settings *settings)
 {
     json_t *object = json_object();
     char key[32];
@@ -308,7 +310,7 @@ json_t *mics_settings_to_json(const struct mics_settings *settings)
 }
 
 static void read_setting(const struct mics_cursor *cursor, const struct setting *setting,
-                         struct mics_settings *settings)
+                         struct mics_train_settings *settings)
 {
     void *value = field(settings, setting);
     char key[32];
@@ -331,12 +333,13 @@ static void read_setting(const struct mics_cursor *cursor, const struct setting 
     }
 }
 
-enum mics_status mics_settings_from_json(const json_t *value, struct mics_settings *settings,
-                                         struct mics_err *err)
+enum mics_status mics_train_settings_from_json(const json_t *value,
+                                               struct mics_train_settings *settings,
+                                               struct mics_err *err)
 {
     struct mics_reading reading = {.err = err};
     const struct mics_cursor cursor = mics_cursor_begin(value, &reading);
-    struct mics_settings read = {.lr_decay = -1};
+    struct mics_train_settings read = {.lr_decay = -1};
 
     if (!json_is_object(value))
         mics_cursor_reject(&cursor, NULL, "settings: expected a map");
@@ -347,7 +350,7 @@ enum mics_status mics_settings_from_json(const json_t *value, struct mics_settin
     return reading.status;
 }
 
-struct mics_lr mics_settings_lr(const struct mics_settings *settings)
+struct mics_lr mics_train_settings_lr(const struct mics_train_settings *settings)
 {
     return (struct mics_lr){.kind = settings->lr_schedule,
                             .peak = settings->lr,
@@ -357,7 +360,8 @@ struct mics_lr mics_settings_lr(const struct mics_settings *settings)
                             .decay = settings->lr_decay < 0 ? 0 : (uint64_t)settings->lr_decay};
 }
 
-struct mics_optimizer_settings mics_settings_optimizer(const struct mics_settings *settings)
+struct mics_optimizer_settings
+mics_train_settings_optimizer(const struct mics_train_settings *settings)
 {
     return (struct mics_optimizer_settings){.beta1 = (float)settings->beta1,
                                             .beta2 = (float)settings->beta2,

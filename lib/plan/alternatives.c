@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * candidates.c - the table of what the search considered.
+ * alternatives.c - the table of what the search considered.
  *
  * For people the table is built in three forms, from wide to compact, and the widest that fits is
- * printed. Only some of many candidates are shown, and the rest is counted. Scripts get all of them
- * with all numbers.
+ * printed. Only some of many alternatives are shown, and the rest is counted. Scripts get all of
+ * them with all numbers.
  */
 #include "plan/plan_print.h"
 
@@ -26,21 +26,21 @@ enum {
 /* From wide to compact. */
 enum form { FORM_REASONS, FORM_FULL, FORM_COMPACT, FORM_COUNT };
 
-/* Candidates in the order in which they are printed. */
+/* Alternatives in the order in which they are printed. */
 struct list {
     const struct mics_alternative **items;
     uint32_t count, shown;
 };
 
-static bool is_chosen(const struct mics_alternative *candidate)
+static bool is_chosen(const struct mics_alternative *alternative)
 {
-    return candidate->why[0] == '\0';
+    return alternative->why[0] == '\0';
 }
 
 /* Only a lower bound of the step is known. */
-static bool is_bound(const struct mics_alternative *candidate)
+static bool is_bound(const struct mics_alternative *alternative)
 {
-    return candidate->predicted.tokens_per_s <= 0;
+    return alternative->predicted.tokens_per_s <= 0;
 }
 
 /* The chosen one first, then by step. */
@@ -137,10 +137,10 @@ static void put_size(struct mics_table *table, uint64_t bytes, enum form form)
     mics_table_cell(table, "%s", text);
 }
 
-static void put_setting(struct mics_table *table, const struct mics_alternative *candidate,
-                        enum form form)
+static void put_choice(struct mics_table *table, const struct mics_alternative *alternative,
+                       enum form form)
 {
-    const struct mics_plan_choice *choice = &candidate->choice;
+    const struct mics_plan_choice *choice = &alternative->choice;
     static const char *const abbreviations[MICS_RECOMPUTE_LEVELS] = {
         [MICS_RECOMPUTE_NONE] = "none",
         [MICS_RECOMPUTE_SELECTIVE] = "sel.",
@@ -149,23 +149,23 @@ static void put_setting(struct mics_table *table, const struct mics_alternative 
     char strategy[TEXT];
 
     mics_table_cell(table, "%s%s", mics_plan_format_strategy(choice, strategy, sizeof strategy),
-                    form == FORM_COMPACT && is_chosen(candidate) ? " *" : "");
+                    form == FORM_COMPACT && is_chosen(alternative) ? " *" : "");
     mics_table_cell(table, form == FORM_COMPACT ? "%ux%u" : "%u x %u", choice->micro_batch,
                     choice->micro_steps);
     mics_table_cell(table, "%s",
                     form == FORM_COMPACT ? abbreviations[choice->recompute]
                                          : mics_recompute_name(choice->recompute));
-    put_size(table, candidate->total_bytes, form);
+    put_size(table, alternative->total_bytes, form);
 }
 
 /* "chosen", "equal", "+12 %", "2.14 times", ">= +12 %" */
 static void put_comparison(struct mics_table *table, const struct mics_plan *plan,
-                           const struct mics_alternative *candidate)
+                           const struct mics_alternative *alternative)
 {
-    const double ratio = candidate->predicted.step_s / plan->predicted.step_s;
-    const char *bound = is_bound(candidate) ? ">= " : "";
+    const double ratio = alternative->predicted.step_s / plan->predicted.step_s;
+    const char *bound = is_bound(alternative) ? ">= " : "";
 
-    if (is_chosen(candidate))
+    if (is_chosen(alternative))
         mics_table_cell(table, "chosen");
     else if (fabs(ratio - 1) < 0.0005)
         mics_table_cell(table, "%sequal", bound);
@@ -177,20 +177,20 @@ static void put_comparison(struct mics_table *table, const struct mics_plan *pla
 
 /* In a row with a bound, cells of what is not known are empty. */
 static void put_times(struct mics_table *table, const struct mics_plan *plan,
-                      const struct mics_alternative *candidate, enum form form)
+                      const struct mics_alternative *alternative, enum form form)
 {
-    const struct mics_prediction *predicted = &candidate->predicted;
-    const uint64_t tokens = plan->global_batch * candidate->choice.seq;
+    const struct mics_prediction *predicted = &alternative->predicted;
+    const uint64_t tokens = plan->global_batch * alternative->choice.seq;
     const double tokens_per_s = predicted->step_s > 0 ? (double)tokens / predicted->step_s : 0;
-    const char *above = !is_bound(candidate) ? "" : form == FORM_COMPACT ? ">=" : ">= ";
-    const char *below = !is_bound(candidate) ? "" : form == FORM_COMPACT ? "<=" : "<= ";
+    const char *above = !is_bound(alternative) ? "" : form == FORM_COMPACT ? ">=" : ">= ";
+    const char *below = !is_bound(alternative) ? "" : form == FORM_COMPACT ? "<=" : "<= ";
     char text[TEXT];
 
     mics_table_cell(table, "%s%s", above, mics_format_time(predicted->step_s, text, sizeof text));
     mics_table_cell(table, "%s%s", below, mics_format_count(tokens_per_s, text, sizeof text));
     mics_table_cell(table, form == FORM_COMPACT ? "%s%.1f" : "%s%.1f %%", below,
                     100 * mics_plan_mfu(plan, tokens_per_s));
-    if (is_bound(candidate)) {
+    if (is_bound(alternative)) {
         mics_table_cell(table, "%s", "");
         mics_table_cell(table, "%s", "");
     } else {
@@ -212,7 +212,7 @@ static struct mics_table *tabulate_fitting(const struct mics_plan *plan, const s
     struct mics_table *table = mics_table_new(headers[form]);
 
     for (uint32_t i = 0; i < list->shown; i++) {
-        put_setting(table, list->items[i], form);
+        put_choice(table, list->items[i], form);
         put_times(table, plan, list->items[i], form);
         if (form == FORM_REASONS)
             mics_table_cell(table, "%s",
@@ -229,7 +229,7 @@ static struct mics_table *tabulate_missing(const struct mics_plan *plan, const s
         mics_table_new("<does not fit|>batch|<recompute|>memory|>too much by");
 
     for (uint32_t i = 0; i < list->shown; i++) {
-        put_setting(table, list->items[i], FORM_FULL);
+        put_choice(table, list->items[i], FORM_FULL);
         put_size(table, list->items[i]->total_bytes - plan->memory_limit, FORM_FULL);
     }
     return table;
@@ -304,12 +304,12 @@ static enum mics_status print_missing(FILE *out, const struct mics_plan *plan,
 
 /* What takes the memory of a rank, in the order of the columns. */
 static enum mics_status put_memory(struct mics_table *table, const struct mics_plan *plan,
-                                   const struct mics_alternative *candidate, struct mics_err *err)
+                                   const struct mics_alternative *alternative, struct mics_err *err)
 {
     struct mics_memory memory;
     const struct mics_region *regions = memory.regions;
     enum mics_status status =
-        mics_memory_compute_on(plan->topology, plan->model, &candidate->choice, &memory, err);
+        mics_memory_compute_on(plan->topology, plan->model, &alternative->choice, &memory, err);
 
     if (status != MICS_OK)
         return status;
@@ -328,10 +328,10 @@ static enum mics_status put_memory(struct mics_table *table, const struct mics_p
 }
 
 static enum mics_status put_tsv(struct mics_table *table, const struct mics_plan *plan,
-                                const struct mics_alternative *candidate, struct mics_err *err)
+                                const struct mics_alternative *alternative, struct mics_err *err)
 {
-    const struct mics_plan_choice *choice = &candidate->choice;
-    const struct mics_prediction *predicted = &candidate->predicted;
+    const struct mics_plan_choice *choice = &alternative->choice;
+    const struct mics_prediction *predicted = &alternative->predicted;
     const uint64_t limit = plan->memory_limit;
 
     mics_table_cell(table, "%s", choice->strategy);
@@ -343,12 +343,12 @@ static enum mics_status put_tsv(struct mics_table *table, const struct mics_plan
     mics_table_cell(table, "%s", mics_recompute_name(choice->recompute));
     mics_table_cell(table, "%u", choice->prefetch);
     mics_table_cell(table, "%u", choice->segments);
-    mics_table_cell(table, "%u", choice->coalesced);
+    mics_table_cell(table, "%u", choice->coalesce - 1);
     mics_table_cell(table, "%d", choice->hierarchical_gather);
     mics_table_cell(table, "%d", choice->hierarchical_reduce);
-    mics_table_bytes(table, 1, candidate->total_bytes);
-    mics_table_cell(table, "%d", candidate->fits);
-    mics_table_bytes(table, 1, candidate->fits ? 0 : candidate->total_bytes - limit);
+    mics_table_bytes(table, 1, alternative->total_bytes);
+    mics_table_cell(table, "%d", alternative->fits);
+    mics_table_bytes(table, 1, alternative->fits ? 0 : alternative->total_bytes - limit);
     if (predicted->step_s > 0)
         mics_table_time(table, 1, predicted->step_s);
     else
@@ -362,8 +362,8 @@ static enum mics_status put_tsv(struct mics_table *table, const struct mics_plan
         for (int i = 0; i < 4; i++)
             mics_table_cell(table, "-");
     }
-    const enum mics_status status = put_memory(table, plan, candidate, err);
-    mics_table_cell(table, "%s", is_chosen(candidate) ? "chosen" : candidate->why);
+    const enum mics_status status = put_memory(table, plan, alternative, err);
+    mics_table_cell(table, "%s", is_chosen(alternative) ? "chosen" : alternative->why);
     return status;
 }
 
@@ -384,8 +384,8 @@ static enum mics_status print_tsv(FILE *out, const struct mics_plan *plan, struc
     return status;
 }
 
-enum mics_status mics_plan_print_candidates(FILE *out, const struct mics_plan *plan, unsigned width,
-                                            struct mics_err *err)
+enum mics_status mics_plan_print_alternatives(FILE *out, const struct mics_plan *plan,
+                                              unsigned width, struct mics_err *err)
 {
     const struct mics_alternative **items;
     struct list fitting, missing;
