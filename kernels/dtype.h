@@ -11,11 +11,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum mics_dtype { MICS_F32, MICS_F64, MICS_BF16 };
+/* MICS_U8: bytes, to be moved only. */
+enum mics_dtype { MICS_F32, MICS_F64, MICS_BF16, MICS_U8 };
 
 static inline size_t mics_dtype_bytes(enum mics_dtype dtype)
 {
-    return dtype == MICS_F64 ? 8 : dtype == MICS_F32 ? 4 : 2;
+    return dtype == MICS_F64 ? 8 : dtype == MICS_F32 ? 4 : dtype == MICS_BF16 ? 2 : 1;
 }
 
 /* The address of element `i` of an array. */

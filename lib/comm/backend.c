@@ -13,8 +13,9 @@ const char *mics_comm_call_name(enum comm_call_kind kind)
 {
     static const char *const names[] = {
         [COMM_ALL_GATHER] = "all_gather", [COMM_REDUCE_SCATTER] = "reduce_scatter",
-        [COMM_ALL_REDUCE] = "all_reduce", [COMM_BROADCAST] = "broadcast",
-        [COMM_BARRIER] = "barrier",       [COMM_EXCHANGE] = "exchange",
+        [COMM_ALL_REDUCE] = "all_reduce", [COMM_ALL_TO_ALL] = "all_to_all",
+        [COMM_BROADCAST] = "broadcast",   [COMM_BARRIER] = "barrier",
+        [COMM_EXCHANGE] = "exchange",
     };
 
     return names[kind];
@@ -56,7 +57,12 @@ static void enqueue(struct mics_comm *comm, struct mics_stream *stream, struct c
     base->group[base->group_count++] = call;
 }
 
-/* All that an all_gather or reduce_scatter of a single rank does. */
+static bool has_sums(enum mics_dtype dtype)
+{
+    return dtype == MICS_F32 || dtype == MICS_F64 || dtype == MICS_BF16;
+}
+
+/* All that a collective with blocks does for a single rank. */
 static void copy_own(struct mics_stream *stream, const void *send, void *recv, uint64_t bytes)
 {
     const struct mics_args_copy copy = {recv, send, bytes};
@@ -87,6 +93,7 @@ void mics_comm_reduce_scatter(struct mics_comm *comm, struct mics_stream *stream
 {
     const uint64_t bytes = count * mics_dtype_bytes(dtype);
 
+    assert(has_sums(dtype));
     if (comm->size == 1)
         copy_own(stream, send, recv, bytes);
     else
@@ -102,6 +109,7 @@ void mics_comm_reduce_scatter(struct mics_comm *comm, struct mics_stream *stream
 void mics_comm_all_reduce(struct mics_comm *comm, struct mics_stream *stream, void *data,
                           uint64_t count, enum mics_dtype dtype)
 {
+    assert(has_sums(dtype));
     if (comm->size > 1)
         enqueue(comm, stream,
                 (struct comm_call){.kind = COMM_ALL_REDUCE,
@@ -109,6 +117,34 @@ void mics_comm_all_reduce(struct mics_comm *comm, struct mics_stream *stream, vo
                                    .recv = data,
                                    .count = count,
                                    .bytes = count * mics_dtype_bytes(dtype)});
+}
+
+void mics_comm_all_to_all(struct mics_comm *comm, struct mics_stream *stream, const void *send,
+                          void *recv, uint64_t count, enum mics_dtype dtype)
+{
+    const uint64_t bytes = count * mics_dtype_bytes(dtype);
+
+    assert(count == 0 || send != recv);
+    if (comm->size == 1)
+        copy_own(stream, send, recv, bytes);
+    else
+        enqueue(comm, stream,
+                (struct comm_call){.kind = COMM_ALL_TO_ALL,
+                                   .dtype = dtype,
+                                   .send = (void *)send,
+                                   .recv = recv,
+                                   .count = count,
+                                   .bytes = bytes});
+}
+
+void mics_comm_copy_own(const struct comm_base *base, const struct comm_call *call)
+{
+    const uint64_t offset = (uint64_t)comm_block_of(base, call, base->comm.rank) * call->bytes;
+    const char *from = (char *)call->send + (call->kind == COMM_ALL_TO_ALL ? offset : 0);
+    char *to = (char *)call->recv + offset;
+
+    if (to != from && call->bytes > 0)
+        memcpy(to, from, call->bytes);
 }
 
 static struct comm_call broadcast_call(const struct mics_comm *comm, void *data, uint64_t bytes,

@@ -18,6 +18,7 @@ enum comm_call_kind {
     COMM_ALL_GATHER,
     COMM_REDUCE_SCATTER,
     COMM_ALL_REDUCE,
+    COMM_ALL_TO_ALL,
     COMM_BROADCAST,
     COMM_BARRIER,
     COMM_EXCHANGE /* blocking only, one call at a time */
@@ -94,12 +95,16 @@ enum mics_status mics_comm_execute(struct comm_base *base, const struct comm_cal
 
 const char *mics_comm_call_name(enum comm_call_kind kind); /* "all_gather" */
 
-/* The block where `call` puts the piece of `rank`. */
+/* The block where `call` has the piece of `rank`. */
 static inline int comm_block_of(const struct comm_base *base, const struct comm_call *call,
                                 int rank)
 {
     return call->in_rank_order ? rank : base->blocks[rank];
 }
+
+/* The part of the data of this rank that an all_gather or all_to_all leaves here: copy it from
+ * `send` to its block of `recv`. */
+void mics_comm_copy_own(const struct comm_base *base, const struct comm_call *call);
 
 /* host.c ------------------------------------------------------------------------------------- */
 

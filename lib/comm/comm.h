@@ -12,11 +12,11 @@
  * different streams. A failure is sticky on the stream's device.
  *
  * Counts are in elements of `dtype`. Sums of MICS_BF16 are computed in fp32 and rounded once each
- * time a rank adds received data to its own.
+ * time a rank adds received data to its own. MICS_U8 has no sums.
  *
  * The backend counts calls and payload bytes in `counts`. Collectives on streams are counted; split
- * and the *_now functions are not. Among m ranks, all_gather and reduce_scatter send exactly
- * (m - 1) * count elements per rank. An all_reduce sends 2 (m - 1) * count elements over all ranks
+ * and the *_now functions are not. Among m ranks, all_gather, reduce_scatter and all_to_all send
+ * exactly (m - 1) * count elements per rank. An all_reduce sends 2 (m - 1) * count elements over all ranks
  * together; mics_comm_all_reduce_sent() gives the share of one rank.
  */
 #ifndef MICS_COMM_COMM_H
@@ -89,6 +89,10 @@ void mics_comm_reduce_scatter(struct mics_comm *comm, struct mics_stream *stream
 /* data[count] = sum over ranks; the same bits on all of them. */
 void mics_comm_all_reduce(struct mics_comm *comm, struct mics_stream *stream, void *data,
                           uint64_t count, enum mics_dtype dtype);
+/* recv[size * count]: block b receives, of the rank whose block is b, the block of its
+ * send[size * count] that has this rank's `block`. send and recv do not overlap. */
+void mics_comm_all_to_all(struct mics_comm *comm, struct mics_stream *stream, const void *send,
+                          void *recv, uint64_t count, enum mics_dtype dtype);
 void mics_comm_broadcast(struct mics_comm *comm, struct mics_stream *stream, void *data,
                          uint64_t bytes, int root);
 void mics_comm_barrier(struct mics_comm *comm, struct mics_stream *stream);
@@ -172,7 +176,7 @@ enum mics_status mics_comm_new_mpi(struct mics_comm **out, struct mics_err *err)
 bool mics_comm_has_native(const struct mics_comm *comm);
 
 /* MPI's own collectives, to compare ours with: the same ranks with MPI_Allgather,
- * MPI_Reduce_scatter_block, MPI_Allreduce, MPI_Bcast and MPI_Barrier. These block the progress
+ * MPI_Reduce_scatter_block, MPI_Allreduce, MPI_Alltoall, MPI_Bcast and MPI_Barrier. These block the progress
  * thread, so nothing else of this rank may be in progress. Bytes are not counted, the communicator
  * cannot be split, and messages of more than INT_MAX elements per rank fail. Collective over
  * `comm`; the caller frees *out, collectively, before `comm`. MICS_ERR_UNSUPPORTED:

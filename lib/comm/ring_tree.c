@@ -114,6 +114,7 @@ uint64_t mics_comm_call_sent(const struct comm_base *base, const struct comm_cal
     switch (call->kind) {
     case COMM_ALL_GATHER:
     case COMM_REDUCE_SCATTER:
+    case COMM_ALL_TO_ALL:
         return (uint64_t)(size - 1) * call->bytes;
     case COMM_ALL_REDUCE:
         return mics_comm_all_reduce_sent(size, rank, call->count, call->dtype);

@@ -47,7 +47,16 @@ static struct staged_comm *staged_of(struct mics_comm *comm)
 
 static bool has_blocks(const struct comm_call *call)
 {
-    return call->kind == COMM_ALL_GATHER || call->kind == COMM_REDUCE_SCATTER;
+    return call->kind == COMM_ALL_GATHER || call->kind == COMM_REDUCE_SCATTER ||
+           call->kind == COMM_ALL_TO_ALL;
+}
+
+/* Blocks of staging memory: an all_to_all has those that it sends, then those that it receives. */
+static uint64_t staged_blocks(const struct staged_comm *staged, const struct comm_call *call)
+{
+    const uint64_t size = (uint64_t)staged->base.comm.size;
+
+    return call->kind == COMM_ALL_TO_ALL ? 2 * size : has_blocks(call) ? size : 1;
 }
 
 /* Bytes per element; a broadcast counts bytes. */
@@ -84,7 +93,8 @@ static void copy_in(const struct staged_comm *staged, struct mics_stream *stream
     if (whole->kind == COMM_ALL_GATHER)
         copy(stream, round->staging + (uint64_t)staged->base.comm.block * bytes,
              part_of(round, whole->send, 0), bytes);
-    for (uint64_t b = 0; whole->kind == COMM_REDUCE_SCATTER && b < size; b++)
+    const bool sends_all = whole->kind == COMM_REDUCE_SCATTER || whole->kind == COMM_ALL_TO_ALL;
+    for (uint64_t b = 0; sends_all && b < size; b++)
         copy(stream, round->staging + b * bytes, part_of(round, whole->send, b), bytes);
     if (whole->kind == COMM_ALL_REDUCE ||
         (whole->kind == COMM_BROADCAST && staged->base.comm.rank == whole->root))
@@ -101,6 +111,8 @@ static void copy_out(const struct staged_comm *staged, struct mics_stream *strea
     for (uint64_t b = 0; whole->kind == COMM_ALL_GATHER && b < size; b++)
         if (b != own || part_of(round, whole->recv, own) != part_of(round, whole->send, 0))
             copy(stream, part_of(round, whole->recv, b), round->staging + b * bytes, bytes);
+    for (uint64_t b = 0; whole->kind == COMM_ALL_TO_ALL && b < size; b++)
+        copy(stream, part_of(round, whole->recv, b), round->staging + (size + b) * bytes, bytes);
     if (whole->kind == COMM_REDUCE_SCATTER)
         copy(stream, part_of(round, whole->recv, 0), round->staging + own * bytes, bytes);
     if (whole->kind == COMM_ALL_REDUCE ||
@@ -116,6 +128,8 @@ static struct comm_call host_call(const struct staged_comm *staged, const struct
 
     call.send = round->staging + (call.kind == COMM_ALL_GATHER ? own : 0);
     call.recv = round->staging + (call.kind == COMM_REDUCE_SCATTER ? own : 0);
+    if (call.kind == COMM_ALL_TO_ALL)
+        call.recv = round->staging + (uint64_t)staged->base.comm.size * bytes;
     call.count = round->count;
     call.bytes = bytes;
     return call;
@@ -142,7 +156,7 @@ static uint64_t chunk_count(const struct staged_comm *staged, const struct comm_
                             uint64_t left)
 {
     const uint64_t size = (uint64_t)staged->base.comm.size, each = element_bytes(call);
-    const uint64_t unit = (has_blocks(call) ? size : 1) * each;
+    const uint64_t unit = staged_blocks(staged, call) * each;
     const uint64_t most = staged->staging_bytes / unit;
     const uint64_t special =
         mics_max_u64(MICS_COMM_TREE_REDUCE_BYTES, mics_comm_short_bytes((int)size)) / unit;
@@ -174,11 +188,9 @@ static bool place_rounds(const struct staged_comm *staged, const struct comm_cal
     uint64_t used = 0;
 
     for (int i = 0; i < count; i++) {
-        const uint64_t blocks = has_blocks(&calls[i]) ? (uint64_t)staged->base.comm.size : 1;
-
         rounds[i] = (struct round){
             .whole = &calls[i], .count = calls[i].count, .staging = staged->staging + used};
-        const uint64_t bytes = blocks * round_bytes(&rounds[i]);
+        const uint64_t bytes = staged_blocks(staged, &calls[i]) * round_bytes(&rounds[i]);
 
         if (bytes > staged->staging_bytes - used)
             return false;

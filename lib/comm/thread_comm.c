@@ -187,6 +187,17 @@ static void all_gather(const struct comm_base *base, const struct comm_call *cal
     }
 }
 
+/* Each rank's part for this one. */
+static void all_to_all(const struct comm_base *base, const struct comm_call *call)
+{
+    const struct threads_group *group = threads_of(base)->group;
+    const uint64_t own = (uint64_t)base->comm.block * call->bytes;
+
+    for (int rank = 0; rank < group->size && call->bytes > 0; rank++)
+        memcpy((char *)call->recv + (uint64_t)comm_block_of(base, call, rank) * call->bytes,
+               (const char *)group->calls[rank]->send + own, call->bytes);
+}
+
 static const char *summand(const struct comm_call *call, uint64_t offset)
 {
     return (const char *)(call->kind == COMM_ALL_REDUCE ? call->recv : call->send) + offset;
@@ -277,6 +288,9 @@ static enum mics_status run_own_part(const struct comm_base *base, const struct 
         break;
     case COMM_ALL_REDUCE:
         return all_reduce(base, call, reading, err);
+    case COMM_ALL_TO_ALL:
+        all_to_all(base, call);
+        break;
     case COMM_BROADCAST:
         if (base->comm.rank != call->root && call->bytes > 0)
             memcpy(call->recv, group->calls[call->root]->recv, call->bytes);

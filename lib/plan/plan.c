@@ -109,7 +109,7 @@ double mics_plan_mfu(const struct mics_plan *plan, double tokens_per_s)
 const char *mics_dtype_name(enum mics_dtype dtype)
 {
     static const char *const names[] = {
-        [MICS_F32] = "f32", [MICS_F64] = "f64", [MICS_BF16] = "bf16"};
+        [MICS_F32] = "f32", [MICS_F64] = "f64", [MICS_BF16] = "bf16", [MICS_U8] = "u8"};
 
     return names[dtype];
 }

@@ -315,6 +315,8 @@ static ncclResult_t run(emu_nccl *comm, const std::vector<std::function<ncclResu
 
     for (size_t i = 0; i < works.size() && result == ncclSuccess; i++)
         result = works[i]();
+    if (result == ncclSuccess && (!comm->sends.empty() || !comm->receives.empty()))
+        result = emu_nccl_error(comm, ncclInvalidUsage, "emulated: messages to some ranks only");
     ncclResult_t expected = ncclInProgress;
     comm->state.compare_exchange_strong(expected, result);
     return result;

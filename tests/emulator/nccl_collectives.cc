@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 /* --- a collective as its stream runs it */
 
@@ -204,7 +205,7 @@ ncclResult_t emu_nccl_enqueue(emu_nccl *comm, cudaStream_t stream, const collect
 
 /* --- the calls */
 
-enum { CALL_GATHER = 1, CALL_SCATTER, CALL_REDUCE, CALL_BROADCAST };
+enum { CALL_GATHER = 1, CALL_SCATTER, CALL_REDUCE, CALL_BROADCAST, CALL_ALL_TO_ALL };
 
 static float widen(uint16_t x)
 {
@@ -387,6 +388,75 @@ static ncclResult_t broadcast(const given &call)
             std::memmove(call.recv + at, shared_state_slot(comm->shared_state, call.root),
                          n * emu_type_bytes(call.type));
         });
+}
+
+/* All messages of an all-to-all are here: what all ranks send to one, then to the next. */
+static ncclResult_t all_to_all(emu_nccl *comm)
+{
+    const auto sends = std::exchange(comm->sends, {}), receives = std::exchange(comm->receives, {});
+    ncclResult_t result = ncclSuccess;
+
+    for (int to = 0; to < comm->size && result == ncclSuccess; to++) {
+        const emu_message &from = sends.at(to);
+        const size_t each = emu_type_bytes(from.type);
+        const collective_call call = {CALL_ALL_TO_ALL, (uint32_t)from.type, from.count, to,
+                                      from.registered};
+
+        result = emu_nccl_enqueue(
+            comm, from.stream, call,
+            [=](size_t at, size_t bytes) {
+                std::memcpy(shared_state_slot(comm->shared_state, comm->rank), from.data + at,
+                            bytes);
+            },
+            [=](size_t at, size_t n) {
+                for (int r = 0; to == comm->rank && r < comm->size; r++)
+                    std::memcpy(receives.at(r).data + at, shared_state_slot(comm->shared_state, r),
+                                n * each);
+            });
+    }
+    return result;
+}
+
+/* A second message to the same peer has to wait for those of the first all-to-all. */
+static ncclResult_t add_message(emu_nccl *comm, bool is_send, int peer, const emu_message &message)
+{
+    auto &messages = is_send ? comm->sends : comm->receives;
+
+    if (messages.count(peer) > 0 ||
+        (!comm->sends.empty() && (comm->sends.begin()->second.count != message.count ||
+                                  comm->sends.begin()->second.type != message.type)))
+        return emu_nccl_error(comm, ncclInvalidUsage, "emulated: messages differ in length");
+    messages[peer] = message;
+    if (comm->sends.size() < (size_t)comm->size || comm->receives.size() < (size_t)comm->size)
+        return ncclSuccess;
+    return all_to_all(comm);
+}
+
+static ncclResult_t issue_message(emu_nccl *comm, bool is_send, int peer, emu_message message)
+{
+    const emu_inside guard(comm);
+    const size_t bytes = message.count * emu_type_bytes(message.type);
+
+    if (peer < 0 || peer >= comm->size || (bytes > 0 && !is_known(message.data, bytes)))
+        return emu_nccl_error(comm, ncclInvalidArgument,
+                              "emulated: a message with a rank or a buffer that does not exist");
+    message.registered = emu_nccl_is_registered(comm, message.data, bytes);
+    return emu_nccl_issue(comm, [=] { return add_message(comm, is_send, peer, message); });
+}
+
+ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream)
+{
+    return issue_message(
+        comm, true, peer,
+        {static_cast<char *>(const_cast<void *>(send)), count, type, stream, false});
+}
+
+ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream)
+{
+    return issue_message(comm, false, peer,
+                         {static_cast<char *>(recv), count, type, stream, false});
 }
 
 static given given_of(const void *send, void *recv, size_t count, ncclDataType_t type,

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <thread>
 #include <vector>
 
@@ -63,6 +64,15 @@ struct emu_registration {
     const char *begin, *end;
 };
 
+/* A message of a group. */
+struct emu_message {
+    char *data;
+    size_t count;
+    ncclDataType_t type;
+    cudaStream_t stream;
+    bool registered;
+};
+
 struct emu_nccl {
     int size, rank;
     bool blocking;
@@ -77,7 +87,8 @@ struct emu_nccl {
     char text[128];           /* of `state` */
     void *memory[2];          /* that NCCL takes when it joins, and for its first collective */
     std::vector<emu_registration *> registrations;
-    size_t collectives, groups, registered; /* for the log */
+    std::map<int, emu_message> sends, receives; /* of the group that begins, by peer */
+    size_t collectives, groups, registered;     /* for the log */
 };
 
 static inline size_t emu_type_bytes(ncclDataType_t type)

@@ -125,6 +125,8 @@ static inline double value(enum mics_dtype dtype, int rank, int block, uint64_t 
 {
     const int whole = rank * 31 + block * 7 + (int)(i % REPEATS);
 
+    if (dtype == MICS_U8)
+        return whole % 251;
     return dtype == MICS_BF16 ? whole % 8 : whole; /* sums up to 256 are exact there */
 }
 
@@ -143,6 +145,8 @@ static inline double load(const void *data, uint64_t i, enum mics_dtype dtype)
 
     if (dtype == MICS_F64)
         return ((const double *)data)[i];
+    if (dtype == MICS_U8)
+        return ((const unsigned char *)data)[i];
     mics_numbers_to_f32(dtype == MICS_BF16 ? MICS_STORAGE_BF16 : MICS_STORAGE_F32,
                         (const char *)data + i * mics_dtype_bytes(dtype), &value, 1);
     return value;
@@ -152,6 +156,8 @@ static inline void put(void *data, uint64_t i, enum mics_dtype dtype, double x)
 {
     if (dtype == MICS_F64)
         ((double *)data)[i] = x;
+    else if (dtype == MICS_U8)
+        ((unsigned char *)data)[i] = (unsigned char)(int)x;
     else
         mics_numbers_from_f32(dtype == MICS_BF16 ? MICS_STORAGE_BF16 : MICS_STORAGE_F32,
                               &(float){(float)x}, (char *)data + i * mics_dtype_bytes(dtype), 1);

@@ -15,7 +15,7 @@ static inline void check_all_gather(struct checker *c, struct mics_comm *comm, u
     learn_blocks(c, comm, rank_of_block);
     char *from = in_place ? recv + (uint64_t)comm->block * count * each : send;
     fill(from, count, dtype, comm->rank, comm->block);
-    put(recv, (uint64_t)comm->size * count, dtype, -5);
+    put(recv, (uint64_t)comm->size * count, dtype, 5);
     delay(c, c->stream);
     mics_comm_all_gather(comm, c->stream, from, recv, count, dtype);
     settle(c, "all_gather");
@@ -26,7 +26,7 @@ static inline void check_all_gather(struct checker *c, struct mics_comm *comm, u
         EXPECT(wrong == count, "all_gather of %llu in %d ranks: block %d, element %llu",
                (unsigned long long)count, comm->size, block, (unsigned long long)wrong);
     }
-    EXPECT(load(recv, (uint64_t)comm->size * count, dtype) == -5, "all_gather wrote too far");
+    EXPECT(load(recv, (uint64_t)comm->size * count, dtype) == 5, "all_gather wrote too far");
     drop(c, recv);
     drop(c, send);
 }
@@ -71,6 +71,38 @@ static inline void check_all_reduce(struct checker *c, struct mics_comm *comm, u
            load(data, wrong, dtype));
     EXPECT(load(data, count, dtype) == -5, "all_reduce wrote too far");
     drop(c, data);
+}
+
+/* The blocks that the ranks have for each other all differ. */
+static inline void check_all_to_all(struct checker *c, struct mics_comm *comm, uint64_t count,
+                                    enum mics_dtype dtype)
+{
+    const uint64_t each = mics_dtype_bytes(dtype), total = (uint64_t)comm->size * count;
+    char *send = grab(c, total + 1, each), *recv = grab(c, total + 1, each);
+    int rank_of_block[64] = {0};
+
+    learn_blocks(c, comm, rank_of_block);
+    for (int block = 0; block < comm->size; block++)
+        fill(send + (uint64_t)block * count * each, count, dtype, comm->rank, block);
+    put(recv, total, dtype, 5);
+    delay(c, c->stream);
+    mics_comm_all_to_all(comm, c->stream, send, recv, count, dtype);
+    settle(c, "all_to_all");
+    for (int block = 0; block < comm->size; block++) {
+        const uint64_t wrong = first_wrong(recv + (uint64_t)block * count * each, count, dtype,
+                                           value, rank_of_block[block], comm->block);
+        const uint64_t changed = first_wrong(send + (uint64_t)block * count * each, count, dtype,
+                                             value, comm->rank, block);
+
+        EXPECT(wrong == count, "all_to_all of %llu in %d ranks: block %d, element %llu is %g",
+               (unsigned long long)count, comm->size, block, (unsigned long long)wrong,
+               load(recv, (uint64_t)block * count + wrong, dtype));
+        EXPECT(changed == count, "all_to_all of %llu in %d ranks changed what it sent",
+               (unsigned long long)count, comm->size);
+    }
+    EXPECT(load(recv, total, dtype) == 5, "all_to_all wrote too far");
+    drop(c, send);
+    drop(c, recv);
 }
 
 static inline void check_broadcast(struct checker *c, struct mics_comm *comm, uint64_t bytes)
@@ -155,6 +187,22 @@ static inline void check_one(struct checker *c, struct mics_comm *comm, uint64_t
     check_all_reduce(c, comm, count, dtype);
     check_counts(c, comm, before, mics_comm_all_reduce_sent(comm->size, comm->rank, count, dtype),
                  "all_reduce");
+    before = comm->counts;
+    check_all_to_all(c, comm, count, dtype);
+    check_counts(c, comm, before, others, "all_to_all");
+}
+
+/* Bytes are moved, not summed. */
+static inline void check_bytes(struct checker *c, struct mics_comm *comm, uint64_t count)
+{
+    struct mics_comm_counts before = comm->counts;
+
+    check_all_to_all(c, comm, count, MICS_U8);
+    check_counts(c, comm, before, (uint64_t)(comm->size - 1) * count, "all_to_all of bytes");
+    before = comm->counts;
+    check_all_gather(c, comm, count, MICS_U8, true);
+    check_counts(c, comm, before, (uint64_t)(comm->size - 1) * count, "all_gather of bytes");
+    check_all_gather(c, comm, count, MICS_U8, false);
 }
 
 /* Collectives of a group, on arrays end to end: elements of each one's piece, from short to several
@@ -169,9 +217,9 @@ static inline uint64_t part_count(const struct checker *c, int part)
 }
 
 /* Collectives of a kind on all parts, separate or in a group. Each part has `size` pieces, end to
- * end. */
+ * end. `from`: as long, for an all_to_all. */
 static inline void run_parts(struct checker *c, struct mics_comm *comm, int kind, bool grouped,
-                             float *data)
+                             const float *from, float *data)
 {
     if (grouped)
         mics_comm_group_begin(comm);
@@ -183,10 +231,13 @@ static inline void run_parts(struct checker *c, struct mics_comm *comm, int kind
             mics_comm_all_gather(comm, c->stream, piece, data, count, MICS_F32);
         else if (kind == 1)
             mics_comm_reduce_scatter(comm, c->stream, data, piece, count, MICS_F32);
-        else
+        else if (kind == 2)
             mics_comm_all_reduce(comm, c->stream, data, total, MICS_F32);
+        else
+            mics_comm_all_to_all(comm, c->stream, from, data, count, MICS_F32);
         delay(c, c->stream);
         data += total;
+        from += total;
     }
     if (grouped)
         mics_comm_group_end(comm);
@@ -202,15 +253,16 @@ static inline void check_group(struct checker *c, struct mics_comm *comm)
     for (int part = 0; part < PARTS; part++)
         total += part_count(c, part) * (uint64_t)comm->size;
     float *separate = grab(c, total, sizeof *separate), *grouped = grab(c, total, sizeof *grouped);
-    for (int kind = 0; kind < 3; kind++) {
+    float *from = grab(c, total, sizeof *from);
+    for (int kind = 0; kind < 4; kind++) {
         const struct mics_comm_counts first = comm->counts;
 
         for (uint64_t i = 0; i < total; i++)
-            separate[i] = grouped[i] =
+            separate[i] = grouped[i] = from[i] =
                 (float)((i * 2654435761u + (uint64_t)comm->rank * 97) % 1000) / 7;
-        run_parts(c, comm, kind, false, separate);
+        run_parts(c, comm, kind, false, from, separate);
         const struct mics_comm_counts second = comm->counts;
-        run_parts(c, comm, kind, true, grouped);
+        run_parts(c, comm, kind, true, from, grouped);
         EXPECT(comm->counts.calls - second.calls == second.calls - first.calls &&
                    comm->counts.sent_bytes - second.sent_bytes ==
                        second.sent_bytes - first.sent_bytes,
@@ -230,6 +282,7 @@ static inline void check_group(struct checker *c, struct mics_comm *comm)
     }
     drop(c, separate);
     drop(c, grouped);
+    drop(c, from);
 }
 
 static inline void check_collectives_of(struct checker *c, struct mics_comm *comm)
@@ -243,6 +296,10 @@ static inline void check_collectives_of(struct checker *c, struct mics_comm *com
     }
     check_one(c, comm, c->max_count, MICS_BF16);
     check_one(c, comm, c->max_count, MICS_F32);
+    check_bytes(c, comm, 0);
+    check_bytes(c, comm, 1);
+    check_bytes(c, comm, 3001);
+    check_bytes(c, comm, c->max_count);
     check_group(c, comm);
     check_broadcast(c, comm, 1);
     check_broadcast(c, comm, c->max_count);

@@ -2,7 +2,8 @@
 /*
  * algorithms.c - ring, tree and direct algorithms as state machines. Driver only.
  *
- * Ring and tree are described in backend.h, halving for short data in halving.c.
+ * Ring and tree are described in backend.h, halving for short data in halving.c, messages between
+ * pairs of ranks in pairs.c.
  *
  * Direct, for pieces too short for a ring. A reduce-scatter sends each piece straight to the rank
  * that keeps it, which adds what it receives in the order of the ring, so the bits are the ring's.
@@ -10,13 +11,9 @@
  * sends them to rank i - d and receives the next ones from rank i + d (Bruck et al. 1997). They are
  * packed into the staging buffer because blocks need not be adjacent. An all-reduce is both. Direct
  * sends the same bytes as the ring.
- *
- * Exchange, of one rank with one other in each direction, gives way: while another communicator of
- * this process moves more than a packet, it sends one packet at a time, and seldom.
  */
 #include "comm/mpi/mpi.h"
 
-#include "base/clock.h"
 #include "base/num.h"
 
 #include <string.h>
@@ -584,86 +581,6 @@ static void short_begin(struct mpi_comm *comm)
         direct_begin(comm);
 }
 
-/* Exchange ----------------------------------------------------------------------------------- */
-
-static void exchange_begin(struct mpi_comm *comm)
-{
-    struct mpi_transfer *transfer = &comm->transfer;
-
-    transfer->algorithm = MPI_ALGORITHM_EXCHANGE;
-    transfer->begun_s = mics_now_s();
-    transfer->packets = mics_ceil_div(transfer->calls->count, comm->segment);
-    transfer->packets_out = mics_ceil_div(transfer->calls->bytes, comm->segment);
-}
-
-/* What is under way when others begin to transfer delays them: an exchange that gives way has two
- * packets under way, unless it is late. */
-static bool may_send(const struct mpi_comm *comm)
-{
-    const struct mpi_transfer *transfer = &comm->transfer;
-    const uint64_t posted = transfer->send_posted, under_way = posted - transfer->send_done;
-    const double within_s = transfer->calls->within_s;
-
-    if (posted == transfer->packets_out || under_way == comm->window)
-        return false;
-    if (!(within_s > 0))
-        return true;
-    if (atomic_load(comm->thread->traffic) == 0)
-        return under_way < 2;
-    return (double)posted / (double)transfer->packets_out <
-           (mics_now_s() - transfer->begun_s) / within_s;
-}
-
-static int exchange_post(struct mpi_comm *comm)
-{
-    struct mpi_transfer *transfer = &comm->transfer;
-    const struct comm_call *call = transfer->calls;
-    int code = MPI_SUCCESS;
-
-    while (code == MPI_SUCCESS && transfer->recv_posted < transfer->packets &&
-           transfer->recv_posted - transfer->recv_done < comm->window) {
-        const uint64_t index = transfer->recv_posted++, offset = index * comm->segment;
-
-        code = mics_mpi_receive(comm, (char *)call->recv + offset,
-                                mics_min_u64(comm->segment, call->count - offset), call->from,
-                                false, &transfer->recvs[index % comm->window]);
-    }
-    while (code == MPI_SUCCESS && may_send(comm)) {
-        const uint64_t index = transfer->send_posted++, offset = index * comm->segment;
-
-        code = mics_mpi_send(comm, (char *)call->send + offset,
-                             mics_min_u64(comm->segment, call->bytes - offset), call->root, false,
-                             &transfer->sends[index % comm->window]);
-    }
-    return code;
-}
-
-static int exchange_progress(struct mpi_comm *comm, bool *moved, bool *done)
-{
-    struct mpi_transfer *transfer = &comm->transfer;
-    int received = 1, sent = 1;
-
-    while (received || sent) {
-        int code = exchange_post(comm);
-
-        received = sent = 0;
-        if (code == MPI_SUCCESS && transfer->recv_done < transfer->recv_posted)
-            code = MPI_Test(&transfer->recvs[transfer->recv_done % comm->window], &received,
-                            MPI_STATUS_IGNORE);
-        if (code == MPI_SUCCESS && transfer->send_done < transfer->send_posted)
-            code = MPI_Test(&transfer->sends[transfer->send_done % comm->window], &sent,
-                            MPI_STATUS_IGNORE);
-        if (code != MPI_SUCCESS)
-            return code;
-        transfer->recv_done += received != 0;
-        transfer->send_done += sent != 0;
-        *moved |= received || sent;
-    }
-    *done =
-        transfer->send_done == transfer->packets_out && transfer->recv_done == transfer->packets;
-    return MPI_SUCCESS;
-}
-
 /* Selection ---------------------------------------------------------------------------------- */
 
 /* The order of a sum must not depend on the other calls of its batch. */
@@ -682,8 +599,8 @@ void mics_mpi_transfer_begin(struct mpi_comm *comm)
     const struct mpi_request *request = comm->head;
 
     comm->transfer = (struct mpi_transfer){.calls = request->calls, .count = request->count};
-    if (request->calls->kind == COMM_EXCHANGE)
-        exchange_begin(comm);
+    if (request->calls->kind == COMM_EXCHANGE || request->calls->kind == COMM_ALL_TO_ALL)
+        mics_mpi_pairs_begin(comm);
     else if (mics_mpi_halves(comm, request->calls, request->count))
         mics_mpi_halving_begin(comm);
     else if (uses_tree(comm, request->calls))
@@ -703,8 +620,8 @@ int mics_mpi_transfer_progress(struct mpi_comm *comm, bool *moved, bool *done)
         return direct_progress(comm, moved, done);
     case MPI_ALGORITHM_HALVING:
         return mics_mpi_halving_progress(comm, moved, done);
-    case MPI_ALGORITHM_EXCHANGE:
-        return exchange_progress(comm, moved, done);
+    case MPI_ALGORITHM_PAIRS:
+        return mics_mpi_pairs_progress(comm, moved, done);
     default:
         return ring_progress(comm, moved, done);
     }

@@ -19,16 +19,6 @@ static_assert((int)COMM_MPI_NODE_WINDOW * COMM_MPI_NODE_SEGMENT <= (int)COMM_MPI
 static_assert((int)COMM_MPI_WINDOW <= (int)MICS_COMM_TREE_ARITY,
               "a request for each message in flight");
 
-/* Put this rank's own piece into its block. */
-static void place_own(const struct comm_base *base, const struct comm_call *call)
-{
-    char *own =
-        (char *)call->recv + (uint64_t)comm_block_of(base, call, base->comm.rank) * call->bytes;
-
-    if (own != call->send && call->bytes > 0)
-        memcpy(own, call->send, call->bytes);
-}
-
 static enum mics_status mpi_execute(struct comm_base *base, const struct comm_call *calls,
                                     int count, struct comm_sent *sent, struct mics_err *err)
 {
@@ -39,8 +29,8 @@ static enum mics_status mpi_execute(struct comm_base *base, const struct comm_ca
     if (comm->broken)
         return mics_err_set(err, MICS_ERR_COMM, "an earlier collective failed");
     for (int i = 0; i < count; i++)
-        if (calls[i].kind == COMM_ALL_GATHER)
-            place_own(base, &calls[i]);
+        if (calls[i].kind == COMM_ALL_GATHER || calls[i].kind == COMM_ALL_TO_ALL)
+            mics_comm_copy_own(base, &calls[i]);
     for (int i = 0; i < count && status == MICS_OK; i += step)
         status = comm->node && calls[i].kind != COMM_EXCHANGE
                      ? mics_mpi_node_execute(comm, &calls[i], step, sent, err)

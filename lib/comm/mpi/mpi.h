@@ -14,6 +14,7 @@
  *   thread.c      requests, the driver and the progress thread
  *   algorithms.c  ring, tree and direct algorithms
  *   halving.c     halving and doubling of short data
+ *   pairs.c       all_to_all and exchanges, between pairs of ranks
  *   tune.c        selects between ring and direct by measurement
  *   node.c        copies between the processes of one node, which replace messages there
  *   heartbeat.c   status words of ranks
@@ -70,25 +71,25 @@ enum mpi_algorithm {
     MPI_ALGORITHM_TREE,
     MPI_ALGORITHM_DIRECT,
     MPI_ALGORITHM_HALVING,
-    MPI_ALGORITHM_EXCHANGE,
+    MPI_ALGORITHM_PAIRS,
 };
 
 /* State of the request at the head of a communicator's queue. Driver only. */
 struct mpi_transfer {
     const struct comm_call *calls; /* [count] */
-    int count;                     /* more than 1 only for the ring and halving */
+    int count;                     /* more than 1 only for the ring, halving and all_to_all */
     enum mpi_algorithm algorithm;
 
-    /* Ring and tree: packets are numbered in the order of sending. */
-    uint64_t segments; /* ring: of one step, over all calls */
+    /* Ring, tree and pairs: packets are numbered in the order of sending. */
+    uint64_t segments; /* ring and all_to_all: of one step, over all calls */
     uint64_t packets;  /* to send and to receive */
     uint64_t send_posted, send_done, recv_posted, recv_done;
     struct comm_sent sent;
 
     int first_step; /* ring */
 
-    uint64_t packets_out; /* exchange: to send; `packets` are to receive */
-    double begun_s;       /* exchange: when it began */
+    uint64_t packets_out; /* pairs: to send; `packets` are to receive */
+    double begun_s;       /* pairs: when it began */
 
     /* Tree. */
     int parent; /* -1: this rank is the root */
@@ -183,7 +184,7 @@ enum mics_status mics_mpi_thread_execute(struct mpi_comm *comm, const struct com
 _Noreturn void mics_mpi_thread_abort(struct mpi_thread *thread, int code);
 
 /* algorithms.c. Can the calls be one transfer? The ring and halving carry several, but they sum in
- * different orders; the tree carries one. */
+ * different orders; all_to_all carries several; the tree carries one. */
 bool mics_mpi_can_coalesce(const struct mpi_comm *comm, const struct comm_call *calls, int count);
 /* Prepare the transfer of the communicator's first request. */
 void mics_mpi_transfer_begin(struct mpi_comm *comm);
@@ -205,6 +206,10 @@ int mics_mpi_test_round(struct mpi_comm *comm, bool *complete);
 bool mics_mpi_halves(const struct mpi_comm *comm, const struct comm_call *calls, int count);
 void mics_mpi_halving_begin(struct mpi_comm *comm);
 int mics_mpi_halving_progress(struct mpi_comm *comm, bool *moved, bool *done);
+
+/* pairs.c. begin and progress as those of the transfer. */
+void mics_mpi_pairs_begin(struct mpi_comm *comm);
+int mics_mpi_pairs_progress(struct mpi_comm *comm, bool *moved, bool *done);
 
 /* heartbeat.c. progress: called often, by the driver. */
 extern const struct mics_comm_heartbeat_ops mics_mpi_heartbeat_ops;

@@ -66,6 +66,12 @@ static int reduce_scatter(const struct mpi_comm *comm, const struct comm_call *c
     return code;
 }
 
+static int all_to_all(const struct mpi_comm *comm, const struct comm_call *call)
+{
+    return MPI_Alltoall(call->send, (int)call->bytes, MPI_BYTE, call->recv, (int)call->bytes,
+                        MPI_BYTE, comm->native->comm);
+}
+
 static int run_call(const struct mpi_comm *comm, const struct comm_call *call)
 {
     const MPI_Comm native = comm->native->comm;
@@ -78,6 +84,8 @@ static int run_call(const struct mpi_comm *comm, const struct comm_call *call)
     case COMM_ALL_REDUCE:
         return MPI_Allreduce(MPI_IN_PLACE, call->recv, (int)call->count, type_of(call->dtype),
                              MPI_SUM, native);
+    case COMM_ALL_TO_ALL:
+        return all_to_all(comm, call);
     case COMM_BROADCAST:
         return MPI_Bcast(call->recv, (int)call->bytes, MPI_BYTE, call->root, native);
     default:

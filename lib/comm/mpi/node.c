@@ -119,14 +119,14 @@ static struct node_post *post_of(const struct mpi_comm *comm, int rank)
 /* Bytes of a call that other ranks may read. */
 static uint64_t readable_bytes(const struct mpi_comm *comm, const struct comm_call *call)
 {
-    return call->kind == COMM_REDUCE_SCATTER ? call->bytes * (uint64_t)comm->base.comm.size
-                                             : call->bytes;
+    const bool blocks = call->kind == COMM_REDUCE_SCATTER || call->kind == COMM_ALL_TO_ALL;
+
+    return blocks ? call->bytes * (uint64_t)comm->base.comm.size : call->bytes;
 }
 
 static char *readable(const struct comm_call *call)
 {
-    return call->kind == COMM_ALL_GATHER || call->kind == COMM_REDUCE_SCATTER ? call->send
-                                                                              : call->recv;
+    return call->kind == COMM_ALL_REDUCE || call->kind == COMM_BROADCAST ? call->recv : call->send;
 }
 
 /* Where the data of call `index` are in a post, or what a batch of `index` calls takes there. */
@@ -222,10 +222,13 @@ static enum mics_status read_rank(const struct mpi_comm *comm, int rank, int ind
 
 /* Collectives -------------------------------------------------------------------------------- */
 
+/* The data of every other rank, or of an all_to_all its block for this rank. */
 static enum mics_status gather(struct mpi_comm *comm, const struct comm_call *call, int index,
                                struct mics_err *err)
 {
     const int size = comm->base.comm.size;
+    const uint64_t offset =
+        call->kind == COMM_ALL_TO_ALL ? (uint64_t)comm->base.comm.block * call->bytes : 0;
     enum mics_status status = MICS_OK;
 
     for (int i = 1; i < size && status == MICS_OK; i++) {
@@ -235,7 +238,7 @@ static enum mics_status gather(struct mpi_comm *comm, const struct comm_call *ca
 
         status = meet(comm, rank, err);
         if (status == MICS_OK)
-            status = read_rank(comm, rank, index, 0, to, call->bytes, err);
+            status = read_rank(comm, rank, index, offset, to, call->bytes, err);
     }
     return status;
 }
@@ -407,6 +410,7 @@ static enum mics_status run_call(struct mpi_comm *comm, const struct comm_call *
 {
     switch (call->kind) {
     case COMM_ALL_GATHER:
+    case COMM_ALL_TO_ALL:
         return gather(comm, call, index, err);
     case COMM_REDUCE_SCATTER:
         return scatter(comm, call, index, err);

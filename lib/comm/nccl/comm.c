@@ -23,10 +23,41 @@ static struct nccl_comm *nccl_of(struct mics_comm *comm)
 
 static ncclDataType_t type_of(enum mics_dtype dtype)
 {
-    static const ncclDataType_t types[] = {
-        [MICS_F32] = ncclFloat32, [MICS_F64] = ncclFloat64, [MICS_BF16] = ncclBfloat16};
+    static const ncclDataType_t types[] = {[MICS_F32] = ncclFloat32,
+                                           [MICS_F64] = ncclFloat64,
+                                           [MICS_BF16] = ncclBfloat16,
+                                           [MICS_U8] = ncclUint8};
 
     return types[dtype];
+}
+
+/* NCCL reports an invalid argument from the call itself, everything else from the end of the
+ * group. */
+static void keep_error(ncclResult_t *first, ncclResult_t result)
+{
+    if (*first == ncclSuccess && result != ncclInProgress)
+        *first = result;
+}
+
+/* A rank of NCCL is a block. */
+static ncclResult_t all_to_all(const struct nccl_comm *comm, cudaStream_t stream,
+                               const struct comm_call *call)
+{
+    const ncclDataType_t type = type_of(call->dtype);
+    ncclResult_t first = ncclGroupStart(), result;
+
+    if (first != ncclSuccess)
+        return first;
+    for (int peer = 0; peer < comm->base.comm.size; peer++) {
+        const uint64_t offset = (uint64_t)peer * call->bytes;
+
+        result = ncclSend((char *)call->send + offset, call->count, type, peer, comm->nccl, stream);
+        keep_error(&first, result);
+        result = ncclRecv((char *)call->recv + offset, call->count, type, peer, comm->nccl, stream);
+        keep_error(&first, result);
+    }
+    result = ncclGroupEnd();
+    return first == ncclSuccess ? result : first;
 }
 
 static ncclResult_t issue_call(const struct nccl_comm *comm, cudaStream_t stream,
@@ -42,6 +73,8 @@ static ncclResult_t issue_call(const struct nccl_comm *comm, cudaStream_t stream
         return ncclReduceScatter(call->send, call->recv, call->count, type, ncclSum, nccl, stream);
     case COMM_ALL_REDUCE:
         return ncclAllReduce(call->recv, call->recv, call->count, type, ncclSum, nccl, stream);
+    case COMM_ALL_TO_ALL:
+        return all_to_all(comm, stream, call);
     case COMM_BROADCAST:
         return ncclBroadcast(call->recv, call->recv, call->bytes, ncclUint8,
                              comm->base.blocks[call->root], nccl, stream);
@@ -50,8 +83,6 @@ static ncclResult_t issue_call(const struct nccl_comm *comm, cudaStream_t stream
     }
 }
 
-/* NCCL reports an invalid argument from the call itself, everything else from the end of the
- * group. */
 static ncclResult_t issue_group(const struct nccl_comm *comm, cudaStream_t stream,
                                 const struct comm_call *calls, int count)
 {
@@ -61,8 +92,7 @@ static ncclResult_t issue_group(const struct nccl_comm *comm, cudaStream_t strea
         return first;
     for (int i = 0; i < count; i++) {
         result = issue_call(comm, stream, &calls[i]);
-        if (first == ncclSuccess && result != ncclInProgress)
-            first = result;
+        keep_error(&first, result);
     }
     result = ncclGroupEnd();
     return first == ncclSuccess ? result : first;
