@@ -102,6 +102,8 @@ tests-build-threaded: $(THREADED:tests/%.c=$(BUILD)/tests/%)
 # With sanitizers -O3 takes three times as long as -O2 for the large kernels, which are then slower.
 KERNEL_FLAGS := $(if $(SAN),-O2,-O3) -march=$(MARCH) -mtune=generic -ffp-contract=fast -fno-math-errno -fno-trapping-math
 $(BUILD)/kernels/%.o: ALL_CFLAGS += $(KERNEL_FLAGS)
+# Products and sums are rounded one by one: the same bits as a GPU's, on every machine.
+$(BUILD)/kernels/host/sum_blocks.o: ALL_CFLAGS += -ffp-contract=off
 # AddressSanitizer would check the sums that a tile keeps in registers as arrays on the stack, which takes most of the
 # time. So it does not see accesses behind this file's buffers on the stack, but all others.
 $(BUILD)/kernels/host/gemm.o: ALL_CFLAGS += $(if $(findstring address,$(SAN)),$(if $(findstring clang,$(CC)),,-O3 --param asan-stack=0))

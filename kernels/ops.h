@@ -41,6 +41,7 @@
     ROW(CALL, call, STREAM)                                                                        \
     ROW(CAST, cast, PLAIN)                                                                         \
     ROW(ACCUMULATE, accumulate, PLAIN)                                                             \
+    ROW(SUM_BLOCKS, sum_blocks, PLAIN)                                                             \
     ROW(MATMUL, matmul, WORKSPACE)                                                                 \
     ROW(BIAS_GRAD, bias_grad, WORKSPACE)                                                           \
     ROW(LAYERNORM, layernorm, WORKSPACE)                                                           \
@@ -112,6 +113,30 @@ struct mics_args_accumulate {
     const void *in;
     uint64_t count;
     enum mics_dtype dtype;
+};
+
+/* dst[i] = src_0[i] + ... + src_(parts - 1)[i], added in fp32 in this order, where array src_p
+ * begins p * stride bytes behind src. Each of the types is MICS_F32, MICS_BF16, MICS_INT8 or
+ * MICS_INT4; of the latter two whole blocks are read and written. parts >= 1; pointers and stride
+ * are multiples of 4 bytes (of 2 with MICS_BF16). dst overlaps no src. One part is a conversion.
+ *
+ * A number of steps is rounded to nearest, ties to even; if stochastic, to one of its neighbours at
+ * random, with the probabilities that make the mean exact. These random numbers are a function of
+ * seed, step, replica and the element's number, which is `first` (a multiple of MICS_BLOCK) for
+ * dst[0]; replica < 2^31. The quotient that is rounded may be off by 2^-17 of a step. Equal bits on
+ * all devices, but for the bits of a NaN in fp32 or bf16. */
+struct mics_args_sum_blocks {
+    void *dst;
+    const void *src;
+    uint64_t count;
+    uint64_t stride;
+    uint32_t parts;
+    enum mics_dtype dst_dtype, src_dtype;
+    bool stochastic; /* the rest is ignored otherwise */
+    uint32_t replica;
+    uint64_t seed;
+    uint32_t step;
+    uint64_t first;
 };
 
 /* x[m, n] = a' b' (+ add[m, n]) (+ bias[n] on every row), a' = a or its transpose; out = x, or one

@@ -61,6 +61,16 @@ static struct mics_kernel_work accumulate_work(const struct mics_args_accumulate
     return work;
 }
 
+static struct mics_kernel_work sum_blocks_work(const struct mics_args_sum_blocks *op)
+{
+    struct mics_kernel_work work =
+        pass((double)op->parts * (double)mics_wire_bytes(op->src_dtype, op->count),
+             (double)mics_wire_bytes(op->dst_dtype, op->count), 1);
+
+    work.flops = (double)op->parts * (double)op->count;
+    return work;
+}
+
 static bool is_aligned(const struct mics_args_matmul *op)
 {
     const size_t in = mics_dtype_bytes(op->dtype), out = mics_dtype_bytes(op->out_dtype);

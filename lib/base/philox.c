@@ -1,37 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * philox.c - ten rounds of Philox4x32. Each round multiplies two of the four counter words,
- * exchanges the halves of the products, and mixes in a key that advances by a Weyl sequence.
- *
- * The key is the seed, the counter is (index, stream), each low word first.
+ * philox.c - words, uniform and normal numbers of blocks of Philox4x32.
  */
 #include "base/philox.h"
 
 #include <math.h>
 
-enum { ROUNDS = 10 };
-
-static const uint32_t multiplier[2] = {0xD2511F53u, 0xCD9E8D57u};
-static const uint32_t weyl[2] = {0x9E3779B9u, 0xBB67AE85u};
-
 void mics_philox(uint64_t seed, uint64_t stream, uint64_t index, uint32_t out[4])
 {
-    uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-    uint32_t c[4] = {(uint32_t)index, (uint32_t)(index >> 32), (uint32_t)stream,
-                     (uint32_t)(stream >> 32)};
-
-    for (int round = 0; round < ROUNDS; round++) {
-        const uint64_t p0 = (uint64_t)multiplier[0] * c[0];
-        const uint64_t p1 = (uint64_t)multiplier[1] * c[2];
-        c[0] = (uint32_t)(p1 >> 32) ^ c[1] ^ key[0];
-        c[1] = (uint32_t)p1;
-        c[2] = (uint32_t)(p0 >> 32) ^ c[3] ^ key[1];
-        c[3] = (uint32_t)p0;
-        key[0] += weyl[0];
-        key[1] += weyl[1];
-    }
-    for (int i = 0; i < 4; i++)
-        out[i] = c[i];
+    mics_philox_lanes(seed, stream, index, 1, out);
 }
 
 static uint64_t join(uint32_t low, uint32_t high)

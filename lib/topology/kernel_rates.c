@@ -47,9 +47,35 @@ static struct mics_kernel_shape cast_shape(const struct mics_args_cast *op)
     return pass((double)op->count, wider(op->dst_dtype, op->src_dtype));
 }
 
+static const enum mics_dtype block_types[] = {MICS_F32, MICS_BF16, MICS_INT8, MICS_INT4};
+
+enum { BLOCK_TYPES = sizeof block_types / sizeof *block_types };
+
+/* The types' places in block_types, and whether it is stochastic. */
+static uint32_t sum_blocks_form(enum mics_dtype from, enum mics_dtype to, bool stochastic)
+{
+    uint32_t src = 0, dst = 0;
+
+    while (block_types[src] != from)
+        src++;
+    while (block_types[dst] != to)
+        dst++;
+    return (stochastic ? BLOCK_TYPES * BLOCK_TYPES : 0) + src * BLOCK_TYPES + dst;
+}
+
 static struct mics_kernel_shape accumulate_shape(const struct mics_args_accumulate *op)
 {
     return pass((double)op->count, op->dtype);
+}
+
+/* Elements and parts: the time of an element that is added, and of one that is written. */
+static struct mics_kernel_shape sum_blocks_shape(const struct mics_args_sum_blocks *op)
+{
+    struct mics_kernel_shape shape = pass((double)op->count, MICS_F32);
+
+    shape.n = op->parts;
+    shape.form = sum_blocks_form(op->src_dtype, op->dst_dtype, op->stochastic);
+    return shape;
 }
 
 static struct mics_kernel_shape matmul_shape(const struct mics_args_matmul *op)

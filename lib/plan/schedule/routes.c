@@ -80,11 +80,6 @@ enum mics_piece mics_buffer_piece(enum mics_buffer buffer)
     return pieces[buffer];
 }
 
-uint64_t mics_wire_bytes(enum mics_dtype dtype, uint64_t count)
-{
-    return count * mics_dtype_bytes(dtype);
-}
-
 uint64_t mics_hop_count(const struct mics_hop *hop, const struct mics_layout *layout)
 {
     return mics_max_u64(mics_layout_piece_count(layout, hop->from.piece),

@@ -71,9 +71,6 @@ struct mics_operand {
     enum mics_dtype dtype;
 };
 
-/* Bytes of `count` elements of a type, and so the offset of element `count` of an array. */
-uint64_t mics_wire_bytes(enum mics_dtype dtype, uint64_t count);
-
 struct mics_hop {
     enum mics_op_kind kind;          /* of its operations: that of the exchange, or CONVERT */
     enum mics_collective collective; /* unless it converts */
