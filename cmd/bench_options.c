@@ -40,6 +40,16 @@ static const struct cli_option options[] = {
      "whose memory to exchange (default: auto, GPUs if all have one)", CLI_TO_HANDLER},
     {0, "seconds", "S", "with --calibrate, time for the collectives (default: 3)",
      CLI_TO_DOUBLE(struct bench_request, seconds, 0.1, 3600)},
+    {0, "import", "FILE[,FILE...]",
+     "read the output of nccl-tests, text or JSON, instead of measuring",
+     CLI_TO_TEXT(struct bench_request, import)},
+    {0, "topology", "TEXT|FILE",
+     "the cluster: an instance and its number, such as p5:8, or a document",
+     CLI_TO_TEXT(struct bench_request, topology)},
+    {0, "expect", NULL, "compare with the bandwidths that the topology should reach",
+     CLI_TO_TRUE(struct bench_request, expect)},
+    {0, "tolerance", "PERCENT", "with --expect, what may be missing (default: 30)",
+     CLI_TO_DOUBLE(struct bench_request, tolerance_percent, 0, 100)},
 };
 
 const struct cli_program bench_program = {
@@ -80,6 +90,24 @@ static enum mics_status handle(void *context, const struct cli_option *option, c
     }
 }
 
+/* -1: go on; else the exit code. */
+static int check_import(const struct bench_request *request, int operands)
+{
+    const bool has_topology = request->topology || operands > 0;
+
+    if (request->import && (request->calibrate || request->baseline))
+        return cli_usage("--import excludes --calibrate and --baseline");
+    if (request->calibrate && (request->topology || request->expect))
+        return cli_usage("--calibrate excludes --topology and --expect");
+    if (request->topology && operands > 0)
+        return cli_usage("a topology in --topology and one as an operand");
+    if (request->topology && !request->import && !request->expect)
+        return cli_usage("--topology goes with --import or --expect");
+    if (request->expect && !has_topology)
+        return cli_usage("--expect needs a topology: --topology or an operand");
+    return -1;
+}
+
 int bench_parse(int argc, char **argv, struct bench_request *request)
 {
     struct mics_bench_request *bench = &request->bench;
@@ -89,6 +117,9 @@ int bench_parse(int argc, char **argv, struct bench_request *request)
         return code;
     if (argc - operand > 1)
         return cli_usage("'%s': expected one plan or topology only", argv[argc - 1]);
+    code = check_import(request, argc - operand);
+    if (code >= 0)
+        return code;
     if (bench->min_bytes > bench->max_bytes)
         return cli_usage("--minbytes is more than --maxbytes");
     if (request->calibrate && request->baseline)

@@ -10,6 +10,7 @@
 #include "comm/agree.h"
 #include "doc/doc.h"
 #include "measure/calibrate.h"
+#include "measure/expect.h"
 #include "measure/measure_doc.h"
 #include "probe/slow_nodes.h"
 #include "topology/topology_print.h"
@@ -21,8 +22,9 @@ struct job {
     const struct bench_request *request;
     struct mics_world *world;
     json_t *baseline;
-    json_t *topology; /* to be calibrated */
-    json_t *outliers; /* borrowed; the same on all ranks */
+    json_t *topology;               /* of the operand; with --calibrate to be calibrated */
+    struct mics_topology *expected; /* what --expect compares with */
+    json_t *outliers;               /* borrowed; the same on all ranks */
 };
 
 static const char *name_of(const char *file)
@@ -40,6 +42,8 @@ static enum mics_status share_inputs(struct job *job, struct mics_bench_input *i
     if (world->rank == 0 && job->request->file)
         status = mics_bench_input_read(job->request->file, job->world, job->request->calibrate,
                                        input, &job->topology, err);
+    if (status == MICS_OK && world->rank == 0 && job->request->expect)
+        status = bench_open_topology(job->request, job->topology, &job->expected, err);
     if (status == MICS_OK && world->rank == 0 && job->request->baseline)
         status = mics_doc_read_file(job->request->baseline, &job->baseline, err);
     if (status == MICS_OK && job->baseline) {
@@ -97,26 +101,17 @@ static void report_regressions(const json_t *list)
     }
 }
 
-/* The table, unless a document is asked for. */
-static enum mics_status write_doc(const struct bench_request *request, json_t *doc,
-                                  struct mics_err *err)
-{
-    const struct cli_common *common = &request->common;
-
-    if (common->output || common->json || common->tsv)
-        return cli_write_document(common, doc, request->argc, request->argv, mics_bench_print, err);
-    return mics_bench_print(stdout, doc, 0, err);
-}
-
 /* The document of a run, compared with the earlier one. */
 static enum mics_status make_doc(const struct job *job, const struct mics_bench_request *bench,
                                  const struct mics_bench_result *result, json_t **doc,
-                                 size_t *slower, struct mics_err *err)
+                                 size_t *slower, size_t *low, struct mics_err *err)
 {
     enum mics_status status = mics_bench_to_doc(job->world, bench, result, doc, err);
 
     if (status == MICS_OK && json_object_set(*doc, "outliers", job->outliers) != 0)
         status = mics_err_nomem(err);
+    if (status == MICS_OK && job->expected)
+        status = bench_expect(job->request, job->expected, *doc, low, err);
     if (status != MICS_OK || !job->baseline)
         return status;
     status = mics_bench_compare(*doc, job->baseline, slower, err);
@@ -132,16 +127,16 @@ static int report(const struct job *job, const struct mics_bench_request *bench,
     const struct bench_request *request = job->request;
     struct mics_err err;
     json_t *doc = NULL;
-    size_t slower = 0;
+    size_t slower = 0, low = 0;
     enum mics_status status = MICS_OK;
 
     if (!request->calibrate)
-        status = make_doc(job, bench, result, &doc, &slower, &err);
+        status = make_doc(job, bench, result, &doc, &slower, &low, &err);
     if (status == MICS_OK && request->calibrate)
         status = cli_write_document(&request->common, job->topology, request->argc, request->argv,
                                     mics_topology_print, &err);
     else if (status == MICS_OK)
-        status = write_doc(request, doc, &err);
+        status = bench_write(request, doc, &err);
     if (status == MICS_OK) {
         cli_report_outliers(job->outliers);
         report_regressions(json_object_get(doc, "regressions"));
@@ -151,7 +146,7 @@ static int report(const struct job *job, const struct mics_bench_request *bench,
         return cli_report(status, &err);
     if (total_wrong(result) > 0)
         return CLI_FAILED;
-    return slower > 0 || json_array_size(job->outliers) > 0 ? CLI_NO_ANSWER : CLI_DONE;
+    return slower > 0 || low > 0 || json_array_size(job->outliers) > 0 ? CLI_NO_ANSWER : CLI_DONE;
 }
 
 static enum mics_status measure(struct job *job, struct mics_bench_request *request,
@@ -245,6 +240,7 @@ static int run(const struct bench_request *request)
     code = run_in(&job);
     json_decref(job.baseline);
     json_decref(job.topology);
+    mics_topology_free(job.expected);
     mics_world_close(job.world);
     return code;
 }
@@ -264,12 +260,13 @@ int main(int argc, char **argv)
                   .micro_steps = 4},
         .outliers_s = -1, /* the default depends on --calibrate */
         .seconds = 3,
+        .tolerance_percent = 100 * MICS_EXPECT_TOLERANCE,
     };
     int code;
 
     cli_init(&bench_program);
     code = bench_parse(argc, argv, &request);
     if (code < 0)
-        code = run(&request);
+        code = request.import ? bench_import(&request) : run(&request);
     return cli_finish(code);
 }

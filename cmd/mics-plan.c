@@ -10,6 +10,8 @@
 #include "base/units.h"
 #include "cli/cli.h"
 #include "doc/doc.h"
+#include "measure/import.h"
+#include "measure/measure_doc.h"
 #include "model/config.h"
 #include "plan/memory_ckpt_cost.h"
 #include "plan/plan_print.h"
@@ -299,7 +301,7 @@ static enum mics_status describe_topology(const struct request *request, struct 
 static enum mics_status open_topology(const struct request *request, struct mics_topology **out,
                                       struct mics_err *err)
 {
-    json_t *doc = NULL;
+    json_t *doc = NULL, *topology;
     enum mics_status status;
 
     if (request->topology)
@@ -307,7 +309,13 @@ static enum mics_status open_topology(const struct request *request, struct mics
     status = mics_doc_read_file(request->file, &doc, err);
     if (status != MICS_OK)
         return status;
-    status = mics_topology_from_doc(doc, out, err);
+    topology = doc;
+    if (strcmp(json_string_value(json_object_get(doc, "kind")), MICS_BENCH_KIND) == 0)
+        topology = mics_bench_topology(doc);
+    status = topology ? mics_topology_from_doc(topology, out, err)
+                      : mics_err_set(err, MICS_ERR_FORMAT,
+                                     "measurements without a topology; mics-bench --import "
+                                     "--topology=... adds it");
     json_decref(doc);
     if (status != MICS_OK)
         mics_err_prefix(err, "%s",

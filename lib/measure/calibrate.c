@@ -429,19 +429,6 @@ static enum mics_status time_stragglers(const struct mics_bench_load *load,
 
 static_assert((int)MICS_SERIES_MAX <= (int)MICS_COLLECTIVE_POINTS, "a series fits into a cost");
 
-/* Over the network a size is not taken to be faster than larger ones: a token bucket was full then,
- * or the other groups on the same card had finished. In a node, what fits the caches is faster in
- * training, too. */
-static void put_points(struct mics_series *series, struct mics_collective_cost *out)
-{
-    if (out->nodes > 1)
-        mics_sustain(series->samples, series->count);
-    out->point_count = (uint32_t)series->count;
-    for (size_t i = 0; i < series->count; i++)
-        out->points[i] =
-            (struct mics_collective_point){series->samples[i].bytes, series->samples[i].seconds};
-}
-
 static enum mics_status measure(const struct mics_bench *bench, struct mics_bench_comms *comms,
                                 enum mics_collective collective, double budget_s,
                                 struct mics_collective_cost *out, struct mics_err *err)
@@ -452,11 +439,8 @@ static enum mics_status measure(const struct mics_bench *bench, struct mics_benc
 
     if (status != MICS_OK)
         return status;
-    *out = (struct mics_collective_cost){
-        .collective = collective, .nodes = comms->nodes, .per_node = comms->per_node};
-    put_points(&series, out);
-    status = mics_fit_link(series.samples, mics_fit_drop_bursts(series.samples, series.count),
-                           &out->cost, err);
+    status = mics_collective_cost_fit(collective, comms->nodes, comms->per_node, series.samples,
+                                      series.count, out, err);
     out->cost.samples = series.batches;
     mics_series_fini(&series);
     return status;

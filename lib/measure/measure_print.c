@@ -8,6 +8,7 @@
  */
 #include "doc/table.h"
 #include "doc/tree_print.h"
+#include "measure/expect.h"
 #include "measure/measure_doc.h"
 #include "measure/statistics.h"
 
@@ -21,7 +22,8 @@ static bool same_line(const struct mics_bench_row *a, const struct mics_bench_ro
 
 static bool same_table(const struct mics_bench_row *a, const struct mics_bench_row *b)
 {
-    return a->op == b->op && a->group == b->group;
+    return a->op == b->op && a->group == b->group && a->nodes == b->nodes &&
+           a->per_node == b->per_node && a->groups == b->groups;
 }
 
 /* Decimals as in nccl-tests: at most 7 characters up to 10 s. */
@@ -136,14 +138,34 @@ static struct mics_link fit_curve(const struct mics_bench_result *result, size_t
     return fit;
 }
 
+#define TSV_COLUMNS                                                                                \
+    "op|group|algo|in_place|nodes|per_node|groups|segments|bytes|count|time_s|min_s|median_s|"     \
+    "p99_s|spread_s|algbw_bytes_per_s|busbw_bytes_per_s|wrong|slowest_rank|slowest_s|"             \
+    "fit_latency_s|fit_bandwidth_bytes_per_s"
+
+/* What is expected of row `index`, in the columns that only a document with expectations has. */
+static void put_expected(struct mics_table *table, const json_t *expected, size_t index)
+{
+    static const char *const keys[] = {"expected", "source", "verdict", "low_by", "why"};
+
+    for (size_t i = 0; expected && i < sizeof keys / sizeof *keys; i++) {
+        const json_t *value = json_object_get(json_array_get(expected, index), keys[i]);
+
+        if (json_is_number(value))
+            mics_table_cell(table, "%.9g", json_number_value(value));
+        else
+            mics_table_cell(table, "%s", json_is_string(value) ? json_string_value(value) : "-");
+    }
+}
+
 static enum mics_status print_tsv(FILE *out, const struct mics_bench_result *result,
-                                  struct mics_err *err)
+                                  const json_t *expected, struct mics_err *err)
 {
     struct mics_link *fits = calloc(result->count + 1, sizeof *fits);
-    struct mics_table *table = mics_table_new(
-        "op|group|algo|in_place|nodes|per_node|groups|segments|bytes|count|time_s|min_s|median_s|"
-        "p99_s|spread_s|algbw_bytes_per_s|busbw_bytes_per_s|wrong|slowest_rank|slowest_s|"
-        "fit_latency_s|fit_bandwidth_bytes_per_s");
+    struct mics_table *table =
+        mics_table_new(expected ? TSV_COLUMNS "|expected_busbw_bytes_per_s|expected_by|verdict|"
+                                              "low_by|why"
+                                : TSV_COLUMNS);
 
     if (!fits) {
         mics_table_free(table);
@@ -174,6 +196,7 @@ static enum mics_status print_tsv(FILE *out, const struct mics_bench_result *res
         fits[i] = fit_curve(result, i, fits);
         mics_table_cell(table, fits[i].bandwidth_bytes > 0 ? "%.9g" : "-", fits[i].latency_s);
         mics_table_cell(table, fits[i].bandwidth_bytes > 0 ? "%.9g" : "-", fits[i].bandwidth_bytes);
+        put_expected(table, expected, i);
     }
     free(fits);
     return mics_table_finish(table, out, 1, err);
@@ -293,6 +316,14 @@ static enum mics_status print_device(FILE *out, const json_t *doc, struct mics_e
                : MICS_OK;
 }
 
+/* NULL: there are none. */
+static const json_t *expected_rows(const json_t *doc, const struct mics_bench_result *result)
+{
+    const json_t *rows = json_object_get(json_object_get(doc, "expected"), "rows");
+
+    return rows && json_array_size(rows) == result->count ? rows : NULL;
+}
+
 enum mics_status mics_bench_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
 {
     struct mics_bench_result result;
@@ -301,13 +332,15 @@ enum mics_status mics_bench_print(FILE *out, const json_t *doc, int tsv, struct 
     if (status != MICS_OK)
         return status;
     if (tsv) {
-        status = print_tsv(out, &result, err);
+        status = print_tsv(out, &result, expected_rows(doc, &result), err);
     } else {
         status = print_device(out, doc, err);
         for (size_t i = 0; i < result.count;)
             i += print_group(out, &result, i);
-        if (status == MICS_OK && result.count > 0)
+        if (status == MICS_OK && result.count > 0 && !json_object_get(doc, "imported"))
             status = print_spread(out, &result, err);
+        if (status == MICS_OK)
+            status = mics_bench_expect_print(out, doc, err);
         if (status == MICS_OK)
             status = print_lists(out, doc, err);
         if (status == MICS_OK && result.count > 0)

@@ -144,7 +144,9 @@ enum mics_status mics_bench_input_read(const char *file, const struct mics_world
     if (status != MICS_OK)
         return status;
     const char *kind = json_string_value(json_object_get(doc, "kind"));
-    if (!topology_only && strcmp(kind, MICS_PLAN_KIND) == 0)
+    const bool is_plan = !topology_only && strcmp(kind, MICS_PLAN_KIND) == 0;
+
+    if (is_plan)
         status = read_plan(doc, &input, err);
     else
         status = read_topology(doc, &input, err);
@@ -156,8 +158,8 @@ enum mics_status mics_bench_input_read(const char *file, const struct mics_world
         mics_err_prefix(err, "%s", strcmp(file, "-") == 0 ? "standard input" : file);
     if (status == MICS_OK)
         *out = input;
-    if (status == MICS_OK && topology_only)
-        *topology = json_incref(doc);
+    if (status == MICS_OK)
+        *topology = json_incref(is_plan ? json_object_get(doc, "topology") : doc);
     json_decref(doc);
     return status;
 }

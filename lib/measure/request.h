@@ -89,8 +89,8 @@ struct mics_bench_input {
 };
 
 /* Read a plan or a topology from a path ("-": standard input). With `topology_only` a plan is
- * refused, and *topology becomes the document, the caller's. MICS_ERR_FORMAT: it has not as many
- * nodes and ranks as the world. */
+ * refused. *topology becomes the document of the topology, the caller's. MICS_ERR_FORMAT: it has
+ * not as many nodes and ranks as the world. */
 enum mics_status mics_bench_input_read(const char *file, const struct mics_world *world,
                                        bool topology_only, struct mics_bench_input *out,
                                        json_t **topology, struct mics_err *err);

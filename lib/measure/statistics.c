@@ -160,3 +160,18 @@ void mics_sustain(struct mics_sample *samples, size_t count)
         sustained = fmax(sustained, samples[i].bytes / samples[i].seconds);
     }
 }
+
+enum mics_status mics_collective_cost_fit(enum mics_collective collective, uint32_t nodes,
+                                          uint32_t per_node, struct mics_sample *samples,
+                                          size_t count, struct mics_collective_cost *out,
+                                          struct mics_err *err)
+{
+    *out = (struct mics_collective_cost){
+        .collective = collective, .nodes = nodes, .per_node = per_node};
+    if (nodes > 1)
+        mics_sustain(samples, count);
+    for (size_t i = 0; i < count && i < MICS_COLLECTIVE_POINTS; i++)
+        out->points[out->point_count++] =
+            (struct mics_collective_point){samples[i].bytes, samples[i].seconds};
+    return mics_fit_link(samples, mics_fit_drop_bursts(samples, count), &out->cost, err);
+}

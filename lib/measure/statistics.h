@@ -53,4 +53,14 @@ size_t mics_fit_drop_bursts(struct mics_sample *samples, size_t count);
  * larger one, to the highest rate of these: what lasts, without bursts. */
 void mics_sustain(struct mics_sample *samples, size_t count);
 
+/* The cost of a collective on groups of nodes x per_node ranks from the times of samples, in
+ * ascending order of size: its points, at most MICS_COLLECTIVE_POINTS of them, and the line fitted
+ * to them. Over the network a size is not taken to be faster than larger ones: a token bucket was
+ * full then, or the other groups on the same card had finished. In a node, what fits the caches is
+ * faster in training, too. `samples` are changed. Errors as of mics_fit_link(). */
+enum mics_status mics_collective_cost_fit(enum mics_collective collective, uint32_t nodes,
+                                          uint32_t per_node, struct mics_sample *samples,
+                                          size_t count, struct mics_collective_cost *out,
+                                          struct mics_err *err);
+
 #endif
