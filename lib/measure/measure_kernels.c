@@ -2,8 +2,8 @@
 /*
  * measure_kernels.c - which operations and sizes are measured, with which arguments, and how.
  *
- * The buffer is cut into PIECES arrays. They are zero, apart from tokens and scalars, and stay
- * finite: time does not depend on the values. Parameters, and gradients that products are added to,
+ * The buffer is cut into PIECES arrays. They are zero, apart from tokens, scalars and blocks, and
+ * stay finite: time does not depend on the values. Parameters, and gradients that products are added to,
  * come from memory in training, because the other stages have used the caches in between: each
  * launch of a product takes the next ones of as many as the buffer holds.
  */
@@ -30,7 +30,7 @@ enum {
     LAUNCHES = 3, /* for each point, if they take no more than LONGEST times its part */
     LONGEST = 10,
     MAX_REPEATS = 100000,
-    MAX_SERIES = 64,
+    MAX_SERIES = 128,
     PRODUCT_SMALL = 96,
     PRODUCT_MEDIUM = 256,
     PRODUCT_LARGE = 768,
@@ -39,6 +39,8 @@ enum {
     HEAD_SMALL = 32,
     HEAD_LARGE = 128,
     HEADS = 4,
+    SOURCES = 1,          /* index of the first piece with arrays that are summed */
+    PARTS = 4,            /* of which there are at most so many */
     PASS_SMALL = 32 << 10 /* elements; the large pass fills half of a piece in fp32 */
 };
 
@@ -287,6 +289,19 @@ static void launch_flat(const struct launch *launch)
     }
 }
 
+/* Sums of m elements of n arrays. */
+static void launch_sum_blocks(const struct launch *launch)
+{
+    struct mics_args_sum_blocks args = {.dst = piece(launch, 0),
+                                        .src = piece(launch, SOURCES),
+                                        .count = (uint64_t)launch->shape.m,
+                                        .stride = piece_bytes(launch->bench),
+                                        .parts = (uint32_t)launch->shape.n};
+
+    mics_sum_blocks_set_form(launch->shape.form, launch->shape.dtype, &args);
+    mics_launch_sum_blocks(launch->bench->compute, &args);
+}
+
 /* What is measured: one row for an operation, or for one form of it. */
 static const struct measured {
     enum mics_kernel kernel;
@@ -298,6 +313,18 @@ static const struct measured {
     {MICS_K_COPY, 0, launch_flat, true},
     {MICS_K_CAST, 0, launch_flat, false},
     {MICS_K_ACCUMULATE, 0, launch_flat, false},
+    {MICS_K_SUM_BLOCKS, MICS_BLOCKS_INT8_PLAIN, launch_sum_blocks, false},
+    {MICS_K_SUM_BLOCKS, MICS_BLOCKS_INT4_PLAIN, launch_sum_blocks, false},
+    {MICS_K_SUM_BLOCKS, MICS_BLOCKS_PLAIN_INT8, launch_sum_blocks, false},
+    {MICS_K_SUM_BLOCKS, MICS_BLOCKS_PLAIN_INT4, launch_sum_blocks, false},
+    {MICS_K_SUM_BLOCKS, MICS_BLOCKS_INT8_INT8, launch_sum_blocks, true},
+    {MICS_K_SUM_BLOCKS, MICS_BLOCKS_INT4_INT8, launch_sum_blocks, true},
+    {MICS_K_SUM_BLOCKS, MICS_BLOCKS_INT4_INT4, launch_sum_blocks, true},
+    {MICS_K_SUM_BLOCKS, MICS_BLOCKS_PLAIN_INT8_RANDOM, launch_sum_blocks, false},
+    {MICS_K_SUM_BLOCKS, MICS_BLOCKS_PLAIN_INT4_RANDOM, launch_sum_blocks, false},
+    {MICS_K_SUM_BLOCKS, MICS_BLOCKS_INT8_INT8_RANDOM, launch_sum_blocks, true},
+    {MICS_K_SUM_BLOCKS, MICS_BLOCKS_INT4_INT8_RANDOM, launch_sum_blocks, true},
+    {MICS_K_SUM_BLOCKS, MICS_BLOCKS_INT4_INT4_RANDOM, launch_sum_blocks, true},
     {MICS_K_MATMUL, 0, launch_product, false}, /* a b */
     {MICS_K_MATMUL, 1, launch_product, false}, /* a b' */
     {MICS_K_MATMUL, 2, launch_product, false}, /* out += a' b */
@@ -333,6 +360,15 @@ static void add_point(struct mics_kernel_rates *rates, double m, double n, doubl
     rates->points[rates->count++] = (struct mics_kernel_point){.m = m, .n = n, .k = k};
 }
 
+/* Whether what is summed is in blocks. Of other arrays only one is ever converted. */
+static bool sums_blocks(const struct mics_kernel_rates *rates)
+{
+    struct mics_args_sum_blocks args;
+
+    mics_sum_blocks_set_form(rates->form, rates->dtype, &args);
+    return mics_dtype_is_blocks(args.src_dtype);
+}
+
 /* The sizes, of which the larger ones fit into the pieces of the buffer. */
 static void choose_points(const struct mics_bench *bench, struct mics_kernel_rates *rates)
 {
@@ -347,6 +383,9 @@ static void choose_points(const struct mics_bench *bench, struct mics_kernel_rat
     if (rates->kernel != MICS_K_MATMUL && !attention) {
         add_point(rates, PASS_SMALL, 1, 1);
         add_point(rates, floor(bytes / 2 / sizeof(float) / WIDTH) * WIDTH, 1, 1);
+        if (rates->kernel == MICS_K_SUM_BLOCKS && sums_blocks(rates))
+            for (int i = 0; i < 2; i++)
+                add_point(rates, rates->points[i].m, PARTS, 1);
         return;
     }
     for (int i = 0; i < 4 && attention; i++)
@@ -461,6 +500,14 @@ static enum mics_status time_point(struct launch *launch, const struct measured 
     return status;
 }
 
+/* Blocks of zeros are written in less time: every byte of what is summed becomes `byte`, 0x3f for
+ * numbers of each type. */
+static void fill_sources(const struct launch *launch, int byte)
+{
+    if (launch->shape.kernel == MICS_K_SUM_BLOCKS)
+        memset(piece(launch, SOURCES), byte, PARTS * piece_bytes(launch->bench));
+}
+
 static enum mics_status time_series(const struct mics_bench *bench, const struct measured *row,
                                     double seconds, struct ranks *ranks,
                                     struct mics_kernel_rates *rates, struct mics_err *err)
@@ -473,7 +520,9 @@ static enum mics_status time_series(const struct mics_bench *bench, const struct
             .bench = bench,
             .shape = {rates->kernel, rates->form, rates->dtype, point->m, point->n, point->k}};
 
+        fill_sources(&launch, 0x3f);
         status = time_point(&launch, row, seconds, ranks, &point->seconds, err);
+        fill_sources(&launch, 0);
     }
     return status;
 }

@@ -20,6 +20,54 @@ static enum mics_dtype wider(enum mics_dtype a, enum mics_dtype b)
     return a == MICS_BF16 || b == MICS_BF16 ? MICS_BF16 : MICS_F32;
 }
 
+/* Forms of sums of blocks; F32 stands for BF16, too. */
+static const struct sum_blocks_form {
+    const char *name;
+    enum mics_dtype from, to;
+    bool stochastic;
+} sum_blocks_forms[MICS_SUM_BLOCKS_FORMS] = {
+    [MICS_BLOCKS_PLAIN] = {"plain", MICS_F32, MICS_F32, false},
+    [MICS_BLOCKS_INT8_PLAIN] = {"int8-plain", MICS_INT8, MICS_F32, false},
+    [MICS_BLOCKS_INT4_PLAIN] = {"int4-plain", MICS_INT4, MICS_F32, false},
+    [MICS_BLOCKS_PLAIN_INT8] = {"plain-int8", MICS_F32, MICS_INT8, false},
+    [MICS_BLOCKS_INT8_INT8] = {"int8-int8", MICS_INT8, MICS_INT8, false},
+    [MICS_BLOCKS_INT4_INT8] = {"int4-int8", MICS_INT4, MICS_INT8, false},
+    [MICS_BLOCKS_PLAIN_INT4] = {"plain-int4", MICS_F32, MICS_INT4, false},
+    [MICS_BLOCKS_INT8_INT4] = {"int8-int4", MICS_INT8, MICS_INT4, false},
+    [MICS_BLOCKS_INT4_INT4] = {"int4-int4", MICS_INT4, MICS_INT4, false},
+    [MICS_BLOCKS_PLAIN_INT8_RANDOM] = {"plain-int8-random", MICS_F32, MICS_INT8, true},
+    [MICS_BLOCKS_INT8_INT8_RANDOM] = {"int8-int8-random", MICS_INT8, MICS_INT8, true},
+    [MICS_BLOCKS_INT4_INT8_RANDOM] = {"int4-int8-random", MICS_INT4, MICS_INT8, true},
+    [MICS_BLOCKS_PLAIN_INT4_RANDOM] = {"plain-int4-random", MICS_F32, MICS_INT4, true},
+    [MICS_BLOCKS_INT8_INT4_RANDOM] = {"int8-int4-random", MICS_INT8, MICS_INT4, true},
+    [MICS_BLOCKS_INT4_INT4_RANDOM] = {"int4-int4-random", MICS_INT4, MICS_INT4, true},
+};
+
+static enum mics_dtype plain_or_blocks(enum mics_dtype dtype, enum mics_dtype plain)
+{
+    return mics_dtype_is_blocks(dtype) ? dtype : plain;
+}
+
+void mics_sum_blocks_set_form(uint32_t form, enum mics_dtype plain,
+                              struct mics_args_sum_blocks *args)
+{
+    args->src_dtype = plain_or_blocks(sum_blocks_forms[form].from, plain);
+    args->dst_dtype = plain_or_blocks(sum_blocks_forms[form].to, plain);
+    args->stochastic = sum_blocks_forms[form].stochastic;
+}
+
+static uint32_t sum_blocks_form(const struct mics_args_sum_blocks *op)
+{
+    const bool stochastic = op->stochastic && mics_dtype_is_blocks(op->dst_dtype);
+    uint32_t form = 0;
+
+    while (sum_blocks_forms[form].from != plain_or_blocks(op->src_dtype, MICS_F32) ||
+           sum_blocks_forms[form].to != plain_or_blocks(op->dst_dtype, MICS_F32) ||
+           sum_blocks_forms[form].stochastic != stochastic)
+        form++;
+    return form;
+}
+
 /* A pass over `elements`. */
 static struct mics_kernel_shape pass(double elements, enum mics_dtype dtype)
 {
@@ -47,34 +95,19 @@ static struct mics_kernel_shape cast_shape(const struct mics_args_cast *op)
     return pass((double)op->count, wider(op->dst_dtype, op->src_dtype));
 }
 
-static const enum mics_dtype block_types[] = {MICS_F32, MICS_BF16, MICS_INT8, MICS_INT4};
-
-enum { BLOCK_TYPES = sizeof block_types / sizeof *block_types };
-
-/* The types' places in block_types, and whether it is stochastic. */
-static uint32_t sum_blocks_form(enum mics_dtype from, enum mics_dtype to, bool stochastic)
-{
-    uint32_t src = 0, dst = 0;
-
-    while (block_types[src] != from)
-        src++;
-    while (block_types[dst] != to)
-        dst++;
-    return (stochastic ? BLOCK_TYPES * BLOCK_TYPES : 0) + src * BLOCK_TYPES + dst;
-}
-
 static struct mics_kernel_shape accumulate_shape(const struct mics_args_accumulate *op)
 {
     return pass((double)op->count, op->dtype);
 }
 
-/* Elements and parts: the time of an element that is added, and of one that is written. */
+/* Elements and parts: so a fit has the time of an element that is added and of one that is
+ * written. */
 static struct mics_kernel_shape sum_blocks_shape(const struct mics_args_sum_blocks *op)
 {
-    struct mics_kernel_shape shape = pass((double)op->count, MICS_F32);
+    struct mics_kernel_shape shape = pass((double)op->count, wider(op->dst_dtype, op->src_dtype));
 
     shape.n = op->parts;
-    shape.form = sum_blocks_form(op->src_dtype, op->dst_dtype, op->stochastic);
+    shape.form = sum_blocks_form(op);
     return shape;
 }
 
@@ -221,6 +254,8 @@ const char *mics_kernel_form_name(enum mics_kernel kernel, uint32_t form)
         return form < 4 ? products[form] : NULL;
     if (kernel == MICS_K_UPDATE)
         return form < MICS_OPT_COUNT ? mics_optimizer_name((enum mics_optimizer)form) : NULL;
+    if (kernel == MICS_K_SUM_BLOCKS)
+        return form < MICS_SUM_BLOCKS_FORMS ? sum_blocks_forms[form].name : NULL;
     return form == 0 ? "" : NULL;
 }
 

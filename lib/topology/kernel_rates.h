@@ -25,10 +25,32 @@
 
 struct mics_cursor;
 
+/* From which type to which, PLAIN being F32 or BF16; RANDOM: with stochastic rounding. m is the
+ * elements, n the parts. */
+enum mics_sum_blocks_form {
+    MICS_BLOCKS_PLAIN,
+    MICS_BLOCKS_INT8_PLAIN,
+    MICS_BLOCKS_INT4_PLAIN,
+    MICS_BLOCKS_PLAIN_INT8,
+    MICS_BLOCKS_INT8_INT8,
+    MICS_BLOCKS_INT4_INT8,
+    MICS_BLOCKS_PLAIN_INT4,
+    MICS_BLOCKS_INT8_INT4,
+    MICS_BLOCKS_INT4_INT4,
+    MICS_BLOCKS_PLAIN_INT8_RANDOM,
+    MICS_BLOCKS_INT8_INT8_RANDOM,
+    MICS_BLOCKS_INT4_INT8_RANDOM,
+    MICS_BLOCKS_PLAIN_INT4_RANDOM,
+    MICS_BLOCKS_INT8_INT4_RANDOM,
+    MICS_BLOCKS_INT4_INT4_RANDOM,
+    MICS_SUM_BLOCKS_FORMS
+};
+
 /* What determines the time of a launch on a host. */
 struct mics_kernel_shape {
     enum mics_kernel kernel;
-    /* A product: (trans_a ? 2 : 0) + (trans_b ? 1 : 0), and for an update the optimizer; else 0. */
+    /* A product: (trans_a ? 2 : 0) + (trans_b ? 1 : 0); for an update the optimizer, for a sum of
+     * blocks one of enum mics_sum_blocks_form; else 0. */
     uint32_t form;
     enum mics_dtype dtype; /* MICS_BF16 if any operand has it */
     double m, n, k;        /* 1 where the operation has fewer sizes */
@@ -38,6 +60,10 @@ const char *mics_kernel_name(enum mics_kernel kernel); /* "matmul" */
 /* "nn", "nt", "tn", "adamw"; NULL: the operation has no form of this number. The only form of most
  * operations is "". */
 const char *mics_kernel_form_name(enum mics_kernel kernel, uint32_t form);
+
+/* The types and the rounding of a form, with PLAIN as `plain`. */
+void mics_sum_blocks_set_form(uint32_t form, enum mics_dtype plain,
+                              struct mics_args_sum_blocks *args);
 
 enum { MICS_KERNEL_POINTS = 32, MICS_KERNEL_TERMS = 4 };
 
