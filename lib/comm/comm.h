@@ -142,6 +142,9 @@ enum {
     MICS_COMM_TREE_BROADCAST_BYTES = 32768 /* longer broadcasts use the chain */
 };
 
+/* Messages of a rank to other nodes that are in flight at once. */
+enum { MICS_COMM_WINDOW = 8 };
+
 /* Bytes that `rank` sends in one all_reduce of `count` elements: 2 (size - 1) / size of the data
  * when the data are longer than MICS_COMM_HALVING_BYTES and `size` divides `count`. Shorter data
  * use halving where `size` is a power of two; elsewhere those of up to MICS_COMM_TREE_REDUCE_BYTES

@@ -140,6 +140,9 @@ void mics_executor_issue(const struct mics_executor *executor, const struct mics
             mics_comm_all_gather(comm, stream, from, to, from_count, op->from.dtype);
         else if (op->collective == MICS_REDUCE_SCATTER)
             mics_comm_reduce_scatter(comm, stream, from, to, to_count, op->from.dtype);
+        else if (op->collective == MICS_ALL_TO_ALL)
+            mics_comm_all_to_all(comm, stream, from, to, from_count / (uint64_t)comm->size,
+                                 op->from.dtype);
         else
             mics_comm_all_reduce(comm, stream, to, to_count, op->from.dtype);
     }

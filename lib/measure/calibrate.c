@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * calibrate.c - for each shape of groups three series and three fits; then flat and hierarchical
+ * calibrate.c - for each shape of groups a series and a fit of each collective; then flat and hierarchical
  * exchanges in turn, size by size. Hosts also measure collectives while all ranks compute.
  */
 #include "measure/calibrate.h"
@@ -157,8 +157,7 @@ struct times {
 
 /* The collectives, enqueued on the bench's stream. */
 struct exchange {
-    struct mics_exchange_replay *replay;
-    struct mics_pieces buffers[MICS_BUFFER_COUNT];
+    struct mics_series_case what;
     uint32_t iters;
 };
 
@@ -167,7 +166,7 @@ static void enqueue(const struct mics_bench_load *load, const struct exchange *e
     const struct mics_bench *bench = load->bench;
 
     for (uint32_t i = 0; i < exchange->iters; i++)
-        mics_exchange_replay_enqueue(exchange->replay, bench->stream, 0, 1, exchange->buffers);
+        mics_series_enqueue(&exchange->what);
     bench->device->ops->event_record(load->done, bench->stream);
 }
 
@@ -311,12 +310,12 @@ static enum mics_status time_overlap(const struct mics_bench_load *load,
     const uint64_t count = bytes / sizeof(float) / comms->size;
     struct exchange exchange = {
         .iters = (uint32_t)fmax(1, fmin(MAX_ITERS, ceil(load_s / fmax(alone_s, 1e-9))))};
-    enum mics_status status = mics_series_open(load->bench, comms, collective, count,
-                                               &exchange.replay, exchange.buffers, err);
+    enum mics_status status =
+        mics_series_open(load->bench, comms, collective, count, &exchange.what, err);
 
     if (status == MICS_OK)
         status = repeat(load, &exchange, out, err);
-    mics_exchange_replay_free(exchange.replay);
+    mics_series_close(&exchange.what);
     out->bytes = (double)(count * comms->size * sizeof(float));
     return status;
 }

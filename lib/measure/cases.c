@@ -4,7 +4,8 @@
  *
  * An all-gather has its shard in `send` and makes `recv`; a reduce-scatter takes `send` and leaves
  * its shard in `recv`; in place, the shard's pieces are where they belong in the array. All-reduces
- * are in place: out of place the array is copied before. The gradients of sync are in `send`, and
+ * are in place: out of place the array is copied before. An all_to_all takes `send` and makes
+ * `recv`. The gradients of sync are in `send`, and
  * the sum of the shard in `recv`.
  *
  * Timing is a warm-up, a barrier, then all iterations enqueued with an event after each. As in
@@ -139,7 +140,13 @@ static struct mics_executor *executor_of(const struct mics_bench_case *c)
 enum mics_status mics_bench_case_open(struct mics_bench_case *c, struct mics_err *err)
 {
     static const enum mics_exchange_kind kinds[MICS_BENCH_OP_COUNT] = {
-        MICS_EXCHANGE_GATHER, MICS_EXCHANGE_REDUCE, MICS_EXCHANGE_SYNC, MICS_EXCHANGE_SYNC};
+        [MICS_BENCH_ALL_GATHER] = MICS_EXCHANGE_GATHER,
+        [MICS_BENCH_REDUCE_SCATTER] = MICS_EXCHANGE_REDUCE,
+        [MICS_BENCH_ALL_REDUCE] = MICS_EXCHANGE_SYNC,
+        [MICS_BENCH_SYNC] = MICS_EXCHANGE_SYNC};
+
+    if (c->op == MICS_BENCH_ALL_TO_ALL)
+        return MICS_OK;
     const bool two_hop = c->algo == MICS_BENCH_TWO_HOP;
     struct mics_executor *executor = executor_of(c);
     struct mics_plan_choice choice =
@@ -234,6 +241,10 @@ static void enqueue(const struct mics_bench_case *c)
     case MICS_BENCH_SYNC:
         enqueue_sync(c, 0, c->micro_steps);
         return;
+    case MICS_BENCH_ALL_TO_ALL:
+        mics_comm_all_to_all(c->algo == MICS_BENCH_MPI ? c->comms->native : c->comms->comm,
+                             c->bench->stream, send, recv, c->count, MICS_F32);
+        return;
     case MICS_BENCH_ALL_GATHER:
         buffers[MICS_BUFFER_PARAM_SLOT] = (struct mics_pieces){recv, layout.segment_count};
         buffers[MICS_BUFFER_PARAM_SHARD] = pieces_of(c, recv, send);
@@ -273,7 +284,8 @@ static void fill_gather(const struct mics_bench_case *c, uint64_t salt)
                         t * layout.param_piece, salt);
 }
 
-static void fill_sum(const struct mics_bench_case *c, uint64_t salt)
+/* The whole array, of a sum or an all_to_all. */
+static void fill_array(const struct mics_bench_case *c, uint64_t salt)
 {
     const bool in_recv = c->op == MICS_BENCH_ALL_REDUCE && c->in_place;
 
@@ -299,6 +311,18 @@ static uint64_t wrong_in_gather(const struct mics_bench_case *c, uint64_t salt)
     return wrong;
 }
 
+/* Block r must be what the rank of block r has for this one. */
+static uint64_t wrong_in_blocks(const struct mics_bench_case *c, uint64_t salt)
+{
+    const uint64_t own = (uint64_t)c->comms->comm->rank * c->count;
+    uint64_t wrong = 0;
+
+    for (uint32_t rank = 0; rank < c->comms->size; rank++)
+        wrong += mics_bench_count_wrong(mirror(c, recv_of(c) + rank * c->count), c->count,
+                                        first_key(c) + rank, own, salt);
+    return wrong;
+}
+
 static uint64_t wrong_in_shard(const struct mics_bench_case *c, uint64_t salt)
 {
     const struct mics_layout layout = layout_of(c);
@@ -319,6 +343,8 @@ static uint64_t count_wrong(const struct mics_bench_case *c, uint64_t salt)
         return wrong_in_gather(c, salt);
     if (c->op == MICS_BENCH_REDUCE_SCATTER)
         return wrong_in_shard(c, salt);
+    if (c->op == MICS_BENCH_ALL_TO_ALL)
+        return wrong_in_blocks(c, salt);
     return mics_bench_count_wrong_sums(mirror(c, recv_of(c)), mics_bench_case_elements(c),
                                        first_key(c), c->comms->size, 0, salt);
 }
@@ -346,7 +372,7 @@ static enum mics_status check_sync(const struct mics_bench_case *c, uint64_t sal
     enum mics_status status = MICS_OK;
 
     for (uint32_t step = 0; step < c->micro_steps && status == MICS_OK; step++) {
-        fill_sum(c, salt + step);
+        fill_array(c, salt + step);
         upload(c, send_of(c), mics_bench_case_elements(c));
         enqueue_sync(c, step, 1);
         status = mics_bench_wait(c->bench, err);
@@ -374,7 +400,7 @@ static enum mics_status check(const struct mics_bench_case *c, uint64_t salt, ui
     if (c->op == MICS_BENCH_ALL_GATHER)
         fill_gather(c, salt);
     else
-        fill_sum(c, salt);
+        fill_array(c, salt);
     upload(c, recv_of(c), both);
     enqueue(c);
     download(c, recv_of(c), both);

@@ -45,6 +45,7 @@ static const enum mics_collective collective_of[] = {
     [MICS_BENCH_ALL_GATHER] = MICS_ALL_GATHER,
     [MICS_BENCH_REDUCE_SCATTER] = MICS_REDUCE_SCATTER,
     [MICS_BENCH_ALL_REDUCE] = MICS_ALL_REDUCE,
+    [MICS_BENCH_ALL_TO_ALL] = MICS_ALL_TO_ALL,
 };
 
 /* Has the topology measured this collective on such groups in about this size? */

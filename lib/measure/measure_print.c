@@ -83,7 +83,8 @@ static void print_line(FILE *out, const struct mics_bench_row *out_of_place,
 
     fprintf(out, "%11llu %10llu %5s %5s %4s", (unsigned long long)row->bytes,
             (unsigned long long)row->count, "float",
-            row->op == MICS_BENCH_ALL_GATHER ? "none" : "sum", "-1");
+            row->op == MICS_BENCH_ALL_GATHER || row->op == MICS_BENCH_ALL_TO_ALL ? "none" : "sum",
+            "-1");
     print_times(out, out_of_place);
     print_times(out, in);
     fprintf(out, " %s\n", mics_bench_algo_name(row->algo));

@@ -48,8 +48,10 @@ static bool makes_sense(const struct group_run *group, enum mics_bench_op op,
 {
     if (op == MICS_BENCH_SYNC)
         return !in_place && (algo == MICS_BENCH_TWO_HOP || algo == MICS_BENCH_ONE_HOP);
+    if (op == MICS_BENCH_ALL_TO_ALL && in_place)
+        return false;
     if (algo == MICS_BENCH_HIERARCHICAL)
-        return mics_bench_comms_have_hierarchy(&group->comms) && op != MICS_BENCH_ALL_REDUCE;
+        return mics_bench_comms_have_hierarchy(&group->comms) && op < MICS_BENCH_ALL_REDUCE;
     return algo == MICS_BENCH_FLAT || (algo == MICS_BENCH_MPI && group->comms.native);
 }
 
@@ -71,7 +73,9 @@ static enum mics_status measure_case(const struct group_run *group, const struct
     row->groups = group->comms.groups;
     row->segments = c->segments;
     row->bytes = mics_bench_case_elements(c) * sizeof(float);
-    row->count = c->op < MICS_BENCH_ALL_REDUCE ? c->count : mics_bench_case_elements(c);
+    row->count = c->op < MICS_BENCH_ALL_REDUCE || c->op == MICS_BENCH_ALL_TO_ALL
+                     ? c->count
+                     : mics_bench_case_elements(c);
     status = mics_bench_measure(c, run->request, row, err);
     if (status == MICS_OK && run->observer)
         run->observer(run->context, row);

@@ -45,7 +45,7 @@ struct mics_bench_case {
     uint32_t segments; /* of hierarchical collectives, else 1 */
     uint64_t count;    /* elements of one of the group's ranks; those of all ranks are the array */
     uint32_t micro_steps;                /* of sync */
-    struct mics_exchange_replay *replay; /* set by mics_bench_case_open() */
+    struct mics_exchange_replay *replay; /* set by mics_bench_case_open(); NULL: all_to_all */
 };
 
 /* Make what is enqueued. Collective over the world. */

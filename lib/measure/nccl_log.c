@@ -15,12 +15,12 @@
 enum { MAX_LINE = 2048, MAX_TOKENS = 40, MAX_JSON_VALUES = 4 << 20 };
 
 /* Programs of nccl-tests: those of enum mics_bench_op, in its order, and those of collectives that
- * mics does not have. Longer names stand before those that they contain. */
-static const char *const programs[] = {"all_gather", "reduce_scatter", "all_reduce", "alltoallv",
-                                       "alltoall",   "broadcast",      "gather",     "hypercube",
+ * mics does not have. */
+static const char *const programs[] = {"all_gather", "reduce_scatter", "all_reduce", "alltoall",
+                                       "alltoallv",  "broadcast",      "gather",     "hypercube",
                                        "reduce",     "scatter",        "sendrecv"};
 
-enum { COMMON_PROGRAMS = MICS_BENCH_ALL_REDUCE + 1 };
+enum { COMMON_PROGRAMS = MICS_BENCH_ALL_TO_ALL + 1 };
 
 static const struct type {
     const char *name;
@@ -80,12 +80,14 @@ static int program_in(const char *text)
     return found;
 }
 
-/* A collective that a file's name has: "all_gather.log", "2n-allreduce.txt"; -1: none. */
+/* The longest name of a collective that a file's name has: "all_gather.log", "2n-allreduce.txt"; -1:
+ * none. */
 static int program_of_file(const char *path)
 {
     const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
     char plain[256], wanted[32];
-    size_t used = 0;
+    size_t used = 0, longest = 0;
+    int found = -1;
 
     for (; *name && used + 1 < sizeof plain; name++)
         if (*name != '_' && *name != '-')
@@ -98,10 +100,12 @@ static int program_of_file(const char *path)
             if (*c != '_')
                 wanted[length++] = *c;
         wanted[length] = '\0';
-        if (strstr(plain, wanted))
-            return (int)i;
+        if (length > longest && strstr(plain, wanted)) {
+            longest = length;
+            found = (int)i;
+        }
     }
-    return -1;
+    return found;
 }
 
 /* The program of the next run is the one that a text names, if any. */

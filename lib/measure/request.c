@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const op_names[] = {"all_gather", "reduce_scatter", "all_reduce", "sync"};
+static const char *const op_names[] = {"all_gather", "reduce_scatter", "all_reduce", "all_to_all",
+                                       "sync"};
 static const char *const algo_names[] = {"flat", "hierarchical", "mpi", "2-hop", "1-hop"};
 static const char *const group_names[] = {"world", "node", "partition", "replication", "network"};
 

@@ -3,7 +3,7 @@
  * request.h - what mics-bench runs: operations, algorithms, groups and sizes.
  *
  * A size is that of the whole array, as nccl-tests counts it: the output of an all-gather, the
- * input of a reduce-scatter, the data of an all-reduce on each rank. It is rounded down so that
+ * input of a reduce-scatter or an all_to_all, the data of an all-reduce on each rank. It is rounded down so that
  * every rank has a multiple of 16 bytes.
  */
 #ifndef MICS_MEASURE_REQUEST_H
@@ -17,6 +17,7 @@ enum mics_bench_op {
     MICS_BENCH_ALL_GATHER,
     MICS_BENCH_REDUCE_SCATTER,
     MICS_BENCH_ALL_REDUCE,
+    MICS_BENCH_ALL_TO_ALL, /* out of place only */
     MICS_BENCH_SYNC, /* the gradients of a step: each rank gets its shard's sum over micro-steps */
     MICS_BENCH_OP_COUNT
 };

@@ -49,14 +49,16 @@ static uint64_t round_bytes(const struct round *round)
 
 enum mics_status mics_series_open(const struct mics_bench *bench, struct mics_bench_comms *comms,
                                   enum mics_collective collective, uint64_t count,
-                                  struct mics_exchange_replay **replay, struct mics_pieces *buffers,
-                                  struct mics_err *err)
+                                  struct mics_series_case *out, struct mics_err *err)
 {
     static const enum mics_exchange_kind kinds[MICS_COLLECTIVE_COUNT] = {
         [MICS_ALL_GATHER] = MICS_EXCHANGE_GATHER,
         [MICS_REDUCE_SCATTER] = MICS_EXCHANGE_REDUCE,
         [MICS_ALL_REDUCE] = MICS_EXCHANGE_SYNC,
     };
+    *out = (struct mics_series_case){bench, comms, collective, count, NULL, {{0}}};
+    if (collective == MICS_ALL_TO_ALL)
+        return MICS_OK;
     struct mics_executor *executor =
         collective == MICS_ALL_REDUCE ? &comms->replicated : &comms->sharded;
     const struct mics_plan_choice choice = mics_bench_choice(executor, false, 1);
@@ -65,24 +67,39 @@ enum mics_status mics_series_open(const struct mics_bench *bench, struct mics_be
         mics_layout_cut(&executor->groups[MICS_UNIT_DENSE].shape, total, 1);
 
     for (int b = 0; b < MICS_BUFFER_COUNT; b++)
-        buffers[b] = (struct mics_pieces){bench->buffer, layout.segment_count};
-    buffers[MICS_BUFFER_PARAM_SHARD] = buffers[MICS_BUFFER_REDUCED] =
+        out->buffers[b] = (struct mics_pieces){bench->buffer, layout.segment_count};
+    out->buffers[MICS_BUFFER_PARAM_SHARD] = out->buffers[MICS_BUFFER_REDUCED] =
         mics_pieces_in_slot(bench->buffer, &layout, layout.param_piece,
                             executor->groups[MICS_UNIT_DENSE].index.param, MICS_F32);
-    return mics_exchange_replay_new(executor, &choice, kinds[collective], total, replay, err);
+    return mics_exchange_replay_new(executor, &choice, kinds[collective], total, &out->replay, err);
 }
 
-static enum mics_status time_batch(const struct mics_bench *bench, uint32_t iters,
-                                   struct mics_exchange_replay *replay,
-                                   const struct mics_pieces *buffers, double *seconds,
-                                   struct mics_err *err)
+void mics_series_enqueue(const struct mics_series_case *c)
+{
+    float *buffer = c->bench->buffer;
+
+    if (c->replay)
+        mics_exchange_replay_enqueue(c->replay, c->bench->stream, 0, 1, c->buffers);
+    else
+        mics_comm_all_to_all(c->comms->comm, c->bench->stream, buffer,
+                             buffer + c->count * c->comms->size, c->count, MICS_F32);
+}
+
+void mics_series_close(struct mics_series_case *c)
+{
+    mics_exchange_replay_free(c->replay);
+    c->replay = NULL;
+}
+
+static enum mics_status time_batch(const struct mics_series_case *c, uint32_t iters,
+                                   double *seconds, struct mics_err *err)
 {
     const double start = mics_now_s();
     enum mics_status status;
 
     for (uint32_t i = 0; i < iters; i++)
-        mics_exchange_replay_enqueue(replay, bench->stream, 0, 1, buffers);
-    status = mics_bench_wait(bench, err);
+        mics_series_enqueue(c);
+    status = mics_bench_wait(c->bench, err);
     *seconds = (mics_now_s() - start) / iters;
     return status;
 }
@@ -91,21 +108,19 @@ static enum mics_status time_batch(const struct mics_bench *bench, uint32_t iter
 static enum mics_status time_size(const struct mics_bench *bench, const struct round *round,
                                   struct rank_times *out, struct mics_err *err)
 {
-    struct mics_exchange_replay *replay = NULL;
-    struct mics_pieces buffers[MICS_BUFFER_COUNT];
+    struct mics_series_case c;
     double seconds[MAX_BATCHES], warmup;
     enum mics_status status;
 
     *out = (struct rank_times){.median = -1, .best = -1};
     if (!round->comms)
         return MICS_OK;
-    status = mics_series_open(bench, round->comms, round->collective, round->count, &replay,
-                              buffers, err);
+    status = mics_series_open(bench, round->comms, round->collective, round->count, &c, err);
     if (status == MICS_OK)
-        status = time_batch(bench, round->iters, replay, buffers, &warmup, err);
+        status = time_batch(&c, round->iters, &warmup, err);
     for (uint32_t i = 0; i < round->batches && status == MICS_OK; i++)
-        status = time_batch(bench, round->iters, replay, buffers, &seconds[i], err);
-    mics_exchange_replay_free(replay);
+        status = time_batch(&c, round->iters, &seconds[i], err);
+    mics_series_close(&c);
     if (status != MICS_OK)
         return status;
     out->median = mics_median(seconds, round->batches);
@@ -156,12 +171,13 @@ static bool prepare(const struct mics_series *series, const struct mics_bench *b
                     struct round *round, double left_s)
 {
     const uint64_t first = MICS_SERIES_FIRST_BYTES / sizeof(float) / round->ranks;
+    const uint64_t arrays = round->collective == MICS_ALL_TO_ALL ? 2 : 1;
     double expected = 1e-3;
 
     round->count = mics_max_u64(first, 1) << (2 * series->count);
     if (series->count > 0)
         expected = GROWTH * series->samples[series->count - 1].seconds;
-    if (series->count == MICS_SERIES_MAX || round_bytes(round) > bench->buffer_bytes)
+    if (series->count == MICS_SERIES_MAX || arrays * round_bytes(round) > bench->buffer_bytes)
         return false;
     if (series->count >= MIN_SIZES + (expected < short_s) && expected * (1 + MIN_BATCHES) > left_s)
         return false;

@@ -30,11 +30,21 @@ enum mics_status mics_series_run(const struct mics_bench *bench, struct mics_ben
                                  struct mics_series *out, struct mics_err *err);
 void mics_series_fini(struct mics_series *series);
 
-/* What a series enqueues: `collective` of `count` fp32 elements of each rank of the group, in place
- * in the bench's buffer. *replay is the caller's. */
+/* What a series enqueues: a collective of `count` fp32 elements of each rank of the group, in the
+ * bench's buffer; in place, unless it is an all_to_all. */
+struct mics_series_case {
+    const struct mics_bench *bench;
+    struct mics_bench_comms *comms;
+    enum mics_collective collective;
+    uint64_t count;
+    struct mics_exchange_replay *replay; /* NULL: all_to_all */
+    struct mics_pieces buffers[MICS_BUFFER_COUNT];
+};
+
 enum mics_status mics_series_open(const struct mics_bench *bench, struct mics_bench_comms *comms,
                                   enum mics_collective collective, uint64_t count,
-                                  struct mics_exchange_replay **replay, struct mics_pieces *buffers,
-                                  struct mics_err *err);
+                                  struct mics_series_case *out, struct mics_err *err);
+void mics_series_enqueue(const struct mics_series_case *c); /* on the bench's stream */
+void mics_series_close(struct mics_series_case *c);         /* the stream must be idle */
 
 #endif

@@ -9,8 +9,7 @@
  * Assumed: NCCL allocates with cuMemCreate() in pieces of 2 MiB (NCCL_CUMEM_ENABLE, its default),
  * so that algorithms are connected when they are first used; GPUDirect RDMA between nodes, without
  * which buffers are in host memory; both ring and tree for an all-reduce, since the size decides
- * which one is used; and no environment variable that changes buffers or channels. Not counted: the
- * pool for send and receive, which mics does not use.
+ * which one is used; and no environment variable that changes buffers or channels.
  */
 #include "plan/gpu_memory.h"
 
@@ -26,7 +25,7 @@ static const uint64_t simple_bytes = 4 * MIB, ll128_bytes = 640 * 120 * 8 * 8,
                       ll_bytes = 512 * 8 * 8 * 16, flags_bytes = 4096;
 static const uint64_t piece_bytes = 2 * MIB, nvls_buffer_bytes = MIB;
 
-enum { TREE_NET_PEERS = 3 };
+enum { TREE_NET_PEERS = 3, PAIRS_CHANNELS_MAX = 32 };
 
 static uint64_t allocated(uint64_t bytes)
 {
@@ -88,6 +87,19 @@ static uint64_t pat_bytes(const struct mics_nccl_comm *comm, uint64_t channels)
     return channels * (connections - 1) * connection_bytes(true);
 }
 
+/* Send and receive, of which an all-to-all consists: inside a node a connection to each peer on each
+ * channel, of which there is a power of two (8 H100 took 3128 MiB: nccl issue 1685); between nodes a
+ * pool that all messages share (nccl issue 2363). */
+static uint64_t pairs_bytes(const struct mics_nccl_comm *comm, uint64_t channels)
+{
+    const uint64_t pool = 512 * MIB;
+    uint64_t used = 1;
+
+    while (used < channels && used < PAIRS_CHANNELS_MAX)
+        used *= 2;
+    return (comm->per_node - 1) * used * connection_bytes(false) + (comm->nodes > 1 ? pool : 0);
+}
+
 /* Two buffers per channel and rank of the node, and the tree between nodes. */
 static uint64_t nvls_bytes(const struct mics_nccl_node *node, const struct mics_nccl_comm *comm)
 {
@@ -107,8 +119,10 @@ uint64_t mics_nccl_comm_bytes(const struct mics_nccl_node *node, const struct mi
 
     if (ranks <= 1)
         return 0;
-    bytes = ring_bytes(comm, channels) +
-            table_bytes(ranks, nvls ? mics_max_u64(channels, node->nvls_channels) : channels, nvls);
+    bytes = table_bytes(ranks, nvls ? mics_max_u64(channels, node->nvls_channels) : channels, nvls);
+    if (comm->collective == MICS_ALL_TO_ALL)
+        return bytes + pairs_bytes(comm, channels);
+    bytes += ring_bytes(comm, channels);
     if (comm->collective != MICS_ALL_REDUCE)
         return comm->per_node == 1 ? bytes + pat_bytes(comm, channels) : bytes;
     bytes += tree_bytes(comm, channels);

@@ -5,8 +5,8 @@
  * Where the ranks are processes, the algorithms are those of lib/comm/mpi: a ring; for short pieces
  * direct messages (a reduction in one round, a gather in log2(m) rounds); for short data halving
  * and doubling where m is a power of two, else for an all-reduce of few bytes a tree. A ring in
- * node order leaves each node once, so a node's cards carry (m-1)/m S in each direction. Groups
- * that share the cards divide their bandwidth.
+ * node order leaves each node once, so a node's cards carry (m-1)/m S in each direction; of an
+ * all_to_all they carry k (m-k)/m S. Groups that share the cards divide their bandwidth.
  */
 #include "topology/cost.h"
 
@@ -207,6 +207,26 @@ static struct mics_collective_time faster(struct mics_collective_time a,
     return total(b) < total(a) ? b : a;
 }
 
+/* Messages from each rank to each other, MICS_COMM_WINDOW of them at once; inside a node copies, one
+ * after another. Both go on at the same time. */
+static struct mics_collective_time all_to_all_time(const struct mics_topology *topology,
+                                                   struct mics_span span, double bytes)
+{
+    const double m = (double)span.nodes * span.per_node, k = span.per_node;
+    struct mics_collective_time time = {0, 0};
+
+    if (span.per_node > 1) {
+        time.latency_s = (k - 1) * topology->node_link.latency_s;
+        time.transfer_s = (k - 1) / m * bytes / topology->node_link.bandwidth_bytes;
+    }
+    if (span.nodes > 1) {
+        time.latency_s += ceil((m - k) / MICS_COMM_WINDOW) * topology->net_link.latency_s;
+        time.transfer_s = fmax(time.transfer_s, k * (m - k) / m * bytes * span.sharing /
+                                                    topology->net_link.bandwidth_bytes);
+    }
+    return time;
+}
+
 /* All-gather or reduce-scatter between processes. */
 static struct mics_collective_time exchange_time(const struct mics_topology *topology,
                                                  enum mics_collective collective,
@@ -223,6 +243,8 @@ static struct mics_collective_time process_time(const struct mics_topology *topo
                                                 enum mics_collective collective,
                                                 struct mics_span span, double bytes)
 {
+    if (collective == MICS_ALL_TO_ALL)
+        return all_to_all_time(topology, span, bytes);
     if (bytes <= MICS_COMM_HALVING_BYTES && is_power_of_two((double)span.nodes * span.per_node) &&
         (collective != MICS_ALL_REDUCE || bytes >= MICS_COMM_HALVING_FROM_BYTES))
         return halving_time(topology, collective, span, bytes);

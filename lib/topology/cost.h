@@ -10,7 +10,9 @@
  *
  *     (q-1) alpha_net + (m-q) alpha_node + (m-1)/m S / beta
  *
- * and twice that for an all-reduce. Trees, direct messages and halving: cost.c.
+ * and twice that for an all-reduce. Trees, direct messages, halving and all_to_all: cost.c. A
+ * collective that a calibration does not have, as those of older versions have no all_to_all, takes
+ * the time of its formula.
  * Computation: see compute.h.
  */
 #ifndef MICS_TOPOLOGY_COST_H

@@ -86,6 +86,10 @@ static const double nvls_default_chunk = 128 * 1024.;
  * issue 1229, size not stated). */
 static const double ring_kept = .937, ring_kept_from_nodes = 4;
 
+/* Part of NVLink's bandwidth that messages between all pairs reach. Assumed: of 8 H100 that gather
+ * at 361 GB/s. */
+static const double pairs_share = .8;
+
 /* A channel is used for this many bytes at least: 512 threads of 64 bytes each. */
 static const double channel_bytes = 512 * 64;
 
@@ -270,8 +274,10 @@ static double ring_bandwidth(const struct group *group, enum protocol protocol)
  * sends and writes what it receives; a reduction also reads what it adds to. */
 static double memory_per_byte(enum mics_collective collective)
 {
-    static const double factors[MICS_COLLECTIVE_COUNT] = {
-        [MICS_ALL_GATHER] = 2, [MICS_REDUCE_SCATTER] = 3, [MICS_ALL_REDUCE] = 2.5};
+    static const double factors[MICS_COLLECTIVE_COUNT] = {[MICS_ALL_GATHER] = 2,
+                                                          [MICS_REDUCE_SCATTER] = 3,
+                                                          [MICS_ALL_REDUCE] = 2.5,
+                                                          [MICS_ALL_TO_ALL] = 2};
 
     return factors[collective];
 }
@@ -421,6 +427,27 @@ static struct option pat(const struct group *group)
         (group->m - 1) / group->m * group->bytes * memory_per_byte(group->collective)};
 }
 
+/* All-to-all, by ncclSend() and ncclRecv() between all pairs of ranks. Each of a node's ranks
+ * exchanges the pieces of all other nodes over the cards: they cannot be pooled as for a ring. */
+static struct option pairs(const struct group *group)
+{
+    const double inside = (group->k - 1) / group->m * group->bytes;
+    const double outside = group->k * (group->m - group->k) / group->m * group->bytes;
+    double latency = start_us(group, RING, SIMPLE), transfer = 0;
+
+    if (group->k > 1) {
+        latency += hop_us[group->inside][RING][SIMPLE];
+        transfer = transfer_us(inside, pairs_share * group->link);
+    }
+    if (group->q > 1) {
+        latency += net_hop_us(group, RING, SIMPLE) +
+                   (group->m - group->k) * 3 * net_overhead_us; /* of each message */
+        transfer = fmax(transfer, transfer_us(outside, group->net));
+    }
+    return (struct option){"pairs", latency, transfer, group->channels,
+                           (inside + outside / group->k) * memory_per_byte(MICS_ALL_TO_ALL)};
+}
+
 /* Unless it is not of `algorithm`; NULL: any. */
 static void take_faster(struct option *best, const char *algorithm, struct option option)
 {
@@ -441,6 +468,8 @@ static struct option fastest(const struct group *group, const char *algorithm)
     const bool reduces = group->collective == MICS_ALL_REDUCE;
     struct option best = {0};
 
+    if (group->collective == MICS_ALL_TO_ALL)
+        return pairs(group);
     for (int p = 0; p < PROTOCOLS; p++) {
         if (!can_use(group, (enum protocol)p))
             continue;

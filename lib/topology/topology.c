@@ -29,6 +29,7 @@ const char *mics_collective_name(enum mics_collective collective)
         [MICS_ALL_GATHER] = "all_gather",
         [MICS_REDUCE_SCATTER] = "reduce_scatter",
         [MICS_ALL_REDUCE] = "all_reduce",
+        [MICS_ALL_TO_ALL] = "all_to_all",
     };
 
     return names[collective];
@@ -159,7 +160,8 @@ static enum mics_collective read_collective(const struct mics_cursor *at)
         if (strcmp(name, mics_collective_name((enum mics_collective)i)) == 0)
             return (enum mics_collective)i;
     mics_cursor_reject(at, "collective",
-                       "'%.32s': expected all_gather, reduce_scatter or all_reduce", name);
+                       "'%.32s': expected all_gather, reduce_scatter, all_reduce or all_to_all",
+                       name);
     return MICS_ALL_GATHER;
 }
 

@@ -20,8 +20,8 @@
  *                              points [[m, n, k, seconds], ...]}]: see kernel_rates.h}
  *     ? profile ("mics", "pytorch"): the software that kernels are priced for
  *     links {node LINK (needed when per_node > 1), net LINK (needed when nodes > 1)}
- *     ? collectives [{collective ("all_gather", "reduce_scatter", "all_reduce"), nodes, per_node,
- *                     LINK's members, ? points [[bytes, seconds], ...],
+ *     ? collectives [{collective ("all_gather", "reduce_scatter", "all_reduce", "all_to_all"),
+ *                     nodes, per_node, LINK's members, ? points [[bytes, seconds], ...],
  *                     ? beside_compute [[bytes, seconds alone, seconds while all ranks compute,
  *                                        part of computation's speed lost meanwhile], ...]}]
  *     ? stragglers [[seconds that ranks compute without waiting for each other,
@@ -79,6 +79,7 @@ enum mics_collective {
     MICS_ALL_GATHER,
     MICS_REDUCE_SCATTER,
     MICS_ALL_REDUCE,
+    MICS_ALL_TO_ALL,
     MICS_COLLECTIVE_COUNT
 };
 
@@ -107,7 +108,8 @@ struct mics_collective_point {
 };
 
 /* A measured collective on a group of `nodes` x `per_node` ranks, for arrays of S bytes in total:
- * the fit alpha + S / beta seconds, and what was measured. */
+ * the fit alpha + S / beta seconds, and what was measured. S of an all_to_all: what a rank sends,
+ * its own block included. */
 struct mics_collective_cost {
     enum mics_collective collective;
     uint32_t nodes, per_node;

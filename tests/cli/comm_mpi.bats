@@ -125,6 +125,9 @@ requires_copies()
     MICS_NODE_COPY=0 run -9 timeout 60 mpirun -n 4 "$comm" fault
     [[ $output == *"all_reduce among 4 ranks: MPI: MPI_ERR_OTHER: known error not in list"* ]]
     [[ $output == *"barrier among 4 ranks: an earlier collective failed"* ]]
+    MICS_NODE_COPY=0 run -9 timeout 60 mpirun -n 4 "$comm" fault all_to_all
+    [ "$(grep -c '^all_to_all among 4 ranks: MPI: MPI_ERR_OTHER: known error not in list$' <<<"$output")" = 1 ]
+    [[ $output == *"barrier among 4 ranks: an earlier collective failed"* ]]
 }
 
 @test "waiting ranks yield their cores" {

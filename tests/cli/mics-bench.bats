@@ -76,7 +76,7 @@ too_long()
     bench -b 1K -e 2M -f 64 --partition=2 --group=world,node,partition,replication,network --tsv >all.tsv
     [ "$(head -1 all.tsv | cut -f18)" = wrong ]
     [ "$(tail -n +2 all.tsv | cut -f18 | sort -u)" = 0 ]
-    for word in all_gather reduce_scatter all_reduce sync hierarchical mpi 2-hop 1-hop world node partition replication network; do
+    for word in all_gather reduce_scatter all_reduce all_to_all sync hierarchical mpi 2-hop 1-hop world node partition replication network; do
         grep -q "$word" all.tsv
     done
 }
@@ -89,13 +89,27 @@ too_long()
     [ "$(awk -F'\t' '$1 == "sync"' all.tsv | wc -l)" = 2 ]
 }
 
+@test "an all-to-all is measured out of place, by our messages and by MPI's" {
+    requires mpi:4
+    bench -b 1K -e 1M -f 32 --op=all_to_all --group=world,node,network -o bench.mp
+    mics-show --tsv bench.mp >all.tsv
+    [ "$(tail -n +2 all.tsv | cut -f1 | sort -u)" = all_to_all ]
+    [ "$(tail -n +2 all.tsv | cut -f18 | sort -u)" = 0 ]
+    # 2 algorithms of 3 groups in 3 sizes; nothing in place
+    [ "$(tail -n +2 all.tsv | cut -f2,3 | sort -u | wc -l)" = 6 ]
+    mics-show bench.mp | awk '$1 ~ /^[0-9]+$/ {
+        rows++
+        if ($4 != "none" || $10 != "-" || $13 != "-") bad = 1 }
+        END { exit bad || rows != 18 }'
+}
+
 @test "bus bandwidth follows from size and time" {
     requires mpi:4
     bench -b 64K -e 64K --group=world --algo=flat --tsv >all.tsv
     tail -n +2 all.tsv | awk -F'\t' '
         { factor = $1 == "all_reduce" ? 1.5 : 0.75; want = $9 / $11; off = $16 / want - 1; bus = $17 / (want * factor) - 1 }
         off > 1e-6 || off < -1e-6 || bus > 1e-6 || bus < -1e-6 { bad = 1 }
-        END { exit bad || NR != 6 }'
+        END { exit bad || NR != 7 }'
 }
 
 @test "a plan gives the size of the partition groups" {
@@ -166,7 +180,7 @@ too_long()
         usage_mistake mics-bench
     done
     run --separate-stderr mics-bench --op=gather
-    [[ ${stderr_lines[0]} == *"'gather': expected some of all_gather, reduce_scatter, all_reduce, sync" ]]
+    [[ ${stderr_lines[0]} == *"'gather': expected some of all_gather, reduce_scatter, all_reduce, all_to_all, sync" ]]
 }
 
 @test "a single rank is refused with a hint at mpirun" {
@@ -212,9 +226,10 @@ too_long()
     [ "$(grep -c '"program": "mics-bench"' topo.json)" = 1 ]
     [ "$(mics-show --tsv calibrated.mp | grep -c '^\(all_gather\|reduce_scatter\)	2	2	[124]	.*	262144	')" = 6 ]
     mics-show --json plan.mp | grep -q '"exchanges": \['
-    # Three collectives on 1 x 2, 2 x 1 and 2 x 2 ranks, also while all ranks compute.
-    [ "$(grep -c '"beside_compute":' topo.json)" = 9 ]
-    [ "$(grep -c '"points":' topo.json)" = $((9 + 6 + $(grep -c '"kernel":' topo.json))) ]
+    # Four collectives on 1 x 2, 2 x 1 and 2 x 2 ranks, also while all ranks compute.
+    [ "$(grep -c '"beside_compute":' topo.json)" = 12 ]
+    [ "$(grep -c '"points":' topo.json)" = $((12 + 6 + $(grep -c '"kernel":' topo.json))) ]
+    [ "$(mics-show --tsv calibrated.mp | grep -c '^all_to_all	2	2	')" -ge 1 ]
     mics-show calibrated.mp | grep -q '^all_reduce .* times .* %$'
     # How far ranks get apart that compute for 0.05 to 0.4 s.
     [ "$(mics-show --tsv calibrated.mp | grep -A4 '^computing_s	' | wc -l)" = 5 ]

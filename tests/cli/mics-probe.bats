@@ -188,8 +188,8 @@ my_machine() # name card_gbit
     has topo.json '  "per_node": 4'
     has topo.json '    "node": \{'
     run ! grep -q '"net": {' topo.json
-    # all_gather, reduce_scatter, all_reduce on 2 and on 4 ranks
-    [ "$(grep -c '"collective":' topo.json)" = 6 ]
+    # all_gather, reduce_scatter, all_reduce, all_to_all on 2 and on 4 ranks
+    [ "$(grep -c '"collective":' topo.json)" = 8 ]
     [ "$(cat hosts)" = "$(hostname) slots=4" ]
     mics-show --tsv topo.json
 }

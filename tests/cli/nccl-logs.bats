@@ -208,13 +208,37 @@ END
     try "bad.log:$((rows - 7)): the hosts have different numbers of ranks"
     sed 's/Rank 71 /Rank  0 /' good.log >bad.log
     try "bad.log:76: a rank is listed twice: nccl-tests was built without MPI=1, and each process measured alone"
-    sed 's/all_reduce/alltoall/' good.log >bad.log
+    sed 's/all_reduce/alltoallv/' good.log >bad.log
     try "bad.log: none of its 5 rows is of a collective that was asked for, of more than 0 bytes"
     echo "mpirun: command not found" >bad.log
     try "bad.log: no row of results of nccl-tests"
     run --separate-stderr mics-bench --import=good.log --topology=p5:2
     [ "$status" = 4 ]
     [ "$stderr" = "mics-bench: good.log: ran on 18 x 4 ranks, but the topology has 2 x 8" ]
+}
+
+@test "import: all-to-alls become costs of all_to_all, those of alltoallv do not" {
+    requires jq
+    {
+        echo '+ mpirun alltoall_perf -b 64M -e 256M -f 4'
+        devices 1 8 "NVIDIA H100 80GB HBM3"
+        header
+        echo '    67108864       2097152     float    none      -1    250.0  268.44  234.88      0    252.0  266.30  233.02    N/A'
+        echo '   268435456       8388608     float    none      -1    900.0  298.26  260.98      0    905.0  296.61  259.54    N/A'
+    } >pairs.log
+    mics-bench --import=pairs.log --topology=dgx-h100:1 >imported.mp
+    rows_of imported.mp >rows
+    [ "$(head -1 rows)" = "all_to_all 1 8 false 67108864 2097152 250 0" ]
+    [ "$(wc -l <rows)" = 4 ]
+    [ "$(mics-show --json imported.mp | jq -r '.topology.collectives[] | [.collective, .nodes, .per_node] | join(" ")')" = \
+        "all_to_all 1 8" ]
+    sed -e 1d pairs.log >alltoallv.log
+    run --separate-stderr mics-bench --import=alltoallv.log --topology=dgx-h100:1
+    [ "$status" = 3 ]
+    [ "$stderr" = "mics-bench: alltoallv.log: none of its 2 rows is of a collective that was asked for, of more than 0 bytes" ]
+    mv alltoallv.log alltoall.log
+    mics-bench --import=alltoall.log --topology=dgx-h100:1 >named.mp
+    rows_of named.mp | cmp - rows
 }
 
 # All-reduces on 2 x 8 H100 of AWS, and with times longer by a factor.

@@ -72,7 +72,7 @@ faulty() # fault command...
 
 @test "nccl: mics-bench exchanges GPUs' memory, finds nothing wrong, and names device and transport" {
     run -0 mpi 4 mics-bench --device=cuda -b 4K -e 64K -n 2 -w 1 --outliers=0 --partition=2 \
-        --op=all_gather,reduce_scatter,all_reduce
+        --op=all_gather,reduce_scatter,all_reduce,all_to_all
     [ "${lines[0]}" = "# device: emulated, by nccl" ]
     MICS_NODE_RANKS=2 run -0 mpi 4 mics-bench --device=cuda -b 4K -e 64K -n 2 -w 1 --outliers=0 --partition=4 \
         --op=all_gather --algo=flat,hierarchical --json

@@ -3,8 +3,8 @@
  * mpi_comm.c - the checks of communicators over MPI; run under mpirun by tests/cli/comm_mpi.bats.
  *
  * usage: mpi_comm check | staged | gpu BACKEND | gpu-fault | gpu-join | delays | threads |
- * one-thread | yield | routes | copies | death | tuned | abort | fault | wait SECONDS | bench |
- * world
+ * one-thread | yield | routes | copies | death | tuned | abort | fault [all_to_all] |
+ * wait SECONDS | bench | world
  */
 #include "comm/mpi/mpi.h"
 #include "comm/staged.h"
@@ -507,13 +507,17 @@ static int die_while_copying(struct checker *c)
 
 #if MICS_HAVE_MPI
 /* Rank 1 cannot send: its collective fails, every later one fails too, and it aborts the job. */
-static int break_line(struct checker *c)
+static int break_line(struct checker *c, bool all_to_all)
 {
-    float data[256] = {0};
+    float data[256] = {0}, received[256];
     struct mics_err err = {""};
 
     atomic_store(&line_is_down, c->world->rank == 1);
-    mics_comm_all_reduce(c->world, c->stream, data, 256, MICS_F32);
+    if (all_to_all)
+        mics_comm_all_to_all(c->world, c->stream, data, received, 256 / (uint64_t)c->world->size,
+                             MICS_F32);
+    else
+        mics_comm_all_reduce(c->world, c->stream, data, 256, MICS_F32);
     if (c->device->ops->stream_sync(c->stream, &err) == MICS_OK)
         return 0;
     printf("%s\n", err.text);
@@ -525,9 +529,9 @@ static int break_line(struct checker *c)
     return 0;
 }
 #else
-static int break_line(struct checker *c)
+static int break_line(struct checker *c, bool all_to_all)
 {
-    (void)c;
+    (void)c, (void)all_to_all;
     return 2;
 }
 #endif
@@ -674,7 +678,7 @@ int main(int argc, char **argv)
     else if (!strcmp(what, "abort"))
         code = abort_job(&c);
     else if (!strcmp(what, "fault"))
-        code = break_line(&c);
+        code = break_line(&c, argc > 2 && !strcmp(argv[2], "all_to_all"));
     else if (!strcmp(what, "wait") && argc > 2)
         code = wait_for_others(&c, atof(argv[2]));
     else if (!strcmp(what, "bench"))

@@ -345,6 +345,39 @@ static inline void check_sub_communicators(struct checker *c)
     }
 }
 
+/* Number `index` of the orders of 0 ... size - 1: the block of each rank. */
+static inline void order_blocks(int index, int size, int *blocks)
+{
+    for (int rank = 0; rank < size; rank++)
+        blocks[rank] = rank;
+    for (int rank = 0; rank < size - 1; index /= size - rank, rank++) {
+        const int other = rank + index % (size - rank), block = blocks[rank];
+
+        blocks[rank] = blocks[other];
+        blocks[other] = block;
+    }
+}
+
+/* An all_to_all with every order of blocks of up to 4 ranks, and 24 of those of more. */
+static inline void check_block_orders(struct checker *c)
+{
+    struct mics_comm *world = c->world;
+    int orders = 1, blocks[64];
+
+    for (int i = 2; i <= world->size && i <= 4; i++)
+        orders *= i;
+    for (int index = 0; index < orders; index++) {
+        struct mics_comm *comm = NULL;
+
+        order_blocks(index, world->size, blocks);
+        EXPECT(mics_comm_split(world, 0, world->rank, blocks[world->rank], &comm, NULL) == MICS_OK,
+               "split");
+        check_all_to_all(c, comm, 77, MICS_BF16);
+        check_all_to_all(c, comm, 9001, MICS_U8);
+        mics_comm_free(comm);
+    }
+}
+
 static inline void check_split_rules(struct checker *c)
 {
     struct mics_comm *world = c->world, *comm = world;
@@ -469,6 +502,7 @@ static inline void check_everything(struct checker *c)
 {
     check_collectives_of(c, c->world);
     check_sub_communicators(c);
+    check_block_orders(c);
     check_split_rules(c);
     check_bf16_bits(c);
     check_bits(c);

@@ -36,7 +36,7 @@ enum {
      * direction. Over TCP, Open MPI sends a message of up to 64 KiB including its header at once
      * (btl_tcp_eager_limit); for a longer one it asks the receiver first, and the link idles until
      * the answer arrives. */
-    COMM_MPI_WINDOW = 8,
+    COMM_MPI_WINDOW = MICS_COMM_WINDOW,
     COMM_MPI_SEGMENT = 64 * 1024 - 512,
     COMM_MPI_STAGING = COMM_MPI_WINDOW * COMM_MPI_SEGMENT,
     /* Among the ranks of one node, where a message is a copy from the other process's memory. */

@@ -33,8 +33,8 @@ void mics_schedule_free(struct mics_schedule *schedule)
     free(schedule);
 }
 
-/* All-gather and reduce-scatter have equal pieces, of which a ring sends all but one. In the two
- * communicators that all-reduce (world, replica), the rank's index is its block. */
+/* All-gather, reduce-scatter and all-to-all have equal pieces, of which a rank sends all but one. In
+ * the two communicators that all-reduce (world, replica), the rank's index is its block. */
 static uint64_t sent_by(const struct mics_op *op, const struct mics_group_position *position)
 {
     if (op->collective == MICS_ALL_REDUCE)

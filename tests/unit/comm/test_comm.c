@@ -189,9 +189,22 @@ static void check_mismatch(struct checker *c)
            "%s", err.text);
 }
 
+static void check_mismatched_blocks(struct checker *c)
+{
+    struct mics_err err = {""};
+    unsigned char send[16] = {0}, recv[16];
+
+    mics_comm_all_to_all(c->world, c->stream, send, recv, c->world->rank == 2 ? 3 : 4, MICS_U8);
+    EXPECT(c->device->ops->stream_sync(c->stream, &err) == MICS_ERR_COMM, "no failure");
+    EXPECT(!strcmp(err.text, "all_to_all among 3 ranks: rank 0 called all_to_all of 4 bytes, but "
+                             "rank 2 all_to_all of 3"),
+           "%s", err.text);
+}
+
 static void ranks_that_call_different_collectives_fail(void)
 {
     run_ranks(3, false, check_mismatch);
+    run_ranks(3, false, check_mismatched_blocks);
 }
 
 static void check_destroyed(struct checker *c)

@@ -68,6 +68,9 @@ static void communicators_inside_a_node_are_as_computed_by_hand(void)
     /* ring 24 x 12, tables (3 x 24 + 2) x 2 */
     CHECK_INT(comm_mib("p4d:2", 1, 8, MICS_ALL_GATHER, false), 288 + 148);
     CHECK_INT(comm_mib("p4d:2", 1, 2, MICS_REDUCE_SCATTER, false), 288 + 148);
+    /* all-to-all: 12 MiB for each of 7 peers on 32 channels; over the network a pool */
+    CHECK_INT(comm_mib("p4d:2", 1, 8, MICS_ALL_TO_ALL, false), 7 * 32 * 12 + 148);
+    CHECK_INT(comm_mib("p4d:2", 2, 1, MICS_ALL_TO_ALL, false), 512 + 16);
     /* two ranks are each other's neighbours in ring and tree; more also have the other directions
      */
     CHECK_INT(comm_mib("p4d:2", 1, 2, MICS_ALL_REDUCE, false), 288 + 148);

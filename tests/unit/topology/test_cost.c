@@ -63,6 +63,29 @@ static void short_pieces_are_sent_directly(void)
     CHECK_NEAR(gather(&topology, 3, 8, 1, 24000), 61e-6 + 23000 / 10e9, 1e-15);
 }
 
+static double all_to_all(const struct mics_topology *topology, struct mics_span span,
+                         uint64_t bytes)
+{
+    return mics_cost_collective(topology, MICS_ALL_TO_ALL, span, bytes);
+}
+
+static void an_all_to_all_goes_over_the_slower_of_node_and_network(void)
+{
+    const struct mics_topology topology = make();
+    const struct mics_span node = {1, 8, 1}, column = {4, 1, 1}, all = {4, 8, 1}, half = {4, 4, 1},
+                           half_shared = {4, 4, 2};
+
+    CHECK_NEAR(all_to_all(&topology, node, 800000000), 7e-6 + 7e-3, 1e-12);
+    /* 3 messages at once, of a quarter of 40 MB each */
+    CHECK_NEAR(all_to_all(&topology, column, 40000000), 20e-6 + 3e-3, 1e-12);
+    /* 24 of 32 blocks of 8 ranks go to other nodes, in 3 windows of messages. */
+    CHECK_NEAR(all_to_all(&topology, all, 320000000), 7e-6 + 60e-6 + 8 * 240e6 / 10e9, 1e-12);
+    CHECK_NEAR(all_to_all(&topology, half_shared, 320000000) -
+                   all_to_all(&topology, half, 320000000),
+               4 * 240e6 / 10e9, 1e-12);
+    CHECK_NEAR(all_to_all(&topology, (struct mics_span){1, 1, 1}, 1 << 20), 0, 0);
+}
+
 static void only_the_transfer_grows_with_the_bytes(void)
 {
     const struct mics_topology topology = make();
@@ -235,6 +258,7 @@ int main(void)
     TAP_RUN(inside_a_node_it_is_the_ring_formula);
     TAP_RUN(a_piece_crosses_the_network_once_for_each_other_node);
     TAP_RUN(short_pieces_are_sent_directly);
+    TAP_RUN(an_all_to_all_goes_over_the_slower_of_node_and_network);
     TAP_RUN(only_the_transfer_grows_with_the_bytes);
     TAP_RUN(groups_that_share_a_card_share_its_bandwidth);
     TAP_RUN(a_hierarchy_beats_the_flat_ring_across_nodes);

@@ -90,6 +90,21 @@ static void many_bytes_go_by_simple(void)
     CHECK_NEAR(reduced.time.transfer_s, 7. / 4 * bytes / 240e9, 1e-9);
 }
 
+static void pairs_exchange_over_links_and_cards_at_the_same_time(void)
+{
+    const struct mics_topology one = a100(1), two = a100(2);
+    const double bytes = 1 << 30;
+    const struct mics_nccl_cost inside = cost_of(&one, MICS_ALL_TO_ALL, 1 << 30),
+                                across = cost_of(&two, MICS_ALL_TO_ALL, 1 << 30);
+
+    CHECK_STR(inside.algorithm, "pairs");
+    CHECK_NEAR(inside.time.latency_s, (8.4 + 8) * us, 1e-12);
+    CHECK_NEAR(inside.time.transfer_s, 7. / 8 * bytes / (.8 * 240e9), 1e-9);
+    /* 8 ranks of a node send half of their data over its cards: 8 messages each, of 3 us. */
+    CHECK_NEAR(across.time.latency_s, (8.4 + 8 + 14 + 2 * 5 + 8 * 3) * us, 1e-12);
+    CHECK_NEAR(across.time.transfer_s, 8 * .5 * bytes / 192e9, 1e-9);
+}
+
 static void the_switch_reduces_from_hopper_on(void)
 {
     const struct mics_topology one = h100(1), four = h100(4);
@@ -267,6 +282,7 @@ int main(void)
 {
     TAP_RUN(few_bytes_go_by_ll);
     TAP_RUN(many_bytes_go_by_simple);
+    TAP_RUN(pairs_exchange_over_links_and_cards_at_the_same_time);
     TAP_RUN(the_switch_reduces_from_hopper_on);
     TAP_RUN(the_switch_takes_longer_for_small_chunks);
     TAP_RUN(a_tree_stores_and_forwards);

@@ -130,7 +130,9 @@ static void every_wrong_value_is_refused_with_its_path(void)
          "links.node.bandwidth_bytes_per_s: "},
         {"'net':{", "'nut':{", "links.net: "},
         {"'spread':0.04", "'spread':-1", "links.node.spread: "},
-        {"'all_reduce'", "'all_to_all'", "collectives[0].collective: 'all_to_all'"},
+        {"'all_reduce'", "'all_to_some'",
+         "collectives[0].collective: 'all_to_some': expected all_gather, reduce_scatter, "
+         "all_reduce or all_to_all"},
         {"'nodes':2,'per_node':1", "'nodes':3,'per_node':1", "collectives[0].nodes: "},
         {"'bandwidth_bytes_per_s':2e8", "'bandwidth_bytes_per_s':null",
          "collectives[0].bandwidth_bytes_per_s: "},
