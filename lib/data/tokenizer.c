@@ -22,6 +22,7 @@ static const struct reader {
     {"tokenizer.json", NULL, mics_tokenizer_read_json},
     {"vocab.json", NULL, mics_tokenizer_read_vocab_merges},
     {"encoder.json", NULL, mics_tokenizer_read_vocab_merges},
+    {"vocab.txt", NULL, mics_tokenizer_read_vocab_text},
     {"tokenizer.model", mics_tokenizer_is_tiktoken, mics_tokenizer_read_tiktoken},
     {"tokenizer.model", NULL, mics_tokenizer_read_sentencepiece},
     {"*.tiktoken", NULL, mics_tokenizer_read_tiktoken},
@@ -51,7 +52,7 @@ void mics_tokenizer_free(struct mics_tokenizer *tokenizer)
     if (tokenizer == NULL)
         return;
     mics_vocab_fini(&tokenizer->vocab);
-    mics_bpe_fini(&tokenizer->bpe);
+    mics_model_fini(&tokenizer->model);
     mics_added_fini(&tokenizer->added);
     mics_splitter_fini(&tokenizer->splitter);
     mics_decoding_free(tokenizer->decoding);
@@ -72,8 +73,8 @@ static struct mics_tokenizer *new_tokenizer(void)
 
     if (tokenizer == NULL)
         return NULL;
-    mics_bpe_init(&tokenizer->bpe);
-    tokenizer->end = tokenizer->customary_end = MICS_NO_TOKEN;
+    mics_model_init(&tokenizer->model);
+    tokenizer->end = tokenizer->customary_end = tokenizer->mask = MICS_NO_TOKEN;
     return tokenizer;
 }
 
@@ -198,7 +199,8 @@ static enum mics_status read_with_companions(struct mics_tokenizer *tokenizer,
     status = mics_companions_set_around(tokenizer, err);
     if (status != MICS_OK)
         return status;
-    return mics_tokenizer_find_end(tokenizer, err);
+    status = mics_tokenizer_find_mask(tokenizer, err);
+    return status == MICS_OK ? mics_tokenizer_find_end(tokenizer, err) : status;
 }
 
 /* Read the files that the tokenizer has. */
@@ -211,7 +213,7 @@ static enum mics_status read_files(struct mics_tokenizer *tokenizer, struct mics
     if (reader == NULL)
         return mics_err_set(
             err, MICS_ERR_FORMAT,
-            "no tokenizer.json, vocab.json, tokenizer.model, tekken.json or .tiktoken");
+            "no tokenizer.json, vocab.json, vocab.txt, tokenizer.model, tekken.json or .tiktoken");
     status = mics_companions_read(tokenizer, &beside, err);
     tokenizer->companions = &beside;
     if (status == MICS_OK)
@@ -221,6 +223,9 @@ static enum mics_status read_files(struct mics_tokenizer *tokenizer, struct mics
     if (status != MICS_OK)
         return status;
     mics_added_finish(&tokenizer->added);
+    status = mics_model_finish(&tokenizer->model, &tokenizer->vocab, err);
+    if (status != MICS_OK)
+        return status;
     tokenizer->main_sum = sum_main_files(tokenizer);
     mics_tokenizer_sum_up(tokenizer);
     return MICS_OK;
@@ -369,6 +374,11 @@ uint32_t mics_tokenizer_end(const struct mics_tokenizer *tokenizer)
     return tokenizer->end;
 }
 
+uint32_t mics_tokenizer_mask(const struct mics_tokenizer *tokenizer)
+{
+    return tokenizer->mask;
+}
+
 uint32_t mics_tokenizer_begin(const struct mics_tokenizer *tokenizer)
 {
     return tokenizer->before_count > 0 ? tokenizer->before[0] : MICS_NO_TOKEN;
@@ -397,7 +407,7 @@ uint32_t mics_tokenizer_id(const struct mics_tokenizer *tokenizer, const char *t
     if (bytes == NULL)
         return MICS_NO_TOKEN;
     /* What is not in the alphabet of byte-level models is no token of the model. */
-    if (tokenizer->bpe.characters)
+    if (tokenizer->model.characters)
         id = mics_vocab_find(&tokenizer->vocab, token, length);
     else if (mics_byte_level_decode(token, length, bytes, &length))
         id = mics_vocab_find(&tokenizer->vocab, text = bytes, length);

@@ -2,9 +2,9 @@
 /*
  * tokenizer.h - text to token ids and back, exactly as the library that made the tokenizer does.
  *
- * A tokenizer is read from what a model comes with: tokenizer.json, vocab.json and merges.txt, a
- * .tiktoken file, tekken.json, or tokenizer.model (of SentencePiece, or Llama 3's). Without any,
- * tokens are the bytes of the text and 256, which ends a document. What a file asks for and is not
+ * A tokenizer is read from what a model comes with: tokenizer.json, vocab.json and merges.txt,
+ * vocab.txt (of BERT), a .tiktoken file, tekken.json, or tokenizer.model (of SentencePiece, or
+ * Llama 3's). Without any, tokens are the bytes of the text and 256, which ends a document. What a file asks for and is not
  * supported is refused by name. Files beside the main one count as they do in transformers:
  * tokenizer/companions.h.
  *
@@ -56,6 +56,9 @@ enum mics_status mics_parse_token_id(const char *token, uint32_t *out, struct mi
  * its fingerprint in hexadecimal digits. */
 void mics_tokenizer_restore(struct mics_tokenizer *tokenizer, uint32_t end,
                             const char *fingerprint);
+/* The id that stands for a token that is hidden in masked language modelling: mask_token of the
+ * files, else a special token [MASK] or <mask>; MICS_NO_TOKEN: there is none. */
+uint32_t mics_tokenizer_mask(const struct mics_tokenizer *tokenizer);
 /* The id that the post-processor puts before a text (<s>, <|begin_of_text|>); MICS_NO_TOKEN: none.
  */
 uint32_t mics_tokenizer_begin(const struct mics_tokenizer *tokenizer);

@@ -65,7 +65,7 @@ enum mics_status mics_tokenizer_add_token(struct mics_tokenizer *tokenizer,
     if (bytes == NULL)
         return mics_err_nomem(err);
     /* The vocabulary of a byte-level model keeps the bytes that a token stands for. */
-    if (!tokenizer->bpe.characters &&
+    if (!tokenizer->model.characters &&
         mics_byte_level_decode(token->text, token->length, bytes, &size))
         text = bytes;
     else

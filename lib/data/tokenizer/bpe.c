@@ -13,27 +13,6 @@
 /* Up to this many symbols the lowest rank is searched for, above there is a heap. */
 #define SCAN_MAX 48
 
-void mics_bpe_init(struct mics_bpe *bpe)
-{
-    *bpe = (struct mics_bpe){.unknown = MICS_NO_TOKEN};
-    memset(bpe->byte_ids, 0xff, sizeof bpe->byte_ids);
-}
-
-void mics_bpe_find_bytes(struct mics_bpe *bpe, const struct mics_vocab *vocab)
-{
-    for (unsigned byte = 0; byte < 256; byte++) {
-        const unsigned char text = (unsigned char)byte;
-
-        bpe->byte_ids[byte] = mics_vocab_find(vocab, &text, 1);
-    }
-}
-
-void mics_bpe_fini(struct mics_bpe *bpe)
-{
-    free(bpe->merges);
-    mics_bpe_init(bpe);
-}
-
 /* The slot of a pair, or the empty one where it belongs. */
 static inline struct mics_merge *find_slot(const struct mics_bpe *bpe, uint32_t left,
                                            uint32_t right)
@@ -105,65 +84,29 @@ const struct mics_merge *mics_bpe_find_merge(const struct mics_bpe *bpe, uint32_
     return merge->left == MICS_NO_TOKEN ? NULL : merge;
 }
 
-enum mics_status mics_ids_reserve(struct mics_ids *ids, size_t count)
-{
-    size_t capacity = ids->capacity == 0 ? 1024 : ids->capacity;
-    uint32_t *grown;
-
-    if (count <= ids->capacity - ids->count)
-        return MICS_OK;
-    while (count > capacity - ids->count)
-        capacity *= 2;
-    grown = realloc(ids->ids, capacity * sizeof *grown);
-    if (grown == NULL)
-        return MICS_ERR_NOMEM;
-    ids->ids = grown;
-    ids->capacity = capacity;
-    return MICS_OK;
-}
-
-void mics_bpe_memory_fini(struct mics_bpe_memory *memory)
-{
-    free(memory->symbols.bytes);
-    free(memory->heap.bytes);
-    *memory = (struct mics_bpe_memory){0};
-}
-
-/* ids[length] of a character that is no token, by its bytes. Returns how many; 0: one of the bytes
- * is no token either. */
-static uint32_t fall_back(const struct mics_bpe *bpe, const unsigned char *character,
-                          unsigned length, uint32_t *ids)
-{
-    for (unsigned i = 0; i < length; i++) {
-        ids[i] = bpe->byte_ids[character[i]];
-        if (ids[i] == MICS_NO_TOKEN)
-            return 0;
-    }
-    return length;
-}
-
 /* The symbols ids[] of a piece, at most `length`. Returns how many. */
-static uint32_t first_symbols(const struct mics_bpe *bpe, const struct mics_vocab *vocab,
+static uint32_t first_symbols(const struct mics_model *model, const struct mics_vocab *vocab,
                               const unsigned char *piece, uint32_t length, uint32_t *ids)
 {
     uint32_t count = 0, character;
     bool unknown = false; /* the last symbol is */
 
     for (uint32_t at = 0; at < length;) {
-        const unsigned size = bpe->characters ? mics_utf8_next(piece + at, &character) : 1;
-        const uint32_t id =
-            bpe->characters ? mics_vocab_find(vocab, piece + at, size) : bpe->byte_ids[piece[at]];
+        const unsigned size = model->characters ? mics_utf8_next(piece + at, &character) : 1;
+        const uint32_t id = model->characters ? mics_vocab_find(vocab, piece + at, size)
+                                              : model->byte_ids[piece[at]];
 
         if (id != MICS_NO_TOKEN) {
             ids[count++] = id;
             unknown = false;
         } else {
-            const uint32_t bytes =
-                bpe->byte_fallback ? fall_back(bpe, piece + at, size, ids + count) : 0;
+            const uint32_t bytes = model->byte_fallback
+                                       ? mics_model_fall_back(model, piece + at, size, ids + count)
+                                       : 0;
 
-            if (bytes == 0 && bpe->unknown != MICS_NO_TOKEN && !(unknown && bpe->fuse_unknown))
-                ids[count++] = bpe->unknown;
-            unknown = bytes == 0 && (unknown || bpe->unknown != MICS_NO_TOKEN);
+            if (bytes == 0 && model->unknown != MICS_NO_TOKEN && !(unknown && model->fuse_unknown))
+                ids[count++] = model->unknown;
+            unknown = bytes == 0 && (unknown || model->unknown != MICS_NO_TOKEN);
             count += bytes;
         }
         at += size;
@@ -300,7 +243,7 @@ static void merge_list(const struct mics_bpe *bpe, struct symbol *symbols, uint3
 }
 
 /* Merge in place, by a heap. Returns how many symbols are left; 0: out of memory. */
-static uint32_t merge_many(const struct mics_bpe *bpe, struct mics_bpe_memory *memory,
+static uint32_t merge_many(const struct mics_bpe *bpe, struct mics_model_memory *memory,
                            uint32_t *ids, uint32_t count)
 {
     struct symbol *symbols;
@@ -322,10 +265,11 @@ static uint32_t merge_many(const struct mics_bpe *bpe, struct mics_bpe_memory *m
     return left;
 }
 
-enum mics_status mics_bpe_encode(const struct mics_bpe *bpe, const struct mics_vocab *vocab,
+enum mics_status mics_bpe_encode(const struct mics_model *model, const struct mics_vocab *vocab,
                                  const unsigned char *piece, uint32_t length,
-                                 struct mics_bpe_memory *memory, struct mics_ids *ids)
+                                 struct mics_model_memory *memory, struct mics_ids *ids)
 {
+    const struct mics_bpe *bpe = &model->bpe;
     uint32_t *symbols = ids->ids + ids->count;
     uint32_t count;
 
@@ -336,7 +280,7 @@ enum mics_status mics_bpe_encode(const struct mics_bpe *bpe, const struct mics_v
             return MICS_OK;
         }
     }
-    count = first_symbols(bpe, vocab, piece, length, symbols);
+    count = first_symbols(model, vocab, piece, length, symbols);
     if (count > 1 && bpe->merge_slots > 0) {
         count = count <= SCAN_MAX ? merge_few(bpe, symbols, count)
                                   : merge_many(bpe, memory, symbols, count);

@@ -194,7 +194,7 @@ struct apply {
 static const char *vocab_text(const struct mics_tokenizer *tokenizer, const char *text,
                               size_t length, unsigned char *bytes, size_t *size)
 {
-    if (!tokenizer->bpe.characters && mics_byte_level_decode(text, length, bytes, size))
+    if (!tokenizer->model.characters && mics_byte_level_decode(text, length, bytes, size))
         return (const char *)bytes;
     *size = length;
     return text;
@@ -215,7 +215,7 @@ static enum mics_status find_id(const struct apply *apply, const struct mics_add
     *out = MICS_NO_TOKEN;
     /* What is not in the alphabet of byte-level models is no token of the model, even if its bytes
      * are: "  " is not "ĠĠ". */
-    if (apply->tokenizer->bpe.characters || text != token->text)
+    if (apply->tokenizer->model.characters || text != token->text)
         *out = mics_vocab_find(&apply->tokenizer->vocab, text, size);
     other = json_object_getn(apply->others, text, size);
     if (*out == MICS_NO_TOKEN && other)

@@ -89,11 +89,11 @@ enum mics_status mics_word_cuts_new(const struct mics_tokenizer *tokenizer,
                                     struct mics_word_cuts **out, struct mics_err *err)
 {
     const struct mics_vocab *vocab = &tokenizer->vocab;
-    const struct mics_bpe *bpe = &tokenizer->bpe;
+    const struct mics_model *model = &tokenizer->model;
     bool few = true;
 
     *out = NULL;
-    if (!bpe->characters || bpe->whole_first ||
+    if (model->kind != MICS_MODEL_BPE || !model->characters || model->bpe.whole_first ||
         mics_vocab_find(vocab, MICS_METASPACE, SPACE_LENGTH) == MICS_NO_TOKEN)
         return MICS_OK;
 
@@ -103,7 +103,7 @@ enum mics_status mics_word_cuts_new(const struct mics_tokenizer *tokenizer,
         return mics_err_nomem(err);
     /* An unknown newline might be one with an unknown character behind it. */
     cuts->lines = mics_vocab_find(vocab, "\n", 1) != MICS_NO_TOKEN ||
-                  (bpe->byte_fallback && bpe->byte_ids['\n'] != MICS_NO_TOKEN);
+                  (model->byte_fallback && model->byte_ids['\n'] != MICS_NO_TOKEN);
     for (uint32_t id = 0; id < vocab->size && few; id++) {
         const unsigned char *text = vocab->text.bytes + vocab->tokens[id].offset;
         const size_t length = vocab->tokens[id].length;

@@ -82,7 +82,7 @@ static enum mics_status find_normalized(const struct mics_tokenizer *tokenizer, 
         return MICS_OK;
     *text = (const unsigned char *)token->text;
     *size = token->length;
-    if (tokenizer->bpe.characters)
+    if (tokenizer->model.characters)
         return MICS_OK;
     if (mics_text_reserve(bytes, token->length) != MICS_OK)
         return MICS_ERR_NOMEM;
@@ -174,8 +174,8 @@ static enum mics_status take_text(struct mics_decoder *decoder, bool last)
             (!last && may_grow(raw->bytes + at, raw->size - at)))
             break;
         status = mics_text_append(&decoder->text, "\xef\xbf\xbd", 3);
-        at +=
-            decoder->tokenizer->bpe.byte_fallback ? 1 : beginning(raw->bytes + at, raw->size - at);
+        at += decoder->tokenizer->model.byte_fallback ? 1
+                                                      : beginning(raw->bytes + at, raw->size - at);
     }
     if (at > 0)
         memmove(raw->bytes, raw->bytes + at, raw->size - at);

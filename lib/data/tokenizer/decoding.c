@@ -21,6 +21,7 @@ enum step_kind {
     STEP_FUSE,        /* all tokens become one */
     STEP_STRIP,       /* up to `start` and `stop` times `content` at the ends of a token */
     STEP_STRIP_START, /* up to `start` times `content` at the beginning of the text */
+    STEP_WORDPIECE,   /* `pattern` joins a token to the one before it; else there is a space */
     STEP_METASPACE,   /* `pattern` is a space; in the first token it goes, unless `never` */
     STEP_JOIN         /* a space between tokens: without a decoder */
 };
@@ -32,6 +33,7 @@ struct step {
     struct mics_regex *regex;
     uint32_t start, stop;
     bool never;
+    bool cleanup; /* of STEP_WORDPIECE: no spaces before punctuation and in contractions */
 };
 
 struct mics_decoding {
@@ -139,6 +141,50 @@ static enum mics_status replace(struct mics_decoding_run *run, const struct step
     return append(run, out, text, (size_t)(end - text));
 }
 
+/* Replace every `find` in `text`. */
+static enum mics_status clean_one(struct mics_decoding_run *run, const char *find, const char *with,
+                                  struct mics_text *text, struct mics_text *spare)
+{
+    const struct step step = {.pattern = (char *)find,
+                              .pattern_size = strlen(find),
+                              .content = (char *)with,
+                              .content_size = strlen(with)};
+    const struct mics_text was = *text;
+    enum mics_status status;
+
+    if (!text->bytes || !memmem(text->bytes, text->size, find, step.pattern_size))
+        return MICS_OK;
+    spare->size = 0;
+    status = replace(run, &step, was.bytes, was.size, false, spare);
+    *text = *spare;
+    *spare = was;
+    return status;
+}
+
+/* A token of WordPiece. */
+static enum mics_status join_wordpiece(struct mics_decoding_run *run, const struct step *step,
+                                       const unsigned char *text, size_t size, bool first,
+                                       struct progress *progress)
+{
+    static const char *const changes[][2] = {
+        {" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
+        {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
+        {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+    const bool joined = !first && size >= step->pattern_size &&
+                        memcmp(text, step->pattern, step->pattern_size) == 0;
+    const size_t skip = joined ? step->pattern_size : 0;
+    enum mics_status status = MICS_OK;
+
+    if (!first && !joined)
+        status = append(run, &progress->output, " ", 1);
+    if (status == MICS_OK)
+        status = append(run, &progress->output, text + skip, size - skip);
+    for (size_t i = 0; step->cleanup && status == MICS_OK && i < sizeof changes / sizeof changes[0];
+         i++)
+        status = clean_one(run, changes[i][0], changes[i][1], &progress->output, &progress->held);
+    return status;
+}
+
 static bool is_at(const struct step *step, const unsigned char *text)
 {
     return memcmp(text, step->content, step->content_size) == 0;
@@ -234,6 +280,9 @@ static enum mics_status pass(struct mics_decoding_run *run, size_t index, const 
         break;
     case STEP_METASPACE:
         status = replace(run, step, text, size, first && !step->never, &progress->output);
+        break;
+    case STEP_WORDPIECE:
+        status = join_wordpiece(run, step, text, size, first, progress);
         break;
     case STEP_JOIN:
         if (!first)
@@ -332,6 +381,12 @@ static void read_metaspace(const struct mics_cursor *cursor, struct step *step)
     step->content = own_text(cursor, " ", &step->content_size);
 }
 
+static void read_wordpiece(const struct mics_cursor *cursor, struct step *step)
+{
+    step->pattern = own_text(cursor, mics_cursor_get_string(cursor, "prefix"), &step->pattern_size);
+    step->cleanup = mics_cursor_get_bool(cursor, "cleanup");
+}
+
 static const struct reader {
     const char *type;
     enum step_kind kind;
@@ -342,6 +397,7 @@ static const struct reader {
     {"ByteFallback", STEP_FALLBACK, NULL, {"type"}},
     {"Fuse", STEP_FUSE, NULL, {"type"}},
     {"Strip", STEP_STRIP, read_strip, {"type", "content", "start", "stop"}},
+    {"WordPiece", STEP_WORDPIECE, read_wordpiece, {"type", "prefix", "cleanup"}},
     {"Metaspace", STEP_METASPACE, read_metaspace, MICS_METASPACE_MEMBERS},
 };
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * end.c - which token ends a document.
+ * end.c - which token ends a document, and which one hides another.
  *
  * The first of these that tells: eos_token of special_tokens_map.json or tokenizer_config.json, as
  * transformers takes it; eos_token_id of config.json, then of generation_config.json, of a list the
  * first; the main file, if its format has a token for it; the default of the tokenizer's class; the
- * only special token that has one of the customary names. The text of an ordinary token says
+ * only special token that has one of the customary names; the token between texts, sep_token or
+ * [SEP], of models like BERT that have no other. The text of an ordinary token says
  * nothing.
  */
 #include "data/tokenizer/companions.h"
@@ -108,6 +109,18 @@ static enum mics_status find_configured(struct mics_tokenizer *tokenizer, const 
     return MICS_OK;
 }
 
+/* What is between two texts. */
+static enum mics_status guess_separator(struct mics_tokenizer *tokenizer, struct mics_err *err)
+{
+    struct mics_named_token named;
+    enum mics_status status =
+        mics_companions_named(tokenizer->companions, "sep_token", &named, err);
+
+    if (status == MICS_OK && !(named.said && !named.text))
+        tokenizer->end = special_id(tokenizer, named.text ? named.text : "[SEP]");
+    return status;
+}
+
 /* The default of the class, else the only customary one. */
 static enum mics_status guess(struct mics_tokenizer *tokenizer, struct mics_err *err)
 {
@@ -137,6 +150,29 @@ static enum mics_status guess(struct mics_tokenizer *tokenizer, struct mics_err 
         first = customary[i];
         tokenizer->end = id;
     }
+    return first ? MICS_OK : guess_separator(tokenizer, err);
+}
+
+enum mics_status mics_tokenizer_find_mask(struct mics_tokenizer *tokenizer, struct mics_err *err)
+{
+    struct mics_named_token named;
+    enum mics_status status =
+        mics_companions_named(tokenizer->companions, "mask_token", &named, err);
+
+    if (status != MICS_OK)
+        return status;
+    if (!named.said) {
+        tokenizer->mask = special_id(tokenizer, "[MASK]");
+        if (tokenizer->mask == MICS_NO_TOKEN)
+            tokenizer->mask = special_id(tokenizer, "<mask>");
+        return MICS_OK;
+    }
+    if (named.text)
+        tokenizer->mask = mics_tokenizer_id(tokenizer, named.text);
+    if (named.text && tokenizer->mask == MICS_NO_TOKEN)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "%s: mask_token '%.80s' is not in the vocabulary of %s", named.file,
+                            named.text, tokenizer->main_file->name);
     return MICS_OK;
 }
 

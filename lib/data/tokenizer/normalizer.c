@@ -59,12 +59,20 @@ enum step_kind {
     STEP_ACCENTS,   /* combining marks go */
     STEP_NMT,       /* control characters go, what looks like a space becomes one */
     STEP_STRIP,     /* white space at the ends goes */
+    STEP_BERT,      /* what `bert` says */
+    STEP_CHARSMAP,  /* what SentencePiece's trie says */
     STEP_BYTE_LEVEL /* bytes become the characters of byte-level BPE */
+};
+
+struct bert_options {
+    bool clean, ideographs, accents, lowercase;
 };
 
 struct step {
     enum step_kind kind;
     const struct form *form;
+    struct bert_options bert;
+    struct mics_charsmap *charsmap;
     char *pattern, *content;
     size_t pattern_size, content_size;
     struct mics_regex *regex;
@@ -80,6 +88,7 @@ struct state {
 struct codes {
     int32_t *codes; /* of a part that is being normalized */
     size_t capacity;
+    struct mics_text parts[2]; /* of BERT */
     struct mics_regex_memory *regex;
 };
 
@@ -91,6 +100,7 @@ static void free_state(void *opaque)
         free(state->steps[i].pattern);
         free(state->steps[i].content);
         mics_regex_free(state->steps[i].regex);
+        mics_charsmap_free(state->steps[i].charsmap);
     }
     free(state);
 }
@@ -306,6 +316,96 @@ static enum mics_status map_characters(enum step_kind kind, const unsigned char 
     return status;
 }
 
+/* Without control characters, with a space for white space, and spaces around ideographs. */
+static enum mics_status clean_bert(const struct bert_options *options, const unsigned char *text,
+                                   size_t size, struct mics_text *out)
+{
+    enum mics_status status = MICS_OK;
+
+    for (size_t i = 0, length; i < size && status == MICS_OK; i += length) {
+        uint32_t character;
+
+        length = mics_utf8_next(text + i, &character);
+        if (options->clean &&
+            (character == 0xfffd || mics_bert_class(character) == MICS_BERT_CONTROL))
+            continue;
+        if (options->clean && mics_is_space(character)) {
+            status = mics_text_append(out, " ", 1);
+        } else if (options->ideographs && mics_bert_is_ideograph(character)) {
+            const unsigned char spaced[] = {' ', text[i], text[i + 1], text[i + 2], ' ', ' '};
+
+            status = mics_text_append(out, spaced, 4);
+            if (status == MICS_OK)
+                status = mics_text_append(out, length == 4 ? text + i + 3 : spaced + 4, 1);
+            if (status == MICS_OK && length == 4)
+                status = mics_text_append(out, spaced + 4, 1);
+        } else {
+            status = mics_text_append(out, text + i, length);
+        }
+    }
+    return status;
+}
+
+/* Text without ASCII, in whose order the steps are those of BertNormalizer. */
+static enum mics_status apply_bert_part(const struct bert_options *options, struct codes *codes,
+                                        const unsigned char *text, size_t size,
+                                        struct mics_text *out)
+{
+    struct mics_text *cleaned = &codes->parts[0], *decomposed = &codes->parts[1];
+    enum mics_status status = MICS_OK;
+
+    cleaned->size = 0;
+    if (clean_bert(options, text, size, cleaned) != MICS_OK)
+        return MICS_ERR_NOMEM;
+    if (options->accents) {
+        decomposed->size = 0;
+        if (normal_form(&forms[1], codes, cleaned->bytes, cleaned->size, decomposed) != MICS_OK)
+            return MICS_ERR_NOMEM;
+        cleaned->size = 0;
+        for (size_t i = 0, length; i < decomposed->size && status == MICS_OK; i += length) {
+            uint32_t character;
+
+            length = mics_utf8_next(decomposed->bytes + i, &character);
+            if (mics_bert_class(character) != MICS_BERT_MARK)
+                status = mics_text_append(cleaned, decomposed->bytes + i, length);
+        }
+    }
+    if (status != MICS_OK || cleaned->size == 0)
+        return status;
+    return options->lowercase ? map_characters(STEP_LOWERCASE, cleaned->bytes, cleaned->size, out)
+                              : mics_text_append(out, cleaned->bytes, cleaned->size);
+}
+
+/* Characters of ASCII change one by one, and nothing combines with what is before them. */
+static enum mics_status apply_bert(const struct bert_options *options, struct codes *codes,
+                                   const unsigned char *text, size_t size, struct mics_text *out)
+{
+    unsigned char ascii[128]; /* 0x80: it goes */
+
+    for (unsigned c = 0; c < 128; c++) {
+        ascii[c] = (unsigned char)(options->lowercase && c >= 'A' && c <= 'Z' ? c | 0x20 : c);
+        if (options->clean && (c == '\t' || c == '\n' || c == '\r'))
+            ascii[c] = ' ';
+        else if (options->clean && mics_bert_class(c) == MICS_BERT_CONTROL)
+            ascii[c] = 0x80;
+    }
+    for (size_t i = 0, end; i < size; i = end) {
+        for (end = i; end < size && text[end] < 0x80;)
+            end++;
+        if (mics_text_reserve(out, out->size + (end - i)) != MICS_OK)
+            return MICS_ERR_NOMEM;
+        for (; i < end; i++) {
+            out->bytes[out->size] = ascii[text[i]];
+            out->size += ascii[text[i]] < 0x80;
+        }
+        while (end < size && text[end] >= 0x80)
+            end++;
+        if (end > i && apply_bert_part(options, codes, text + i, end - i, out) != MICS_OK)
+            return MICS_ERR_NOMEM;
+    }
+    return MICS_OK;
+}
+
 static enum mics_status strip(const struct step *step, const unsigned char *text, size_t size,
                               struct mics_text *out)
 {
@@ -364,6 +464,12 @@ static enum mics_status apply_step(const struct step *step, struct codes *codes,
     case STEP_STRIP:
         status = strip(step, text, size, out);
         break;
+    case STEP_BERT:
+        status = apply_bert(&step->bert, codes, text, size, out);
+        break;
+    case STEP_CHARSMAP:
+        status = mics_charsmap_apply(step->charsmap, text, size, out);
+        break;
     case STEP_BYTE_LEVEL:
         status = mics_byte_level_encode(text, size, out);
         break;
@@ -392,6 +498,8 @@ static enum mics_status apply(const void *opaque, const unsigned char *text, siz
     free(between[0].bytes);
     free(between[1].bytes);
     free(codes.codes);
+    free(codes.parts[0].bytes);
+    free(codes.parts[1].bytes);
     mics_regex_memory_free(codes.regex);
     return status;
 }
@@ -456,11 +564,43 @@ static void read_strip(const struct mics_cursor *cursor, struct step *step)
     step->strip_right = mics_cursor_get_bool(cursor, "strip_right");
 }
 
+static void read_bert(const struct mics_cursor *cursor, struct step *step)
+{
+    step->bert.clean = mics_cursor_get_bool(cursor, "clean_text");
+    step->bert.ideographs = mics_cursor_get_bool(cursor, "handle_chinese_chars");
+    step->bert.lowercase = mics_cursor_get_bool(cursor, "lowercase");
+    step->bert.accents = mics_cursor_opt_bool(cursor, "strip_accents", step->bert.lowercase);
+}
+
+/* "precompiled_charsmap": in base64. */
+static void read_charsmap(const struct mics_cursor *cursor, struct step *step)
+{
+    static const char key[] = "precompiled_charsmap";
+    const char *text = mics_cursor_get_string(cursor, key);
+    const size_t length = strlen(text);
+    unsigned char *bytes = malloc(3 * length / 4 + 4);
+    struct mics_err cause = {.text = ""};
+    enum mics_status status = bytes ? MICS_OK : MICS_ERR_NOMEM;
+    size_t size = 0;
+
+    if (status == MICS_OK && mics_cursor_ok(cursor)) {
+        if (mics_base64_decode(text, length, bytes, &size))
+            status = mics_charsmap_new(bytes, size, &step->charsmap, &cause);
+        else
+            mics_cursor_reject(cursor, key, "is not base64");
+    }
+    free(bytes);
+    if (status == MICS_ERR_NOMEM)
+        mics_cursor_nomem(cursor);
+    else if (status != MICS_OK)
+        mics_cursor_reject(cursor, NULL, "%s", cause.text);
+}
+
 static const struct reader {
     const char *type;
     enum step_kind kind;
     void (*read)(const struct mics_cursor *cursor, struct step *step);
-    const char *members[4];
+    const char *members[6];
 } readers[] = {
     {"Prepend", STEP_PREPEND, read_prepend, {"type", "prepend"}},
     {"Replace", STEP_REPLACE, read_replace, {"type", "pattern", "content"}},
@@ -468,6 +608,11 @@ static const struct reader {
     {"Lowercase", STEP_LOWERCASE, NULL, {"type"}},
     {"StripAccents", STEP_ACCENTS, NULL, {"type"}},
     {"Nmt", STEP_NMT, NULL, {"type"}},
+    {"BertNormalizer",
+     STEP_BERT,
+     read_bert,
+     {"type", "clean_text", "handle_chinese_chars", "strip_accents", "lowercase"}},
+    {"Precompiled", STEP_CHARSMAP, read_charsmap, {"type", "precompiled_charsmap"}},
     {"ByteLevel", STEP_BYTE_LEVEL, NULL, {"type"}},
     {"NFC", STEP_FORM, NULL, {"type"}},
     {"NFD", STEP_FORM, NULL, {"type"}},
@@ -533,7 +678,43 @@ static bool is_metaspace(const struct step *step)
  * are, whatever is around them? */
 static bool is_local(const struct step *step)
 {
-    return step->kind == STEP_FORM || step->kind == STEP_LOWERCASE || step->kind == STEP_ACCENTS;
+    return step->kind == STEP_FORM || step->kind == STEP_LOWERCASE || step->kind == STEP_ACCENTS ||
+           step->kind == STEP_BERT;
+}
+
+/* Does it replace runs of spaces by one, or by U+2581, or remove those at the end? */
+static bool joins_spaces(const struct step *step)
+{
+    if (step->kind != STEP_REPLACE || !step->regex)
+        return false;
+    if (strcmp(step->pattern, " +\\z") == 0)
+        return step->content_size == 0;
+    return strcmp(step->pattern, " {2,}") == 0 &&
+           (strcmp(step->content, " ") == 0 || strcmp(step->content, MICS_METASPACE) == 0);
+}
+
+/* Between a printable character of ASCII and a space, do both sides become what they would become
+ * alone, the left not empty, and the right beginning with a space, or U+2581? */
+static bool is_local_at_spaces(const struct step *step)
+{
+    switch (step->kind) {
+    case STEP_PREPEND:
+    case STEP_NMT:
+        return true;
+    case STEP_STRIP:
+        return !step->strip_left;
+    case STEP_REPLACE:
+        if (step->regex)
+            return joins_spaces(step);
+        return is_metaspace(step) ||
+               (step->content_size > 0 && !strchr(step->pattern, ' ') &&
+                !strchr(step->content, ' ') && !strstr(step->pattern, MICS_METASPACE) &&
+                !strstr(step->content, MICS_METASPACE));
+    case STEP_CHARSMAP:
+        return !mics_charsmap_changes_ascii(step->charsmap);
+    default:
+        return is_local(step);
+    }
 }
 
 void mics_normalizer_read(const struct mics_cursor *root, struct mics_normalizer *out)
@@ -552,14 +733,21 @@ void mics_normalizer_read(const struct mics_cursor *root, struct mics_normalizer
         free_state(state);
         return;
     }
-    *out = (struct mics_normalizer){
-        .state = state, .free_state = free_state, .apply = apply, .local = true, .metaspace = true};
+    *out = (struct mics_normalizer){.state = state,
+                                    .free_state = free_state,
+                                    .apply = apply,
+                                    .local = true,
+                                    .local_at_spaces = true,
+                                    .metaspace = true};
     for (size_t i = 0; i < state->count; i++) {
         const struct step *step = &state->steps[i];
 
         out->local = out->local && is_local(step);
+        out->local_at_spaces = out->local_at_spaces && is_local_at_spaces(step);
         out->metaspace = out->metaspace && is_metaspace(step);
-        out->spaces = out->spaces || (is_metaspace(step) && step->kind == STEP_REPLACE);
+        out->spaces = out->spaces ||
+                      ((is_metaspace(step) || joins_spaces(step)) && step->kind == STEP_REPLACE &&
+                       strcmp(step->content, MICS_METASPACE) == 0);
         out->byte_level = step->kind == STEP_BYTE_LEVEL;
     }
 }

@@ -34,13 +34,13 @@ struct long_entry {
 };
 
 struct mics_piece_cache {
-    const struct mics_bpe *bpe;
+    const struct mics_model *model;
     const struct mics_vocab *vocab;
     struct short_entry (*shorts)[2];
     uint32_t (*more)[2][SHORT_MAX - SHORT_IDS]; /* ids of shorts from SHORT_IDS on */
     struct long_entry (*longs)[2];
     unsigned turn; /* which entry of a set is replaced next */
-    struct mics_bpe_memory memory;
+    struct mics_model_memory memory;
 };
 
 /* Keys of a batch, made first so that their sets are on the way when they are looked at. */
@@ -49,14 +49,14 @@ struct batch_key {
     uint32_t set;
 };
 
-struct mics_piece_cache *mics_piece_cache_new(const struct mics_bpe *bpe,
+struct mics_piece_cache *mics_piece_cache_new(const struct mics_model *model,
                                               const struct mics_vocab *vocab)
 {
     struct mics_piece_cache *cache = calloc(1, sizeof *cache);
 
     if (cache == NULL)
         return NULL;
-    cache->bpe = bpe;
+    cache->model = model;
     cache->vocab = vocab;
     cache->shorts = aligned_alloc(64, sizeof *cache->shorts << SHORT_SET_BITS);
     cache->more = malloc(sizeof *cache->more << SHORT_SET_BITS);
@@ -76,7 +76,7 @@ void mics_piece_cache_free(struct mics_piece_cache *cache)
     free(cache->shorts);
     free(cache->more);
     free(cache->longs);
-    mics_bpe_memory_fini(&cache->memory);
+    mics_model_memory_fini(&cache->memory);
     free(cache);
 }
 
@@ -113,7 +113,7 @@ static enum mics_status add_short(struct mics_piece_cache *cache, const unsigned
     const size_t first = ids->count;
     const unsigned turn = cache->turn++ & 1;
     const enum mics_status status =
-        mics_bpe_encode(cache->bpe, cache->vocab, piece, length, &cache->memory, ids);
+        mics_model_encode(cache->model, cache->vocab, piece, length, &cache->memory, ids);
     const uint32_t count = (uint32_t)(ids->count - first);
     struct short_entry *set = cache->shorts[key->set];
     const unsigned way = set[0].count == 0 ? 0 : set[1].count == 0 ? 1 : turn;
@@ -169,7 +169,7 @@ static enum mics_status encode_long(struct mics_piece_cache *cache, const unsign
             return MICS_OK;
         }
     }
-    status = mics_bpe_encode(cache->bpe, cache->vocab, piece, length, &cache->memory, ids);
+    status = mics_model_encode(cache->model, cache->vocab, piece, length, &cache->memory, ids);
     if (status != MICS_OK || ids->count == first || ids->count - first > LONG_IDS)
         return status;
     entry = &set[set[0].count == 0 ? 0 : set[1].count == 0 ? 1 : cache->turn++ & 1];
@@ -206,8 +206,8 @@ enum mics_status mics_piece_cache_encode(struct mics_piece_cache *cache, const u
             else if (lengths[i] <= LONG_MAX)
                 status = encode_long(cache, piece, lengths[i], ids);
             else
-                status = mics_bpe_encode(cache->bpe, cache->vocab, piece, lengths[i],
-                                         &cache->memory, ids);
+                status = mics_model_encode(cache->model, cache->vocab, piece, lengths[i],
+                                           &cache->memory, ids);
         }
     }
     return status;

@@ -14,6 +14,7 @@ enum step_kind {
     STEP_SPLIT,        /* by the splitter */
     STEP_PREFIX_SPACE, /* a space before a piece that has none */
     STEP_METASPACE,    /* spaces become `mark`, which is also put before a piece */
+    STEP_BERT,         /* words and punctuation, as in BERT */
     STEP_CUT_WORDS,    /* before U+2581, where no token reaches across */
     STEP_TO_ALPHABET,  /* bytes become the characters of byte-level BPE, for steps behind it */
     STEP_FROM_ALPHABET /* and bytes again */
@@ -26,6 +27,7 @@ struct step {
     bool invert;
     bool single;       /* matches of the splitter are single characters, whatever is around them */
     bool drops_spaces; /* a piece ends at white space, which is in none */
+    bool at_marks;     /* before the mark of the Metaspace that is before it */
     enum mics_prepend_scheme scheme;
     char mark[5]; /* a character */
 };
@@ -108,7 +110,7 @@ static enum mics_status rewrite_pieces(const struct step *step, const struct mic
     for (size_t i = 0; i < count && status == MICS_OK; i++) {
         const size_t offset = pieces->spare.size;
 
-        const bool first = i == 0 && (old[0].offset == 0 || place != MICS_TEXT_BEGINS);
+        const bool first = i == 0 && old[0].offset == 0;
 
         status = rewrite(step, pieces->text + old[i].offset, old[i].length,
                          first ? place : MICS_TEXT_FOLLOWS, &pieces->spare);
@@ -133,7 +135,7 @@ static enum mics_status apply_step(const struct state *state, const struct step 
 {
     enum mics_status status = MICS_OK;
 
-    if (step->kind != STEP_SPLIT && step->kind != STEP_CUT_WORDS) {
+    if (step->kind != STEP_SPLIT && step->kind != STEP_CUT_WORDS && step->kind != STEP_BERT) {
         status = rewrite_pieces(step, old, count, place, pieces);
         return status == MICS_OK ? MICS_OK : mics_err_nomem(err);
     }
@@ -142,7 +144,8 @@ static enum mics_status apply_step(const struct state *state, const struct step 
             status = mics_split(&step->splitter, step->behavior, step->invert, old[i].offset,
                                 old[i].length, pieces, err);
         } else {
-            status = mics_word_cuts_apply(state->words, &old[i], pieces);
+            status = step->kind == STEP_BERT ? mics_bert_split(&old[i], pieces)
+                                             : mics_word_cuts_apply(state->words, &old[i], pieces);
             if (status != MICS_OK)
                 return mics_err_nomem(err);
         }
@@ -327,8 +330,11 @@ static void read_metaspace(const struct mics_cursor *cursor, struct state *state
         return;
     step->scheme = metaspace.scheme;
     strcpy(step->mark, metaspace.replacement); /* one character */
-    if (metaspace.split)
-        add_escaped(cursor, state, metaspace.replacement, MICS_SPLIT_MERGED_WITH_NEXT, false);
+    if (!metaspace.split)
+        return;
+    add_escaped(cursor, state, metaspace.replacement, MICS_SPLIT_MERGED_WITH_NEXT, false);
+    if (mics_cursor_ok(cursor))
+        state->steps[state->count - 1].at_marks = true;
 }
 
 /* A pattern of single characters. NULL after an error. */
@@ -369,8 +375,10 @@ static void read_white_space(const struct mics_cursor *cursor, struct state *sta
 
 static void read_bert(const struct mics_cursor *cursor, struct state *state)
 {
-    read_white_space(cursor, state);
-    add_class(cursor, state, PUNCTUATION, MICS_SPLIT_ISOLATED);
+    struct step *step = new_step(cursor, state, STEP_BERT);
+
+    if (step)
+        step->single = step->drops_spaces = true;
 }
 
 /* Words, and what is neither word nor white space; \w as Rust has it. */
@@ -472,7 +480,7 @@ static const unsigned char *cut_classes(const struct state *state)
 
         if (step->kind == STEP_METASPACE || (step->kind == STEP_PREFIX_SPACE && i > 0))
             return NULL;
-        if (classes || step->kind != STEP_SPLIT)
+        if (classes || (step->kind != STEP_SPLIT && step->kind != STEP_BERT))
             continue;
         if (step->splitter.classes && !step->invert && step->behavior == MICS_SPLIT_ISOLATED)
             classes = step->splitter.classes;
@@ -488,13 +496,21 @@ static bool drops_spaces(const struct state *state)
     return state->count > 0 && state->steps[0].drops_spaces;
 }
 
+/* Does the first step put a mark for each space, and the next cut before it? */
+static bool begins_at_marks(const struct state *state)
+{
+    return state->count > 1 && state->steps[0].kind == STEP_METASPACE &&
+           state->steps[1].kind == STEP_SPLIT && state->steps[1].at_marks;
+}
+
 /* Use the steps that were read, or free them. */
 static void set_steps(struct mics_tokenizer *tokenizer, struct state *state)
 {
     const struct step *only = &state->steps[0];
 
     tokenizer->cut.classes = state->count > 0 ? cut_classes(state) : NULL;
-    tokenizer->cut.spaces = drops_spaces(state);
+    tokenizer->cut.marks = begins_at_marks(state);
+    tokenizer->cut.spaces = drops_spaces(state) || tokenizer->cut.marks;
     if (state->count == 0) {
         free_state(state);
     } else if (state->count == 1 && only->kind == STEP_SPLIT && !only->invert &&

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sentencepiece.c - tokenizer.model of SentencePiece, of kind BPE.
+ * sentencepiece.c - tokenizer.model of SentencePiece, of kind BPE or Unigram.
  *
  * The file is a protocol buffer (sentencepiece_model.proto). SentencePiece merges the adjacent pair
  * whose concatenation is the piece with the highest score; here these pairs become merges with the
- * score's rank.
+ * score's rank. Pieces of kind Unigram keep their scores; the normalizer that comes with them is
+ * applied as the tokenizers library does.
  */
 #include "base/utf8.h"
 #include "data/tokenizer/companions.h"
@@ -109,12 +110,16 @@ struct piece {
 struct model {
     struct piece *pieces;
     size_t count, capacity;
-    uint64_t kind; /* 2 is BPE */
+    uint64_t kind; /* of enum kind */
     uint64_t beginning, ending;
     bool byte_fallback, space_as_suffix;
     bool decoding_charsmap; /* of the denormalizer */
-    bool charsmap, dummy_prefix, remove_extra_spaces, escape_spaces;
+    bool dummy_prefix, remove_extra_spaces, escape_spaces;
+    struct message charsmap; /* size 0: none */
+    bool inner_space;        /* a piece has U+2581 that is not its first character */
 };
+
+enum kind { KIND_UNIGRAM = 1, KIND_BPE };
 
 static enum mics_status damaged(const struct message *message, struct mics_err *err)
 {
@@ -182,7 +187,7 @@ static bool read_normalizer(struct message message, struct model *model)
         if (end)
             return true;
         if (field.number == 2 && field.wire == WIRE_BYTES)
-            model->charsmap = field.bytes.size > 0;
+            model->charsmap = field.bytes;
         if (field.wire != WIRE_VARINT)
             continue;
         if (field.number == 3)
@@ -236,10 +241,10 @@ static enum mics_status read_model(struct message message, struct model *model,
         } else if (valid && field.wire == WIRE_BYTES && field.number == 3) {
             valid = read_normalizer(field.bytes, model);
         } else if (valid && field.wire == WIRE_BYTES && field.number == 5) {
-            struct model decoding = {.charsmap = false};
+            struct model decoding = {.count = 0};
 
             valid = read_normalizer(field.bytes, &decoding);
-            model->decoding_charsmap = decoding.charsmap;
+            model->decoding_charsmap = decoding.charsmap.size > 0;
         }
         if (!valid)
             return damaged(&message, err);
@@ -252,18 +257,20 @@ static enum mics_status check_model(const struct model *model, struct mics_err *
 {
     static const char *const kinds[] = {"", "unigram", "BPE", "word", "character"};
 
-    if (model->kind != 2)
-        return mics_err_set(err, MICS_ERR_FORMAT, "model of kind '%s' is not supported, only BPE",
+    if (model->kind != KIND_BPE && model->kind != KIND_UNIGRAM)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "model of kind '%s' is not supported, only BPE and unigram",
                             model->kind < 5 ? kinds[model->kind] : "unknown");
-    if (model->charsmap)
+    if (model->kind == KIND_BPE && model->charsmap.size > 0)
         return mics_err_set(err, MICS_ERR_FORMAT,
                             "normalizer_spec.precompiled_charsmap: not supported");
     if (model->decoding_charsmap)
         return mics_err_set(err, MICS_ERR_FORMAT,
                             "denormalizer_spec.precompiled_charsmap: not supported");
-    if (model->remove_extra_spaces)
+    if (model->remove_extra_spaces && (model->kind == KIND_BPE || !model->dummy_prefix))
         return mics_err_set(err, MICS_ERR_FORMAT,
-                            "normalizer_spec.remove_extra_whitespaces: not supported");
+                            "normalizer_spec.remove_extra_whitespaces: not supported%s",
+                            model->kind == KIND_BPE ? "" : " without add_dummy_prefix");
     if (!model->escape_spaces)
         return mics_err_set(err, MICS_ERR_FORMAT,
                             "normalizer_spec.escape_whitespaces: false is not supported");
@@ -293,12 +300,13 @@ static int byte_of(const struct piece *piece)
 static enum mics_status add_added(struct mics_tokenizer *tokenizer, const struct piece *piece,
                                   struct mics_err *err)
 {
+    const bool unigram = tokenizer->model.kind == MICS_MODEL_UNIGRAM;
     const struct mics_added_token added = {
         .text = (char *)piece->text, /* which is copied */
         .length = (uint32_t)piece->length,
         .id = piece->id,
         .special = piece->type != PIECE_USER_DEFINED,
-        .normalized = piece->type == PIECE_USER_DEFINED,
+        .normalized = piece->type == PIECE_USER_DEFINED && !unigram,
     };
 
     return mics_added_add(&tokenizer->added, &added, err);
@@ -328,10 +336,10 @@ static enum mics_status add_token(struct mics_tokenizer *tokenizer, const struct
         flags = MICS_TOKEN_ADDED | MICS_TOKEN_SPECIAL;
     if (piece->type == PIECE_BYTE) {
         flags = MICS_TOKEN_BYTE;
-        tokenizer->bpe.byte_ids[byte] = piece->id;
+        tokenizer->model.byte_ids[byte] = piece->id;
     }
     if (piece->type == PIECE_UNKNOWN)
-        tokenizer->bpe.unknown = piece->id;
+        tokenizer->model.unknown = piece->id;
     status = mics_vocab_add(&tokenizer->vocab, piece->id, piece->text, piece->length, flags, err);
     if (status != MICS_OK)
         return status;
@@ -370,7 +378,8 @@ static enum mics_status add_merges(struct mics_tokenizer *tokenizer, const struc
         const uint32_t right = mics_vocab_find(vocab, piece->text + at, piece->length - at);
 
         if (left != MICS_NO_TOKEN && right != MICS_NO_TOKEN)
-            status = mics_bpe_add_merge(&tokenizer->bpe, left, right, piece->rank, piece->id, err);
+            status =
+                mics_bpe_add_merge(&tokenizer->model.bpe, left, right, piece->rank, piece->id, err);
     }
     return status;
 }
@@ -393,7 +402,66 @@ static enum mics_status read_merges(struct mics_tokenizer *tokenizer, struct mod
     return status;
 }
 
+/* The score of each piece, which SentencePiece keeps as single precision. */
+static enum mics_status read_scores(struct mics_tokenizer *tokenizer, struct model *model,
+                                    struct mics_err *err)
+{
+    enum mics_status status = MICS_OK;
+
+    for (size_t i = 0; i < model->count && status == MICS_OK; i++) {
+        const struct piece *piece = &model->pieces[i];
+
+        status = mics_unigram_set_score(&tokenizer->model.unigram, piece->id, piece->score, err);
+        model->inner_space =
+            model->inner_space || (piece->length > 1 && memmem(piece->text + 1, piece->length - 1,
+                                                               MICS_METASPACE, 3) != NULL);
+    }
+    if (status == MICS_OK && tokenizer->model.unknown == MICS_NO_TOKEN)
+        return mics_err_set(err, MICS_ERR_FORMAT, "there is no piece for unknown characters");
+    return status;
+}
+
 /* ---- the file ---- */
+
+/* What SentencePiece does with a text before Unigram, by parts of tokenizer.json: its trie, no
+ * spaces at the end nor more than one between words, and U+2581 for spaces. */
+static enum mics_status set_unigram_parts(struct mics_tokenizer *tokenizer,
+                                          const struct model *model, const char *scheme,
+                                          struct mics_err *err)
+{
+    static const char removed[][2][8] = {{" +\\z", ""}, {" {2,}", " "}};
+    char *charsmap = NULL;
+    json_t *root, *steps = json_array();
+    struct mics_reading reading = {.err = err};
+    bool byte_level = false, made = steps != NULL;
+
+    if (made && model->charsmap.size > 0) {
+        charsmap = mics_base64_encode(model->charsmap.bytes, model->charsmap.size);
+        made = charsmap &&
+               json_array_append_new(steps, json_pack("{ss ss}", "type", "Precompiled",
+                                                      "precompiled_charsmap", charsmap)) == 0;
+        free(charsmap);
+    }
+    for (size_t i = 0; made && model->remove_extra_spaces && i < 2; i++)
+        made = json_array_append_new(steps, json_pack("{ss s{ss} ss}", "type", "Replace", "pattern",
+                                                      "Regex", removed[i][0], "content",
+                                                      removed[i][1])) == 0;
+    root = json_pack("{s{ss so?} s{ss ss ss sb}}", "normalizer", "type", "Sequence", "normalizers",
+                     steps, "pre_tokenizer", "type", "Metaspace", "replacement", MICS_METASPACE,
+                     "prepend_scheme", scheme, "split", !model->inner_space);
+    if (!made || !root) {
+        json_decref(root);
+        return mics_err_nomem(err);
+    }
+
+    const struct mics_cursor cursor = mics_cursor_begin(root, &reading);
+
+    mics_normalizer_read(&cursor, &tokenizer->normalizer);
+    mics_pretokenizer_read(&cursor, tokenizer, &byte_level);
+    mics_tokenizer_check_cut(tokenizer);
+    json_decref(root);
+    return reading.status;
+}
 
 /* Spaces become U+2581, one more of which begins a text. */
 static enum mics_status set_normalizer(struct mics_tokenizer *tokenizer, bool dummy_prefix,
@@ -463,16 +531,17 @@ static enum mics_status fill(struct mics_tokenizer *tokenizer, struct model *mod
     enum mics_status status = check_model(model, err);
     bool prefix = model->dummy_prefix, legacy = true;
 
-    tokenizer->bpe.characters = true;
-    tokenizer->bpe.fuse_unknown = true;
-    tokenizer->bpe.byte_fallback = model->byte_fallback;
+    tokenizer->model.kind = model->kind == KIND_UNIGRAM ? MICS_MODEL_UNIGRAM : MICS_MODEL_BPE;
+    tokenizer->model.characters = true;
+    tokenizer->model.fuse_unknown = true;
+    tokenizer->model.byte_fallback = model->byte_fallback;
     tokenizer->metaspace = true;
     if (status == MICS_OK)
         status = read_prefix(tokenizer, &prefix, &legacy, err);
     tokenizer->strip_first_space = prefix;
-    if (status == MICS_OK)
+    if (status == MICS_OK && model->kind == KIND_BPE)
         status = set_normalizer(tokenizer, prefix && legacy, err);
-    if (status == MICS_OK && prefix && !legacy)
+    if (status == MICS_OK && model->kind == KIND_BPE && prefix && !legacy)
         status = set_first_prefix(tokenizer, err);
     for (size_t i = 0; status == MICS_OK && i < model->count; i++)
         status = add_token(tokenizer, &model->pieces[i], err);
@@ -485,6 +554,15 @@ static enum mics_status fill(struct mics_tokenizer *tokenizer, struct model *mod
         .ids = {control_id(model, model->beginning), tokenizer->end},
         .wanted = {true, false},
     };
+    if (model->kind == KIND_UNIGRAM) {
+        status = read_scores(tokenizer, model, err);
+        return status == MICS_OK ? set_unigram_parts(tokenizer, model,
+                                                     !prefix  ? "never"
+                                                     : legacy ? "always"
+                                                              : "first",
+                                                     err)
+                                 : status;
+    }
     status = read_merges(tokenizer, model, err); /* sorts the pieces */
     return status == MICS_OK ? mics_pretokenizer_cut_words(tokenizer, err) : status;
 }

@@ -204,11 +204,11 @@ static enum mics_status read_file(struct reader *reader, struct mics_err *err)
     status = add_special(reader, err);
     if (status != MICS_OK)
         return status;
-    mics_bpe_find_bytes(&tokenizer->bpe, &tokenizer->vocab);
+    mics_model_find_bytes(&tokenizer->model, &tokenizer->vocab);
     status = mics_tokenizer_add_rank_merges(tokenizer, err);
     if (status != MICS_OK)
         return status;
-    tokenizer->bpe.whole_first = true;
+    tokenizer->model.bpe.whole_first = true;
     status =
         mics_splitter_init(&tokenizer->splitter, reader->pattern, strlen(reader->pattern), err);
     tokenizer->cut.classes = tokenizer->splitter.classes;

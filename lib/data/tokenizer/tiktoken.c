@@ -91,6 +91,27 @@ bool mics_base64_decode(const char *text, size_t length, unsigned char *bytes, s
     return (bits & ((1u << count) - 1)) == 0;
 }
 
+char *mics_base64_encode(const unsigned char *bytes, size_t size)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    char *text = malloc((size + 2) / 3 * 4 + 1), *end = text;
+
+    if (!text)
+        return NULL;
+    for (size_t i = 0; i < size; i += 3) {
+        const uint32_t second = i + 1 < size ? bytes[i + 1] : 0;
+        const uint32_t third = i + 2 < size ? bytes[i + 2] : 0;
+        const uint32_t bits = (uint32_t)bytes[i] << 16 | second << 8 | third;
+
+        *end++ = digits[bits >> 18];
+        *end++ = digits[bits >> 12 & 63];
+        *end++ = i + 1 < size ? digits[bits >> 6 & 63] : '=';
+        *end++ = i + 2 < size ? digits[bits & 63] : '=';
+    }
+    *end = '\0';
+    return text;
+}
+
 /* Add the token of a line. */
 static enum mics_status add_line(struct mics_tokenizer *tokenizer, const char *line, size_t length,
                                  struct mics_err *err)
@@ -153,7 +174,7 @@ enum mics_status mics_tokenizer_add_rank_merges(struct mics_tokenizer *tokenizer
                                        : mics_vocab_find(vocab, text + cut, token->length - cut);
 
             if (right != MICS_NO_TOKEN)
-                status = mics_bpe_add_merge(&tokenizer->bpe, left, right, id, id, err);
+                status = mics_bpe_add_merge(&tokenizer->model.bpe, left, right, id, id, err);
         }
     }
     return status;
@@ -229,13 +250,13 @@ static enum mics_status finish(struct mics_tokenizer *tokenizer, const struct en
                             (unsigned long)tokenizer->vocab.used, encoding->name,
                             (unsigned long)encoding->ranks);
     for (unsigned byte = 0; byte < 256; byte++)
-        if (tokenizer->bpe.byte_ids[byte] == MICS_NO_TOKEN)
+        if (tokenizer->model.byte_ids[byte] == MICS_NO_TOKEN)
             return mics_err_set(err, MICS_ERR_FORMAT, "byte 0x%02x is not a token", byte);
     status = add_specials(tokenizer, encoding, err);
     if (status == MICS_OK)
         status = mics_splitter_init(&tokenizer->splitter, encoding->pattern,
                                     strlen(encoding->pattern), err);
-    tokenizer->bpe.whole_first = true;
+    tokenizer->model.bpe.whole_first = true;
     tokenizer->cut.classes = tokenizer->splitter.classes;
     tokenizer->cut.spaces = true; /* also of O200K_PATTERN */
     return status;
@@ -266,7 +287,7 @@ enum mics_status mics_tokenizer_read_tiktoken(struct mics_tokenizer *tokenizer,
     status = read_ranks(tokenizer, file, err);
     if (status != MICS_OK)
         goto out;
-    mics_bpe_find_bytes(&tokenizer->bpe, &tokenizer->vocab);
+    mics_model_find_bytes(&tokenizer->model, &tokenizer->vocab);
     status = mics_tokenizer_add_rank_merges(tokenizer, err);
     if (status != MICS_OK)
         goto out;

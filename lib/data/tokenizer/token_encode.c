@@ -27,7 +27,7 @@ enum mics_status mics_encoder_new(const struct mics_tokenizer *tokenizer, struct
         return mics_err_nomem(err);
     encoder->tokenizer = tokenizer;
     if (!tokenizer->is_bytes) {
-        encoder->cache = mics_piece_cache_new(&tokenizer->bpe, &tokenizer->vocab);
+        encoder->cache = mics_piece_cache_new(&tokenizer->model, &tokenizer->vocab);
         if (encoder->cache == NULL) {
             mics_encoder_free(encoder);
             return mics_err_nomem(err);
@@ -206,7 +206,7 @@ static enum mics_status encode_any(struct mics_encoder *encoder, const unsigned 
             status = encode_valid(encoder, text + at, valid, place);
             at += valid;
         } else {
-            const uint32_t id = encoder->tokenizer->bpe.byte_ids[text[at]];
+            const uint32_t id = encoder->tokenizer->model.byte_ids[text[at]];
 
             status = id != MICS_NO_TOKEN
                          ? push_id(encoder, id)

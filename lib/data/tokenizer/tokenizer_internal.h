@@ -4,13 +4,13 @@
  * decoder use it. For lib/data/tokenizer only.
  *
  *   text -> added tokens cut out -> normalizer -> added tokens of normalized text -> splitter or
- *   pre-tokenizer -> BPE of each piece -> ids; before and after them what the template adds
+ *   pre-tokenizer -> model, for each piece -> ids; before and after them what the template adds
  *
- * vocab.c tokens and merges; bpe.c, pieces.c ids of a piece; split.c, regex.c pieces of a text;
+ * vocab.c tokens; model.c, bpe.c, wordpiece.c, unigram.c, trie.c, pieces.c ids of a piece; split.c, regex.c pieces of a text;
  * added.c added tokens; cut.c where long texts may be cut; encode.c, decode.c the two directions;
- * vocab_merges.c, tiktoken.c, tekken.c, tokenizer_json.c, sentencepiece.c readers; normalizer.c,
- * pretokenizer.c, post_processor.c, decoding.c what tokenizer.json asks for beyond the known
- * families; companions.c, end.c what the files beside the one that is read say of ids;
+ * vocab_merges.c, tiktoken.c, tekken.c, tokenizer_json.c, sentencepiece.c, wordpiece.c readers;
+ * normalizer.c, precompiled.c, pretokenizer.c, bert.c, post_processor.c, decoding.c what
+ * tokenizer.json asks for beyond the known families; companions.c, end.c what the files beside the one that is read say of ids;
  * ../tokenizer.c chooses the reader.
  */
 #ifndef MICS_DATA_TOKENIZER_TOKENIZER_INTERNAL_H
@@ -83,22 +83,12 @@ struct mics_merge {
     uint32_t id;          /* what the pair becomes */
 };
 
-/* Symbols are bytes, or characters if `characters`. A symbol that is no token becomes its bytes
- * (`byte_fallback`, if all of them are tokens), else `unknown` (runs become one if `fuse_unknown`),
- * else nothing, as in the tokenizers library. */
 struct mics_bpe {
-    bool characters, byte_fallback, fuse_unknown;
-    bool whole_first;       /* ignore_merges: a piece that is a token is that token */
-    uint32_t unknown;       /* MICS_NO_TOKEN: none */
-    uint32_t byte_ids[256]; /* token of a byte, or <0xNN>; MICS_NO_TOKEN: none */
+    bool whole_first; /* ignore_merges: a piece that is a token is that token */
     struct mics_merge *merges;
     uint32_t merge_slots, merge_count;
 };
 
-/* All byte_ids and `unknown` none. */
-void mics_bpe_init(struct mics_bpe *bpe);
-/* Set byte_ids of byte-level BPE, whose tokens are complete. */
-void mics_bpe_find_bytes(struct mics_bpe *bpe, const struct mics_vocab *vocab);
 /* Room for `count` merges at once; may be left out. */
 enum mics_status mics_bpe_reserve(struct mics_bpe *bpe, size_t count, struct mics_err *err);
 /* If a pair is added twice, the later one counts, as in the tokenizers library. */
@@ -106,7 +96,104 @@ enum mics_status mics_bpe_add_merge(struct mics_bpe *bpe, uint32_t left, uint32_
                                     uint32_t rank, uint32_t id, struct mics_err *err);
 const struct mics_merge *mics_bpe_find_merge(const struct mics_bpe *bpe, uint32_t left,
                                              uint32_t right); /* NULL: none */
-void mics_bpe_fini(struct mics_bpe *bpe);
+
+/* ---- tokens by what a text begins with (trie.c) ---- */
+
+/* A tree of texts, whose nodes have their children side by side, ordered by byte. */
+struct mics_trie {
+    struct mics_trie_node {
+        uint32_t children; /* the first of them */
+        uint32_t count;    /* of children, at most 256 */
+        uint32_t id;       /* of the text that ends here; MICS_NO_TOKEN: none does */
+    } * nodes;
+    unsigned char *bytes; /* by which a node is reached from its parent */
+};
+
+struct mics_trie_text {
+    const unsigned char *bytes;
+    uint32_t length, id;
+};
+
+/* Sorts texts[count], none of which is empty; of equal ones the highest id counts. MICS_ERR_NOMEM,
+ * without a message. */
+enum mics_status mics_trie_init(struct mics_trie *trie, struct mics_trie_text *texts, size_t count);
+void mics_trie_fini(struct mics_trie *trie); /* all zeros is fine */
+
+/* The child of a node, of which 0 is the root, by a byte; 0: there is none. */
+static inline uint32_t mics_trie_next(const struct mics_trie *trie, uint32_t node,
+                                      unsigned char byte)
+{
+    const struct mics_trie_node *at = &trie->nodes[node];
+    const unsigned char *bytes = trie->bytes + at->children;
+    uint32_t first = 0, count = at->count;
+
+    while (count > 0) {
+        const uint32_t half = count / 2;
+
+        if (bytes[first + half] == byte)
+            return at->children + first + half;
+        if (bytes[first + half] < byte) {
+            first += half + 1;
+            count -= half + 1;
+        } else {
+            count = half;
+        }
+    }
+    return 0;
+}
+
+/* ---- WordPiece (wordpiece.c) ---- */
+
+/* A piece is cut from left to right into the longest tokens, of which all but the first begin with
+ * a prefix; if that cannot be done, or it has too many characters, it is the unknown token. */
+struct mics_wordpiece {
+    uint32_t max_characters;
+    char *prefix;                 /* "##" */
+    struct mics_trie first, next; /* `next` without the prefix */
+};
+
+/* ---- Unigram (unigram.c) ---- */
+
+/* Of all ways to cut a piece into tokens and unknown characters, the one with the highest sum of
+ * scores. */
+struct mics_unigram {
+    double *scores; /* [ids of the model] */
+    uint32_t count, capacity;
+    double unknown_score;
+    struct mics_trie trie;
+};
+
+/* Set the score of `id`; those in between are 0. */
+enum mics_status mics_unigram_set_score(struct mics_unigram *unigram, uint32_t id, double score,
+                                        struct mics_err *err);
+
+/* ---- models (model.c) ---- */
+
+enum mics_model_kind { MICS_MODEL_BPE, MICS_MODEL_WORDPIECE, MICS_MODEL_UNIGRAM };
+
+/* What makes ids of a piece. Symbols of BPE are bytes, or characters if `characters`; those of the
+ * other kinds are characters. A symbol that is no token becomes its bytes (`byte_fallback`, if all
+ * of them are tokens), else `unknown` (runs become one if `fuse_unknown`), else nothing, as in the
+ * tokenizers library. */
+struct mics_model {
+    enum mics_model_kind kind;
+    bool characters, byte_fallback, fuse_unknown;
+    uint32_t unknown;       /* MICS_NO_TOKEN: none */
+    uint32_t byte_ids[256]; /* token of a byte, or <0xNN>; MICS_NO_TOKEN: none */
+    struct mics_bpe bpe;
+    struct mics_wordpiece wordpiece;
+    struct mics_unigram unigram;
+};
+
+/* All byte_ids and `unknown` none. */
+void mics_model_init(struct mics_model *model);
+/* Set byte_ids of byte-level BPE, whose tokens are complete. */
+void mics_model_find_bytes(struct mics_model *model, const struct mics_vocab *vocab);
+/* Prepare to encode, with the vocabulary and special tokens complete. A text that looks like a
+ * special token is never that token, whatever the model. */
+enum mics_status mics_model_finish(struct mics_model *model, const struct mics_vocab *vocab,
+                                   struct mics_err *err);
+void mics_model_fini(struct mics_model *model);
 
 /* Ids that grow. All zeros is empty; whoever has it calls free(ids). */
 struct mics_ids {
@@ -117,17 +204,32 @@ struct mics_ids {
 /* Room for `count` more. MICS_ERR_NOMEM, without a message. */
 enum mics_status mics_ids_reserve(struct mics_ids *ids, size_t count);
 
-/* Memory for the merging of a piece, reused. All zeros is empty. */
-struct mics_bpe_memory {
-    struct mics_text symbols, heap;
+/* Memory for one piece, reused. All zeros is empty. */
+struct mics_model_memory {
+    struct mics_text symbols, heap; /* heap: of BPE */
 };
+
+void mics_model_memory_fini(struct mics_model_memory *memory);
 
 /* Append the ids of piece[length], which is UTF-8 if `characters`. They are at most `length`, for
  * which `ids` has room. MICS_ERR_NOMEM, without a message. */
-enum mics_status mics_bpe_encode(const struct mics_bpe *bpe, const struct mics_vocab *vocab,
+enum mics_status mics_model_encode(const struct mics_model *model, const struct mics_vocab *vocab,
+                                   const unsigned char *piece, uint32_t length,
+                                   struct mics_model_memory *memory, struct mics_ids *ids);
+
+/* The same of each kind. */
+enum mics_status mics_bpe_encode(const struct mics_model *model, const struct mics_vocab *vocab,
                                  const unsigned char *piece, uint32_t length,
-                                 struct mics_bpe_memory *memory, struct mics_ids *ids);
-void mics_bpe_memory_fini(struct mics_bpe_memory *memory);
+                                 struct mics_model_memory *memory, struct mics_ids *ids);
+void mics_wordpiece_encode(const struct mics_model *model, const unsigned char *piece,
+                           uint32_t length, struct mics_ids *ids);
+enum mics_status mics_unigram_encode(const struct mics_model *model, const struct mics_vocab *vocab,
+                                     const unsigned char *piece, uint32_t length,
+                                     struct mics_model_memory *memory, struct mics_ids *ids);
+/* ids[length] of a character that is no token, by its bytes. Returns how many; 0: one of the bytes
+ * is no token either. */
+uint32_t mics_model_fall_back(const struct mics_model *model, const unsigned char *character,
+                              uint32_t length, uint32_t *ids);
 
 /* ---- pieces that were seen before (pieces.c) ---- */
 
@@ -135,7 +237,7 @@ void mics_bpe_memory_fini(struct mics_bpe_memory *memory);
 struct mics_piece_cache;
 
 /* NULL: out of memory. */
-struct mics_piece_cache *mics_piece_cache_new(const struct mics_bpe *bpe,
+struct mics_piece_cache *mics_piece_cache_new(const struct mics_model *model,
                                               const struct mics_vocab *vocab);
 void mics_piece_cache_free(struct mics_piece_cache *cache); /* NULL is fine */
 /* Append the ids of pieces that follow each other from text[0] on, with `lengths`, of a text of
@@ -351,10 +453,12 @@ struct mics_normalizer {
     enum mics_status (*apply)(const void *state, const unsigned char *text, size_t size,
                               enum mics_text_place place, struct mics_text *out,
                               struct mics_err *err);
-    bool local;      /* it changes characters where they are: normal forms, lower case */
-    bool metaspace;  /* it does nothing but put U+2581 before texts or for spaces */
-    bool spaces;     /* it puts U+2581 for spaces */
-    bool byte_level; /* its last step makes characters of byte-level BPE of bytes */
+    bool local;           /* it changes characters where they are: normal forms, lower case */
+    bool local_at_spaces; /* so it is between printable ASCII and a space, which stays a space, or
+                           * becomes U+2581 */
+    bool metaspace;       /* it does nothing but put U+2581 before texts or for spaces */
+    bool spaces;          /* it puts U+2581 for spaces, or for runs of them */
+    bool byte_level;      /* its last step makes characters of byte-level BPE of bytes */
 };
 
 /* Cuts text in ways that a splitter cannot. `apply` NULL: the splitter alone does it. */
@@ -372,6 +476,7 @@ struct mics_pretokenizer {
 struct mics_cut {
     const unsigned char *classes;       /* where mics_split_always() */
     const struct mics_word_cuts *words; /* where symbols do not merge */
+    bool marks;  /* pieces begin where the pre-tokenizer puts a mark for a space */
     bool spaces; /* before a space that follows printable ASCII; with `words`: if it becomes U+2581,
                   * since another space may merge, or be unknown together, with what is before it */
 };
@@ -391,7 +496,7 @@ struct mics_around {
 struct mics_tokenizer {
     bool is_bytes; /* the tokenizer of bytes: nothing below but `end` is used */
     struct mics_vocab vocab;
-    struct mics_bpe bpe;
+    struct mics_model model;
     struct mics_added added;
     struct mics_normalizer normalizer;
     struct mics_splitter splitter;
@@ -409,6 +514,7 @@ struct mics_tokenizer {
     /* Ids at the end of tokens that the main file does not have and no file gives an id: a
      * pad_token, say. The model need not have rows for them. */
     uint32_t named_count;
+    uint32_t mask;                               /* MICS_NO_TOKEN: none */
     uint32_t end;                                /* readers set it if their file tells */
     struct mics_err end_problem;                 /* why `end` is MICS_NO_TOKEN; "": nothing tells */
     uint64_t main_sum;                           /* of the files that the reader reads */
@@ -433,7 +539,7 @@ uint32_t mics_tokenizer_customary_end(const struct mics_tokenizer *tokenizer);
 const struct mics_tokenizer_file *mics_tokenizer_file(const struct mics_tokenizer *tokenizer,
                                                       const char *name);
 
-/* A reader fills a tokenizer that is initialized (mics_bpe_init(), no tokens) from `file`, and
+/* A reader fills a tokenizer that is initialized (mics_model_init(), no tokens) from `file`, and
  * others of its files. Errors begin with the file's name. On failure the caller frees what is
  * there. The table of readers is in ../tokenizer.c. */
 enum mics_status mics_tokenizer_read_json(struct mics_tokenizer *tokenizer,
@@ -445,6 +551,9 @@ enum mics_status mics_tokenizer_read_sentencepiece(struct mics_tokenizer *tokeni
 enum mics_status mics_tokenizer_read_vocab_merges(struct mics_tokenizer *tokenizer,
                                                   const struct mics_tokenizer_file *file,
                                                   struct mics_err *err);
+enum mics_status mics_tokenizer_read_vocab_text(struct mics_tokenizer *tokenizer,
+                                                const struct mics_tokenizer_file *file,
+                                                struct mics_err *err);
 enum mics_status mics_tokenizer_read_tekken(struct mics_tokenizer *tokenizer,
                                             const struct mics_tokenizer_file *file,
                                             struct mics_err *err);
@@ -458,6 +567,8 @@ enum mics_status mics_tokenizer_read_tiktoken(struct mics_tokenizer *tokenizer,
 
 /* Decode into bytes[3 * length / 4]. false: it is not base64. */
 bool mics_base64_decode(const char *text, size_t length, unsigned char *bytes, size_t *size);
+/* The caller frees the result. NULL: out of memory. */
+char *mics_base64_encode(const unsigned char *bytes, size_t size);
 /* All pairs of tokens whose bytes together are a token may become it, the lowest id first. */
 enum mics_status mics_tokenizer_add_rank_merges(struct mics_tokenizer *tokenizer,
                                                 struct mics_err *err);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer_json.c - tokenizer.json of Hugging Face's library tokenizers, version 1.0, with a model
- * of kind BPE. */
+ * of kind BPE, WordPiece or Unigram. */
 #include "data/tokenizer/tokenizer_json.h"
 
 #include "base/utf8.h"
 #include "data/tokenizer/companions.h"
 #include "doc/foreign.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +20,9 @@
 struct reader {
     struct mics_tokenizer *tokenizer;
     struct mics_cursor root, model;
-    const json_t *vocab; /* token to id, as in the file */
+    const json_t *vocab; /* token to id, as in the file, or `pieces` */
+    json_t *pieces;      /* the same of Unigram, whose file has a list; the reader's */
+    size_t vocab_size;   /* tokens in the file */
     bool byte_level;
     uint32_t highest; /* id of an added token; MICS_NO_TOKEN: none yet */
     struct mics_reading *reading;
@@ -90,9 +94,9 @@ static enum mics_status add_token(const struct reader *reader, const char *text,
     status = bytes && flags != 0 ? mics_vocab_add(&tokenizer->vocab, id, bytes, size, flags, err)
                                  : mics_vocab_add(&tokenizer->vocab, id, text, length, flags, err);
     if (bytes && flags != 0 && size == 1)
-        tokenizer->bpe.byte_ids[bytes[0]] = id;
-    if (!reader->byte_level && tokenizer->bpe.byte_fallback && is_byte_token(text, length, &byte))
-        tokenizer->bpe.byte_ids[byte] = id;
+        tokenizer->model.byte_ids[bytes[0]] = id;
+    if (!reader->byte_level && tokenizer->model.byte_fallback && is_byte_token(text, length, &byte))
+        tokenizer->model.byte_ids[byte] = id;
     free(bytes);
     return status;
 }
@@ -105,7 +109,8 @@ static void read_vocab(struct reader *reader)
     json_t *value;
 
     reader->vocab = vocab.value;
-    if (json_object_size(vocab.value) == 0)
+    reader->vocab_size = json_object_size(vocab.value);
+    if (reader->vocab_size == 0)
         mics_cursor_reject(&vocab, NULL, "no tokens");
     json_object_keylen_foreach((json_t *)vocab.value, text, length, value)
     {
@@ -191,8 +196,9 @@ static void read_merge(const struct reader *reader, const struct mics_cursor *me
     memcpy(both + texts.left_length, texts.right, texts.right_length);
     const uint32_t id = read_merged(reader, merge, both, length);
     if (mics_cursor_ok(merge))
-        reader->reading->status = mics_bpe_add_merge(
-            &reader->tokenizer->bpe, left, right, (uint32_t)merge->index, id, reader->reading->err);
+        reader->reading->status =
+            mics_bpe_add_merge(&reader->tokenizer->model.bpe, left, right, (uint32_t)merge->index,
+                               id, reader->reading->err);
     free(both);
 }
 
@@ -203,8 +209,8 @@ static void read_merges(const struct reader *reader)
 
     if (!mics_cursor_ok(&merges))
         return;
-    reader->reading->status =
-        mics_bpe_reserve(&reader->tokenizer->bpe, mics_cursor_count(&merges), reader->reading->err);
+    reader->reading->status = mics_bpe_reserve(&reader->tokenizer->model.bpe,
+                                               mics_cursor_count(&merges), reader->reading->err);
     for (size_t i = 0; i < mics_cursor_count(&merges) && mics_cursor_ok(&merges); i++) {
         const struct mics_cursor merge = mics_cursor_item_any(&merges, i);
         const char *text = json_string_value(merge.value);
@@ -225,47 +231,199 @@ static void refuse_member(const struct mics_cursor *cursor, const char *key)
         mics_cursor_reject(cursor, key, "not supported");
 }
 
-static void read_model_flags(struct reader *reader)
-{
-    static const char *const refused[] = {"dropout", "continuing_subword_prefix",
-                                          "end_of_word_suffix"};
-    static const char *const known[] = {"type",
-                                        "dropout",
-                                        "unk_token",
-                                        "continuing_subword_prefix",
-                                        "end_of_word_suffix",
-                                        "fuse_unk",
-                                        "byte_fallback",
-                                        "ignore_merges",
-                                        "vocab",
-                                        "merges",
-                                        NULL};
-    struct mics_bpe *bpe = &reader->tokenizer->bpe;
-    const struct mics_cursor *model = &reader->model;
-
-    reader->model = mics_cursor_get_object(&reader->root, "model");
-    const char *type = mics_cursor_opt_string(model, "type", "BPE");
-    if (strcmp(type, "BPE") != 0)
-        mics_cursor_reject(model, "type", "model '%s' is not supported, only BPE", type);
-    mics_json_check_members(model, known);
-    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
-        refuse_member(model, refused[i]);
-    bpe->fuse_unknown = mics_cursor_opt_bool(model, "fuse_unk", bpe->fuse_unknown);
-    bpe->byte_fallback = mics_cursor_opt_bool(model, "byte_fallback", bpe->byte_fallback);
-    bpe->whole_first = mics_cursor_opt_bool(model, "ignore_merges", bpe->whole_first);
-    bpe->characters = !reader->byte_level;
-}
-
 static void read_unknown(const struct reader *reader)
 {
     const char *text = mics_cursor_opt_string(&reader->model, "unk_token", "");
 
     if (text[0] == '\0')
         return;
-    reader->tokenizer->bpe.unknown = find_id(reader, text, strlen(text));
-    if (reader->tokenizer->bpe.unknown == MICS_NO_TOKEN)
+    reader->tokenizer->model.unknown = find_id(reader, text, strlen(text));
+    if (reader->tokenizer->model.unknown == MICS_NO_TOKEN)
         mics_cursor_reject(&reader->model, "unk_token", "token '%s' is not in the vocabulary",
                            text);
+}
+
+static void read_bpe(struct reader *reader)
+{
+    static const char *const refused[] = {"dropout", "continuing_subword_prefix",
+                                          "end_of_word_suffix"};
+    struct mics_model *out = &reader->tokenizer->model;
+    const struct mics_cursor *model = &reader->model;
+
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
+        refuse_member(model, refused[i]);
+    out->fuse_unknown = mics_cursor_opt_bool(model, "fuse_unk", out->fuse_unknown);
+    out->byte_fallback = mics_cursor_opt_bool(model, "byte_fallback", out->byte_fallback);
+    out->bpe.whole_first = mics_cursor_opt_bool(model, "ignore_merges", out->bpe.whole_first);
+    out->characters = !reader->byte_level;
+    read_vocab(reader);
+    read_merges(reader);
+    read_unknown(reader);
+}
+
+static void read_wordpiece(struct reader *reader)
+{
+    struct mics_model *out = &reader->tokenizer->model;
+    const struct mics_cursor *model = &reader->model;
+    const char *prefix = mics_cursor_get_string(model, "continuing_subword_prefix");
+    const char *unknown = mics_cursor_get_string(model, "unk_token");
+
+    out->characters = true;
+    out->wordpiece.max_characters =
+        mics_cursor_get_u32(model, "max_input_chars_per_word", 0, UINT32_MAX);
+    if (!mics_cursor_ok(model))
+        return;
+    if (unknown[0] == '\0')
+        mics_cursor_reject(model, "unk_token", "must not be empty");
+    out->wordpiece.prefix = strdup(prefix);
+    if (!out->wordpiece.prefix) {
+        mics_cursor_nomem(model);
+        return;
+    }
+    read_vocab(reader);
+    read_unknown(reader);
+}
+
+/* The number that serde_json makes of the shortest text for `score`: it divides the digits by a
+ * power of ten, which is not always the nearest number to the text. Differences in the last place
+ * decide between equally good ways to cut a piece. */
+static double as_serde_reads(double score)
+{
+    uint64_t digits = 0;
+    char text[40], *at;
+    double power = 1;
+    int exponent;
+
+    for (int places = 14; places <= 16; places++) {
+        snprintf(text, sizeof text, "%.*e", places, fabs(score));
+        if (strtod(text, NULL) == fabs(score))
+            break;
+    }
+    exponent = atoi(strchr(text, 'e') + 1);
+    for (at = text; *at != 'e'; at++)
+        if (*at != '.') {
+            digits = digits * 10 + (uint64_t)(*at - '0');
+            exponent -= at > text;
+        }
+    while (digits > 0 && digits % 10 == 0) {
+        digits /= 10;
+        exponent++;
+    }
+    if (digits == 0 || exponent >= 0 || exponent < -300)
+        return score;
+    snprintf(text, sizeof text, "1e%d", -exponent);
+    power = strtod(text, NULL);
+    return score < 0 ? -((double)digits / power) : (double)digits / power;
+}
+
+/* ["text", score] */
+static void read_piece(struct reader *reader, const struct mics_cursor *piece)
+{
+    const json_t *text = json_array_get(piece->value, 0), *score = json_array_get(piece->value, 1);
+
+    if (!json_is_array(piece->value) || json_array_size(piece->value) != 2 ||
+        !json_is_string(text) || !json_is_number(score)) {
+        mics_cursor_reject(piece, NULL, "expected a token and its score, a number");
+        return;
+    }
+    if (json_object_setn_new_nocheck(reader->pieces, json_string_value(text),
+                                     json_string_length(text),
+                                     json_integer((json_int_t)piece->index)) != 0) {
+        mics_cursor_nomem(piece);
+        return;
+    }
+    reader->reading->status = mics_unigram_set_score(
+        &reader->tokenizer->model.unigram, (uint32_t)piece->index,
+        json_is_real(score) ? as_serde_reads(json_real_value(score)) : json_number_value(score),
+        reader->reading->err);
+}
+
+/* Of equal texts the last is found, and the others can only be decoded. */
+static void add_pieces(struct reader *reader, const struct mics_cursor *vocab)
+{
+    struct mics_tokenizer *tokenizer = reader->tokenizer;
+    unsigned byte;
+
+    for (size_t i = 0; i < mics_cursor_count(vocab) && mics_cursor_ok(vocab); i++) {
+        const json_t *item = json_array_get(json_array_get(vocab->value, i), 0);
+        const char *text = json_string_value(item);
+        const size_t length = json_string_length(item);
+        const uint32_t id = (uint32_t)i;
+        const bool found = find_id(reader, text, length) == id;
+
+        if (length == 0)
+            continue;
+        if (found && tokenizer->model.byte_fallback && is_byte_token(text, length, &byte))
+            tokenizer->model.byte_ids[byte] = id;
+        reader->reading->status =
+            mics_vocab_add(&tokenizer->vocab, id, text, length, found ? MICS_TOKEN_MODEL : 0,
+                           reader->reading->err);
+    }
+}
+
+static void read_unigram(struct reader *reader)
+{
+    struct mics_model *out = &reader->tokenizer->model;
+    const struct mics_cursor *model = &reader->model;
+    const struct mics_cursor vocab =
+        mics_cursor_get_array(model, "vocab", 1, MICS_TOKENIZER_MAX_IDS);
+
+    out->characters = true;
+    out->fuse_unknown = true;
+    out->byte_fallback = mics_cursor_opt_bool(model, "byte_fallback", false);
+    reader->vocab = reader->pieces = json_object();
+    reader->vocab_size = mics_cursor_count(&vocab);
+    if (!reader->pieces)
+        mics_cursor_nomem(model);
+    if (!mics_cursor_has(model, "unk_id"))
+        mics_cursor_reject(model, "unk_id", "without it a character that is no token has no id");
+    if (mics_cursor_ok(model))
+        out->unknown = mics_cursor_get_u32(model, "unk_id", 0, (uint32_t)reader->vocab_size - 1);
+    for (size_t i = 0; i < reader->vocab_size && mics_cursor_ok(model); i++) {
+        const struct mics_cursor piece = mics_cursor_item_any(&vocab, i);
+
+        read_piece(reader, &piece);
+    }
+    add_pieces(reader, &vocab);
+}
+
+static const struct model_reader {
+    const char *type;
+    enum mics_model_kind kind;
+    void (*read)(struct reader *reader);
+    const char *members[11];
+} model_readers[] = {
+    {"BPE",
+     MICS_MODEL_BPE,
+     read_bpe,
+     {"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
+      "byte_fallback", "ignore_merges", "vocab", "merges"}},
+    {"WordPiece",
+     MICS_MODEL_WORDPIECE,
+     read_wordpiece,
+     {"type", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word", "vocab"}},
+    {"Unigram", MICS_MODEL_UNIGRAM, read_unigram, {"type", "unk_id", "byte_fallback", "vocab"}},
+};
+
+static void read_model(struct reader *reader)
+{
+    reader->model = mics_cursor_get_object(&reader->root, "model");
+    const char *type = mics_cursor_opt_string(&reader->model, "type", "BPE");
+
+    for (size_t i = 0; i < sizeof model_readers / sizeof model_readers[0]; i++) {
+        if (!mics_cursor_ok(&reader->model) || strcmp(type, model_readers[i].type) != 0)
+            continue;
+        mics_json_check_members(&reader->model, model_readers[i].members);
+        reader->tokenizer->model.kind = model_readers[i].kind;
+        if (reader->byte_level && model_readers[i].kind != MICS_MODEL_BPE)
+            mics_cursor_reject(&reader->model, "type", "'%s' behind ByteLevel is not supported",
+                               type);
+        if (mics_cursor_ok(&reader->model))
+            model_readers[i].read(reader);
+        return;
+    }
+    mics_cursor_reject(&reader->model, "type",
+                       "model '%s' is not supported, only BPE, WordPiece and Unigram", type);
 }
 
 /* ---- added tokens ---- */
@@ -275,8 +433,7 @@ static void read_unknown(const struct reader *reader)
 static void check_added_id(struct reader *reader, const struct mics_cursor *cursor,
                            const char *text, uint32_t id)
 {
-    const uint32_t known = find_id(reader, text, strlen(text)),
-                   size = (uint32_t)json_object_size(reader->vocab);
+    const uint32_t known = find_id(reader, text, strlen(text)), size = (uint32_t)reader->vocab_size;
     const uint32_t last = reader->highest;
     const uint32_t next = last != MICS_NO_TOKEN && last >= size ? last + 1 : size;
 
@@ -412,6 +569,19 @@ static void check_root(const struct mics_cursor *root)
     mics_json_check_members(root, known);
 }
 
+void mics_tokenizer_check_cut(struct mics_tokenizer *tokenizer)
+{
+    const struct mics_normalizer *normalizer = &tokenizer->normalizer;
+    struct mics_cut *cut = &tokenizer->cut;
+
+    if (!normalizer->apply || normalizer->local)
+        return;
+    cut->classes = NULL;
+    cut->spaces =
+        cut->spaces &&
+        (cut->words || (normalizer->local_at_spaces && (cut->marks || !normalizer->spaces)));
+}
+
 static enum mics_status read_parts(struct mics_tokenizer *tokenizer, json_t *root,
                                    struct mics_err *err)
 {
@@ -428,18 +598,13 @@ static enum mics_status read_parts(struct mics_tokenizer *tokenizer, json_t *roo
     mics_normalizer_read(&reader.root, &tokenizer->normalizer);
     mics_pretokenizer_read(&reader.root, tokenizer, &reader.byte_level);
     mics_decoder_read(&reader.root, reader.byte_level, tokenizer);
-    read_model_flags(&reader);
-    read_vocab(&reader);
-    read_merges(&reader);
-    read_unknown(&reader);
+    read_model(&reader);
     read_added(&reader);
     mics_post_processor_read(&reader.root, tokenizer);
+    json_decref(reader.pieces);
     if (reading.status == MICS_OK && !reader.byte_level)
         reading.status = mics_pretokenizer_cut_words(tokenizer, err);
-    if (tokenizer->normalizer.apply && !tokenizer->normalizer.local) {
-        tokenizer->cut.classes = NULL;
-        tokenizer->cut.spaces = tokenizer->cut.spaces && tokenizer->cut.words;
-    }
+    mics_tokenizer_check_cut(tokenizer);
     return reading.status;
 }
 

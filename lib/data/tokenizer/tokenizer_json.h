@@ -38,8 +38,33 @@ struct mics_metaspace {
 };
 struct mics_metaspace mics_json_read_metaspace(const struct mics_cursor *cursor);
 
+/* What characters are to BERT. */
+enum mics_bert_class {
+    MICS_BERT_OTHER,
+    MICS_BERT_CONTROL,    /* goes: control, format, private use */
+    MICS_BERT_MARK,       /* an accent: a mark without width */
+    MICS_BERT_PUNCTUATION /* is a word of its own */
+};
+enum mics_bert_class mics_bert_class(uint32_t character);
+bool mics_bert_is_ideograph(uint32_t character); /* is a word of its own, too */
+/* Append the words of a piece of pieces->text, without white space. MICS_ERR_NOMEM, without a
+ * message. */
+enum mics_status mics_bert_split(const struct mics_piece *piece, struct mics_pieces *pieces);
+
+/* The normalizer of SentencePiece's models. */
+struct mics_charsmap;
+/* MICS_ERR_FORMAT: the bytes are damaged. */
+enum mics_status mics_charsmap_new(const void *bytes, size_t size, struct mics_charsmap **out,
+                                   struct mics_err *err);
+void mics_charsmap_free(struct mics_charsmap *map); /* NULL is fine */
+/* Does it change a printable character of ASCII? */
+bool mics_charsmap_changes_ascii(const struct mics_charsmap *map);
+/* Append what text[size] becomes. MICS_ERR_NOMEM, without a message. */
+enum mics_status mics_charsmap_apply(const struct mics_charsmap *map, const unsigned char *text,
+                                     size_t size, struct mics_text *out);
+
 /* Read member "normalizer" of `root`: NFC, NFD, NFKC, NFKD, Prepend, Replace, Strip, Lowercase,
- * StripAccents, Nmt, ByteLevel, or a Sequence of them. Absent or null leaves *out unchanged. */
+ * StripAccents, Nmt, BertNormalizer, Precompiled, ByteLevel, or a Sequence of them. Absent or null leaves *out unchanged. */
 void mics_normalizer_read(const struct mics_cursor *root, struct mics_normalizer *out);
 
 /* Read member "pre_tokenizer" of `root` into splitter and pretokenizer: ByteLevel, Split, Digits,
@@ -53,7 +78,7 @@ void mics_pretokenizer_read(const struct mics_cursor *root, struct mics_tokenize
 void mics_post_processor_read(const struct mics_cursor *root, struct mics_tokenizer *tokenizer);
 
 /* Read member "decoder" of `root` into `decoding`: Replace, ByteFallback, Fuse, Strip, Metaspace,
- * or a Sequence of them; none puts spaces between tokens. If tokens are bytes (`byte_level`), it
+ * WordPiece, or a Sequence of them; none puts spaces between tokens. If tokens are bytes (`byte_level`), it
  * must be ByteLevel. */
 void mics_decoder_read(const struct mics_cursor *root, bool byte_level,
                        struct mics_tokenizer *tokenizer);
@@ -68,6 +93,10 @@ void mics_word_cuts_free(struct mics_word_cuts *cuts); /* NULL is fine */
 /* Append the words of a piece of pieces->text. MICS_ERR_NOMEM, without a message. */
 enum mics_status mics_word_cuts_apply(const struct mics_word_cuts *cuts,
                                       const struct mics_piece *piece, struct mics_pieces *pieces);
+
+/* Once normalizer and pre-tokenizer are read: may a text be cut where the pre-tokenizer allows it,
+ * whatever the normalizer does? */
+void mics_tokenizer_check_cut(struct mics_tokenizer *tokenizer);
 
 /* Let long texts be cut before U+2581, where no token of the vocabulary, which must be complete,
  * reaches across: pieces are then words, and ids stay those of the whole text. */

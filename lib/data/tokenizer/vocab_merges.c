@@ -101,7 +101,7 @@ static enum mics_status add_line(struct mics_tokenizer *tokenizer, const char *l
     if (id == MICS_NO_TOKEN)
         return mics_err_set(err, MICS_ERR_FORMAT, "what \"%.*s\" becomes is not in the vocabulary",
                             (int)(length < 40 ? length : 40), line);
-    return mics_bpe_add_merge(&tokenizer->bpe, left, right, rank, id, err);
+    return mics_bpe_add_merge(&tokenizer->model.bpe, left, right, rank, id, err);
 }
 
 static enum mics_status read_merges(struct mics_tokenizer *tokenizer,
@@ -274,7 +274,7 @@ enum mics_status mics_tokenizer_read_vocab_merges(struct mics_tokenizer *tokeniz
         mics_err_prefix(err, "%s", merges->name);
         return status;
     }
-    mics_bpe_find_bytes(&tokenizer->bpe, &tokenizer->vocab);
+    mics_model_find_bytes(&tokenizer->model, &tokenizer->vocab);
     set_around(tokenizer, class);
     return set_class(tokenizer, class, err);
 }

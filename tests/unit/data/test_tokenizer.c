@@ -126,7 +126,7 @@ static size_t merge_simply(const struct mics_bpe *bpe, uint32_t *ids, size_t cou
 static void long_pieces_merge_like_short_ones(void)
 {
     struct mics_tokenizer *tokenizer = open_small();
-    struct mics_bpe_memory memory = {0};
+    struct mics_model_memory memory = {0};
     struct mics_ids ids = {0};
     unsigned state = 1;
 
@@ -140,17 +140,17 @@ static void long_pieces_merge_like_short_ones(void)
         for (uint32_t i = 0; i < length; i++) {
             state = state * 1103515245 + 12345;
             piece[i] = (unsigned char)"aaahelo"[(state >> 16) % 7];
-            want[i] = tokenizer->bpe.byte_ids[piece[i]];
+            want[i] = tokenizer->model.byte_ids[piece[i]];
         }
-        count = merge_simply(&tokenizer->bpe, want, length);
+        count = merge_simply(&tokenizer->model.bpe, want, length);
         ids.count = 0;
-        CHECK_INT(mics_bpe_encode(&tokenizer->bpe, &tokenizer->vocab, piece, length, &memory, &ids),
+        CHECK_INT(mics_model_encode(&tokenizer->model, &tokenizer->vocab, piece, length, &memory, &ids),
                   MICS_OK);
         CHECK_INT(ids.count, count);
         CHECK(memcmp(ids.ids, want, count * sizeof *want) == 0);
     }
     free(ids.ids);
-    mics_bpe_memory_fini(&memory);
+    mics_model_memory_fini(&memory);
     mics_tokenizer_free(tokenizer);
 }
 
