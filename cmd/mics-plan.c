@@ -35,6 +35,9 @@ enum {
     ID_HIERARCHICAL,
     ID_DTYPE,
     ID_GRAD_DTYPE,
+    ID_SYNC_DTYPE,
+    ID_SYNC_ROUNDING,
+    ID_GATHER_DTYPE,
     ID_NO_CLIP,
     ID_LAUNCH,
     ID_PROFILE,
@@ -92,6 +95,15 @@ static const struct cli_option options[] = {
      "parameters and activations (default: bf16 if the FLOP/s are bf16)", CLI_TO_HANDLER},
     {ID_GRAD_DTYPE, "grad-dtype", "bf16|f32",
      "gradients in communication (default: that of --dtype)", CLI_TO_HANDLER},
+    {ID_SYNC_DTYPE, "sync-dtype", "exact|int8|int4|int4,int4",
+     "gradients between replicas, and their sums (int4: sums in int8) "
+     "(default: exact, as --grad-dtype says)",
+     CLI_TO_HANDLER},
+    {ID_SYNC_ROUNDING, "sync-rounding", "nearest|stochastic",
+     "with --sync-dtype, how gradients are rounded (default: nearest)", CLI_TO_HANDLER},
+    {ID_GATHER_DTYPE, "gather-dtype", "exact|int8",
+     "parameters between nodes, in gathers in two hops (default: exact, as --dtype says)",
+     CLI_TO_HANDLER},
     {ID_NO_CLIP, "no-clip", NULL,
      "do not clip gradients, so that updates need not wait for the norm", CLI_TO_HANDLER},
     {0, "like", "PLAN", "instead of --model and a topology: what this plan trains, and where",
@@ -189,6 +201,26 @@ static enum mics_status parse_word(const char *value, const char *const words[2]
     return mics_err_set(err, MICS_ERR_ARG, "'%s': expected %s or %s", value, words[0], words[1]);
 }
 
+/* UP or UP,DOWN. */
+static enum mics_status parse_sync_dtype(const char *value, struct mics_search_options *out,
+                                         struct mics_err *err)
+{
+    static const struct {
+        const char *word;
+        enum mics_dtype up, down;
+    } formats[] = {{"exact", MICS_F32, MICS_F32},       {"int8", MICS_INT8, MICS_INT8},
+                   {"int8,int8", MICS_INT8, MICS_INT8}, {"int4", MICS_INT4, MICS_INT8},
+                   {"int4,int8", MICS_INT4, MICS_INT8}, {"int4,int4", MICS_INT4, MICS_INT4}};
+
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+        if (strcmp(value, formats[i].word) == 0) {
+            out->sync_dtype = formats[i].up;
+            out->sync_down_dtype = formats[i].down;
+            return MICS_OK;
+        }
+    return mics_err_set(err, MICS_ERR_ARG, "'%s': expected exact, int8, int4 or int4,int4", value);
+}
+
 static enum mics_status parse_recompute(const char *value, uint32_t *out, struct mics_err *err)
 {
     enum mics_recompute level = MICS_RECOMPUTE_NONE;
@@ -230,6 +262,8 @@ static enum mics_status handle(void *context, const struct cli_option *option, c
     static const char *const launchers[] = {"mpirun", "srun"};
     static const char *const dtypes[] = {"f32", "bf16"};
     static const char *const profiles[] = {"mics", "pytorch"};
+    static const char *const roundings[] = {"nearest", "stochastic"};
+    static const char *const gathers[] = {"exact", "int8"};
     struct request *request = context;
     struct mics_search_options *search = &request->search;
     uint32_t index = 0;
@@ -252,6 +286,16 @@ static enum mics_status handle(void *context, const struct cli_option *option, c
         status = parse_word(value, dtypes, &index, err);
         *(option->id == ID_DTYPE ? &search->dtype : &search->grad_dtype) =
             index ? MICS_BF16 : MICS_F32;
+        return status;
+    case ID_SYNC_DTYPE:
+        return parse_sync_dtype(value, search, err);
+    case ID_SYNC_ROUNDING:
+        status = parse_word(value, roundings, &index, err);
+        search->sync_stochastic = index == 1;
+        return status;
+    case ID_GATHER_DTYPE:
+        status = parse_word(value, gathers, &index, err);
+        search->gather_dtype = index ? MICS_INT8 : MICS_F32;
         return status;
     case ID_NO_CLIP:
         search->clip = false;
@@ -512,6 +556,30 @@ static void warn_if_type_is_missing(const struct mics_plan *plan)
                  topology->device, mics_dtype_name(plan->choice.dtype));
 }
 
+/* Blocks that were asked for where nothing is sent in them, or not over a network. */
+static void warn_if_not_compressed(const struct request *request, const struct mics_plan *plan)
+{
+    const struct mics_search_options *asked = &request->search;
+    const struct mics_plan_choice *choice = &plan->choice;
+    const struct mics_shape *shape = &choice->shapes[MICS_UNIT_DENSE];
+    struct mics_group_position scatter, replica;
+
+    mics_shape_position(shape, MICS_COMM_SCATTER, 0, &scatter);
+    mics_shape_position(shape, MICS_COMM_REPLICA, 0, &replica);
+    if (mics_dtype_is_blocks(asked->sync_dtype) && !mics_choice_compresses_sync(choice))
+        cli_warn("--sync-dtype=%s: has no effect: all ranks are one partition group, so there is "
+                 "no second hop",
+                 mics_dtype_name(asked->sync_dtype));
+    else if (mics_choice_compresses_sync(choice) && scatter.nodes == 1 && replica.nodes == 1)
+        cli_warn("--sync-dtype=%s: nothing of the second hop crosses a network: its groups are "
+                 "inside a node",
+                 mics_dtype_name(asked->sync_dtype));
+    if (mics_dtype_is_blocks(asked->gather_dtype) && !mics_dtype_is_blocks(choice->gather_dtype))
+        cli_warn("--gather-dtype=%s: has no effect: no gather goes between nodes first and then "
+                 "inside nodes",
+                 mics_dtype_name(asked->gather_dtype));
+}
+
 /* --check: a plan, or none, is the operand. */
 static enum mics_status check_run(const struct request *request, struct mics_err *err)
 {
@@ -586,6 +654,7 @@ static enum mics_status run(struct request *request, int argc, char **argv, stru
     model = NULL;
     warn_if_type_is_missing(plan);
     warn_if_memory_is_missing(request, plan);
+    warn_if_not_compressed(request, plan);
     report_nodes(plan);
     plan->training = request->training;
     plan->memory_every = request->memory_every;
@@ -625,6 +694,9 @@ static int check_usage(struct request *request, int argc, char **argv, int opera
         return cli_usage("--price goes with --tokens");
     if (request->memory_copies && !request->memory_every && !request->like)
         return cli_usage("--memory-copies goes with --memory-every");
+    if (request->search.sync_stochastic && !mics_dtype_is_blocks(request->search.sync_dtype) &&
+        !request->like)
+        return cli_usage("--sync-rounding=stochastic goes with --sync-dtype");
     if (request->check)
         return check_usage_of_check(request, argc, argv, operands);
     if (request->cluster.switch_topology && !request->cluster.switches)

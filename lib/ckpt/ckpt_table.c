@@ -159,7 +159,20 @@ static enum mics_unit_kind read_kind(const struct mics_cursor *at)
     return MICS_UNIT_EXPERT;
 }
 
-static void read_unit(const struct mics_cursor *at, const struct mics_shape *shapes,
+/* Elements of which each optimizer piece is a multiple. */
+static uint32_t read_align(const struct mics_cursor *root)
+{
+    const uint32_t align = mics_cursor_has(root, "align")
+                               ? mics_cursor_get_u32(root, "align", MICS_TENSOR_ALIGN, MICS_BLOCK)
+                               : MICS_TENSOR_ALIGN;
+
+    if (mics_cursor_ok(root) && align != MICS_TENSOR_ALIGN && align != MICS_BLOCK)
+        mics_cursor_reject(root, "align", "%u: expected %d or %d", align, MICS_TENSOR_ALIGN,
+                           MICS_BLOCK);
+    return align;
+}
+
+static void read_unit(const struct mics_cursor *at, const struct mics_shape *shapes, uint32_t align,
                       struct mics_ckpt_unit *unit)
 {
     read_name(at, unit->name, sizeof unit->name);
@@ -169,7 +182,7 @@ static void read_unit(const struct mics_cursor *at, const struct mics_shape *sha
     const uint32_t segments = mics_cursor_get_u32(at, "segments", 1, MAX_SEGMENTS);
     if (!mics_cursor_ok(at))
         return;
-    unit->layout = mics_layout_make(&shapes[unit->kind], count, segments);
+    unit->layout = mics_layout_make(&shapes[unit->kind], count, segments, align);
     if (unit->layout.padded != padded)
         mics_cursor_reject(at, "padded", "expected %llu", (unsigned long long)unit->layout.padded);
 
@@ -213,13 +226,14 @@ enum mics_status mics_ckpt_table_read(const json_t *doc, struct mics_ckpt_table 
     read_shapes(&root, shapes);
     table.states = read_states(&root);
     table.parts = mics_cursor_get_u32(&root, "parts", 1, MAX_RANKS);
+    const uint32_t align = read_align(&root);
     const struct mics_cursor units = mics_cursor_get_array(&root, "units", 1, MAX_UNITS);
     table.units = mics_cursor_calloc(&units, sizeof *table.units);
     table.unit_count = table.units ? (uint32_t)mics_cursor_count(&units) : 0;
     for (uint32_t i = 0; i < table.unit_count && mics_cursor_ok(&root); i++) {
         const struct mics_cursor unit = mics_cursor_get_item(&units, i);
 
-        read_unit(&unit, shapes, &table.units[i]);
+        read_unit(&unit, shapes, align, &table.units[i]);
     }
     if (reading.status != MICS_OK) {
         mics_ckpt_table_free(&table);

@@ -182,6 +182,9 @@ enum mics_status mics_manifest_to_doc(const struct mics_manifest *manifest,
     if (mics_choice_groups(form->choice, MICS_UNIT_EXPERT) == MICS_UNIT_EXPERT)
         failed |= json_object_set_new(doc, "experts",
                                       sizes_to_json(&form->choice->shapes[MICS_UNIT_EXPERT])) != 0;
+    if (mics_choice_align(form->choice) != MICS_TENSOR_ALIGN)
+        failed |=
+            json_object_set_new(doc, "align", json_integer(mics_choice_align(form->choice))) != 0;
     if (manifest->tokenizer)
         failed |= json_object_set(doc, "tokenizer", manifest->tokenizer) != 0;
     const enum mics_status status = failed ? mics_err_nomem(err) : mics_manifest_seal(doc, err);

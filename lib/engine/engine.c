@@ -195,6 +195,8 @@ enum mics_status mics_engine_submit(struct mics_engine *engine, const struct mic
         .read = &engine->results[parity],
     };
     issue.batch.documents = engine->options.documents;
+    engine->executor.rounding =
+        (struct mics_rounding){choice->sync_stochastic, engine->options.seed, input->step};
     engine->submitted++;
     mics_replay_run(engine, &engine->train, &issue);
     return engine->device->ops->failure(engine->device, err);

@@ -29,6 +29,7 @@ struct mics_engine_options {
     const struct mics_schedule
         *schedule; /* NULL: built from the choice. Tests pass mutated ones. */
     struct mics_optimizer_settings optimizer; /* its clip must agree with choice->clip */
+    uint64_t seed;  /* of stochastic rounding, if the choice asks for it */
     bool documents; /* attention stays within documents, which targets end (kernels/ops.h) */
     /* [operations of the training schedule] seconds. If it is set, each operation only takes its
      * time instead of computing, communication stays real, and the loss is 0. NULL: compute. */

@@ -8,7 +8,6 @@
 #include "engine/executor.h"
 
 #include "comm/agree.h"
-#include "plan/schedule/launches.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -112,12 +111,70 @@ static void *address_of(const struct mics_groups *groups, const struct mics_layo
                         uint32_t segment)
 {
     const struct mics_pieces *pieces = &buffers[operand->buffer];
-    const uint64_t in_segment = mics_layout_piece_begin(layout, groups->index, operand->piece);
-    const uint64_t buffer_begin =
-        mics_layout_piece_begin(layout, groups->index, mics_buffer_piece(operand->buffer));
+    const uint64_t begin = mics_layout_piece_begin(layout, groups->index, operand->piece,
+                                                   mics_buffer_piece(operand->buffer));
 
     return (char *)pieces->first +
-           mics_wire_bytes(operand->dtype, segment * pieces->stride + in_segment - buffer_begin);
+           mics_wire_bytes(operand->dtype, segment * pieces->stride + begin);
+}
+
+/* Blocks are moved as bytes. */
+static void issue_collective(struct mics_comm *comm, struct mics_stream *stream,
+                             const struct mics_op *op, const struct mics_layout *layout,
+                             const void *from, void *to)
+{
+    const bool blocks = mics_dtype_is_blocks(op->from.dtype);
+    const enum mics_dtype dtype = blocks ? MICS_U8 : op->from.dtype;
+    uint64_t from_count = mics_layout_piece_count(layout, op->from.piece);
+    uint64_t to_count = mics_layout_piece_count(layout, op->to.piece);
+
+    if (blocks) {
+        from_count = mics_wire_bytes(op->from.dtype, from_count);
+        to_count = mics_wire_bytes(op->to.dtype, to_count);
+    }
+    switch (op->collective) {
+    case MICS_ALL_GATHER:
+        mics_comm_all_gather(comm, stream, from, to, from_count, dtype);
+        break;
+    case MICS_REDUCE_SCATTER:
+        mics_comm_reduce_scatter(comm, stream, (void *)(uintptr_t)from, to, to_count, dtype);
+        break;
+    case MICS_ALL_TO_ALL:
+        mics_comm_all_to_all(comm, stream, from, to, from_count / (uint64_t)comm->size, dtype);
+        break;
+    default:
+        mics_comm_all_reduce(comm, stream, to, to_count, dtype);
+    }
+}
+
+/* Parameters are rounded to nearest. Gradients and sums have other draws, so that their errors are
+ * independent. */
+static struct mics_conversion make_conversion(const struct mics_executor *executor,
+                                              const struct mics_op *op,
+                                              const struct mics_layout *layout, uint32_t segment)
+{
+    const struct mics_groups *groups = &executor->groups[op->groups];
+    const struct mics_index index = groups->index;
+    const struct mics_group_position *scatter = &groups->members[MICS_COMM_SCATTER];
+    struct mics_conversion conversion = {
+        .count = mics_convert_count(layout, &op->from, &op->to, index.replica)};
+
+    if (!executor->rounding.stochastic || op->to.buffer == MICS_BUFFER_GATHER_STAGING)
+        return conversion;
+    conversion.rounding = executor->rounding;
+    if (op->from.piece == MICS_PIECE_GRAD) {
+        conversion.replica = 2 * layout->replicas + index.replica * scatter->size + scatter->block;
+        conversion.first =
+            mics_layout_piece_offset(layout, segment, layout->grad_piece, index.grad);
+        return conversion;
+    }
+    conversion.replica = index.replica;
+    conversion.first = mics_layout_piece_offset(layout, segment, layout->optim_piece, index.optim);
+    if (op->to.piece == MICS_PIECE_SYNC) {
+        conversion.replica += layout->replicas;
+        conversion.first += index.replica * layout->sync_piece;
+    }
+    return conversion;
 }
 
 void mics_executor_issue(const struct mics_executor *executor, const struct mics_op *op,
@@ -125,26 +182,21 @@ void mics_executor_issue(const struct mics_executor *executor, const struct mics
                          const struct mics_pieces *buffers)
 {
     const struct mics_groups *groups = &executor->groups[op->groups];
-    struct mics_comm *comm = groups->comms[op->comm];
-    const uint64_t from_count = mics_layout_piece_count(layout, op->from.piece);
-    const uint64_t to_count = mics_layout_piece_count(layout, op->to.piece);
     const uint32_t segments = op->kind == MICS_OP_ACCUMULATE ? layout->segments : 1;
 
     for (uint32_t segment = op->segment; segment < op->segment + segments; segment++) {
-        void *from = address_of(groups, layout, buffers, &op->from, segment);
+        const void *from = address_of(groups, layout, buffers, &op->from, segment);
         void *to = address_of(groups, layout, buffers, &op->to, segment);
+        struct mics_conversion conversion;
 
-        if (!mics_op_is_comm(op->kind))
-            mics_conversion_launch(stream, op, to, from, from_count);
-        else if (op->collective == MICS_ALL_GATHER)
-            mics_comm_all_gather(comm, stream, from, to, from_count, op->from.dtype);
-        else if (op->collective == MICS_REDUCE_SCATTER)
-            mics_comm_reduce_scatter(comm, stream, from, to, to_count, op->from.dtype);
-        else if (op->collective == MICS_ALL_TO_ALL)
-            mics_comm_all_to_all(comm, stream, from, to, from_count / (uint64_t)comm->size,
-                                 op->from.dtype);
-        else
-            mics_comm_all_reduce(comm, stream, to, to_count, op->from.dtype);
+        if (mics_op_is_comm(op->kind)) {
+            issue_collective(groups->comms[op->comm], stream, op, layout, from, to);
+            continue;
+        }
+        conversion = make_conversion(executor, op, layout, segment);
+        conversion.from = from;
+        conversion.to = to;
+        mics_conversion_launch(stream, op, layout, &conversion);
     }
 }
 

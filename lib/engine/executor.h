@@ -10,7 +10,7 @@
 #define MICS_ENGINE_EXECUTOR_H
 
 #include "comm/comm.h"
-#include "plan/schedule/schedule.h"
+#include "plan/schedule/launches.h"
 
 /* The groups that exchange units of one kind, and this rank's place in them. */
 struct mics_groups {
@@ -25,6 +25,7 @@ struct mics_executor {
     struct mics_comm *comm;                          /* the caller's: all ranks, in node order */
     struct mics_groups groups[MICS_UNIT_KIND_COUNT]; /* operations name theirs */
     struct mics_stream *streams[MICS_STREAM_COUNT];
+    struct mics_rounding rounding; /* of gradients and sums in blocks; the caller's to set */
 };
 
 /* The caller's storage; nothing to release yet. shapes[MICS_UNIT_KIND_COUNT] must have been

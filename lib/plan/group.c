@@ -48,6 +48,7 @@ struct mics_index mics_shape_index(const struct mics_shape *shape, uint32_t rank
     index.param = digit_of(&param, rank);
     index.grad = index.param * grad.parts * grad.nodes + digit_of(&grad, rank);
     index.optim = index.grad * optim.parts * optim.nodes + digit_of(&optim, rank);
+    index.replica = rank / shape->p_optim;
     return index;
 }
 

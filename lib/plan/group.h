@@ -63,9 +63,9 @@ enum mics_status mics_shape_check(const struct mics_shape *shape, struct mics_er
 void mics_shape_position(const struct mics_shape *shape, enum mics_comm_kind kind, uint32_t rank,
                          struct mics_group_position *out);
 
-/* Index of the rank's shard in its parameter, gradient and optimizer group. */
+/* Index of the rank's shard in its parameter, gradient and optimizer group, and of that group. */
 struct mics_index {
-    uint32_t param, grad, optim;
+    uint32_t param, grad, optim, replica;
 };
 struct mics_index mics_shape_index(const struct mics_shape *shape, uint32_t rank);
 

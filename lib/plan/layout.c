@@ -7,15 +7,16 @@
 #include <stdlib.h>
 
 /* A unit is padded to a multiple of this. */
-static uint64_t padding_grain(const struct mics_shape *shape, uint32_t segments)
+static uint64_t padding_grain(const struct mics_shape *shape, uint32_t segments, uint32_t align)
 {
-    return (uint64_t)segments * shape->p_optim * MICS_TENSOR_ALIGN;
+    return (uint64_t)segments * shape->p_optim * align;
 }
 
 struct mics_layout mics_layout_cut(const struct mics_shape *shape, uint64_t count,
                                    uint32_t segments)
 {
-    const uint64_t segment_count = count / segments;
+    const uint64_t segment_count = count / segments, optim_piece = segment_count / shape->p_optim;
+    const uint32_t replicas = mics_shape_world_size(shape) / shape->p_optim;
 
     return (struct mics_layout){
         .count = count,
@@ -24,15 +25,17 @@ struct mics_layout mics_layout_cut(const struct mics_shape *shape, uint64_t coun
         .segment_count = segment_count,
         .param_piece = segment_count / shape->p_param,
         .grad_piece = segment_count / shape->p_grad,
-        .optim_piece = segment_count / shape->p_optim,
+        .optim_piece = optim_piece,
         .run = segment_count / shape->per_node,
+        .sync_piece = mics_round_up(mics_ceil_div(optim_piece, replicas), MICS_BLOCK),
+        .replicas = replicas,
     };
 }
 
 struct mics_layout mics_layout_make(const struct mics_shape *shape, uint64_t unit_count,
-                                    uint32_t segments)
+                                    uint32_t segments, uint32_t align)
 {
-    const uint64_t grain = padding_grain(shape, segments);
+    const uint64_t grain = padding_grain(shape, segments, align);
     struct mics_layout layout = mics_layout_cut(shape, mics_round_up(unit_count, grain), segments);
 
     layout.count = unit_count;
@@ -60,18 +63,30 @@ uint64_t mics_layout_piece_offset(const struct mics_layout *layout, uint32_t seg
     return segment * layout->segment_count + index * piece;
 }
 
+/* Of optimizer pieces of all replicas, each in whole blocks. */
+static uint64_t replica_stride(const struct mics_layout *layout)
+{
+    return mics_round_up(layout->optim_piece, MICS_BLOCK);
+}
+
 uint64_t mics_layout_piece_count(const struct mics_layout *layout, enum mics_piece piece)
 {
     const uint64_t counts[MICS_PIECE_COUNT] = {
-        [MICS_PIECE_SEGMENT] = layout->segment_count, [MICS_PIECE_RUN] = layout->run,
-        [MICS_PIECE_PARAM] = layout->param_piece,     [MICS_PIECE_GRAD] = layout->grad_piece,
+        [MICS_PIECE_SEGMENT] = layout->segment_count,
+        [MICS_PIECE_RUN] = layout->run,
+        [MICS_PIECE_PARAM] = layout->param_piece,
+        [MICS_PIECE_GRAD] = layout->grad_piece,
         [MICS_PIECE_OPTIM] = layout->optim_piece,
+        [MICS_PIECE_SYNC] = layout->sync_piece,
+        [MICS_PIECE_SYNC_ALL] = layout->sync_piece * layout->replicas,
+        [MICS_PIECE_REPLICAS] = replica_stride(layout) * layout->replicas,
     };
 
     return counts[piece];
 }
 
-uint64_t mics_layout_piece_begin(const struct mics_layout *layout, struct mics_index index,
+/* In the segment. */
+static uint64_t begin_in_segment(const struct mics_layout *layout, struct mics_index index,
                                  enum mics_piece piece)
 {
     const uint64_t innermost = index.optim * layout->optim_piece;
@@ -79,14 +94,34 @@ uint64_t mics_layout_piece_begin(const struct mics_layout *layout, struct mics_i
     return innermost - innermost % mics_layout_piece_count(layout, piece);
 }
 
+uint64_t mics_layout_piece_begin(const struct mics_layout *layout, struct mics_index index,
+                                 enum mics_piece piece, enum mics_piece in)
+{
+    if (piece == MICS_PIECE_SYNC)
+        return index.replica * layout->sync_piece;
+    if (piece == MICS_PIECE_SYNC_ALL || piece == MICS_PIECE_REPLICAS)
+        return 0;
+    if (in == MICS_PIECE_REPLICAS)
+        return index.replica * replica_stride(layout);
+    return begin_in_segment(layout, index, piece) - begin_in_segment(layout, index, in);
+}
+
+uint32_t mics_choice_align(const struct mics_plan_choice *choice)
+{
+    return mics_dtype_is_blocks(choice->sync_dtype) || mics_dtype_is_blocks(choice->gather_dtype)
+               ? MICS_BLOCK
+               : MICS_TENSOR_ALIGN;
+}
+
 struct mics_layout mics_choice_layout(const struct mics_model *model,
                                       const struct mics_plan_choice *choice, uint32_t unit)
 {
     const struct mics_shape *shape = mics_choice_shape_of(choice, &model->units[unit]);
     const uint64_t count = model->units[unit].count;
-    const bool is_cut = count >= padding_grain(shape, choice->segments);
+    const uint32_t align = mics_choice_align(choice);
+    const bool is_cut = count >= padding_grain(shape, choice->segments, align);
 
-    return mics_layout_make(shape, count, is_cut ? choice->segments : 1);
+    return mics_layout_make(shape, count, is_cut ? choice->segments : 1, align);
 }
 
 /* A unit that several stages use must be resident: its rotating slot could be needed in between. */

@@ -3,8 +3,9 @@
  * layout.h - where parameters are: units cut into shards, and the slots that units are gathered
  * into.
  *
- * A unit's flat vector is padded to a multiple of segments * p_optim * 64 elements and cut into
- * `segments` equal segments. Each segment is cut into p_param pieces (gradients p_grad, optimizer
+ * A unit's flat vector is padded to a multiple of segments * p_optim * 64 elements (256 where an
+ * exchange sends blocks, which then do not depend on segments) and cut into `segments` equal
+ * segments. Each segment is cut into p_param pieces (gradients p_grad, optimizer
  * state p_optim). A rank's shard is its piece of each segment, one after another.
  *
  * Slots are shared by memory, schedule and engine. A unit needs one for its parameters (gradients)
@@ -25,18 +26,26 @@ struct mics_layout {
     uint64_t segment_count;
     uint64_t param_piece, grad_piece, optim_piece; /* of one segment */
     uint64_t run;                                  /* between the hops of a hierarchical exchange */
+    /* Of an optimizer piece, what one of `replicas` adds up of it: whole blocks, so that all replicas
+     * together may have more than the optimizer piece. */
+    uint64_t sync_piece;
+    uint32_t replicas;
 };
 
 /* Without padding: `count` is a multiple of segments * p_optim. */
 struct mics_layout mics_layout_cut(const struct mics_shape *shape, uint64_t count,
                                    uint32_t segments);
 
-/* segments >= 1. */
+/* segments >= 1. Every optimizer piece is a multiple of `align` elements: MICS_TENSOR_ALIGN or
+ * MICS_BLOCK. */
 struct mics_layout mics_layout_make(const struct mics_shape *shape, uint64_t unit_count,
-                                    uint32_t segments);
+                                    uint32_t segments, uint32_t align);
+
+/* The alignment of a plan's layouts. */
+uint32_t mics_choice_align(const struct mics_plan_choice *choice);
 
 /* The layout of a unit in a plan: choice->segments segments if each rank's optimizer piece of a
- * segment then has at least 64 elements, else one segment. */
+ * segment then has at least one alignment of elements, else one segment. */
 struct mics_layout mics_choice_layout(const struct mics_model *model,
                                       const struct mics_plan_choice *choice, uint32_t unit);
 
@@ -51,20 +60,23 @@ uint64_t mics_layout_piece_offset(const struct mics_layout *layout, uint32_t seg
 
 /* What a rank may hold of a segment: all of it, its run between the hops of a hierarchical
  * exchange, or its piece of a shard. Each contains the optimizer piece and begins at a multiple of
- * its own length. */
+ * its own length. And what it may hold while replicas exchange the optimizer piece. */
 enum mics_piece {
     MICS_PIECE_SEGMENT,
     MICS_PIECE_RUN,
     MICS_PIECE_PARAM,
     MICS_PIECE_GRAD,
     MICS_PIECE_OPTIM,
+    MICS_PIECE_SYNC,     /* sync_piece */
+    MICS_PIECE_SYNC_ALL, /* that of all replicas */
+    MICS_PIECE_REPLICAS, /* optimizer pieces of all replicas, each in whole blocks */
     MICS_PIECE_COUNT
 };
 
 uint64_t mics_layout_piece_count(const struct mics_layout *layout, enum mics_piece piece);
-/* Where in the segment the piece of a rank begins. */
+/* Where the piece of a rank begins in another one that contains it. */
 uint64_t mics_layout_piece_begin(const struct mics_layout *layout, struct mics_index index,
-                                 enum mics_piece piece);
+                                 enum mics_piece piece, enum mics_piece in);
 
 /* What mics_slot_set.of_unit says of units that have no slot of their own. */
 #define MICS_SLOT_NONE     UINT32_MAX       /* is not cut */

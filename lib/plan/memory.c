@@ -270,7 +270,8 @@ static uint64_t route_staging_bytes(const struct mics_plan_choice *choice,
             const struct mics_hop *hop = &routes->of[kind].hops[h];
             struct mics_group_position position;
 
-            if (!mics_op_is_comm(hop->kind) || hop->collective == MICS_ALL_GATHER)
+            if (!mics_op_is_comm(hop->kind) || hop->collective == MICS_ALL_GATHER ||
+                hop->collective == MICS_ALL_TO_ALL)
                 continue;
             mics_shape_position(&choice->shapes[hop->groups], hop->comm, 0, &position);
             bytes += mics_min_u64(MICS_COMM_STAGING_BYTES,

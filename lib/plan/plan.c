@@ -43,6 +43,21 @@ enum mics_status mics_choice_check_shapes(const struct mics_plan_choice *choice,
     return MICS_OK;
 }
 
+/* What one exchange says of the formats must agree. */
+static enum mics_status check_formats(const struct mics_plan_choice *choice, struct mics_err *err)
+{
+    const bool up = mics_dtype_is_blocks(choice->sync_dtype);
+    const bool down = mics_dtype_is_blocks(choice->sync_down_dtype);
+
+    if (up != down || (!up && (choice->sync_gathers || choice->sync_stochastic)))
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "the second hop is in blocks one way only, or none of it is");
+    if (choice->gather_dtype != MICS_F32 && choice->gather_dtype != MICS_INT8)
+        return mics_err_set(err, MICS_ERR_ARG, "parameters are sent in int8, not in %s",
+                            mics_dtype_name(choice->gather_dtype));
+    return MICS_OK;
+}
+
 enum mics_status mics_choice_check(const struct mics_model *model,
                                    const struct mics_plan_choice *choice, struct mics_err *err)
 {
@@ -69,7 +84,7 @@ enum mics_status mics_choice_check(const struct mics_model *model,
     if (choice->grad_slots == 0 || choice->grad_slots > 65536 || choice->prefetch > 65535)
         return mics_err_set(err, MICS_ERR_ARG, "prefetch %u, %u gradient slots: out of range",
                             choice->prefetch, choice->grad_slots);
-    return MICS_OK;
+    return check_formats(choice, err);
 }
 
 struct mics_training_cost mics_plan_training_cost(const struct mics_plan *plan)
@@ -109,7 +124,8 @@ double mics_plan_mfu(const struct mics_plan *plan, double tokens_per_s)
 const char *mics_dtype_name(enum mics_dtype dtype)
 {
     static const char *const names[] = {
-        [MICS_F32] = "f32", [MICS_F64] = "f64", [MICS_BF16] = "bf16", [MICS_U8] = "u8"};
+        [MICS_F32] = "f32", [MICS_F64] = "f64",   [MICS_BF16] = "bf16",
+        [MICS_U8] = "u8",   [MICS_INT8] = "int8", [MICS_INT4] = "int4"};
 
     return names[dtype];
 }

@@ -43,6 +43,14 @@ struct mics_plan_choice {
     enum mics_dtype dtype;      /* of parameters and activations: MICS_F32 or MICS_BF16 */
     enum mics_dtype grad_dtype; /* of gradients in slots and in communication: likewise */
     bool clip;                  /* the norm is a barrier before the updates */
+    /* The second hop, and the scatter before it, in blocks (MICS_INT8, MICS_INT4): gradients on the
+     * way up, their sums on the way down. Both MICS_F32: as grad_dtype says. */
+    enum mics_dtype sync_dtype, sync_down_dtype;
+    bool sync_gathers; /* each replica gathers the blocks of all and adds them, with no way down */
+    bool sync_stochastic; /* blocks of gradients and sums are rounded stochastically */
+    /* Parameters in the network stage of a hierarchical gather: MICS_INT8, or MICS_F32: as they are.
+     */
+    enum mics_dtype gather_dtype;
 };
 
 struct mics_region {
@@ -205,6 +213,12 @@ static inline enum mics_dtype mics_choice_written_grads(const struct mics_plan_c
     return choice->shapes[kind].p_grad == 1 ? MICS_F32 : choice->grad_dtype;
 }
 
-const char *mics_dtype_name(enum mics_dtype dtype); /* "f32", "f64", "bf16" */
+/* Is the second hop sent in blocks? */
+static inline bool mics_choice_compresses_sync(const struct mics_plan_choice *choice)
+{
+    return mics_dtype_is_blocks(choice->sync_dtype);
+}
+
+const char *mics_dtype_name(enum mics_dtype dtype); /* "f32", "f64", "bf16", "int8" */
 
 #endif

@@ -5,7 +5,8 @@
  *     kind v model topology global_batch memory_limit_bytes
  *     choice { strategy p_param p_grad p_optim hierarchical_gather hierarchical_reduce segments
  *              joined prefetch grad_slots micro_batch micro_steps seq recompute optimizer dtype
- *              grad_dtype clip ? experts { p_param p_grad p_optim } }
+ *              grad_dtype clip ? experts { p_param p_grad p_optim }
+ *              ? sync_dtype sync_down_dtype ? sync_gathers ? sync_stochastic ? gather_dtype }
  *     memory { arena_bytes workspace_bytes context_bytes communicator_bytes snapshot_bytes
  *              process_bytes pinned_bytes host_bytes_per_node
  *              regions [ { name bytes offset } ] }
@@ -102,6 +103,33 @@ static enum mics_dtype read_dtype(const struct mics_cursor *at, const char *key)
     return MICS_BF16;
 }
 
+/* Without the member: MICS_F32. */
+static enum mics_dtype read_blocks(const struct mics_cursor *at, const char *key)
+{
+    if (!mics_cursor_has(at, key))
+        return MICS_F32;
+    const char *text = mics_cursor_get_string(at, key);
+    if (strcmp(text, mics_dtype_name(MICS_INT8)) == 0)
+        return MICS_INT8;
+    if (strcmp(text, mics_dtype_name(MICS_INT4)) != 0)
+        mics_cursor_reject(at, key, "'%s': expected int8 or int4", text);
+    return MICS_INT4;
+}
+
+static bool read_flag(const struct mics_cursor *at, const char *key)
+{
+    return mics_cursor_has(at, key) && mics_cursor_get_bool(at, key);
+}
+
+static void read_formats(const struct mics_cursor *at, struct mics_plan_choice *out)
+{
+    out->sync_dtype = read_blocks(at, "sync_dtype");
+    out->sync_down_dtype = read_blocks(at, "sync_down_dtype");
+    out->sync_gathers = read_flag(at, "sync_gathers");
+    out->sync_stochastic = read_flag(at, "sync_stochastic");
+    out->gather_dtype = read_blocks(at, "gather_dtype");
+}
+
 static enum mics_recompute read_recompute(const struct mics_cursor *at)
 {
     const char *text = mics_cursor_get_string(at, "recompute");
@@ -123,6 +151,7 @@ static void read_choice(const struct mics_cursor *parent, const struct mics_plan
     out->optimizer = read_optimizer(&at);
     out->dtype = read_dtype(&at, "dtype");
     out->grad_dtype = read_dtype(&at, "grad_dtype");
+    read_formats(&at, out);
     out->recompute = read_recompute(&at);
     for (size_t i = 0; i < CHOICE_NUMBERS; i++) {
         const struct choice_number *number = &choice_numbers[i];
@@ -316,6 +345,24 @@ static bool put_count(json_t *object, const char *key, uint64_t value)
     return put(object, key, json_integer((json_int_t)value));
 }
 
+/* Only what differs from the default. */
+static bool put_formats(json_t *object, const struct mics_plan_choice *choice)
+{
+    const struct {
+        const char *key;
+        enum mics_dtype dtype;
+    } formats[] = {{"sync_dtype", choice->sync_dtype},
+                   {"sync_down_dtype", choice->sync_down_dtype},
+                   {"gather_dtype", choice->gather_dtype}};
+    bool done = true;
+
+    for (size_t i = 0; i < COUNT(formats) && done; i++)
+        done = !mics_dtype_is_blocks(formats[i].dtype) ||
+               put(object, formats[i].key, json_string(mics_dtype_name(formats[i].dtype)));
+    return done && (!choice->sync_gathers || put(object, "sync_gathers", json_true())) &&
+           (!choice->sync_stochastic || put(object, "sync_stochastic", json_true()));
+}
+
 static json_t *write_choice(const struct mics_plan_choice *choice)
 {
     json_t *object = json_object();
@@ -332,6 +379,7 @@ static json_t *write_choice(const struct mics_plan_choice *choice)
     for (size_t i = 0; i < CHOICE_FLAGS && done; i++)
         done = put(object, choice_flags[i].key,
                    json_boolean(*(const bool *)((const char *)choice + choice_flags[i].offset)));
+    done = done && put_formats(object, choice);
     if (done && mics_choice_groups(choice, MICS_UNIT_EXPERT) == MICS_UNIT_EXPERT) {
         const struct mics_shape *shape = &choice->shapes[MICS_UNIT_EXPERT];
         json_t *experts = json_object();

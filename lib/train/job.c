@@ -363,6 +363,7 @@ static enum mics_status open_engine(struct mics_job *job, struct mics_err *err)
                                           .world = job->world,
                                           .optimizer =
                                               mics_train_settings_optimizer(&job->settings),
+                                          .seed = job->settings.seed,
                                           .documents = job->data.pack == MICS_PACK_DOCUMENT};
     enum mics_status status;
 

@@ -116,9 +116,30 @@ static void sharded_ranks_launch_what_is_priced(void)
     check(&(struct mics_shape){2, 2, 1, 2, 4}, MICS_RECOMPUTE_NONE, MICS_F32, true);
 }
 
+static void conversions_to_blocks_are_launched_as_priced(void)
+{
+    static const struct mics_shape shapes[] = {{2, 2, 2, 2, 2}, {2, 2, 1, 2, 4}, {2, 2, 4, 4, 4}};
+    struct mics_model *model = cases_llama(true);
+
+    for (int i = 0; i < 6; i++) {
+        struct mics_plan_choice choice = cases_choice(&shapes[i / 2]);
+
+        choice.micro_steps = 2;
+        choice.segments = 1 + (uint32_t)i % 2;
+        choice.sync_dtype = MICS_INT4;
+        choice.sync_down_dtype = MICS_INT8;
+        choice.sync_gathers = i % 2;
+        choice.gather_dtype = MICS_INT8;
+        choice.hierarchical_gather = true;
+        compare(model, &choice);
+    }
+    mics_model_free(model);
+}
+
 int main(void)
 {
     TAP_RUN(one_rank_launches_what_is_priced);
     TAP_RUN(sharded_ranks_launch_what_is_priced);
+    TAP_RUN(conversions_to_blocks_are_launched_as_priced);
     return tap_done();
 }

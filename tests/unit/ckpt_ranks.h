@@ -155,7 +155,7 @@ static inline void make_rank(struct rank *rank, struct mics_shape shape, uint32_
         rank->choice.shapes[MICS_UNIT_EXPERT] = expert_shape;
     for (uint32_t u = 0; u < model->unit_count; u++)
         rank->layouts[u] = mics_layout_make(mics_choice_shape_of(&rank->choice, &model->units[u]),
-                                            model->units[u].count, segments);
+                                            model->units[u].count, segments, MICS_TENSOR_ALIGN);
     rank->form = (struct mics_ckpt_layout){.model = model,
                                            .choice = &rank->choice,
                                            .layouts = rank->layouts,

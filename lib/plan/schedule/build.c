@@ -128,17 +128,10 @@ static struct mics_op hop_op(const struct build *build, const struct mics_hop *h
     op.collective = hop->collective;
     op.from = hop->from;
     op.to = hop->to;
+    op.parts = hop->parts;
     op.count = mics_hop_count(hop, &build->out->layouts[op.unit]);
     op.bytes = mics_wire_bytes(op.from.dtype, op.count);
     return op;
-}
-
-static bool has_staging(const struct mics_exchange *exchange)
-{
-    for (uint32_t h = 0; h < exchange->hop_count; h++)
-        if (exchange->hops[h].to.buffer >= MICS_BUFFER_FIRST_STAGING)
-            return true;
-    return false;
 }
 
 /* Append every segment and hop of an exchange of `count` units, coalesced if they have equally
@@ -151,7 +144,7 @@ static void append_exchange(struct build *build, enum mics_op_kind kind, const s
     /* cppcheck-suppress uninitvar ; count is 1 or more */
     const struct mics_exchange *exchange = route_of(build, kind, like->unit);
     const uint32_t segments = build->out->layouts[like->unit].segments;
-    const uint32_t together = has_staging(exchange) ? 1 : count;
+    const uint32_t together = mics_exchange_has_staging(exchange) ? 1 : count;
 
     for (uint32_t i = 1; i < count; i++)
         if (!are_exchanged_alike(build, &like[0], &like[i])) {

@@ -60,17 +60,45 @@ void mics_zero_launches(const struct mics_plan_choice *choice, const struct mics
         &(struct mics_args_zero){.dst = address(GRADS), .bytes = count * mics_dtype_bytes(dtype)});
 }
 
-void mics_conversion_launch(struct mics_stream *stream, const struct mics_op *op, void *to,
-                            const void *from, uint64_t count)
+static void sum_blocks_launch(struct mics_stream *stream, const struct mics_op *op,
+                              const struct mics_layout *layout,
+                              const struct mics_conversion *conversion)
 {
-    if (op->kind == MICS_OP_ACCUMULATE && !op->first)
-        mics_launch_accumulate(stream,
-                               &(struct mics_args_accumulate){
-                                   .sum = to, .in = from, .count = count, .dtype = op->from.dtype});
+    const uint32_t parts = op->parts > 0 ? op->parts : 1;
+    const uint64_t part = mics_layout_piece_count(layout, op->from.piece) / parts;
+
+    if (conversion->count > 0)
+        mics_launch_sum_blocks(stream, &(struct mics_args_sum_blocks){
+                                           .dst = conversion->to,
+                                           .src = conversion->from,
+                                           .count = conversion->count,
+                                           .stride = mics_wire_bytes(op->from.dtype, part),
+                                           .parts = parts,
+                                           .dst_dtype = op->to.dtype,
+                                           .src_dtype = op->from.dtype,
+                                           .stochastic = conversion->rounding.stochastic,
+                                           .seed = conversion->rounding.seed,
+                                           .step = conversion->rounding.step,
+                                           .replica = conversion->replica,
+                                           .first = conversion->first,
+                                       });
+}
+
+void mics_conversion_launch(struct mics_stream *stream, const struct mics_op *op,
+                            const struct mics_layout *layout,
+                            const struct mics_conversion *conversion)
+{
+    if (mics_dtype_is_blocks(op->from.dtype) || mics_dtype_is_blocks(op->to.dtype))
+        sum_blocks_launch(stream, op, layout, conversion);
+    else if (op->kind == MICS_OP_ACCUMULATE && !op->first)
+        mics_launch_accumulate(stream, &(struct mics_args_accumulate){.sum = conversion->to,
+                                                                      .in = conversion->from,
+                                                                      .count = conversion->count,
+                                                                      .dtype = op->from.dtype});
     else
-        mics_launch_cast(stream, &(struct mics_args_cast){.dst = to,
-                                                          .src = from,
-                                                          .count = count,
+        mics_launch_cast(stream, &(struct mics_args_cast){.dst = conversion->to,
+                                                          .src = conversion->from,
+                                                          .count = conversion->count,
                                                           .dst_dtype = op->to.dtype,
                                                           .src_dtype = op->from.dtype});
 }
@@ -82,8 +110,11 @@ static void convert(const struct mics_op *op, const struct mics_layout *layout,
     const uint32_t segments = op->kind == MICS_OP_ACCUMULATE ? layout->segments : 1;
 
     for (uint32_t segment = 0; segment < segments; segment++)
-        mics_conversion_launch(&to->stream, op, address(OUT), address(GRADS),
-                               mics_layout_piece_count(layout, op->from.piece));
+        mics_conversion_launch(
+            &to->stream, op, layout,
+            &(struct mics_conversion){.to = address(OUT),
+                                      .from = address(GRADS),
+                                      .count = mics_convert_count(layout, &op->from, &op->to, 0)});
 }
 
 static void norm(const struct mics_layout *layout, struct mics_recorder *to)

@@ -23,10 +23,30 @@ void mics_stage_launches(const struct mics_model *model, const struct mics_batch
 void mics_zero_launches(const struct mics_plan_choice *choice, const struct mics_unit *unit,
                         const struct mics_layout *layout, struct mics_recorder *to);
 
-/* Convert `count` elements, as an ACCUMULATE or CONVERT says; the engine does it by this function,
- * too. */
-void mics_conversion_launch(struct mics_stream *stream, const struct mics_op *op, void *to,
-                            const void *from, uint64_t count);
+/* How blocks of gradients are rounded stochastically: by draws of this seed and step. */
+struct mics_rounding {
+    bool stochastic;
+    uint64_t seed;
+    uint32_t step;
+};
+
+/* The data of an ACCUMULATE or CONVERT on one rank. */
+struct mics_conversion {
+    void *to;
+    const void *from;
+    uint64_t count; /* of the result */
+    /* To blocks, where `rounding` is stochastic: which of the arrays that are added anywhere this
+     * one is, and the element number of the first in its unit. */
+    uint32_t replica;
+    uint64_t first;
+    struct mics_rounding rounding;
+};
+
+/* Launch a conversion of a unit of this layout, as an ACCUMULATE or CONVERT says; the engine does
+ * it by this function, too. */
+void mics_conversion_launch(struct mics_stream *stream, const struct mics_op *op,
+                            const struct mics_layout *layout,
+                            const struct mics_conversion *conversion);
 
 /* All launches of an operation on rank 0, which is in the first replica. */
 void mics_op_launches(const struct mics_model *model, const struct mics_plan_choice *choice,

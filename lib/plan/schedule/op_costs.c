@@ -295,6 +295,26 @@ struct mics_collective_price mics_op_costs_collective(struct mics_op_costs *cost
     return known->cost;
 }
 
+double mics_op_costs_hop(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
+                         const struct mics_hop *hop, uint32_t unit)
+{
+    const struct mics_layout layout = mics_choice_layout(costs->model, choice, unit);
+
+    if (mics_op_is_comm(hop->kind)) {
+        const uint64_t bytes = mics_wire_bytes(hop->from.dtype, mics_hop_count(hop, &layout));
+        const struct mics_collective_price price = mics_op_costs_collective(
+            costs, &choice->shapes[hop->groups], hop->collective, hop->comm, bytes);
+
+        return price.latency_s + price.transfer_s;
+    }
+    return mics_op_costs_compute(costs, choice,
+                                 &(struct mics_op){.kind = hop->kind,
+                                                   .unit = unit,
+                                                   .from = hop->from,
+                                                   .to = hop->to,
+                                                   .parts = hop->parts});
+}
+
 double mics_op_costs_straggler_delay(const struct mics_op_costs *costs, double computing_s)
 {
     return mics_straggler_delay(costs->topology, computing_s);

@@ -53,6 +53,10 @@ struct mics_collective_price mics_op_costs_collective(struct mics_op_costs *cost
                                                       enum mics_collective collective,
                                                       enum mics_comm_kind comm, uint64_t bytes);
 
+/* Seconds of one segment of a hop of this unit, a collective or a conversion. */
+double mics_op_costs_hop(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
+                         const struct mics_hop *hop, uint32_t unit);
+
 /* Seconds that the last rank is behind the mean when ranks have computed for so long without
  * waiting for each other. */
 double mics_op_costs_straggler_delay(const struct mics_op_costs *costs, double computing_s);

@@ -16,6 +16,9 @@
 
 #include "base/num.h"
 
+/* Where a staging buffer begins, in bytes: arrays of blocks have odd lengths. */
+enum { STAGING_ALIGN = 128 };
+
 const char *mics_op_kind_name(enum mics_op_kind kind)
 {
     static const char *const names[MICS_OP_KIND_COUNT] = {
@@ -74,7 +77,10 @@ enum mics_piece mics_buffer_piece(enum mics_buffer buffer)
         [MICS_BUFFER_REDUCED] = MICS_PIECE_GRAD,
         [MICS_BUFFER_GRAD_SHARD] = MICS_PIECE_GRAD,
         [MICS_BUFFER_SCATTER_STAGING] = MICS_PIECE_GRAD,
+        [MICS_BUFFER_SCATTER_RECEIVED] = MICS_PIECE_GRAD,
         [MICS_BUFFER_SYNC_STAGING] = MICS_PIECE_OPTIM,
+        [MICS_BUFFER_SYNC_RECEIVED] = MICS_PIECE_REPLICAS,
+        [MICS_BUFFER_GATHER_STAGING] = MICS_PIECE_RUN,
     };
 
     return pieces[buffer];
@@ -84,6 +90,26 @@ uint64_t mics_hop_count(const struct mics_hop *hop, const struct mics_layout *la
 {
     return mics_max_u64(mics_layout_piece_count(layout, hop->from.piece),
                         mics_layout_piece_count(layout, hop->to.piece));
+}
+
+uint64_t mics_convert_count(const struct mics_layout *layout, const struct mics_operand *from,
+                            const struct mics_operand *to, uint32_t replica)
+{
+    const uint64_t count = mics_min_u64(mics_layout_piece_count(layout, from->piece),
+                                        mics_layout_piece_count(layout, to->piece));
+    const uint64_t before = replica * layout->sync_piece;
+
+    if (to->piece != MICS_PIECE_SYNC)
+        return count;
+    return before < layout->optim_piece ? mics_min_u64(count, layout->optim_piece - before) : 0;
+}
+
+bool mics_exchange_has_staging(const struct mics_exchange *exchange)
+{
+    for (uint32_t h = 0; h < exchange->hop_count; h++)
+        if (exchange->hops[h].to.buffer >= MICS_BUFFER_FIRST_STAGING)
+            return true;
+    return false;
 }
 
 static struct mics_hop make_hop(const struct mics_shape *shape, enum mics_op_kind kind,
@@ -134,6 +160,78 @@ static void append_converted(struct mics_exchange *exchange, struct mics_hop hop
     append_hop(exchange, after);
 }
 
+static struct mics_operand operand(enum mics_buffer buffer, enum mics_piece piece,
+                                   enum mics_dtype dtype)
+{
+    return (struct mics_operand){buffer, piece, dtype};
+}
+
+/* A conversion on the stream of a collective, which adds `parts` arrays. */
+static struct mics_hop make_conversion(const struct mics_hop *like, struct mics_operand from,
+                                       struct mics_operand to, uint32_t parts)
+{
+    struct mics_hop hop = *like;
+
+    hop.kind = MICS_OP_CONVERT;
+    hop.from = from;
+    hop.to = to;
+    hop.parts = parts;
+    return hop;
+}
+
+static struct mics_hop as_collective(struct mics_hop hop, enum mics_collective collective,
+                                     struct mics_operand from, struct mics_operand to)
+{
+    hop.collective = collective;
+    hop.from = from;
+    hop.to = to;
+    return hop;
+}
+
+/* An all-reduce that rounds each gradient once and each sum once, whatever the number of replicas.
+ * Each replica adds one piece. It takes its own sums, too, from the blocks that it sends, so that
+ * all replicas have the same bits. */
+static void append_block_all_reduce(struct mics_exchange *exchange, struct mics_hop hop,
+                                    enum mics_dtype up, enum mics_dtype down, uint32_t replicas)
+{
+    const enum mics_buffer staging = MICS_BUFFER_SYNC_STAGING, received = MICS_BUFFER_SYNC_RECEIVED;
+    const struct mics_operand shard = hop.to, mine = operand(staging, MICS_PIECE_SYNC_ALL, up),
+                              others = operand(received, MICS_PIECE_SYNC_ALL, up),
+                              sum = operand(staging, MICS_PIECE_SYNC, down),
+                              sums = operand(staging, MICS_PIECE_SYNC_ALL, down);
+
+    append_hop(exchange, make_conversion(&hop, shard, mine, 1));
+    append_hop(exchange, as_collective(hop, MICS_ALL_TO_ALL, mine, others));
+    append_hop(exchange, make_conversion(&hop, others, sum, replicas));
+    append_hop(exchange, as_collective(hop, MICS_ALL_GATHER, sum, sums));
+    append_hop(exchange, make_conversion(&hop, sums, shard, 1));
+}
+
+/* The same with one rounding, and more bytes for more than two replicas. */
+static void append_block_gather(struct mics_exchange *exchange, struct mics_hop hop,
+                                enum mics_dtype wire, uint32_t replicas)
+{
+    const enum mics_buffer received = MICS_BUFFER_SYNC_RECEIVED;
+    const struct mics_operand shard = hop.to, mine = operand(received, MICS_PIECE_OPTIM, wire),
+                              all = operand(received, MICS_PIECE_REPLICAS, wire);
+
+    append_hop(exchange, make_conversion(&hop, shard, mine, 1));
+    append_hop(exchange, as_collective(hop, MICS_ALL_GATHER, mine, all));
+    append_hop(exchange, make_conversion(&hop, all, shard, replicas));
+}
+
+static void append_block_scatter(struct mics_exchange *exchange, struct mics_hop hop,
+                                 enum mics_dtype wire, uint32_t ranks)
+{
+    const struct mics_operand from = hop.from, to = hop.to,
+                              mine = operand(MICS_BUFFER_SCATTER_STAGING, MICS_PIECE_GRAD, wire),
+                              others = operand(MICS_BUFFER_SCATTER_RECEIVED, MICS_PIECE_GRAD, wire);
+
+    append_hop(exchange, make_conversion(&hop, from, mine, 1));
+    append_hop(exchange, as_collective(hop, MICS_ALL_TO_ALL, mine, others));
+    append_hop(exchange, make_conversion(&hop, others, to, ranks));
+}
+
 /* A group of one rank exchanges nothing. */
 static bool is_alone(const struct mics_shape *shape, enum mics_comm_kind comm)
 {
@@ -155,7 +253,10 @@ static struct mics_exchange gather_route(const struct mics_plan_choice *choice,
     if (is_alone(shape, MICS_COMM_GATHER))
         return route;
     if (choice->hierarchical_gather && mics_shape_has_hierarchy(shape, shape->p_param)) {
-        append_hop(&route, make_hop(shape, MICS_OP_GATHER, MICS_COMM_GATHER_NET, piece, run));
+        append_converted(&route, make_hop(shape, MICS_OP_GATHER, MICS_COMM_GATHER_NET, piece, run),
+                         MICS_BUFFER_GATHER_STAGING,
+                         mics_dtype_is_blocks(choice->gather_dtype) ? choice->gather_dtype
+                                                                    : choice->dtype);
         append_hop(&route, make_hop(shape, MICS_OP_GATHER, MICS_COMM_GATHER_NODE, run, whole));
     } else {
         append_hop(&route, make_hop(shape, MICS_OP_GATHER, MICS_COMM_GATHER, piece, whole));
@@ -200,29 +301,52 @@ static struct mics_exchange accumulate_route(const struct mics_exchange *reduce,
     return (struct mics_exchange){{hop}, 1};
 }
 
+static const struct mics_operand optim_shard = {MICS_BUFFER_GRAD_SHARD, MICS_PIECE_OPTIM, MICS_F32};
+
+static void append_scatter(struct mics_exchange *route, const struct mics_plan_choice *choice,
+                           const struct mics_shape *shape)
+{
+    const struct mics_hop hop =
+        make_hop(shape, MICS_OP_SCATTER, MICS_COMM_SCATTER, grad_shard, optim_shard);
+
+    if (mics_choice_compresses_sync(choice))
+        append_block_scatter(route, hop, choice->sync_dtype, shape->p_optim / shape->p_grad);
+    else
+        append_converted(route, hop, MICS_BUFFER_SCATTER_STAGING, choice->grad_dtype);
+}
+
+static void append_sync(struct mics_exchange *route, const struct mics_plan_choice *choice,
+                        const struct mics_shape *shape)
+{
+    const struct mics_hop hop =
+        make_hop(shape, MICS_OP_SYNC, MICS_COMM_REPLICA, optim_shard, optim_shard);
+    const uint32_t replicas = mics_shape_world_size(shape) / shape->p_optim;
+
+    if (!mics_choice_compresses_sync(choice))
+        append_converted(route, hop, MICS_BUFFER_SYNC_STAGING, choice->grad_dtype);
+    else if (choice->sync_gathers)
+        append_block_gather(route, hop, choice->sync_dtype, replicas);
+    else
+        append_block_all_reduce(route, hop, choice->sync_dtype, choice->sync_down_dtype, replicas);
+}
+
 struct mics_routes mics_choice_routes(const struct mics_plan_choice *choice,
                                       enum mics_unit_kind kind)
 {
     const enum mics_unit_kind groups = mics_choice_groups(choice, kind);
     const struct mics_shape *shape = &choice->shapes[groups];
-    const enum mics_dtype wire = choice->grad_dtype;
-    const struct mics_operand optim = {MICS_BUFFER_GRAD_SHARD, MICS_PIECE_OPTIM, MICS_F32},
-                              updated = {MICS_BUFFER_PARAM_SHARD, MICS_PIECE_OPTIM, choice->dtype},
+    const struct mics_operand updated = {MICS_BUFFER_PARAM_SHARD, MICS_PIECE_OPTIM, choice->dtype},
                               param = {MICS_BUFFER_PARAM_SHARD, MICS_PIECE_PARAM, choice->dtype};
     struct mics_routes routes = {{{.hop_count = 0}}};
     struct mics_exchange *of = routes.of;
 
     of[MICS_OP_GATHER] = gather_route(choice, groups);
     of[MICS_OP_REDUCE] = reduce_route(choice, groups);
-    of[MICS_OP_ACCUMULATE] = accumulate_route(&of[MICS_OP_REDUCE], wire);
+    of[MICS_OP_ACCUMULATE] = accumulate_route(&of[MICS_OP_REDUCE], choice->grad_dtype);
     if (!is_alone(shape, MICS_COMM_SCATTER))
-        append_converted(&of[MICS_OP_SCATTER],
-                         make_hop(shape, MICS_OP_SCATTER, MICS_COMM_SCATTER, grad_shard, optim),
-                         MICS_BUFFER_SCATTER_STAGING, wire);
+        append_scatter(&of[MICS_OP_SCATTER], choice, shape);
     if (!is_alone(shape, MICS_COMM_REPLICA))
-        append_converted(&of[MICS_OP_SYNC],
-                         make_hop(shape, MICS_OP_SYNC, MICS_COMM_REPLICA, optim, optim),
-                         MICS_BUFFER_SYNC_STAGING, wire);
+        append_sync(&of[MICS_OP_SYNC], choice, shape);
     if (!is_alone(shape, MICS_COMM_PUBLISH))
         append_hop(&of[MICS_OP_PUBLISH],
                    make_hop(shape, MICS_OP_PUBLISH, MICS_COMM_PUBLISH, updated, param));
@@ -232,20 +356,22 @@ struct mics_routes mics_choice_routes(const struct mics_plan_choice *choice,
     return routes;
 }
 
-/* Elements of what a buffer holds, of the largest unit of a kind. */
-static uint64_t largest_piece(const struct mics_model *model, const struct mics_plan_choice *choice,
-                              enum mics_buffer buffer, int unit_kind)
+/* Bytes of an operand of the largest unit of a kind. */
+static uint64_t largest_operand(const struct mics_model *model,
+                                const struct mics_plan_choice *choice,
+                                const struct mics_operand *operand, int unit_kind)
 {
-    uint64_t count = 0;
+    uint64_t bytes = 0;
 
     for (uint32_t u = 0; u < model->unit_count; u++) {
         const struct mics_layout layout = mics_choice_layout(model, choice, u);
 
         if ((int)model->units[u].kind == unit_kind)
-            count =
-                mics_max_u64(count, mics_layout_piece_count(&layout, mics_buffer_piece(buffer)));
+            bytes = mics_max_u64(
+                bytes,
+                mics_wire_bytes(operand->dtype, mics_layout_piece_count(&layout, operand->piece)));
     }
-    return count;
+    return bytes;
 }
 
 uint64_t mics_staging_bytes(const struct mics_model *model, const struct mics_plan_choice *choice,
@@ -261,8 +387,7 @@ uint64_t mics_staging_bytes(const struct mics_model *model, const struct mics_pl
             for (uint32_t h = 0; h < routes.of[i].hop_count; h++)
                 if (routes.of[i].hops[h].to.buffer == buffer)
                     bytes = mics_max_u64(
-                        bytes, mics_wire_bytes(routes.of[i].hops[h].to.dtype,
-                                               largest_piece(model, choice, buffer, unit_kind)));
+                        bytes, largest_operand(model, choice, &routes.of[i].hops[h].to, unit_kind));
     }
-    return bytes;
+    return mics_round_up(bytes, STAGING_ALIGN);
 }

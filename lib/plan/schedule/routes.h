@@ -47,7 +47,7 @@ const char *mics_stream_kind_name(enum mics_stream_kind kind); /* "gather_net" *
 bool mics_op_is_comm(enum mics_op_kind kind);                  /* is it a collective? */
 
 /* Where operands are. Each buffer holds the piece that mics_buffer_piece() names, of each segment
- * of a unit; a staging buffer that of one segment at a time. */
+ * of a unit; a staging buffer those pieces of one segment that hops have in it. */
 enum mics_buffer {
     MICS_BUFFER_NONE,
     MICS_BUFFER_PARAM_SHARD,
@@ -56,7 +56,10 @@ enum mics_buffer {
     MICS_BUFFER_REDUCED,    /* a piece of the gradient slot; benchmarks have it elsewhere */
     MICS_BUFFER_GRAD_SHARD, /* fp32 */
     MICS_BUFFER_SCATTER_STAGING,
+    MICS_BUFFER_SCATTER_RECEIVED, /* blocks of the ranks of an optimizer group */
     MICS_BUFFER_SYNC_STAGING,
+    MICS_BUFFER_SYNC_RECEIVED, /* blocks of the replicas */
+    MICS_BUFFER_GATHER_STAGING,
     MICS_BUFFER_COUNT
 };
 
@@ -80,6 +83,7 @@ struct mics_hop {
     enum mics_comm_kind comm;
     enum mics_stream_kind stream;
     struct mics_operand from, to;
+    uint32_t parts; /* a conversion: equal arrays in `from`, which it adds; 0: 1 */
 };
 
 /* Enough for: convert, all-to-all, convert and add, all-gather, convert. */
@@ -103,6 +107,15 @@ struct mics_routes mics_choice_routes(const struct mics_plan_choice *choice,
 /* Elements of one segment that a hop handles: of a collective those of the whole, gathered array.
  */
 uint64_t mics_hop_count(const struct mics_hop *hop, const struct mics_layout *layout);
+
+/* Elements that a conversion writes on the ranks of a replica: of whole blocks of all replicas only
+ * those that the optimizer piece has. */
+uint64_t mics_convert_count(const struct mics_layout *layout, const struct mics_operand *from,
+                            const struct mics_operand *to, uint32_t replica);
+
+/* Does the exchange use a staging buffer? That has room for one unit, so units are not coalesced.
+ */
+bool mics_exchange_has_staging(const struct mics_exchange *exchange);
 
 /* Bytes of a staging buffer, for the unit that needs most. 0: no exchange of the choice uses it. */
 uint64_t mics_staging_bytes(const struct mics_model *model, const struct mics_plan_choice *choice,

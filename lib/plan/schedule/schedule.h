@@ -29,6 +29,7 @@ struct mics_op {
     enum mics_comm_kind comm;
     enum mics_collective collective;
     struct mics_operand from, to;
+    uint32_t parts;
     uint32_t unit, stage; /* or MICS_NONE */
     uint32_t micro_step;
     uint32_t segment;

@@ -65,10 +65,13 @@ static void add_gathers(const struct parts *parts, enum gather_window window,
 
     for (uint32_t c = 0; c < bounds->class_count && parts->gathers; c++) {
         const double count = parts->gathers[window * bounds->class_count + c];
+        const struct unit_times *unit = &parts->times->units[c];
 
-        add_load(&content->load, &parts->times->units[c].gather_load, count);
+        /* Updates precede all of the first gathers. */
+        add_load(&content->load, window == WINDOW_FIRST ? &unit->gather_load : &unit->slot_load,
+                 count);
         if (!bounds->classes[c].resident)
-            content->param_slots += count * parts->times->units[c].gather.chain;
+            content->param_slots += count * unit->slot_chain;
     }
 }
 
@@ -564,13 +567,19 @@ static double set_seconds(const struct parts *parts, uint32_t count, size_t exch
     return fmax(pipeline_seconds(parts, hops[0], hops[1]), first->chain);
 }
 
+/* Are the second hops of units coalesced? */
+static bool coalesces_sync(const struct mics_plan_choice *choice)
+{
+    return choice->grad_dtype == MICS_F32 && !mics_choice_compresses_sync(choice);
+}
+
 /* From the last gradients, of `reduced` units together, until they are synchronised. A stream that
  * scatters and synchronises first scatters all of a set. Of gradients that are not cut, all but the
  * last unit's may be scattered before. */
 static double second_hop_seconds(const struct parts *parts, uint32_t reduced)
 {
     const bool cut_grads = parts->choice->shapes[MICS_UNIT_DENSE].p_grad > 1;
-    const bool coalesces = parts->choice->grad_dtype == MICS_F32;
+    const bool coalesces = coalesces_sync(parts->choice);
     const uint32_t scattered = cut_grads || coalesces ? reduced : 1;
     const double segments = parts->times->segments > 0 ? parts->times->segments : 1;
     double scatter[2], last[2], all[2];
@@ -600,6 +609,8 @@ static void time_sets(struct parts *parts)
     if (cut_grads)
         reduced = (uint32_t)mics_max_u64(1, mics_min_u64(reduced, parts->grad_slots));
     reduced = (units - 1) % reduced + 1;
+    if (mics_dtype_is_blocks(choice->gather_dtype))
+        gathered = 1; /* not coalesced where they are converted */
     if (parts->times->segments == 0)
         gathered = reduced = 1;
     for (uint32_t c = 0; c < classes; c++) {
@@ -622,10 +633,9 @@ static void time_sets(struct parts *parts)
     /* Coalesced, the second exchange waits until all are accumulated; else it goes unit by unit. */
     parts->last_reduction =
         set_seconds(parts, reduced, offsetof(struct unit_times, reduce), &parts->first.reduce) +
-        (choice->grad_dtype == MICS_F32
-             ? accumulate + second_hop_seconds(parts, reduced)
-             : fmax(accumulate + second_hop_seconds(parts, 1),
-                    first_accumulate + second_hop_seconds(parts, reduced)));
+        (coalesces_sync(choice) ? accumulate + second_hop_seconds(parts, reduced)
+                                : fmax(accumulate + second_hop_seconds(parts, 1),
+                                       first_accumulate + second_hop_seconds(parts, reduced)));
 }
 
 enum mics_status mics_bounds_step(struct mics_bounds *bounds, const struct mics_plan_choice *choice,

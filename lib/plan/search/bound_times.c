@@ -222,7 +222,8 @@ const uint32_t *mics_bounds_gathers(struct mics_bounds *bounds, uint32_t slots,
 }
 
 /* A choice with the same computation and nearly no communication; false: all ranks hold all
- * gradients, as `choice` does. The smallest group has the least padding. */
+ * gradients, as `choice` does. The smallest group has the least padding, and
+ * more of it is needed for blocks. */
 static struct mics_plan_choice pricing_choice(const struct mics_plan_choice *choice)
 {
     const uint32_t k = mics_choice_per_node(choice), n = mics_choice_world_size(choice);
@@ -238,6 +239,8 @@ static struct mics_plan_choice pricing_choice(const struct mics_plan_choice *cho
         shape->p_grad = shape->p_optim = choice->shapes[kind].p_grad > 1 ? p : 1;
     }
     pricing.hierarchical_gather = pricing.hierarchical_reduce = false;
+    pricing.sync_dtype = pricing.sync_down_dtype = pricing.gather_dtype = MICS_F32;
+    pricing.sync_gathers = pricing.sync_stochastic = false;
     pricing.segments = 1;
     pricing.prefetch = 0;
     pricing.coalesce = 1;
@@ -324,19 +327,18 @@ struct unit_exchange {
     struct mics_bounds *bounds;
     const struct mics_plan_choice *choice;
     const struct mics_exchange *route;
-    enum mics_collective collective;
     uint32_t coalesced;    /* most units of one collective */
     bool gathers;          /* on the streams of gathers */
     size_t exchange, load; /* where in struct unit_times */
     size_t most_lost;      /* the same; 0: nowhere */
 };
 
-static void price_collective(const struct unit_exchange *exchange, enum mics_comm_kind comm,
+static void price_collective(const struct unit_exchange *exchange, const struct mics_hop *hop,
                              uint64_t bytes, double amounts[AMOUNT_COUNT], double *latency_s)
 {
     const struct mics_collective_price cost = mics_op_costs_collective(
-        exchange->bounds->costs, &exchange->choice->shapes[MICS_UNIT_DENSE], exchange->collective,
-        comm, bytes);
+        exchange->bounds->costs, &exchange->choice->shapes[MICS_UNIT_DENSE], hop->collective,
+        hop->comm, bytes);
 
     amounts[AMOUNT_SECONDS] = cost.latency_s + cost.transfer_s;
     amounts[AMOUNT_TRANSFER] = cost.transfer_s;
@@ -345,7 +347,7 @@ static void price_collective(const struct unit_exchange *exchange, enum mics_com
 }
 
 /* Account for one collective of `counts` units of each class. */
-static void price_group(const struct unit_exchange *exchange, enum mics_comm_kind comm,
+static void price_group(const struct unit_exchange *exchange, const struct mics_hop *hop,
                         const uint32_t *counts)
 {
     struct class_hop *hops = exchange->bounds->hops;
@@ -357,7 +359,7 @@ static void price_group(const struct unit_exchange *exchange, enum mics_comm_kin
         for (int a = 0; a < AMOUNT_COUNT; a++)
             sum[a] += counts[c] * hops[c].alone[a];
     }
-    price_collective(exchange, comm, bytes, all, &latency_s);
+    price_collective(exchange, hop, bytes, all, &latency_s);
     for (uint32_t c = 0; c < exchange->bounds->class_count; c++) {
         if (counts[c] == 0)
             continue;
@@ -374,22 +376,22 @@ static void price_group(const struct unit_exchange *exchange, enum mics_comm_kin
 
 /* All groups that can be coalesced: up to exchange->coalesced units, with equally many segments, of
  * which bounds->group has those of the classes before c. */
-static void price_groups(const struct unit_exchange *exchange, enum mics_comm_kind comm, uint32_t c,
-                         uint32_t size, uint32_t segments)
+static void price_groups(const struct unit_exchange *exchange, const struct mics_hop *hop,
+                         uint32_t c, uint32_t size, uint32_t segments)
 {
     const struct mics_bounds *bounds = exchange->bounds;
     const uint32_t left = exchange->coalesced - size;
 
     if (c == bounds->class_count) {
         if (size > 1)
-            price_group(exchange, comm, bounds->group);
+            price_group(exchange, hop, bounds->group);
         return;
     }
     for (uint32_t n = 0; n <= left && n <= bounds->classes[c].count; n++) {
         if (n > 0 && segments > 0 && bounds->hops[c].segments != segments)
             break;
         bounds->group[c] = n;
-        price_groups(exchange, comm, c + 1, size + n, n > 0 ? bounds->hops[c].segments : segments);
+        price_groups(exchange, hop, c + 1, size + n, n > 0 ? bounds->hops[c].segments : segments);
     }
     bounds->group[c] = 0;
 }
@@ -408,31 +410,61 @@ static void price_hop(const struct unit_exchange *exchange, const struct mics_ho
 
         *own = (struct class_hop){.segments = layout.segments, .part = {1, 1, 1}, .most_part = 1};
         own->bytes = mics_wire_bytes(hop->from.dtype, mics_hop_count(hop, &layout));
-        price_collective(exchange, hop->comm, own->bytes, own->alone, &own->most_latency_s);
+        price_collective(exchange, hop, own->bytes, own->alone, &own->most_latency_s);
         own->least_s = own->alone[AMOUNT_SECONDS];
         own->most_lost = own->alone[AMOUNT_LOST] / own->least_s;
     }
     if (exchange->coalesced > 1)
-        price_groups(exchange, hop->comm, 0, 0, 0);
+        price_groups(exchange, hop, 0, 0, 0);
+}
+
+static bool is_of_blocks(const struct mics_hop *hop)
+{
+    return mics_dtype_is_blocks(hop->from.dtype) || mics_dtype_is_blocks(hop->to.dtype);
+}
+
+/* A conversion to or from blocks is a part of what its stream does; that between fp32 and bf16,
+ * which takes little, is left out. */
+static void add_conversion(const struct unit_exchange *exchange, const struct mics_hop *hop,
+                           enum resource stream, uint32_t h, struct mics_exchange_times *out)
+{
+    const struct mics_bounds *bounds = exchange->bounds;
+
+    for (uint32_t c = 0; c < bounds->class_count && is_of_blocks(hop); c++) {
+        const uint32_t unit = bounds->classes[c].unit;
+        const double segments = mics_choice_layout(bounds->model, exchange->choice, unit).segments;
+        const double seconds = mics_op_costs_hop(bounds->costs, exchange->choice, hop, unit);
+        struct load *load = (void *)((char *)&out->units[c] + exchange->load);
+        struct exchange_times *times = (void *)((char *)&out->units[c] + exchange->exchange);
+
+        load->seconds[stream] += segments * seconds;
+        times->hops[h] += seconds;
+        times->least[h] += seconds;
+    }
 }
 
 /* Add each unit's part of the loads. In a chain, the hops of one segment follow each other, and
- * each hop takes the segments one by one. */
+ * each stream takes the segments one by one. The hops of a route are on one stream, or on two
+ * streams, those of one after those of the other. */
 static void time_exchange(const struct unit_exchange *exchange, struct mics_exchange_times *out)
 {
     const struct mics_bounds *bounds = exchange->bounds;
+    const struct mics_hop *hops = exchange->route->hops;
 
     uint32_t h = 0;
 
     for (uint32_t i = 0; i < exchange->route->hop_count; i++) {
-        const struct mics_hop *hop = &exchange->route->hops[i];
+        const struct mics_hop *hop = &hops[i];
         const bool net =
             hop->stream == MICS_STREAM_GATHER_NET || hop->stream == MICS_STREAM_REDUCE_NET;
         const enum resource stream =
             (exchange->gathers ? GATHER_NODE_STREAM : REDUCE_NODE_STREAM) + net;
 
-        if (!mics_op_is_comm(hop->kind))
+        h += i > 0 && hop->stream != hops[i - 1].stream;
+        if (!mics_op_is_comm(hop->kind)) {
+            add_conversion(exchange, hop, stream, h, out);
             continue;
+        }
         price_hop(exchange, hop);
         for (uint32_t c = 0; c < bounds->class_count; c++) {
             const struct class_hop *own = &bounds->hops[c];
@@ -451,12 +483,17 @@ static void time_exchange(const struct unit_exchange *exchange, struct mics_exch
             if (exchange->most_lost > 0 && !net)
                 *(double *)((char *)&out->units[c] + exchange->most_lost) +=
                     segments * own->most_part * own->alone[AMOUNT_LOST];
-            times->hops[h] = parts[AMOUNT_SECONDS];
-            times->least[h] = own->least_s;
-            times->chain = times->least[0] + times->least[1] +
-                           (segments - 1) * fmax(times->least[0], times->least[1]);
+            times->hops[h] += parts[AMOUNT_SECONDS];
+            times->least[h] += own->least_s;
         }
-        h++;
+    }
+    for (uint32_t c = 0; c < bounds->class_count; c++) {
+        const uint32_t unit = bounds->classes[c].unit;
+        const double segments = mics_choice_layout(bounds->model, exchange->choice, unit).segments;
+        struct exchange_times *times = (void *)((char *)&out->units[c] + exchange->exchange);
+
+        times->chain = times->least[0] + times->least[1] +
+                       (segments - 1) * fmax(times->least[0], times->least[1]);
     }
 }
 
@@ -473,38 +510,39 @@ static double compute_seconds(struct mics_bounds *bounds, const struct mics_plan
     return mics_op_costs_compute(bounds->costs, choice, &op);
 }
 
+/* Most units of one collective. */
+static uint32_t together(const struct mics_plan_choice *choice, const struct mics_exchange *route)
+{
+    return mics_exchange_has_staging(route) ? 1 : choice->coalesce;
+}
+
 static void time_exchanges(struct mics_bounds *bounds, const struct mics_plan_choice *choice,
                            const struct mics_routes *routes, struct mics_exchange_times *times)
 {
-    const uint32_t most = choice->coalesce;
+    const struct mics_exchange *of = routes->of;
     const struct unit_exchange exchanges[] = {
-        {.route = &routes->of[MICS_OP_GATHER],
-         .collective = MICS_ALL_GATHER,
-         .coalesced = most,
+        {.route = &of[MICS_OP_GATHER],
+         .coalesced = together(choice, &of[MICS_OP_GATHER]),
          .gathers = true,
          .exchange = offsetof(struct unit_times, gather),
          .load = offsetof(struct unit_times, gather_load),
          .most_lost = offsetof(struct unit_times, most_lost_to_gather)},
-        {.route = &routes->of[MICS_OP_PUBLISH],
-         .collective = MICS_ALL_GATHER,
+        {.route = &of[MICS_OP_PUBLISH],
          .coalesced = 1,
          .gathers = true,
          .exchange = offsetof(struct unit_times, publish),
          .load = offsetof(struct unit_times, publish_load)},
-        {.route = &routes->of[MICS_OP_REDUCE],
-         .collective = MICS_REDUCE_SCATTER,
-         .coalesced = most,
+        {.route = &of[MICS_OP_REDUCE],
+         .coalesced = choice->coalesce,
          .exchange = offsetof(struct unit_times, reduce),
          .load = offsetof(struct unit_times, reduce_load),
          .most_lost = offsetof(struct unit_times, most_lost_to_reduce)},
-        {.route = &routes->of[MICS_OP_SCATTER],
-         .collective = MICS_REDUCE_SCATTER,
-         .coalesced = choice->grad_dtype == MICS_F32 ? most : 1,
+        {.route = &of[MICS_OP_SCATTER],
+         .coalesced = together(choice, &of[MICS_OP_SCATTER]),
          .exchange = offsetof(struct unit_times, scatter),
          .load = offsetof(struct unit_times, second_hop_load)},
-        {.route = &routes->of[MICS_OP_SYNC],
-         .collective = MICS_ALL_REDUCE,
-         .coalesced = choice->grad_dtype == MICS_F32 ? most : 1,
+        {.route = &of[MICS_OP_SYNC],
+         .coalesced = together(choice, &of[MICS_OP_SYNC]),
          .exchange = offsetof(struct unit_times, sync),
          .load = offsetof(struct unit_times, second_hop_load)},
     };
@@ -575,6 +613,30 @@ static void count_lost(struct mics_exchange_times *times)
     times->net_excess = fmax(0, counted * (node + nets) - limit);
 }
 
+/* What a gather does while it has its slot: all of it, or, from a staging buffer, the conversion
+ * into the slot and the stage inside nodes. */
+static void time_slots(const struct mics_bounds *bounds, const struct mics_plan_choice *choice,
+                       const struct mics_exchange *gather, struct mics_exchange_times *times)
+{
+    for (uint32_t c = 0; c < bounds->class_count; c++) {
+        const uint32_t u = bounds->classes[c].unit;
+        const double segments = mics_choice_layout(bounds->model, choice, u).segments;
+        struct unit_times *unit = &times->units[c];
+
+        unit->slot_load = unit->gather_load;
+        unit->slot_chain = unit->gather.chain;
+        if (!mics_exchange_has_staging(gather))
+            continue;
+        /* convert, gather between nodes, convert, gather inside nodes */
+        const double convert = mics_op_costs_hop(bounds->costs, choice, &gather->hops[2], u);
+        unit->slot_load.seconds[NETWORK] = 0;
+        unit->slot_load.seconds[GATHER_NET_STREAM] = segments * convert;
+        unit->slot_load.lost = 0;
+        unit->slot_load.net_latency = 0;
+        unit->slot_chain = segments * unit->gather.least[1];
+    }
+}
+
 enum mics_status mics_bounds_exchanges(struct mics_bounds *bounds,
                                        const struct mics_plan_choice *choice,
                                        struct mics_exchange_times **out, struct mics_err *err)
@@ -598,6 +660,7 @@ enum mics_status mics_bounds_exchanges(struct mics_bounds *bounds,
         times->segments = c == 0 || times->segments == segments ? segments : 0;
     }
     time_exchanges(bounds, choice, &routes, times);
+    time_slots(bounds, choice, &routes.of[MICS_OP_GATHER], times);
     time_scalars(bounds, choice, times);
     count_lost(times);
     *out = times;

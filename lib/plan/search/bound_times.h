@@ -41,14 +41,19 @@ struct class_hop {
 
 /* One exchange of one unit. */
 struct exchange_times {
-    double chain;    /* the least time from its begin to its end */
-    double hops[2];  /* of one segment; of coalesced units each has its part */
-    double least[2]; /* of one segment: of the whole collective */
+    double chain; /* the least time from its begin to its end */
+    /* Of one segment, on the first and on the second stream of the route. */
+    double hops[2];  /* of coalesced units each has its part */
+    double least[2]; /* of the whole collectives */
 };
 
 /* One unit of a class. */
 struct unit_times {
     struct load gather_load, reduce_load, second_hop_load, publish_load;
+    /* Of the gather, what follows its first hop into the slot: hops into a staging buffer need no
+     * slot. */
+    struct load slot_load;
+    double slot_chain;
     struct exchange_times gather, reduce, scatter, sync, publish;
     double accumulate[2]; /* in the first and in a later micro-step */
     double norm, update;

@@ -502,6 +502,7 @@ static enum mics_status try_simpler_alternatives(struct progress *progress,
             &choice.shapes[MICS_UNIT_DENSE], choice.shapes[MICS_UNIT_DENSE].p_grad);
         if (choice.shapes[MICS_UNIT_DENSE].p_param == 1 && search->options.prefetch == MICS_AUTO)
             choice.prefetch = 0;
+        mics_search_set_formats(search, alternative, &choice);
         tried++;
         status = accept_if_equal(progress, alternative, &choice, &accepted, err);
         if (status != MICS_OK)
@@ -536,6 +537,7 @@ static enum mics_status simplify(struct progress *progress,
         } else if (i == FLAT && options->hierarchical == MICS_HIERARCHY_AUTO &&
                    progress->search->topology->algorithm_timing_count == 0) {
             choice.hierarchical_gather = choice.hierarchical_reduce = false;
+            mics_search_set_formats(progress->search, alternative, &choice);
         } else if (i >= PREFETCH_1 && options->prefetch == MICS_AUTO && depth < choice.prefetch &&
                    2 * (choice.coalesce - 1) < depth) {
             choice.prefetch = depth;

@@ -43,6 +43,11 @@ struct mics_search_options {
     uint32_t dtype;
     uint32_t grad_dtype; /* enum mics_dtype. MICS_AUTO: as dtype */
     bool clip;
+    /* Blocks (MICS_INT8, MICS_INT4) in the second hop, up and down, and in the network stage of
+     * hierarchical gathers (MICS_INT8); MICS_F32: none. They are used where a strategy has these
+     * exchanges. */
+    enum mics_dtype sync_dtype, sync_down_dtype, gather_dtype;
+    bool sync_stochastic;
 };
 
 /* On success the plan owns topology and model; otherwise they stay the caller's. MICS_ERR_ARG: an

@@ -44,6 +44,7 @@ struct mics_search_alternative {
     struct mics_exchange_option *options;
     struct mics_exchange_times **times; /* [option_count] */
     uint32_t option_count;
+    bool sync_gathers; /* of the routes of a second hop in blocks, the faster one */
     /* Memory with the least of all plan options, by hierarchical_gather + 2 * hierarchical_reduce,
      * and of one more slot. */
     uint64_t base_bytes[4];
@@ -95,6 +96,10 @@ void mics_search_space_fini(struct mics_search *search);
 
 struct mics_plan_choice mics_search_choice(const struct mics_search *search,
                                            const struct mics_search_point *point);
+/* Set the wire formats of a choice of this alternative, of which all other members are set. */
+void mics_search_set_formats(const struct mics_search *search,
+                             const struct mics_search_alternative *alternative,
+                             struct mics_plan_choice *choice);
 /* The least and the most prefetch that an option can have; false: none. Most is a necessary
  * condition for the memory limit only. */
 bool mics_search_prefetch_range(const struct mics_search *search,

@@ -113,6 +113,29 @@ enum mics_status mics_search_bytes(const struct mics_search *search,
     return status;
 }
 
+/* Are gradients exchanged after the reduction in groups of p_grad ranks? */
+static bool has_sync(const struct mics_shape *shape)
+{
+    return mics_shape_world_size(shape) > shape->p_grad;
+}
+
+void mics_search_set_formats(const struct mics_search *search,
+                             const struct mics_search_alternative *alternative,
+                             struct mics_plan_choice *choice)
+{
+    const struct mics_search_options *options = &search->options;
+    const struct mics_shape *shape = &choice->shapes[MICS_UNIT_DENSE];
+    const bool sync = has_sync(shape) && mics_dtype_is_blocks(options->sync_dtype);
+    const bool gather =
+        choice->hierarchical_gather && mics_shape_has_hierarchy(shape, shape->p_param);
+
+    choice->sync_dtype = sync ? options->sync_dtype : MICS_F32;
+    choice->sync_down_dtype = sync ? options->sync_down_dtype : MICS_F32;
+    choice->sync_gathers = sync && alternative->sync_gathers;
+    choice->sync_stochastic = sync && options->sync_stochastic;
+    choice->gather_dtype = gather ? options->gather_dtype : MICS_F32;
+}
+
 struct mics_plan_choice mics_search_choice(const struct mics_search *search,
                                            const struct mics_search_point *point)
 {
@@ -139,6 +162,7 @@ struct mics_plan_choice mics_search_choice(const struct mics_search *search,
 
     choice.micro_steps = (uint32_t)(options->global_batch / n / choice.micro_batch);
     snprintf(choice.strategy, sizeof choice.strategy, "%s", alternative->strategy.name);
+    mics_search_set_formats(search, alternative, &choice);
     return choice;
 }
 
@@ -170,12 +194,22 @@ static enum mics_status measure_activations(struct mics_search *search, struct m
     return MICS_OK;
 }
 
+/* As much of a choice as layouts depend on. */
+static struct mics_plan_choice layout_choice(const struct mics_search *search,
+                                             const struct mics_shape *shape, uint32_t segments)
+{
+    const struct mics_search_alternative alternative = {.sync_gathers = false};
+    struct mics_plan_choice choice = {.shapes = MICS_SAME_SHAPE(*shape), .segments = segments};
+
+    mics_search_set_formats(search, &alternative, &choice);
+    return choice;
+}
+
 /* Is there a unit that so many segments cut? */
 static bool has_segments(const struct mics_search *search, const struct mics_shape *shape,
                          uint32_t segments)
 {
-    const struct mics_plan_choice choice = {.shapes = MICS_SAME_SHAPE(*shape),
-                                            .segments = segments};
+    const struct mics_plan_choice choice = layout_choice(search, shape, segments);
 
     if (segments == 1)
         return true;
@@ -191,7 +225,8 @@ static bool can_coalesce(const struct mics_search *search, const struct mics_sha
     if (coalesce == 1 || search->options.coalesce > 0)
         return true;
     return mics_shape_world_size(shape) > 1 && 2 * coalesce <= search->model->unit_count &&
-           (shape->p_grad > 1 || search->options.grad_dtype == MICS_F32);
+           (shape->p_grad > 1 || (search->options.grad_dtype == MICS_F32 &&
+                                  !mics_dtype_is_blocks(search->options.sync_dtype)));
 }
 
 /* Seconds of exchanging all units once, as measured by mics-bench; false: not measured. */
@@ -199,8 +234,7 @@ static bool measured_seconds(const struct mics_search *search, const struct mics
                              enum mics_collective collective,
                              const struct mics_exchange_option *option, double *seconds)
 {
-    const struct mics_plan_choice choice = {.shapes = MICS_SAME_SHAPE(*shape),
-                                            .segments = option->segments};
+    const struct mics_plan_choice choice = layout_choice(search, shape, option->segments);
     const bool gathers = collective == MICS_ALL_GATHER;
     const uint32_t dtype = gathers ? search->options.dtype : search->options.grad_dtype;
     const bool hierarchical = gathers ? option->hierarchical_gather : option->hierarchical_reduce;
@@ -252,6 +286,37 @@ static void keep_measured(const struct mics_search *search,
     alternative->option_count = kept;
 }
 
+/* Seconds of the second hop of all units, alone. */
+static double sync_seconds(const struct mics_search *search,
+                           const struct mics_search_alternative *alternative)
+{
+    struct mics_plan_choice choice = {.shapes = MICS_SAME_SHAPE(alternative->strategy.shape),
+                                      .segments = 1};
+    double seconds = 0;
+
+    mics_search_set_formats(search, alternative, &choice);
+    const struct mics_routes routes = mics_choice_routes(&choice, MICS_UNIT_DENSE);
+    for (uint32_t u = 0; u < search->model->unit_count; u++)
+        for (uint32_t h = 0; h < routes.of[MICS_OP_SYNC].hop_count; h++)
+            seconds +=
+                mics_op_costs_hop(search->costs, &choice, &routes.of[MICS_OP_SYNC].hops[h], u);
+    return seconds;
+}
+
+/* Of routes that take equally long the one with fewer roundings. */
+static void choose_sync_route(const struct mics_search *search,
+                              struct mics_search_alternative *alternative)
+{
+    double gathers_s;
+
+    if (!mics_dtype_is_blocks(search->options.sync_dtype))
+        return;
+    alternative->sync_gathers = true;
+    gathers_s = sync_seconds(search, alternative);
+    alternative->sync_gathers = false;
+    alternative->sync_gathers = gathers_s <= sync_seconds(search, alternative);
+}
+
 static enum mics_status list_options(const struct mics_search *search,
                                      struct mics_search_alternative *alternative,
                                      struct mics_err *err)
@@ -271,6 +336,7 @@ static enum mics_status list_options(const struct mics_search *search,
     alternative->options = calloc(SEGMENTS * COALESCE * 4, sizeof *alternative->options);
     if (!alternative->options)
         return mics_err_nomem(err);
+    choose_sync_route(search, alternative);
     for (uint32_t s = 0; s < (options->segments ? 1 : SEGMENTS); s++)
         for (uint32_t c = 0; c < (options->coalesce ? 1 : COALESCE); c++)
             for (uint32_t flags = least; flags < 4; flags++) {
@@ -295,7 +361,7 @@ static enum mics_status list_options(const struct mics_search *search,
 static uint64_t largest_slot(const struct mics_search *search, const struct mics_shape *shape,
                              enum mics_dtype dtype)
 {
-    const struct mics_plan_choice choice = {.shapes = MICS_SAME_SHAPE(*shape), .segments = 1};
+    const struct mics_plan_choice choice = layout_choice(search, shape, 1);
     const struct mics_unit *units = search->model->units;
     uint32_t largest = MICS_NONE;
 
@@ -310,6 +376,19 @@ static uint64_t largest_slot(const struct mics_search *search, const struct mics
 static uint32_t hierarchy_of(const struct mics_exchange_option *option)
 {
     return option->hierarchical_gather + 2 * option->hierarchical_reduce;
+}
+
+/* Bytes of staging buffers of blocks, which are smaller in more segments. */
+static uint64_t staging_bytes(const struct mics_search *search,
+                              const struct mics_plan_choice *choice)
+{
+    uint64_t bytes = 0;
+
+    if (mics_choice_align(choice) == MICS_TENSOR_ALIGN)
+        return 0;
+    for (int b = MICS_BUFFER_FIRST_STAGING; b < MICS_BUFFER_COUNT; b++)
+        bytes += mics_staging_bytes(search->model, choice, (enum mics_buffer)b);
+    return bytes;
 }
 
 /* Bytes of the first level and micro-batch with each hierarchy, without coalescing, in as few
@@ -346,6 +425,8 @@ static enum mics_status measure_alternative(struct mics_search *search, uint32_t
             alternative->least.total_bytes = *base;
             least.option = i;
         }
+        if (status == MICS_OK)
+            *base -= staging_bytes(search, &choice);
     }
     for (uint32_t i = 0; i < space->level_count * space->micro_batch_count; i++)
         if (space->activation_bytes[i] <

@@ -177,8 +177,8 @@ static void places_agree_with_a_walk_over_every_element(void)
     for (int i = 0; i < 200; i++) {
         const struct mics_shape shape = any_shape(&state);
         const uint32_t parts = 1 + pick(&state, 5);
-        const struct mics_layout layout =
-            mics_layout_make(&shape, 1 + pick(&state, 3000), 1 + pick(&state, 4));
+        const struct mics_layout layout = mics_layout_make(&shape, 1 + pick(&state, 3000),
+                                                           1 + pick(&state, 4), MICS_TENSOR_ALIGN);
         const struct mics_ckpt_unit unit = {.layout = layout};
         const uint64_t shard = mics_layout_optim_shard(&layout);
         uint64_t wrong = 0;

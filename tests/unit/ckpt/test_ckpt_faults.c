@@ -388,7 +388,8 @@ int main(void)
         return 1;
     }
     for (uint32_t u = 0; u < model->unit_count; u++)
-        layouts[u] = mics_layout_make(&choice.shapes[MICS_UNIT_DENSE], model->units[u].count, 1);
+        layouts[u] = mics_layout_make(&choice.shapes[MICS_UNIT_DENSE], model->units[u].count, 1,
+                                      MICS_TENSOR_ALIGN);
     form = (struct mics_ckpt_layout){
         .model = model, .choice = &choice, .layouts = layouts, .states = STATES, .parts = 1};
     can_trace = traceable();

@@ -57,7 +57,7 @@ static void set_up(struct setup *s, uint64_t seed, uint32_t p, uint32_t p_expert
         s->units[i].count = draw(seed, i, 1, 5000);
         s->units[i].kind = i % 2 ? MICS_UNIT_EXPERT : MICS_UNIT_DENSE;
         s->layouts[i] = mics_layout_make(mics_choice_shape_of(&s->choice, &s->units[i]),
-                                         s->units[i].count, segments);
+                                         s->units[i].count, segments, MICS_TENSOR_ALIGN);
     }
     s->model.units = s->units;
     s->model.unit_count = UNITS;

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_exchange.c - gathers and reductions on ranks that are threads, against known results.
+ * test_exchange.c - exchanges on ranks that are threads, against known results.
  */
 #include "device/launch.h"
 #include "engine/executor.h"
 #include "tap.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { MAX_RANKS = 8, ROUNDS = 3 };
 
@@ -262,6 +264,337 @@ static void a_unit_that_does_not_divide_is_refused(void)
     CHECK_STR(err.text, "12 elements cannot be divided into 2 segments for 4 ranks");
 }
 
+/* The second hop in blocks: ranks that hold the same shard, or with a scatter the same piece. */
+struct hop_trial {
+    struct mics_shape shape;
+    struct mics_plan_choice choice;
+    uint64_t count; /* of the shard */
+    uint64_t bad;   /* this element of rank 1 is not finite; UINT64_MAX: none */
+    float bad_value;
+    bool keeps_sums; /* a deliberate bug: rank 0 takes its own sums before they are rounded */
+};
+
+struct hop_rank {
+    const struct hop_trial *trial;
+    struct mics_comm *world;
+    float *shard;
+    uint64_t sent_bytes, calls;
+    enum mics_status status;
+};
+
+static struct hop_trial hop_trial(uint32_t replicas, enum mics_dtype up, enum mics_dtype down,
+                                  bool gathers, uint64_t count)
+{
+    const struct mics_shape shape = {1, replicas, 1, 1, 1};
+
+    return (struct hop_trial){
+        .shape = shape,
+        .choice = {.shapes = MICS_SAME_SHAPE(shape),
+                   .segments = 1,
+                   .coalesce = 1,
+                   .micro_steps = 1,
+                   .sync_dtype = up,
+                   .sync_down_dtype = down,
+                   .sync_gathers = gathers},
+        .count = count,
+        .bad = UINT64_MAX,
+    };
+}
+
+/* A number of steps of one size, of which each block of 32 has the largest, so that all blocks are
+ * exact: also those of sums, since all ranks have multiples of the same numbers. */
+static float on_grid(const struct hop_trial *trial, uint32_t rank, uint64_t e)
+{
+    const int most = trial->choice.sync_dtype == MICS_INT8 ? 127 : 7;
+    const int k = e % 32 == 0 ? most : (int)((e * 2654435761u >> 7) % (2 * most + 1)) - most;
+
+    return (float)((int)(rank + 1) * k);
+}
+
+static float off_grid(const struct hop_trial *trial, uint32_t rank, uint64_t e)
+{
+    (void)trial;
+    return (float)((double)((e * 2654435761u + rank * 40503u) % 100003) / 100003 - 0.4) *
+           (e / 256 % 2 ? 1e-3F : 1);
+}
+
+static float (*hop_value)(const struct hop_trial *trial, uint32_t rank, uint64_t e);
+
+/* What rank 0 added, in fp32. */
+static void keep_sums(const struct hop_trial *trial, struct mics_stream *stream,
+                      const struct mics_pieces *received, float *shard)
+{
+    const struct mics_layout layout = mics_layout_cut(&trial->shape, trial->count, 1);
+
+    mics_launch_sum_blocks(
+        stream, &(struct mics_args_sum_blocks){
+                    .dst = shard,
+                    .src = received->first,
+                    .count = layout.sync_piece < trial->count ? layout.sync_piece : trial->count,
+                    .stride = mics_wire_bytes(trial->choice.sync_dtype, layout.sync_piece),
+                    .parts = trial->shape.per_node,
+                    .dst_dtype = MICS_F32,
+                    .src_dtype = trial->choice.sync_dtype});
+}
+
+static void *run_hop(void *context)
+{
+    struct hop_rank *r = context;
+    const struct hop_trial *trial = r->trial;
+    struct mics_device *device = NULL;
+    struct mics_stream *stream = NULL;
+    struct mics_executor executor;
+    struct mics_exchange_replay *replay = NULL;
+    const uint32_t rank = (uint32_t)r->world->rank;
+    const uint64_t room = mics_wire_bytes(MICS_INT8, trial->count + 256) * trial->shape.per_node;
+    struct mics_pieces buffers[MICS_BUFFER_COUNT] = {{NULL, 0}};
+
+    r->status |= mics_device_new_host(1, &device, NULL);
+    r->status |= device->ops->stream_open(device, "test", 0, &stream, NULL);
+    mics_executor_init(&executor, device, r->world, trial->choice.shapes);
+    r->status |= mics_exchange_replay_new(&executor, &trial->choice, MICS_EXCHANGE_SYNC,
+                                          trial->count, &replay, NULL);
+    buffers[MICS_BUFFER_GRAD_SHARD].first = r->shard;
+    for (int b = MICS_BUFFER_FIRST_STAGING; b < MICS_BUFFER_COUNT; b++) {
+        buffers[b].first = malloc(room);
+        memset(buffers[b].first, 0x7f, room); /* NaN, if it were read */
+    }
+    for (uint64_t e = 0; e < trial->count; e++)
+        r->shard[e] = rank == 1 && e == trial->bad ? trial->bad_value : hop_value(trial, rank, e);
+    if (replay)
+        mics_exchange_replay_enqueue(replay, stream, 0, 1, buffers);
+    if (trial->keeps_sums && rank == 0)
+        keep_sums(trial, stream, &buffers[MICS_BUFFER_SYNC_RECEIVED], r->shard);
+    r->status |= device->ops->stream_sync(stream, NULL);
+    const struct mics_comm *comm = executor.groups[MICS_UNIT_DENSE].comms[MICS_COMM_REPLICA];
+    r->sent_bytes = comm ? comm->counts.sent_bytes : 0;
+    r->calls = comm ? comm->counts.calls : 0;
+    mics_exchange_replay_free(replay);
+    mics_executor_fini(&executor);
+    for (int b = MICS_BUFFER_FIRST_STAGING; b < MICS_BUFFER_COUNT; b++)
+        free(buffers[b].first);
+    device->ops->stream_close(stream);
+    device->ops->free(device);
+    mics_comm_free(r->world);
+    return NULL;
+}
+
+/* Do all replicas have the same bits? */
+static bool are_equal(const struct hop_trial *trial, const struct hop_rank *ranks)
+{
+    bool equal = true;
+
+    for (uint32_t i = 1; i < trial->shape.per_node; i++)
+        equal &= memcmp(ranks[i].shard, ranks[0].shard, trial->count * sizeof(float)) == 0;
+    return equal;
+}
+
+/* Sets ranks[replicas], whose shards free_ranks() frees. */
+static void hop(const struct hop_trial *trial, struct hop_rank *ranks)
+{
+    const uint32_t n = trial->shape.per_node;
+    struct mics_comm *comms[MAX_RANKS];
+    pthread_t threads[MAX_RANKS];
+
+    CHECK_INT(mics_comm_new_threads((int)n, comms, NULL), MICS_OK);
+    for (uint32_t i = 0; i < n; i++) {
+        ranks[i] = (struct hop_rank){
+            .trial = trial, .world = comms[i], .shard = calloc(trial->count, sizeof(float))};
+        pthread_create(&threads[i], NULL, run_hop, &ranks[i]);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        pthread_join(threads[i], NULL);
+        CHECK_INT(ranks[i].status, MICS_OK);
+    }
+    CHECK(are_equal(trial, ranks) == !trial->keeps_sums);
+}
+
+static void free_ranks(const struct hop_trial *trial, struct hop_rank *ranks)
+{
+    for (uint32_t i = 0; i < trial->shape.per_node; i++)
+        free(ranks[i].shard);
+}
+
+static const struct {
+    enum mics_dtype up, down;
+    bool gathers;
+} hop_routes[] = {{MICS_INT8, MICS_INT8, false},
+                  {MICS_INT8, MICS_INT8, true},
+                  {MICS_INT4, MICS_INT8, false},
+                  {MICS_INT4, MICS_INT4, false},
+                  {MICS_INT4, MICS_INT8, true}};
+enum { HOP_ROUTES = sizeof hop_routes / sizeof *hop_routes };
+
+static const uint64_t hop_counts[] = {1, 255, 257, 1000, 5000};
+static const uint32_t hop_replicas[] = {2, 3, 8};
+
+/* Call `check` for each route, number of replicas and elements. */
+static void each_hop(void (*check)(struct hop_trial *trial))
+{
+    for (int i = 0; i < HOP_ROUTES; i++)
+        for (int r = 0; r < 3; r++)
+            for (int c = 0; c < 5; c++) {
+                struct hop_trial trial =
+                    hop_trial(hop_replicas[r], hop_routes[i].up, hop_routes[i].down,
+                              hop_routes[i].gathers, hop_counts[c]);
+                const int bad_before = tap_bad;
+
+                check(&trial);
+                if (tap_bad != bad_before)
+                    printf("# route %d, %u replicas, %llu elements\n", i, hop_replicas[r],
+                           (unsigned long long)hop_counts[c]);
+            }
+}
+
+static void check_exact(struct hop_trial *trial)
+{
+    const uint32_t r = trial->shape.per_node;
+    struct hop_rank ranks[MAX_RANKS];
+    uint64_t wrong = 0;
+
+    /* Sums of steps of int4 are steps of int8 where the factor 127 / 7 does not matter. */
+    if (trial->choice.sync_dtype == MICS_INT4 && trial->choice.sync_down_dtype == MICS_INT8 &&
+        !trial->choice.sync_gathers)
+        return;
+    hop_value = on_grid;
+    hop(trial, ranks);
+    for (uint64_t e = 0; e < trial->count; e++)
+        wrong += ranks[0].shard[e] != on_grid(trial, 0, e) * (float)(r * (r + 1) / 2);
+    CHECK_INT(wrong, 0);
+    free_ranks(trial, ranks);
+}
+
+static void gradients_on_the_grid_of_blocks_are_summed_exactly(void)
+{
+    each_hop(check_exact);
+}
+
+/* The largest of the block of `size` elements around e, of the values of one rank or their sum. */
+static double largest(const struct hop_trial *trial, uint64_t e, uint64_t size, int rank)
+{
+    double most = 0;
+
+    for (uint64_t i = e / size * size; i < (e / size + 1) * size && i < trial->count; i++) {
+        double sum = 0;
+
+        for (uint32_t j = 0; j < trial->shape.per_node; j++)
+            if (rank < 0 || rank == (int)j)
+                sum += off_grid(trial, j, i);
+        most = fmax(most, fabs(sum));
+    }
+    return most;
+}
+
+/* Half a step of this format for a largest value; the scale may be rounded up. */
+static double half_step(enum mics_dtype dtype, double most)
+{
+    return dtype == MICS_INT8 ? most / 254 * 1.001 : most / 14 * 1.02;
+}
+
+/* Each rank's number is rounded once, and the sum once more unless blocks are gathered. The sum of
+ * rounded numbers may be larger, and so may its step. */
+static void check_error(struct hop_trial *trial)
+{
+    const enum mics_dtype up = trial->choice.sync_dtype, down = trial->choice.sync_down_dtype;
+    struct hop_rank ranks[MAX_RANKS];
+    uint64_t wrong = 0, rounded = 0;
+
+    hop_value = off_grid;
+    hop(trial, ranks);
+    for (uint64_t e = 0; e < trial->count; e++) {
+        double exact = 0, allowed = 0;
+
+        for (uint32_t j = 0; j < trial->shape.per_node; j++) {
+            exact += off_grid(trial, j, e);
+            allowed += half_step(up, largest(trial, e, up == MICS_INT8 ? 256 : 32, (int)j));
+        }
+        if (!trial->choice.sync_gathers)
+            allowed +=
+                half_step(down, largest(trial, e, down == MICS_INT8 ? 256 : 32, -1) + 2 * allowed);
+        wrong += !(fabs(ranks[0].shard[e] - exact) <= allowed + 1e-6);
+        rounded += ranks[0].shard[e] != (float)exact;
+    }
+    CHECK_INT(wrong, 0);
+    CHECK(trial->count < 32 || rounded > trial->count / 2);
+    free_ranks(trial, ranks);
+}
+
+static void blocks_are_off_by_half_a_step_of_each_rounding(void)
+{
+    each_hop(check_error);
+}
+
+/* One bad element of one replica: all see a NaN in its block, and no other block changes. */
+static void check_bad(struct hop_trial *trial)
+{
+    static const float values[] = {INFINITY, -INFINITY, NAN};
+    struct hop_rank good[MAX_RANKS], ranks[MAX_RANKS];
+
+    trial->bad = trial->count / 2;
+    hop_value = off_grid;
+    for (int i = 0; i < 3; i++) {
+        struct hop_trial clean = *trial;
+        uint64_t wrong = 0;
+
+        clean.bad = UINT64_MAX;
+        trial->bad_value = values[i];
+        hop(&clean, good);
+        hop(trial, ranks);
+        CHECK(isnan(ranks[0].shard[trial->bad]));
+        for (uint64_t e = 0; e < trial->count; e++)
+            wrong += e / 256 != trial->bad / 256 && ranks[0].shard[e] != good[0].shard[e];
+        CHECK_INT(wrong, 0);
+        free_ranks(trial, good);
+        free_ranks(trial, ranks);
+    }
+}
+
+static void a_gradient_that_is_not_finite_reaches_all_replicas(void)
+{
+    each_hop(check_bad);
+}
+
+static void an_owner_that_keeps_its_fp32_sums_is_detected(void)
+{
+    struct hop_trial trial = hop_trial(3, MICS_INT8, MICS_INT8, false, 1000);
+    struct hop_rank ranks[MAX_RANKS];
+
+    hop_value = off_grid;
+    trial.keeps_sums = true;
+    hop(&trial, ranks);
+    free_ranks(&trial, ranks);
+}
+
+/* Bytes of a large shard on the wire, of those of fp32. */
+static double part_of_fp32(enum mics_dtype up, enum mics_dtype down, bool gathers,
+                           uint32_t replicas)
+{
+    struct hop_trial trial = hop_trial(replicas, up, down, gathers, 1 << 17);
+    struct hop_rank ranks[MAX_RANKS];
+    double sent = 0, exact = 0;
+
+    hop_value = off_grid;
+    for (int i = 0; i < 2; i++) {
+        hop(&trial, ranks);
+        for (uint32_t j = 0; j < replicas; j++)
+            *(i ? &exact : &sent) += (double)ranks[j].sent_bytes;
+        CHECK_INT(ranks[0].calls, i || gathers ? 1 : 2);
+        free_ranks(&trial, ranks);
+        trial.choice.sync_dtype = trial.choice.sync_down_dtype = MICS_F32;
+        trial.choice.sync_gathers = false;
+    }
+    return sent / exact;
+}
+
+static void blocks_send_a_quarter_to_a_seventh_of_the_bytes(void)
+{
+    CHECK(part_of_fp32(MICS_INT8, MICS_INT8, false, 4) <= 0.26);
+    CHECK(part_of_fp32(MICS_INT4, MICS_INT8, false, 4) <= 0.20);
+    CHECK(part_of_fp32(MICS_INT4, MICS_INT4, false, 4) <= 0.15);
+    CHECK(part_of_fp32(MICS_INT8, MICS_INT8, true, 2) <= 0.26);
+    CHECK(part_of_fp32(MICS_INT8, MICS_INT8, false, 8) <= 0.26);
+}
+
 int main(void)
 {
     TAP_RUN(two_nodes_of_two);
@@ -269,5 +602,10 @@ int main(void)
     TAP_RUN(groups_with_one_stage_are_flat);
     TAP_RUN(large_segments_travel_in_several_messages);
     TAP_RUN(a_unit_that_does_not_divide_is_refused);
+    TAP_RUN(gradients_on_the_grid_of_blocks_are_summed_exactly);
+    TAP_RUN(blocks_are_off_by_half_a_step_of_each_rounding);
+    TAP_RUN(a_gradient_that_is_not_finite_reaches_all_replicas);
+    TAP_RUN(an_owner_that_keeps_its_fp32_sums_is_detected);
+    TAP_RUN(blocks_send_a_quarter_to_a_seventh_of_the_bytes);
     return tap_done();
 }

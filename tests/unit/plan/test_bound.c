@@ -94,14 +94,15 @@ static double check_bound(const struct priced *priced, const struct mics_plan_ch
     if (bound > step * (1 + 1e-6))
         printf(
             "# %s (%u, %u, %u) of %u x %u, prefetch %u, %u grad slots, coalesced %u, %u segments, "
-            "hierarchical %d %d, micro-batch %u, %u micro-steps, recompute %d, clip %d: bound %g "
-            "of %g s\n",
+            "hierarchical %d %d, micro-batch %u, %u micro-steps, recompute %d, clip %d, blocks %d "
+            "%d %d: bound %g of %g s\n",
             priced->model->config.name, choice->shapes[MICS_UNIT_DENSE].p_param,
             choice->shapes[MICS_UNIT_DENSE].p_grad, choice->shapes[MICS_UNIT_DENSE].p_optim,
             mics_choice_nodes(choice), mics_choice_per_node(choice), choice->prefetch,
             choice->grad_slots, choice->coalesce - 1, choice->segments, choice->hierarchical_gather,
             choice->hierarchical_reduce, choice->micro_batch, choice->micro_steps,
-            choice->recompute, choice->clip, bound, step);
+            choice->recompute, choice->clip, choice->sync_dtype, choice->sync_gathers,
+            choice->gather_dtype, bound, step);
     return bound / step;
 }
 
@@ -206,6 +207,17 @@ static void draw_choice(const struct mics_topology *topology, struct mics_plan_c
     while (mics_shape_check(&choice->shapes[MICS_UNIT_DENSE], NULL) != MICS_OK);
 }
 
+/* A third of the options send the second hop in blocks, a third of them also gathers. */
+static void draw_formats(struct mics_plan_choice *choice)
+{
+    if (draw(3))
+        return;
+    choice->sync_dtype = draw(2) ? MICS_INT8 : MICS_INT4;
+    choice->sync_down_dtype = draw(2) ? MICS_INT8 : MICS_INT4;
+    choice->sync_gathers = draw(2);
+    choice->gather_dtype = draw(3) ? MICS_F32 : MICS_INT8;
+}
+
 /* Clusters on which computation, links inside nodes, the network, or latency decide. */
 static void the_bound_holds_for_settings_of_all_kinds(void)
 {
@@ -233,6 +245,7 @@ static void the_bound_holds_for_settings_of_all_kinds(void)
                 double ratio;
 
                 draw_choice(priced.topology, &choice);
+                draw_formats(&choice);
                 ratio = check_bound(&priced, &choice);
                 sum += ratio;
                 least = ratio < least ? ratio : least;

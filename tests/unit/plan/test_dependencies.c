@@ -20,6 +20,7 @@ enum memory {
     PARAM_SLOT,
     GRAD_SLOT,
     STAGING, /* index: the communicator whose collective runs in it */
+    BLOCKS,  /* staging memory of blocks; index: the buffer */
     ACTIVATION,
     LOSS,
     TARGETS,
@@ -85,6 +86,20 @@ static void describe_update(const struct graph *g, const struct mics_op *op, str
         use(uses, NORM, 0, MICS_NONE, false);
 }
 
+/* What a hop from or to blocks has at one of its ends. */
+static void use_operand(const struct mics_op *op, const struct mics_operand *operand, bool write,
+                        struct uses *uses)
+{
+    if (operand->buffer >= MICS_BUFFER_FIRST_STAGING)
+        use(uses, BLOCKS, operand->buffer, MICS_NONE, write);
+    else if (operand->buffer == MICS_BUFFER_GRAD_SHARD)
+        use(uses, GRAD_SHARD, op->unit, op->segment, write);
+    else if (operand->buffer == MICS_BUFFER_PARAM_SHARD)
+        use(uses, PARAM_SHARD, op->unit, op->segment, write);
+    else
+        use(uses, PARAM_SLOT, op->param_slot, op->segment, write);
+}
+
 /* In fp32 the collectives of the second hop run in the shard; in bf16 in staging memory, to which
  * gradients are converted before and from which after. */
 static void describe_exchange(const struct graph *g, const struct mics_op *op, struct uses *uses)
@@ -92,6 +107,11 @@ static void describe_exchange(const struct graph *g, const struct mics_op *op, s
     const bool staged = g->choice->grad_dtype != MICS_F32;
     const bool back = op->to.buffer == MICS_BUFFER_GRAD_SHARD;
 
+    if (mics_dtype_is_blocks(op->from.dtype) || mics_dtype_is_blocks(op->to.dtype)) {
+        use_operand(op, &op->from, false, uses);
+        use_operand(op, &op->to, true, uses);
+        return;
+    }
     switch (op->kind) {
     case MICS_OP_GATHER:
         if (op->comm == MICS_COMM_GATHER_NODE)
@@ -303,6 +323,9 @@ static void check_shape(uint32_t which, const struct fake_model *fake, bool trai
         if (drop && i % 5 != which % 5)
             continue;
         choice.grad_dtype = (i / 5 + which) % 2 ? MICS_BF16 : MICS_F32;
+        choice.sync_dtype = choice.sync_down_dtype = choice.gather_dtype =
+            (i / 5 + which) % 3 == 0 ? MICS_INT8 : MICS_F32;
+        choice.sync_gathers = (i / 5 + which) % 6 == 0;
         CHECK_INT(mics_schedule_new(&fake->model, &choice, train, &schedule, &err), MICS_OK);
         if (!schedule)
             return;

@@ -6,7 +6,7 @@ static const struct mics_shape shape = {4, 2, 4, 4, 8};
 
 static void a_unit_is_padded_to_equal_aligned_optimizer_pieces(void)
 {
-    struct mics_layout layout = mics_layout_make(&shape, 10001, 3);
+    struct mics_layout layout = mics_layout_make(&shape, 10001, 3, MICS_TENSOR_ALIGN);
 
     CHECK_INT(layout.padded % (3 * 8 * 64), 0);
     CHECK(layout.padded >= 10001 && layout.padded < 10001 + 3 * 8 * 64);
@@ -19,7 +19,7 @@ static void a_unit_is_padded_to_equal_aligned_optimizer_pieces(void)
 
 static void shards_of_all_ranks_of_a_group_make_the_padded_unit(void)
 {
-    struct mics_layout layout = mics_layout_make(&shape, 10001, 3);
+    struct mics_layout layout = mics_layout_make(&shape, 10001, 3, MICS_TENSOR_ALIGN);
 
     CHECK_INT(mics_layout_param_shard(&layout) * 4, layout.padded);
     CHECK_INT(mics_layout_grad_shard(&layout) * 4, layout.padded);
@@ -28,7 +28,7 @@ static void shards_of_all_ranks_of_a_group_make_the_padded_unit(void)
 
 static void pieces_tile_the_unit_segment_by_segment(void)
 {
-    struct mics_layout layout = mics_layout_make(&shape, 777, 2);
+    struct mics_layout layout = mics_layout_make(&shape, 777, 2, MICS_TENSOR_ALIGN);
     uint64_t next = 0;
 
     for (uint32_t segment = 0; segment < 2; segment++)
@@ -41,8 +41,8 @@ static void pieces_tile_the_unit_segment_by_segment(void)
 
 static void a_size_that_fits_exactly_is_not_padded(void)
 {
-    CHECK_INT(mics_layout_make(&shape, 2 * 8 * 64, 2).padded, 2 * 8 * 64);
-    CHECK_INT(mics_layout_make(&shape, 1, 1).padded, 8 * 64);
+    CHECK_INT(mics_layout_make(&shape, 2 * 8 * 64, 2, MICS_TENSOR_ALIGN).padded, 2 * 8 * 64);
+    CHECK_INT(mics_layout_make(&shape, 1, 1, MICS_TENSOR_ALIGN).padded, 8 * 64);
 }
 
 int main(void)

@@ -319,6 +319,44 @@ static void the_second_hop_is_converted_before_and_after(void)
     mics_schedule_free(schedule);
 }
 
+/* Convert, all-to-all, convert and add, all-gather, convert; or with one collective. */
+static void blocks_are_exchanged_between_conversions_on_one_stream(void)
+{
+    static const enum mics_op_kind five[] = {MICS_OP_CONVERT, MICS_OP_SYNC, MICS_OP_CONVERT,
+                                             MICS_OP_SYNC, MICS_OP_CONVERT};
+
+    for (int gathers = 0; gathers < 2; gathers++) {
+        struct mics_plan_choice choice = fake_choice(4, 2, 1, 2, 2);
+        struct mics_schedule *schedule;
+        uint32_t first = 0, conversions = gathers ? 2 : 3;
+
+        choice.coalesce = 2;
+        choice.sync_dtype = MICS_INT4;
+        choice.sync_down_dtype = MICS_INT8;
+        choice.sync_gathers = gathers;
+        fake_model_init(&fake, 3, 10000, 7001, true);
+        schedule = make(&choice, true);
+        while (schedule->ops[first].kind != MICS_OP_CONVERT)
+            first++;
+        const struct mics_op *ops = &schedule->ops[first];
+        for (uint32_t i = 0; i < (gathers ? 3 : 5); i++) {
+            CHECK_INT(ops[i].kind, five[i]);
+            CHECK(ops[i].unit == ops[0].unit && ops[i].stream == ops[0].stream);
+            CHECK(ops[i].comm == MICS_COMM_REPLICA && !ops[i].coalesce_next);
+            CHECK(i == 0 || ops[i].from.buffer == ops[i - 1].to.buffer);
+        }
+        CHECK_INT(ops[1].collective, gathers ? MICS_ALL_GATHER : MICS_ALL_TO_ALL);
+        CHECK_INT(ops[1].bytes, mics_wire_bytes(MICS_INT4, ops[1].count));
+        CHECK_INT(ops[2].parts, 4);
+        if (!gathers) {
+            CHECK_INT(ops[3].collective, MICS_ALL_GATHER);
+            CHECK_INT(ops[3].bytes, mics_wire_bytes(MICS_INT8, ops[3].count));
+        }
+        CHECK_INT(count_ops(schedule, MICS_OP_CONVERT), conversions * 4); /* units */
+        mics_schedule_free(schedule);
+    }
+}
+
 static void gradient_buffers_start_from_zero_exactly_once(void)
 {
     static const uint32_t cuts[][2] = {{1, 0}, {4, 1}};
@@ -543,6 +581,7 @@ int main(void)
     TAP_RUN(the_second_hop_comes_once_and_after_all_micro_steps);
     TAP_RUN(ddp_only_sums_and_zero_scatters_and_publishes);
     TAP_RUN(the_second_hop_is_converted_before_and_after);
+    TAP_RUN(blocks_are_exchanged_between_conversions_on_one_stream);
     TAP_RUN(gradient_buffers_start_from_zero_exactly_once);
     TAP_RUN(hierarchical_stages_take_two_streams_and_their_own_sizes);
     TAP_RUN(scalars_go_over_the_world_on_one_stream);
