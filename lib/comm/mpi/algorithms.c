@@ -31,8 +31,7 @@ int mics_mpi_send(struct mpi_comm *comm, const void *data, uint64_t bytes, int t
     *request = MPI_REQUEST_NULL;
     if (bytes == 0 && !also_empty)
         return MPI_SUCCESS;
-    /* What gives way is complete when it has arrived: what the kernel buffers is under way. */
-    return (comm->transfer.calls->within_s > 0 ? MPI_Issend : MPI_Isend)(
+    return (comm->transfer.synchronous ? MPI_Issend : MPI_Isend)(
         data, (int)bytes, MPI_BYTE, comm->ranks[to], comm->tag, thread->world, request);
 }
 

@@ -90,6 +90,9 @@ struct mpi_transfer {
 
     uint64_t packets_out; /* pairs: to send; `packets` are to receive */
     double begun_s;       /* pairs: when it began */
+    /* Pairs: a sent message is complete when its receiver has asked for it, not when the kernel has
+     * it. */
+    bool synchronous;
 
     /* Tree. */
     int parent; /* -1: this rank is the root */
