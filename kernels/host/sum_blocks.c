@@ -40,6 +40,8 @@ static inline float float_of(uint32_t bits)
     return value;
 }
 
+typedef uint8_t mics_vb __attribute__((vector_size(MICS_LANES)));
+
 /* Reading ------------------------------------------------------------------------------------ */
 
 MICS_TYPED void read_plain(float *x, const void *src, unsigned count, const enum mics_dtype dtype)
@@ -60,17 +62,25 @@ static inline void read_int8(float *restrict x, const struct mics_int8_block *re
         x[i] = scale * (float)block->steps[i];
 }
 
-static inline void read_int4(float *restrict x, const struct mics_int4_block *restrict block)
+/* Elements i of the lower halves and of the upper ones, MICS_LANES of each. */
+static inline void read_halves(float *x, const uint8_t *steps, mics_vf scale)
+{
+    mics_vb bytes;
+
+    memcpy(&bytes, steps, sizeof bytes);
+    const mics_vi wide = (mics_vi)(__builtin_convertvector(bytes, mics_vu) << 24);
+
+    mics_vstore(x, scale * __builtin_convertvector((mics_vi)((mics_vu)wide << 4) >> 28, mics_vf));
+    mics_vstore(x + HALF, scale * __builtin_convertvector(wide >> 28, mics_vf));
+}
+
+static inline void read_int4(float *x, const struct mics_int4_block *block)
 {
     for (unsigned s = 0; s < SUB_BLOCKS; s++, x += MICS_SUB_BLOCK) {
-        const float scale = mics_bf16_widen(block->scale[s]);
+        const mics_vf scale = mics_vset(mics_bf16_widen(block->scale[s]));
 
-        for (unsigned i = 0; i < HALF; i++) {
-            const int32_t both = (int32_t)((uint32_t)block->steps[s][i] << 24);
-
-            x[i] = scale * (float)((int32_t)((uint32_t)both << 4) >> 28);
-            x[HALF + i] = scale * (float)(both >> 28);
-        }
+        for (unsigned i = 0; i < HALF; i += MICS_LANES)
+            read_halves(x + i, block->steps[s] + i, scale);
     }
 }
 
