@@ -182,8 +182,10 @@ __device__ __forceinline__ void round_steps(const float (&x)[WIDTH], float scale
             steps[i] = 0;
         } else if (stochastic) {
             const float u = __fadd_rn(__fmul_rn((float)draws[i], 0x1p-16f), 0x1p-17f);
+            const uint32_t sign = __float_as_uint(x[i]) & 0x80000000u;
+            const float signed_u = __uint_as_float(__float_as_uint(u) | sign);
 
-            steps[i] = __float2int_rz(__fadd_rn(__fdiv_rn(x[i], scale), copysignf(u, x[i])));
+            steps[i] = __float2int_rz(__fadd_rn(__fdiv_rn(x[i], scale), signed_u));
         } else {
             steps[i] = __float2int_rn(__fmul_rn(x[i], inverse));
         }
@@ -268,11 +270,11 @@ template <bool stochastic> struct writer<mics_int4_block, stochastic> {
             for (int i = 0; i < WIDTH; i++)
                 words[h] |= ((uint32_t)steps[i] & 0xf) << (8 * i + 4 * upper);
         }
-        const uint32_t other =
-            __shfl_xor_sync(MICS_WHOLE_WARP, words[upper ? 0 : 1], SUB_LANES / 2);
+        const uint32_t given = upper ? words[0] : words[1], kept = upper ? words[1] : words[0];
+        const uint32_t other = __shfl_xor_sync(MICS_WHOLE_WARP, given, SUB_LANES / 2);
         const unsigned stored = upper * (HALF_BLOCK / MICS_SUB_BLOCK) + sub_block;
 
-        ((uint32_t *)block->steps[stored])[lane % (SUB_LANES / 2)] = words[upper ? 1 : 0] | other;
+        ((uint32_t *)block->steps[stored])[lane % (SUB_LANES / 2)] = kept | other;
     }
 };
 

@@ -85,6 +85,15 @@ def pack(parts, bits):
     return low | high << np.array(bits // 2, wide)
 
 
+def permute_bytes(low, high, selector):
+    """Four of the eight bytes, each by a digit of the selector."""
+    wide, out = pack((low, high), 64), np.uint64(0)
+    for i in range(4):
+        digit = selector >> (4 * i) & 7
+        out = out | (wide >> np.uint64(8 * digit) & np.uint64(255)) << np.uint64(8 * i)
+    return out.astype("u4")
+
+
 def unpack(value, bits):
     halves = np.ascontiguousarray(value).view(f"u{bits // 16}").reshape(-1, 2)
     return halves[:, 0].copy(), halves[:, 1].copy()
@@ -172,4 +181,4 @@ def shuffle_lanes(mode, lane, by, clamp):
 
 # What the source that translator.py makes may call.
 FUNCTIONS = [fma_f32, fma_down_f32, fma_f64, ex2_f32, rcp_approx_f32, rcp_approx_f64, to_bf16,
-             pack_bf16, saturate, nearest_s32, pack, unpack, insert_bits, both, mma_m16n8k16]
+             pack_bf16, saturate, nearest_s32, pack, unpack, permute_bytes, insert_bits, both, mma_m16n8k16]

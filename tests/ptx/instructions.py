@@ -51,7 +51,8 @@ class Instructions(Translator):
         text = ".".join(mods)
         special = {"rn.bf16.f32": ("to_bf16({}).astype('u2')", "b16"),
                    "sat.f32.f32": ("saturate({})", "f32"),
-                   "rni.s32.f32": ("nearest_s32({})", "s32")}
+                   "rni.s32.f32": ("nearest_s32({})", "s32"),
+                   "rzi.s32.f32": ("nearest_s32(np.trunc({}))", "s32")}
         if text in special:
             form, kind = special[text]
             self._set(ops[0], form.format(self._src(ops[1], "f32")), kind)
@@ -61,7 +62,8 @@ class Instructions(Translator):
         elif text == "rn.bf16x2.f32":
             high, low = (self._src(o, "f32", True) for o in ops[1:])
             self._set(ops[0], f"pack_bf16({high}, {low})", "b32")
-        elif text in ("f64.f32", "rn.f32.f64", "rn.f32.s32", "rn.f32.u32", "rn.f64.s64") or (
+        elif text in ("f64.f32", "rn.f32.f64", "rn.f32.s16", "rn.f32.s32", "rn.f32.u32",
+                      "rn.f64.s64") or (
                 len(mods) == 2 and all(m[0] in "us" and m in TYPE_BYTES for m in mods)):
             to, source = mods[-2:]
             self._set(ops[0], f"{self._src(ops[1], source, True)}"
@@ -192,6 +194,14 @@ class Instructions(Translator):
             self._unknown(ins)
         self._set(ops[0], f"insert_bits({field}, {into}, {position}, {length}, "
                   f"'{dtype_of(mods[0]).str[1:]}')", mods[0])
+
+    def _op_prmt(self, ins, mods, ops):
+        self._only(ins, [["b32"]])
+        selector = self._number(ops[3])
+        if selector is None or selector & ~0x7777:
+            self._unknown(ins) # a sign that is repeated
+        low, high = (self._src(o, "b32", True) for o in ops[1:3])
+        self._set(ops[0], f"permute_bytes({low}, {high}, {selector})", "b32")
 
     def _op_setp(self, ins, mods, ops):
         compare, kind = mods

@@ -192,6 +192,11 @@ void record_expect_norm(struct recorder *r, const struct tensor *tensor, double 
     note->norm = norm;
 }
 
+void record_expect_bytes(struct recorder *r, const void *device, const void *want, size_t bytes)
+{
+    expect(r, device, want, bytes, "u8");
+}
+
 void record_expect_double(struct recorder *r, const void *device, double want, double relative)
 {
     struct note *note = expect(r, device, &want, sizeof(want), "f64");
@@ -304,6 +309,7 @@ int main(int argc, char **argv)
     if (!r.pool)
         gpu_die("out of memory");
     record_flat_cases(&r);
+    record_block_cases(&r);
     record_row_cases(&r);
     record_table_cases(&r);
     record_update_cases(&r);

@@ -101,8 +101,12 @@ void record_expect(struct recorder *r, const struct tensor *tensor, double toler
 void record_expect_norm(struct recorder *r, const struct tensor *tensor, double norm, double most);
 void record_expect_double(struct recorder *r, const void *device, double want, double relative);
 
+/* These bytes of record_bytes(), exactly. */
+void record_expect_bytes(struct recorder *r, const void *device, const void *want, size_t bytes);
+
 /* Groups of cases. */
 void record_flat_cases(struct recorder *r);
+void record_block_cases(struct recorder *r);
 void record_row_cases(struct recorder *r);
 void record_table_cases(struct recorder *r);
 void record_update_cases(struct recorder *r);
