@@ -102,6 +102,8 @@ static void passes_count_what_they_read_and_write(void)
         .rows = 10, .V = 1000, .ld = 1024, .grad = true, .dtype = MICS_BF16};
     const struct mics_args_cast cast = {
         .count = 100, .src_dtype = MICS_BF16, .dst_dtype = MICS_F32};
+    const struct mics_args_sum_blocks sum = {
+        .count = 300, .parts = 3, .src_dtype = MICS_INT4, .dst_dtype = MICS_INT8};
     const struct mics_args_zero zero = {.bytes = 77};
     struct mics_kernel_work work = work_of(MICS_K_LAYERNORM, &norm);
 
@@ -114,6 +116,9 @@ static void passes_count_what_they_read_and_write(void)
     work = work_of(MICS_K_CAST, &cast);
     CHECK_NEAR(work.read, 200, 0);
     CHECK_NEAR(work.written, 400, 0);
+    work = work_of(MICS_K_SUM_BLOCKS, &sum);
+    CHECK_NEAR(work.read, 3 * 2 * 144, 0);
+    CHECK_NEAR(work.written, 2 * 260, 0);
     work = work_of(MICS_K_ZERO, &zero);
     CHECK_INT(work.work_class, MICS_WORK_COPY);
     CHECK_NEAR(work.read, 0, 0);

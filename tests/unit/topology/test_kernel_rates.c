@@ -183,6 +183,33 @@ static void rates_are_read_and_written(void)
     json_decref(doc);
 }
 
+/* 1 ns for an element of each array and 2 for one that is written, by types and rounding. */
+static void sums_of_blocks_have_a_rate_for_their_types(void)
+{
+    json_t *doc = topology_with(
+        "[{\"kernel\": \"sum_blocks\", \"form\": \"int8-int8\", \"dtype\": \"f32\","
+        "  \"points\": [[1000, 1, 1, 3e-6], [1000, 4, 1, 6e-6]]},"
+        " {\"kernel\": \"sum_blocks\", \"form\": \"plain-int4-random\", \"dtype\": \"bf16\","
+        "  \"points\": [[1000, 1, 1, 7e-6]]}]",
+        NULL);
+    struct mics_topology *topology = NULL;
+    struct mics_args_sum_blocks sum = {
+        .count = 2000, .parts = 8, .src_dtype = MICS_INT8, .dst_dtype = MICS_INT8};
+
+    CHECK_INT(mics_topology_from_doc(doc, &topology, &err), MICS_OK);
+    const struct mics_kernel_rates *rates = topology->kernel_rates;
+
+    CHECK_NEAR(mics_kernel_launch_seconds(rates, 2, MICS_K_SUM_BLOCKS, &sum), 20e-6, 1e-9);
+    sum.stochastic = true;
+    CHECK(mics_kernel_launch_seconds(rates, 2, MICS_K_SUM_BLOCKS, &sum) < 0);
+    sum.parts = 1;
+    sum.src_dtype = MICS_BF16;
+    sum.dst_dtype = MICS_INT4;
+    CHECK_NEAR(mics_kernel_launch_seconds(rates, 2, MICS_K_SUM_BLOCKS, &sum), 14e-6, 1e-9);
+    mics_topology_free(topology);
+    json_decref(doc);
+}
+
 static void check_refused(const char *rates, const char *collectives, const char *message)
 {
     json_t *doc = topology_with(rates, collectives);
@@ -290,6 +317,7 @@ int main(void)
     TAP_RUN(a_fit_is_never_negative);
     TAP_RUN(attention_grows_with_the_square_of_the_length);
     TAP_RUN(rates_are_read_and_written);
+    TAP_RUN(sums_of_blocks_have_a_rate_for_their_types);
     TAP_RUN(wrong_points_are_refused_with_their_path);
     TAP_RUN(stragglers_are_interpolated_between_points);
     TAP_RUN(the_delay_beside_computation_is_a_line_through_two_sizes);
