@@ -105,6 +105,8 @@ requires_copies()
             [ "$output" = "all well on $ranks ranks" ]
         done
     done
+    RANKS_OF_NODE=4 run -0 mpi 8 "$comm" check
+    [ "$output" = "all well on 8 ranks" ]
 }
 
 @test "all ranks use the algorithm that was measured" {

@@ -44,10 +44,32 @@ static int report(struct checker *c)
 /* With RANKS_OF_NODE=k in the environment, each k ranks are a node. */
 static const char *const ranks_of_node = "RANKS_OF_NODE";
 
+/* Of an all_to_all the blocks of ranks on other nodes are counted as such, whatever their size. */
+static void check_net_bytes(struct checker *c)
+{
+    struct mics_comm *world = c->world;
+    const uint64_t counts[] = {1, 1001, 100003};
+    int nodes[64] = {0};
+    uint64_t outside = 0;
+
+    mics_comm_all_gather_now(world, &world->node, nodes, sizeof world->node, NULL);
+    for (int rank = 0; rank < world->size; rank++)
+        outside += nodes[rank] != world->node;
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        const uint64_t before = world->counts.net_bytes;
+
+        check_all_to_all(c, world, counts[i], MICS_F32);
+        EXPECT(world->counts.net_bytes - before == outside * counts[i] * sizeof(float),
+               "all_to_all of %llu: %llu bytes left the node", (unsigned long long)counts[i],
+               (unsigned long long)(world->counts.net_bytes - before));
+    }
+}
+
 static int check(struct checker *c)
 {
     c->max_count = 600011; /* several segments of the ring and of the chain */
     check_everything(c);
+    check_net_bytes(c);
     return report(c);
 }
 
@@ -217,6 +239,15 @@ int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, M
         return MPI_ERR_OTHER;
     enter_mpi();
     return leave_mpi(PMPI_Isend(data, count, type, to, tag, comm, request));
+}
+
+int MPI_Issend(const void *data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+               MPI_Request *request)
+{
+    if (atomic_load(&line_is_down))
+        return MPI_ERR_OTHER;
+    enter_mpi();
+    return leave_mpi(PMPI_Issend(data, count, type, to, tag, comm, request));
 }
 
 int MPI_Test(MPI_Request *request, int *done, MPI_Status *status)

@@ -86,6 +86,32 @@ static void an_all_to_all_goes_over_the_slower_of_node_and_network(void)
     CHECK_NEAR(all_to_all(&topology, (struct mics_span){1, 1, 1}, 1 << 20), 0, 0);
 }
 
+static void a_calibration_without_all_to_all_leaves_it_to_the_formula(void)
+{
+    struct mics_topology topology = make();
+    const struct mics_span node = {1, 8, 1};
+    const double formula = all_to_all(&topology, node, 1 << 20);
+    struct mics_collective_cost costs[] = {
+        {.collective = MICS_ALL_GATHER,
+         .nodes = 1,
+         .per_node = 8,
+         .cost = {.latency_s = 1, .bandwidth_bytes = 1e9}},
+        {.collective = MICS_ALL_TO_ALL,
+         .nodes = 1,
+         .per_node = 8,
+         .cost = {.latency_s = 2e-6, .bandwidth_bytes = 1e9},
+         .point_count = 2,
+         .points = {{1 << 10, 1e-5}, {1 << 20, 1e-3}}},
+    };
+
+    topology.costs = costs;
+    topology.cost_count = 1;
+    CHECK_NEAR(all_to_all(&topology, node, 1 << 20), formula, 0);
+    topology.cost_count = 2;
+    CHECK_NEAR(all_to_all(&topology, node, 1 << 20), 1e-3, 1e-15);
+    CHECK_NEAR(all_to_all(&topology, node, 1 << 15), 1e-4, 1e-12);
+}
+
 static void only_the_transfer_grows_with_the_bytes(void)
 {
     const struct mics_topology topology = make();
@@ -259,6 +285,7 @@ int main(void)
     TAP_RUN(a_piece_crosses_the_network_once_for_each_other_node);
     TAP_RUN(short_pieces_are_sent_directly);
     TAP_RUN(an_all_to_all_goes_over_the_slower_of_node_and_network);
+    TAP_RUN(a_calibration_without_all_to_all_leaves_it_to_the_formula);
     TAP_RUN(only_the_transfer_grows_with_the_bytes);
     TAP_RUN(groups_that_share_a_card_share_its_bandwidth);
     TAP_RUN(a_hierarchy_beats_the_flat_ring_across_nodes);
