@@ -147,8 +147,8 @@ static void issue_collective(struct mics_comm *comm, struct mics_stream *stream,
     }
 }
 
-/* Parameters are rounded to nearest. Gradients and sums have other draws, so that their errors are
- * independent. */
+/* Parameters are rounded to nearest. Each array of gradients has draws of its own, and so have the
+ * sums, whichever replica adds them: that depends on segments. */
 static struct mics_conversion make_conversion(const struct mics_executor *executor,
                                               const struct mics_op *op,
                                               const struct mics_layout *layout, uint32_t segment)
@@ -163,7 +163,7 @@ static struct mics_conversion make_conversion(const struct mics_executor *execut
         return conversion;
     conversion.rounding = executor->rounding;
     if (op->from.piece == MICS_PIECE_GRAD) {
-        conversion.replica = 2 * layout->replicas + index.replica * scatter->size + scatter->block;
+        conversion.replica = layout->replicas + 1 + index.replica * scatter->size + scatter->block;
         conversion.first =
             mics_layout_piece_offset(layout, segment, layout->grad_piece, index.grad);
         return conversion;
@@ -171,7 +171,7 @@ static struct mics_conversion make_conversion(const struct mics_executor *execut
     conversion.replica = index.replica;
     conversion.first = mics_layout_piece_offset(layout, segment, layout->optim_piece, index.optim);
     if (op->to.piece == MICS_PIECE_SYNC) {
-        conversion.replica += layout->replicas;
+        conversion.replica = layout->replicas;
         conversion.first += index.replica * layout->sync_piece;
     }
     return conversion;

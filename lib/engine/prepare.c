@@ -234,8 +234,9 @@ uint64_t mics_engine_memory_left(const struct mics_engine *engine)
 
 static bool same_collective(const struct mics_op *a, const struct mics_op *b)
 {
-    return a->kind == b->kind && a->groups == b->groups && a->comm == b->comm &&
-           a->stream == b->stream && a->count == b->count && a->from.dtype == b->from.dtype;
+    return a->kind == b->kind && a->collective == b->collective && a->groups == b->groups &&
+           a->comm == b->comm && a->stream == b->stream && a->count == b->count &&
+           a->from.dtype == b->from.dtype;
 }
 
 /* The first such collective of the schedule on a communicator of several ranks. */

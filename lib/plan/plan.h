@@ -219,6 +219,16 @@ static inline bool mics_choice_compresses_sync(const struct mics_plan_choice *ch
     return mics_dtype_is_blocks(choice->sync_dtype);
 }
 
+/* The same choice without blocks. */
+static inline struct mics_plan_choice mics_choice_exact(const struct mics_plan_choice *choice)
+{
+    struct mics_plan_choice exact = *choice;
+
+    exact.sync_dtype = exact.sync_down_dtype = exact.gather_dtype = MICS_F32;
+    exact.sync_gathers = exact.sync_stochastic = false;
+    return exact;
+}
+
 const char *mics_dtype_name(enum mics_dtype dtype); /* "f32", "f64", "bf16", "int8" */
 
 #endif

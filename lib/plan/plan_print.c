@@ -108,6 +108,28 @@ static void put_groups_tsv(struct mics_table *table, const struct mics_plan_choi
     put_number(table, "segments", choice->segments);
     put_number(table, "joined", choice->coalesce - 1);
     put_number(table, "prefetch", choice->prefetch);
+    if (mics_choice_compresses_sync(choice)) {
+        put_text(table, "sync_dtype", mics_dtype_name(choice->sync_dtype));
+        put_text(table, "sync_down_dtype", mics_dtype_name(choice->sync_down_dtype));
+        put_number(table, "sync_gathers", choice->sync_gathers);
+        put_number(table, "sync_stochastic", choice->sync_stochastic);
+    }
+    if (mics_dtype_is_blocks(choice->gather_dtype))
+        put_text(table, "gather_dtype", mics_dtype_name(choice->gather_dtype));
+}
+
+/* "int8, added by each replica"; "int4, sums in int8, rounded stochastically". */
+static void put_sync_formats(struct mics_table *table, const struct mics_plan_choice *choice)
+{
+    const char *rounding = choice->sync_stochastic ? ", rounded stochastically" : "";
+
+    mics_table_cell(table, "second hop");
+    if (choice->sync_gathers)
+        mics_table_cell(table, "in %s, added by each replica%s",
+                        mics_dtype_name(choice->sync_dtype), rounding);
+    else
+        mics_table_cell(table, "in %s, sums in %s%s", mics_dtype_name(choice->sync_dtype),
+                        mics_dtype_name(choice->sync_down_dtype), rounding);
 }
 
 /* Rows without meaning for the shape are left out: a group of one rank gathers nothing. */
@@ -154,6 +176,12 @@ static void put_groups(struct mics_table *table, const struct mics_plan_choice *
                                 mics_shape_has_hierarchy(shape, shape->p_grad)
                             ? "inside nodes, then between them"
                             : "in one ring");
+    }
+    if (mics_choice_compresses_sync(choice))
+        put_sync_formats(table, choice);
+    if (mics_dtype_is_blocks(choice->gather_dtype)) {
+        mics_table_cell(table, "gather between nodes");
+        mics_table_cell(table, "in %s", mics_dtype_name(choice->gather_dtype));
     }
 }
 

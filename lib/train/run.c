@@ -508,6 +508,30 @@ static void forward_notes(const struct mics_run *run)
         run->options.observer.note(&note);
 }
 
+/* Where second hops are in blocks: what they sent, and what exact ones would have. Collective. */
+static enum mics_status count_sync(struct mics_run *run, struct mics_err *err)
+{
+    const struct mics_plan *plan = run->options.plan;
+    struct mics_comm_counts counts[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT];
+    struct mics_run_totals *totals = &run->totals;
+    enum mics_status status;
+
+    if (!mics_choice_compresses_sync(&plan->choice))
+        return MICS_OK;
+    mics_engine_counts(run->options.engine, counts);
+    for (int groups = 0; groups < MICS_UNIT_KIND_COUNT; groups++)
+        totals->sync_bytes += counts[groups][MICS_COMM_SCATTER].sent_bytes +
+                              counts[groups][MICS_COMM_REPLICA].sent_bytes;
+    status = mics_schedule_exact_sync_bytes(plan->model, &plan->choice,
+                                            (uint32_t)run->options.world->rank,
+                                            &totals->exact_sync_bytes, err);
+    totals->exact_sync_bytes *= totals->steps;
+    status = mics_agree(run->options.world->comm, status, err);
+    if (status == MICS_OK)
+        status = mics_run_sum(run, &totals->sync_bytes, err);
+    return status == MICS_OK ? mics_run_sum(run, &totals->exact_sync_bytes, err) : status;
+}
+
 enum mics_status mics_run_steps(struct mics_run *run, enum mics_run_end *end, struct mics_err *err)
 {
     const uint64_t last = run->options.settings->steps;
@@ -527,5 +551,6 @@ enum mics_status mics_run_steps(struct mics_run *run, enum mics_run_end *end, st
     if (status != MICS_OK)
         return status; /* the streams may still be running */
     run->totals.net_bytes = mics_engine_net_bytes(run->options.engine);
-    return mics_run_sum(run, &run->totals.net_bytes, err);
+    status = mics_run_sum(run, &run->totals.net_bytes, err);
+    return status == MICS_OK ? count_sync(run, err) : status;
 }

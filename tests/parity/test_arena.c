@@ -291,6 +291,23 @@ static void the_arena_has_the_planned_size_and_is_used_in_bf16(void)
     check_memory((struct mics_shape){2, 2, 1, 2, 4}, MICS_BF16);
 }
 
+static void the_arena_has_the_planned_size_with_blocks(void)
+{
+    static const struct mics_shape shapes[] = {{2, 2, 2, 2, 2}, {2, 2, 1, 2, 4}, {2, 2, 4, 4, 4}};
+
+    for (int i = 0; i < 6; i++) {
+        struct job job = make_job(shapes[i / 2], i % 2 ? MICS_BF16 : MICS_F32);
+
+        job.choice.sync_dtype = i % 2 ? MICS_INT4 : MICS_INT8;
+        job.choice.sync_down_dtype = MICS_INT8;
+        job.choice.sync_gathers = i == 1;
+        job.choice.gather_dtype = MICS_INT8;
+        job.choice.hierarchical_gather = true;
+        job.choice.segments = 1 + (uint32_t)i % 2;
+        check_job(job);
+    }
+}
+
 static void the_arena_is_the_same_when_attention_stays_within_documents(void)
 {
     struct job job = make_job((struct mics_shape){2, 2, 2, 2, 2}, MICS_F32);
@@ -370,6 +387,7 @@ int main(void)
     TAP_RUN(the_arena_has_the_planned_size_and_is_used_for_zero1);
     TAP_RUN(the_arena_has_the_planned_size_and_is_used_for_zero3);
     TAP_RUN(the_arena_has_the_planned_size_and_is_used_in_bf16);
+    TAP_RUN(the_arena_has_the_planned_size_with_blocks);
     TAP_RUN(the_arena_is_the_same_when_attention_stays_within_documents);
     TAP_RUN(the_arena_has_the_planned_size_for_blocks_of_several_stages);
     TAP_RUN(the_interposer_counts);

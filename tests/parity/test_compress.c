@@ -73,8 +73,7 @@ static void check_close(const struct parity_case *c, double tolerance)
     double distance = -1;
     char name[200];
 
-    exact.choice.sync_dtype = exact.choice.sync_down_dtype = exact.choice.gather_dtype = MICS_F32;
-    exact.choice.sync_gathers = false;
+    exact.choice = mics_choice_exact(&c->choice);
     exact = parity_reference(&exact);
     reference = run(&exact);
     if (result && reference) {
@@ -183,6 +182,29 @@ static void segments_slots_and_delays_change_no_bit_of_blocks(void)
             check_equal(first, &c);
             parity_result_free(first);
         }
+}
+
+/* Draws are of elements of a unit, not of segments or calls. */
+static void stochastic_rounding_is_the_same_in_every_run(void)
+{
+    struct parity_case c = case_of(gpt2, (struct mics_shape){2, 2, 1, 1, 2}, MICS_INT8, MICS_INT8);
+
+    for (int gathers = 0; gathers < 2; gathers++) {
+        c.choice.sync_gathers = gathers;
+        c.choice.segments = 1;
+        c.choice.sync_stochastic = false;
+        struct parity_result *nearest = run(&c);
+        c.choice.sync_stochastic = true;
+        struct parity_result *first = run(&c);
+
+        CHECK(nearest && first && parity_distance(&c, nearest, first) > 0);
+        check_close(&c, 2 * INT8_TOLERANCE);
+        check_equal(first, &c);
+        c.choice.segments = 3;
+        check_equal(first, &c);
+        parity_result_free(nearest);
+        parity_result_free(first);
+    }
 }
 
 /* Parameters are exact on the ranks that update them, so the error does not grow. */
@@ -309,6 +331,7 @@ int main(void)
     TAP_RUN(int4_trains_close_to_exact_for_every_cut_of_3_ranks);
     TAP_RUN(eight_replicas_have_equal_bits);
     TAP_RUN(segments_slots_and_delays_change_no_bit_of_blocks);
+    TAP_RUN(stochastic_rounding_is_the_same_in_every_run);
     TAP_RUN(gathers_in_int8_train_close_to_exact);
     TAP_RUN(a_hop_that_is_left_out_is_detected);
     TAP_RUN(a_wait_that_is_lost_is_detected);

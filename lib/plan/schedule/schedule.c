@@ -67,6 +67,26 @@ void mics_schedule_counts(const struct mics_schedule *schedule,
     }
 }
 
+enum mics_status mics_schedule_exact_sync_bytes(const struct mics_model *model,
+                                                const struct mics_plan_choice *choice,
+                                                uint32_t rank, uint64_t *out, struct mics_err *err)
+{
+    uint64_t calls[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT];
+    uint64_t sent[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT];
+    const struct mics_plan_choice exact = mics_choice_exact(choice);
+    struct mics_schedule *schedule = NULL;
+    const enum mics_status status = mics_schedule_new(model, &exact, true, &schedule, err);
+
+    if (status != MICS_OK)
+        return status;
+    mics_schedule_counts(schedule, &exact, rank, calls, sent);
+    mics_schedule_free(schedule);
+    *out = 0;
+    for (int groups = 0; groups < MICS_UNIT_KIND_COUNT; groups++)
+        *out += sent[groups][MICS_COMM_SCATTER] + sent[groups][MICS_COMM_REPLICA];
+    return MICS_OK;
+}
+
 /* "3 17-": waits for operation 3 of this step and operation 17 of the previous step. */
 static void print_deps(const struct mics_schedule *schedule, uint32_t index, FILE *out)
 {

@@ -227,7 +227,7 @@ const uint32_t *mics_bounds_gathers(struct mics_bounds *bounds, uint32_t slots,
 static struct mics_plan_choice pricing_choice(const struct mics_plan_choice *choice)
 {
     const uint32_t k = mics_choice_per_node(choice), n = mics_choice_world_size(choice);
-    struct mics_plan_choice pricing = *choice;
+    struct mics_plan_choice pricing = mics_choice_exact(choice);
     uint32_t p = 2;
 
     while (p < n && (k > 1 ? k : n) % p != 0)
@@ -239,8 +239,6 @@ static struct mics_plan_choice pricing_choice(const struct mics_plan_choice *cho
         shape->p_grad = shape->p_optim = choice->shapes[kind].p_grad > 1 ? p : 1;
     }
     pricing.hierarchical_gather = pricing.hierarchical_reduce = false;
-    pricing.sync_dtype = pricing.sync_down_dtype = pricing.gather_dtype = MICS_F32;
-    pricing.sync_gathers = pricing.sync_stochastic = false;
     pricing.segments = 1;
     pricing.prefetch = 0;
     pricing.coalesce = 1;

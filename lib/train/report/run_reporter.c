@@ -147,7 +147,7 @@ static json_t *event_end(const struct mics_run *run, const char *reason)
     const struct mics_step_record *sum = &run->totals.sum;
     const double steps = run->totals.steps ? (double)run->totals.steps : NAN;
 
-    return json_pack(
+    json_t *event = json_pack(
         "{s:s,s:I,s:s,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:I,s:s,s:I,s:I}", "event", "end", "step",
         (json_int_t)run->step, "reason", reason, "steps", (json_int_t)run->totals.steps,
         "recent_loss", mics_metrics_number(mics_run_recent_loss(run)), "compute_ms",
@@ -159,6 +159,15 @@ static json_t *event_end(const struct mics_run *run, const char *reason)
         mics_metrics_number(1e3 * sum->cpu.kernel_s / steps), "net_bytes",
         (json_int_t)run->totals.net_bytes, "path", run->disk.last, "peak_rss_bytes",
         (json_int_t)peak_rss_bytes(), "skipped", (json_int_t)run->totals.nonfinite);
+    if (run->totals.sync_bytes > 0 &&
+        (json_object_set_new(event, "sync_bytes",
+                             json_integer((json_int_t)run->totals.sync_bytes)) != 0 ||
+         json_object_set_new(event, "exact_sync_bytes",
+                             json_integer((json_int_t)run->totals.exact_sync_bytes)) != 0)) {
+        json_decref(event);
+        return NULL;
+    }
+    return event;
 }
 
 static enum mics_status flush(const struct mics_run_reporter *reporter, struct mics_err *err)

@@ -75,6 +75,10 @@ static const struct brute_case cases[] = {
       .prefetch = MICS_AUTO,
       .global_batch = 4 * 10,
       .segments = 2}},
+    {"node:3 gpu:2 flops:200T mem:2.5G membw:2TB/s link:200GB/s,3us net:5gbit,20us",
+     &gpt,
+     {AUTO, .seq = 256, .global_batch = 6 * 4, .coalesce = 2, .sync_dtype = MICS_INT8,
+      .sync_down_dtype = MICS_INT8, .gather_dtype = MICS_INT8}},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
