@@ -4,7 +4,7 @@
 #include "base/file_set.h"
 #include "base/num.h"
 #include "data/format.h"
-#include "data/pickle.h"
+#include "doc/pickle.h"
 #include "data/token_format.h"
 #include "data/token_index.h"
 

@@ -224,6 +224,10 @@ enum mics_status mics_run_read_settings(const json_t *doc, struct mics_train_set
     struct mics_reading reading = {.err = err};
     const struct mics_cursor root = mics_cursor_begin(doc, &reading);
     const struct mics_cursor training = mics_cursor_get_object(&root, "training");
+
+    /* Another trainer's state, which mics-shard has converted, has none. */
+    if (mics_cursor_ok(&root) && !mics_cursor_has(&training, "settings"))
+        return MICS_OK;
     const struct mics_cursor at = mics_cursor_get_object(&training, "settings");
 
     return reading.status == MICS_OK ? mics_train_settings_from_json(at.value, settings, err)
@@ -313,8 +317,16 @@ static enum mics_status match_data(const struct mics_run *run, const struct data
 static enum mics_status resume_data(struct mics_run *run, const json_t *doc, bool other_data,
                                     struct mics_err *err)
 {
+    const json_t *training = json_object_get(doc, "training");
     struct data_record then = {0};
-    enum mics_status status = other_data ? MICS_OK : read_record(doc, &then, err);
+    enum mics_status status = MICS_OK;
+
+    if (!other_data && !json_object_get(training, "data"))
+        status = mics_err_set(err, MICS_ERR_FORMAT,
+                              "does not say on which data it was trained: --other-data goes on "
+                              "with the data that is there now");
+    else if (!other_data)
+        status = read_record(doc, &then, err);
 
     if (status == MICS_OK && !other_data)
         status = match_data(run, &then, err);

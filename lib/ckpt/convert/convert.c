@@ -13,6 +13,7 @@
 #include "base/threads.h"
 #include "ckpt/convert/disk_model.h"
 #include "ckpt/convert/shards.h"
+#include "ckpt/foreign/foreign.h"
 #include "ckpt/hf/hf.h"
 #include "ckpt/tokenizer_files.h"
 #include "comm/agree.h"
@@ -317,26 +318,53 @@ static enum mics_status match_config(const struct mics_hf *hf, const struct mics
     return status;
 }
 
+/* Open what is to be split: Hugging Face's files, or those of another trainer. */
+static enum mics_status open_source(struct job *job, const char *const *paths, size_t count,
+                                    struct mics_err *err)
+{
+    const enum mics_foreign_format format = mics_foreign_recognize(paths, count);
+
+    if (format == MICS_FOREIGN_NONE)
+        return mics_hf_open(paths, count, job->request->diagnostics, &job->hf, err);
+    return mics_foreign_open(format, paths, count, &job->hf, err);
+}
+
+/* A training state must be of the plan's optimizer: AdamW. */
+static enum mics_status check_states(const struct job *job, const char *path, struct mics_err *err)
+{
+    const struct mics_optimizer_row *row = mics_optimizer_get(job->plan.plan->choice.optimizer);
+
+    if (job->hf.states <= 1 || strcmp(row->name, "adamw") == 0)
+        return MICS_OK;
+    return mics_err_set(err, MICS_ERR_FORMAT, "%s: is of AdamW, the plan of %s", path, row->title);
+}
+
 static enum mics_status prepare_split(struct job *job, const char *const *paths, size_t count,
                                       json_t *plan_doc, struct mics_err *err)
 {
     struct mics_diagnostics *diagnostics = job->request->diagnostics;
-    enum mics_status status = mics_shard_plan_open(plan_doc, 1, &job->plan, err);
+    enum mics_status status = open_source(job, paths, count, err);
+    const uint32_t states = job->hf.states > 1 ? job->hf.states : 1;
 
     job->manifest.plan = json_incref(plan_doc);
     job->manifest.training = json_object();
-    if (status != MICS_OK)
-        mics_err_prefix(err, "plan");
-    else if (!job->manifest.training)
+    if (status == MICS_OK) {
+        status = mics_shard_plan_open(plan_doc, states, &job->plan, err);
+        if (status != MICS_OK)
+            mics_err_prefix(err, "plan");
+    }
+    if (status == MICS_OK && !job->manifest.training)
         status = mics_err_nomem(err);
-    else
-        status = mics_hf_open(paths, count, diagnostics, &job->hf, err);
+    if (status == MICS_OK)
+        status = check_states(job, paths[0], err);
     if (status == MICS_OK)
         status = match_config(&job->hf, job->plan.plan->model, err);
     if (status == MICS_OK)
         status = mics_hf_match(&job->hf, job->plan.plan->model, diagnostics, err);
     if (status == MICS_OK)
         status = split_tokenizer(job, err);
+    if (states > 1)
+        job->manifest.step = job->manifest.base_step = job->hf.step;
     return status == MICS_OK ? prepare_shards(job, job->plan.doc, err) : status;
 }
 

@@ -31,6 +31,11 @@ struct mics_hf_file {
 struct mics_hf_tensor {
     const struct mics_safetensor *header;
     uint32_t file;
+    uint32_t state; /* 0: a parameter, else a state of the optimizer for it */
+    /* Where its numbers are, if not in one run of `file`: extents of this tensor, in order and
+     * without gaps. Owned. */
+    struct mics_extent *pieces;
+    uint32_t piece_count; /* 0: one run */
 };
 
 struct mics_hf {
@@ -39,6 +44,8 @@ struct mics_hf {
     uint32_t file_count;
     struct mics_hf_tensor *tensors; /* by file, then by place; no name twice */
     size_t tensor_count;
+    uint32_t states;    /* of each parameter, 1 or more; 0 as 1 */
+    uint64_t step;      /* of the training that the states are of; 0: not known */
     json_t *weight_map; /* of the index that was read; NULL: none */
     struct mics_store
         store; /* its files are open; mics_hf_match() or mics_hf_list_tensors() fills its table */

@@ -28,6 +28,8 @@ void mics_hf_close(struct mics_hf *hf)
 {
     for (uint32_t i = 0; i < hf->file_count; i++)
         mics_safetensors_free(&hf->files[i].header);
+    for (size_t i = 0; i < hf->tensor_count; i++)
+        free(hf->tensors[i].pieces);
     free(hf->files);
     free(hf->tensors);
     json_decref(hf->weight_map);
@@ -386,7 +388,8 @@ static enum mics_status collect_tensors(struct mics_hf *hf, struct mics_diagnost
         status = mics_err_nomem(err);
     for (uint32_t i = 0; i < hf->file_count; i++)
         for (size_t j = 0; status == MICS_OK && j < hf->files[i].header.count; j++) {
-            const struct mics_hf_tensor found = {&hf->files[i].header.tensors[j], i};
+            const struct mics_hf_tensor found = {.header = &hf->files[i].header.tensors[j],
+                                                 .file = i};
             const json_t *place = json_object_get(places, found.header->name);
 
             if (place) {

@@ -27,6 +27,57 @@ static void format_shape(const uint64_t *shape, uint32_t rank, char *buf, size_t
         snprintf(buf + at, size - at, "]");
 }
 
+/* The run of a tensor that contains its number `at`: as far as it goes, at most `count` numbers. */
+static struct mics_extent run_at(const struct mics_hf *hf, const struct mics_hf_tensor *tensor,
+                                 uint64_t at, uint64_t count)
+{
+    const enum mics_storage_dtype dtype = mics_storage_dtype_of_name(tensor->header->dtype);
+    struct mics_extent run = {.name = tensor->header->name,
+                              .file = tensor->file,
+                              .dtype = dtype,
+                              .count = count,
+                              .offset = hf->files[tensor->file].header.data_offset +
+                                        tensor->header->begin +
+                                        at * mics_storage_dtype_bytes(dtype)};
+
+    uint32_t low = 0, high = tensor->piece_count; /* the first piece that begins after `at` */
+
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+
+        if (tensor->pieces[middle].start <= at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low > 0) {
+        const struct mics_extent *piece = &tensor->pieces[low - 1];
+        const uint64_t skip = at - piece->start;
+
+        run.file = piece->file;
+        run.offset = piece->offset + skip * mics_storage_dtype_bytes(dtype);
+        run.count = mics_min_u64(count, piece->count - skip);
+    }
+    return run;
+}
+
+/* dst = numbers [at, at + count) of a tensor as `as`. */
+static enum mics_status read_numbers(const struct mics_hf *hf, const struct mics_hf_tensor *tensor,
+                                     uint64_t at, uint64_t count, enum mics_storage_dtype as,
+                                     void *dst, float *scratch, struct mics_err *err)
+{
+    enum mics_status status = MICS_OK;
+
+    for (uint64_t done = 0; status == MICS_OK && done < count;) {
+        const struct mics_extent run = run_at(hf, tensor, at + done, count - done);
+
+        status = mics_store_read_run(
+            &hf->store, &run, as, (char *)dst + done * mics_storage_dtype_bytes(as), scratch, err);
+        done += run.count;
+    }
+    return status;
+}
+
 enum mics_status mics_hf_compare(const struct mics_hf *hf, const struct mics_hf_tensor *one,
                                  const struct mics_hf_tensor *two, bool *same, struct mics_err *err)
 {
@@ -48,16 +99,8 @@ enum mics_status mics_hf_compare(const struct mics_hf *hf, const struct mics_hf_
         const size_t count = (size_t)mics_min_u64(all - at, MICS_STORE_CHUNK);
 
         for (int i = 0; status == MICS_OK && i < 2; i++)
-            status = mics_store_read_run(
-                &hf->store,
-                &(struct mics_extent){.name = both[i]->header->name,
-                                      .file = both[i]->file,
-                                      .dtype = dtypes[i],
-                                      .count = count,
-                                      .offset = hf->files[both[i]->file].header.data_offset +
-                                                both[i]->header->begin +
-                                                at * mics_storage_dtype_bytes(dtypes[i])},
-                as, a + (size_t)i * MICS_STORE_CHUNK, a + 2 * MICS_STORE_CHUNK, err);
+            status = read_numbers(hf, both[i], at, count, as, a + (size_t)i * MICS_STORE_CHUNK,
+                                  a + 2 * MICS_STORE_CHUNK, err);
         *same = status == MICS_OK &&
                 memcmp(a, a + MICS_STORE_CHUNK, count * mics_storage_dtype_bytes(as)) == 0;
     }
@@ -73,10 +116,10 @@ static const struct mics_hf_tensor *find(const struct mics_hf *hf, const json_t 
     return place ? &hf->tensors[json_integer_value(place)] : NULL;
 }
 
-/* Fill `names`: names in the model to indices in hf->tensors. Where two tensors have one name,
- * they must be equal, and the first is taken. */
+/* Fill `names`: names in the model to indices in hf->tensors, of one state. Where two tensors have
+ * one name, they must be equal, and the first is taken. */
 static enum mics_status collect(const struct mics_hf *hf, const struct mics_family *family,
-                                json_t *names, struct mics_diagnostics *diagnostics,
+                                uint32_t state, json_t *names, struct mics_diagnostics *diagnostics,
                                 struct mics_err *err)
 {
     char name[512];
@@ -85,6 +128,8 @@ static enum mics_status collect(const struct mics_hf *hf, const struct mics_fami
         const struct mics_hf_tensor *tensor = &hf->tensors[i], *other;
         bool same = false;
 
+        if (tensor->state != state)
+            continue;
         mics_family_model_name(family, tensor->header->name, name, sizeof name);
         if (mics_family_is_buffer(family, name))
             continue;
@@ -133,18 +178,19 @@ static bool check_tensor(const struct mics_hf *hf, const struct mics_hf_tensor *
 static void add_extent(struct mics_hf *hf, const struct mics_hf_tensor *tensor, uint32_t vector,
                        uint64_t start, uint64_t count)
 {
-    hf->store.table[hf->store.table_count++] = (struct mics_extent){
-        .name = tensor->header->name,
-        .vector = vector,
-        .file = tensor->file,
-        .dtype = mics_storage_dtype_of_name(tensor->header->dtype),
-        .start = start,
-        .count = count,
-        .offset = hf->files[tensor->file].header.data_offset + tensor->header->begin};
+    for (uint64_t done = 0; done < count;) {
+        struct mics_extent run = run_at(hf, tensor, done, count - done);
+
+        run.name = tensor->header->name;
+        run.vector = vector;
+        run.start = start + done;
+        hf->store.table[hf->store.table_count++] = run;
+        done += run.count;
+    }
 }
 
 static void match_unit(struct mics_hf *hf, const struct mics_model *model, uint32_t index,
-                       json_t *names, struct mics_diagnostics *diagnostics)
+                       uint32_t state, json_t *names, struct mics_diagnostics *diagnostics)
 {
     const struct mics_unit *unit = &model->units[index];
 
@@ -153,13 +199,16 @@ static void match_unit(struct mics_hf *hf, const struct mics_model *model, uint3
         const struct mics_hf_tensor *tensor = find(hf, names, want->name);
         const bool head = strcmp(want->name, model->family->embed_head[MICS_HEAD_WEIGHT]) == 0;
 
-        if (!tensor)
+        if (!tensor && state > 0)
+            mics_diagnostics_add(diagnostics, "%s of tensor '%s' is missing",
+                                 mics_ckpt_state_name(state), want->name);
+        else if (!tensor)
             mics_diagnostics_add(diagnostics, "tensor '%s' of the model is missing%s", want->name,
                                  head ? "; if the embedding takes its place, set "
                                         "\"tie_word_embeddings\": true in config.json"
                                       : "");
         else if (check_tensor(hf, tensor, want, diagnostics))
-            add_extent(hf, tensor, mics_vector_of(index, 0), want->offset, want->count);
+            add_extent(hf, tensor, mics_vector_of(index, state), want->offset, want->count);
         json_object_del(names, want->name);
     }
 }
@@ -246,13 +295,14 @@ static json_t *wanted_names(const struct mics_model *model)
     return NULL;
 }
 
-static enum mics_status match_all(struct mics_hf *hf, const struct mics_model *model, json_t *names,
-                                  struct mics_diagnostics *diagnostics, struct mics_err *err)
+static enum mics_status match_state(struct mics_hf *hf, const struct mics_model *model,
+                                    uint32_t state, json_t *names,
+                                    struct mics_diagnostics *diagnostics, struct mics_err *err)
 {
     const char *name;
     json_t *place, *wanted = wanted_names(model);
     enum mics_status status =
-        wanted ? collect(hf, model->family, names, diagnostics, err) : mics_err_nomem(err);
+        wanted ? collect(hf, model->family, state, names, diagnostics, err) : mics_err_nomem(err);
 
     if (status == MICS_OK && !model->config.untied)
         status = resolve_tied(hf, model->family, names, diagnostics, err);
@@ -262,7 +312,7 @@ static enum mics_status match_all(struct mics_hf *hf, const struct mics_model *m
     if (status != MICS_OK || explained)
         return status;
     for (uint32_t i = 0; i < model->unit_count; i++)
-        match_unit(hf, model, i, names, diagnostics);
+        match_unit(hf, model, i, state, names, diagnostics);
     json_object_foreach(names, name, place)
     {
         const struct mics_hf_tensor *tensor = &hf->tensors[json_integer_value(place)];
@@ -273,22 +323,33 @@ static enum mics_status match_all(struct mics_hf *hf, const struct mics_model *m
     return MICS_OK;
 }
 
+/* Most extents that the tensors have. */
+static size_t count_runs(const struct mics_hf *hf)
+{
+    size_t runs = 1;
+
+    for (size_t i = 0; i < hf->tensor_count; i++)
+        runs += hf->tensors[i].piece_count ? hf->tensors[i].piece_count : 1;
+    return runs;
+}
+
 enum mics_status mics_hf_match(struct mics_hf *hf, const struct mics_model *model,
                                struct mics_diagnostics *diagnostics, struct mics_err *err)
 {
     const uint64_t before = diagnostics->count;
-    json_t *names = json_object();
-    size_t tensors = 1;
     enum mics_status status;
 
-    for (uint32_t i = 0; i < model->unit_count; i++)
-        tensors += model->units[i].tensor_count;
     free(hf->store.table);
     hf->store.table_count = 0;
-    hf->store.table = calloc(tensors, sizeof *hf->store.table);
-    status = names && hf->store.table ? match_all(hf, model, names, diagnostics, err)
-                                      : mics_err_nomem(err);
-    json_decref(names);
+    hf->store.table = calloc(count_runs(hf), sizeof *hf->store.table);
+    status = hf->store.table ? MICS_OK : mics_err_nomem(err);
+    for (uint32_t state = 0; status == MICS_OK && (state == 0 || state < hf->states); state++) {
+        json_t *names = json_object();
+
+        status =
+            names ? match_state(hf, model, state, names, diagnostics, err) : mics_err_nomem(err);
+        json_decref(names);
+    }
     if (status == MICS_OK)
         status = mics_diagnostics_status(diagnostics, before,
                                          hf->folder[0] ? hf->folder : hf->files[0].name, err);

@@ -2,7 +2,7 @@
 /* test_pickle.c - pickles as Python 3.11 writes them, and what is refused in them. */
 #include "tap.h"
 
-#include "data/pickle.h"
+#include "doc/pickle.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,9 +123,54 @@ static void contradictions_are_refused_in_a_pickle(void)
     refuse(BYTES("\x80\2G\x7f\xf0\0\0\0\0\0\0."), "not finite");
     memset(nested, ']', sizeof nested);
     memcpy(nested, "\x80\2", 2);
+    memset(nested + 4097, 'a', 4094);
+    nested[8191] = '.';
     refuse(nested, sizeof nested, "too deeply nested");
     memset(nested + 2, '(', sizeof nested - 2);
     refuse(nested, sizeof nested, "too deeply nested");
+}
+
+/* What torch.save writes of {"w": a tensor of 2 numbers}, shortened, in a list with itself. */
+static void objects_are_nodes_and_their_classes_are_of_a_list(void)
+{
+    static const char *const allowed[] = {"collections.OrderedDict", "torch.*", NULL};
+    static const char tensor[] = "\x80\2]q\0(h\0ccollections\nOrderedDict\nq\1)Rq\2(X\1\0\0\0wq\3"
+                                 "ctorch._utils\n_rebuild_tensor_v2\nq\4"
+                                 "((X\7\0\0\0storageq\5ctorch\nFloatStorage\nq\6X\1\0\0\0"
+                                 "0q\7X\3\0\0\0cpuq\10K\2tq\11QK\0K\2\x85q\12K\1\x85q\13"
+                                 "\x89h\1)Rq\14tq\15Rq\16u}X\1\0\0\0kK\7sbe.";
+    struct mics_err err = {""};
+    struct mics_pickle *pickle = NULL;
+    int64_t value = 0;
+
+    CHECK_INT(mics_pickle_open(BYTES(tensor), allowed, &pickle, &err), MICS_OK);
+    if (!pickle)
+        return;
+    const uint32_t root = mics_pickle_root(pickle);
+
+    CHECK_INT(mics_pickle_kind(pickle, root), MICS_PICKLE_LIST);
+    CHECK_INT(mics_pickle_item(pickle, root, 0), root);
+    const uint32_t dict = mics_pickle_item(pickle, root, 1);
+    CHECK(strcmp(mics_pickle_class(pickle, dict), "collections.OrderedDict") == 0);
+    CHECK_INT(mics_pickle_count(pickle, dict), 1);
+    CHECK(mics_pickle_integer(pickle, mics_pickle_get(pickle, dict, "k"), &value) && value == 7);
+    const uint32_t found = mics_pickle_get(pickle, dict, "w");
+    CHECK(strcmp(mics_pickle_class(pickle, found), "torch._utils._rebuild_tensor_v2") == 0);
+    const uint32_t args = mics_pickle_args(pickle, found);
+    CHECK_INT(mics_pickle_count(pickle, args), 6);
+    CHECK_INT(mics_pickle_kind(pickle, mics_pickle_item(pickle, args, 0)), MICS_PICKLE_PERSISTENT);
+    const uint32_t id = mics_pickle_item(pickle, mics_pickle_item(pickle, args, 0), 0);
+    CHECK(strcmp(mics_pickle_text(pickle, mics_pickle_item(pickle, id, 1)), "torch.FloatStorage") ==
+          0);
+    CHECK(mics_pickle_item(pickle, args, 6) == 0 && mics_pickle_get(pickle, args, "w") == 0 &&
+          !mics_pickle_class(pickle, 0) && !mics_pickle_text(pickle, root));
+    mics_pickle_close(pickle);
+    CHECK_INT(mics_pickle_open(BYTES("\x80\2cposix\nsystem\n."), allowed, &pickle, &err),
+              MICS_ERR_FORMAT);
+    CHECK(strstr(err.text, "'posix.system' is not a class that is read") != NULL && !pickle);
+    for (size_t size = 0; size < sizeof tensor - 1; size++)
+        CHECK_INT(mics_pickle_open((const unsigned char *)tensor, size, allowed, &pickle, &err),
+                  MICS_ERR_FORMAT);
 }
 
 int main(void)
@@ -133,6 +178,7 @@ int main(void)
     TAP_RUN(a_dict_of_nanogpt_is_read_in_old_and_new_protocols);
     TAP_RUN(every_length_of_a_truncated_pickle_is_refused);
     TAP_RUN(all_plain_values_are_read);
+    TAP_RUN(objects_are_nodes_and_their_classes_are_of_a_list);
     TAP_RUN(what_would_run_code_is_refused_by_its_name);
     TAP_RUN(contradictions_are_refused_in_a_pickle);
     return tap_done();

@@ -1,0 +1,131 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# mics-shard split of what other trainers wrote. The files of tests/cli/foreign are of
+# tests/reference/make_foreign.py.
+
+load helpers
+
+setup()
+{
+    cd "$BATS_TEST_TMPDIR" || return 1
+    files=$BATS_TEST_DIRNAME/foreign
+    mics-probe --topology='node:1 gpu:2 flops:1T mem:8G membw:100GB/s link:10GB/s,3us' -o topo.mp
+    mics-plan --model="$files/hf" --strategy=zero3 --dtype=f32 --global-batch=4 --seq=8 topo.mp -o plan.mp
+}
+
+# Split refuses a source in one line that ends with a text, and leaves nothing.
+refused() # source text
+{
+    run --separate-stderr mics-shard split "$1" -p plan.mp -o out
+    [ "$status" = 3 ]
+    [ "${#stderr_lines[@]}" = 1 ]
+    [[ $stderr == "mics-shard: "*"$2" ]] || { echo "$stderr"; false; }
+    [ ! -e out ]
+}
+
+@test "split: files of torch.save, with the names of DDP and torch.compile, in fp32 and bf16" {
+    requires jq
+    mics-shard split "$files/hf" -p plan.mp -o hf
+    mics-shard split "$files/weights.pt" -p plan.mp -o weights
+    mics-shard diff hf weights
+    mkdir folder
+    cp "$files/hf/config.json" folder/
+    cp "$files/weights.pt" folder/pytorch_model.bin
+    mics-shard split folder -p plan.mp -o from-folder
+    mics-shard diff hf from-folder
+    # bf16, as parameters inside of a trainer's dict.
+    mics-shard split "$files/trainer.pt" -p plan.mp -o trainer
+    mics-shard cast "$files/hf" --dtype=bf16 -o bf16
+    mics-shard split bf16 -p plan.mp -o hf-bf16
+    mics-shard diff hf-bf16 trainer
+    mics-shard verify trainer
+}
+
+@test "split: a distributed checkpoint of FSDP2 with the states of AdamW, each number, by any plan" {
+    requires jq perl
+    mics-shard split "$files/hf" -p plan.mp -o hf
+    mics-shard split "$files/dcp" -p plan.mp -o dcp
+    run --separate-stderr mics-shard diff hf dcp
+    [ "$status" = 0 ]
+    [ "$stderr" = "mics-shard: 'hf' lacks optimizer state that 'dcp' has: it is not compared" ]
+    [ "$(mics-show --json dcp | jq -c '[.step, .states]')" = '[2,["param","m","v"]]' ]
+    mics-plan --model="$files/hf" --strategy=ddp --dtype=f32 --global-batch=4 --seq=8 topo.mp -o ddp.mp
+    mics-shard split "$files/dcp" -p ddp.mp -o whole
+    mics-shard reshard whole -p plan.mp -o again
+    mics-shard diff dcp again
+    # DDP has one shard: its sections are the units' states, in the order of the manifest.
+    perl -MJSON::PP -e '
+        sub file { open my $f, "<:raw", $_[0] or die; read $f, my $n, 8; read $f, my $h, unpack "Q<", $n;
+            local $/; return (decode_json($h), scalar <$f>) }
+        my ($want, $numbers) = file($ARGV[0]); my ($have, $shard) = file($ARGV[1]);
+        my $table = decode_json(do { local $/; open my $t, "<", $ARGV[2] or die; <$t> }); my $count = 0;
+        for my $unit (@{$table->{units}}) { for my $t (@{$unit->{tensors}}) { for my $s (["m", "exp_avg"], ["v", "exp_avg_sq"]) {
+            my ($key) = grep { /^$s->[1]\.(model\.)?\Q$t->{name}\E$/ } keys %$want or die $t->{name};
+            my $o = $want->{$key}{data_offsets}; my $w = substr $numbers, $o->[0], $o->[1] - $o->[0];
+            my ($section) = grep { /^\Q$unit->{name}\E[.:\/]$s->[0]$/ } keys %$have or die join " ", keys %$have;
+            my $at = $have->{$section}{data_offsets}[0] + 4 * $t->{offset};
+            substr($shard, $at, length $w) eq $w or die "$key differs"; $count++;
+        } } } print "$count\n"' "$files/states.safetensors" whole/shard-00000.safetensors <(mics-show --json whole) >compared
+    [ "$(cat compared)" = 24 ]
+}
+
+@test "train: goes on from a distributed checkpoint of PyTorch with other data only" {
+    requires mpi:2 perl
+    export MICS_NODE_RANKS=2
+    perl -e 'srand 1; print pack "S<*", map { int rand 16 } 1 .. 4000' >ids.bin
+    mics-shard split "$files/dcp" -p plan.mp -o dcp
+    run --separate-stderr mpi 2 mics-train -p plan.mp --data=ids.bin --resume=dcp --steps=4
+    [ "$status" = 3 ]
+    [[ $stderr == *"mics-train: dcp: does not say on which data it was trained: --other-data goes on with the data that is there now"* ]]
+    mpi 2 mics-train -p plan.mp --data=ids.bin --resume=dcp --other-data --steps=4 --metrics=m.jsonl
+    [ "$(grep -c '"step"' m.jsonl)" -ge 2 ]
+}
+
+@test "split: what is missing, cut, of another type or class is refused in one line, and nothing is written" {
+    requires perl
+    cp -r "$files/dcp" dcp
+    rm dcp/__1_0.distcp
+    refused dcp "dcp/__1_0.distcp: No such file or directory"
+    cp -r "$files/dcp/." dcp
+    truncate -s 30000 dcp/__0_0.distcp
+    run --separate-stderr mics-shard split dcp -p plan.mp -o out
+    [ "$status" = 3 ]
+    [[ $stderr == "mics-shard: dcp/__0_0.distcp: ends before its chunk of tensor '"*"'" ]]
+    cp -r "$files/dcp/." dcp
+    perl -0pi -e 's/relative_path\x94\x8c\x0c__0_0/relative_path\x94\x8c\x0c..\/_0/' dcp/.metadata
+    run --separate-stderr mics-shard split dcp -p plan.mp -o out
+    [ "$status" = 3 ]
+    [[ $stderr == "mics-shard: dcp/.metadata: '"*"': its file's name leads out of the folder" ]]
+    cp -r "$files/dcp/." dcp
+    perl -0pi -e 's/TensorStorageMetadata/TensorStorageMetadat_/' dcp/.metadata
+    perl -0pi -e 's/filesystem\x94\x8c\x0c_StorageInfo/filesystem\x94\x8c\x0cStorageInfo_/; s/torch.distributed.checkpoint.filesystem/torch.distributed.checkpoint.filesyste_/' dcp/.metadata
+    refused dcp "' is not a class that is read (nothing was executed)"
+    # A pickle that would run a program, in the archive of a file.
+    cp "$files/weights.pt" bad.pt
+    perl -0pi -e 's/ctorch._utils\n_rebuild_tensor_v2\n/"cposix\nsystem\n" . "N" x 19/e' bad.pt
+    run --separate-stderr mics-shard split bad.pt -p plan.mp -o out
+    [ "$status" = 3 ]
+    [[ $stderr == "mics-shard: bad.pt: data.pkl: byte "*": 'posix.system' is not a class that is read (nothing was executed)" ]]
+    [ ! -e executed ]
+    printf '\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.' >old.pt
+    refused old.pt "old.pt: a file of torch.save before PyTorch 1.6, or a bare pickle: load it and save it with a new version"
+    # Another model, another optimizer.
+    mics-plan --model=gpt2-nano --dtype=f32 --global-batch=4 topo.mp -o other.mp
+    run --separate-stderr mics-shard split "$files/dcp" -p other.mp -o out
+    [ "$status" = 3 ]
+    mics-plan --model="$files/hf" --optimizer=lion --dtype=f32 --global-batch=4 --seq=8 topo.mp -o lion.mp
+    run --separate-stderr mics-shard split "$files/dcp" -p lion.mp -o out
+    [ "$status" = 3 ]
+    [[ $stderr == "mics-shard: $files/dcp: is of AdamW, the plan of Lion" ]]
+    [ ! -e out ]
+    # DeepSpeed: a rank's file is missing; the model is another one.
+    cp -r "$files/ds0198-zero1-bf16-2" ds
+    rm ds/global_step3/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt
+    run --separate-stderr mics-shard split ds -p plan.mp -o out
+    [ "$status" = 3 ]
+    [[ $stderr == "mics-shard: ds/global_step3/zero_pp_rank_1_mp_rank_00_optim_states.pt: the file is missing" ]]
+    run --separate-stderr mics-shard split "$files/ds0198-zero1-bf16-2" -p plan.mp -o out
+    [ "$status" = 3 ]
+    [[ $stderr == *"tensor 'wte.weight' does not belong to the model"* ]]
+    [ ! -e out ]
+}

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_foreign_ckpt.c - DeepSpeed's checkpoints of tests/cli/foreign, number by number, and what is
+ * refused. expected.txt has what DeepSpeed's zero_to_fp32 and the states of its optimizer hold. */
+#include "tap.h"
+
+#include "base/dir.h"
+#include "base/file.h"
+#include "ckpt/foreign/foreign.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define FILES "tests/cli/foreign"
+
+static const struct mics_hf_tensor *find(const struct mics_hf *hf, const char *name, uint32_t state)
+{
+    for (size_t i = 0; i < hf->tensor_count; i++)
+        if (hf->tensors[i].state == state && strcmp(hf->tensors[i].header->name, name) == 0)
+            return &hf->tensors[i];
+    return NULL;
+}
+
+/* Are the numbers of a tensor those of a text in hexadecimal? */
+static bool is_equal(const struct mics_hf *hf, const struct mics_hf_tensor *tensor, const char *hex)
+{
+    struct mics_err err;
+    unsigned char bytes[4096];
+    size_t size = 0;
+
+    for (uint32_t i = 0; i < tensor->piece_count; i++) {
+        struct mics_extent piece = tensor->pieces[i];
+
+        piece.dtype = MICS_STORAGE_F32;
+        if (piece.start * 4 != size || size + piece.count * 4 > sizeof bytes ||
+            mics_store_read_extent(&hf->store, &piece, bytes + size, &err) != MICS_OK)
+            return false;
+        size += piece.count * 4;
+    }
+    for (size_t i = 0; i < size; i++) {
+        char two[3];
+
+        snprintf(two, sizeof two, "%02x", bytes[i]);
+        if (strncmp(hex + 2 * i, two, 2) != 0)
+            return false;
+    }
+    return size > 0 && strcspn(hex + 2 * size, "\n") == 0;
+}
+
+static void check_deepspeed(const char *folder, const char *inside)
+{
+    const char *const paths[] = {inside};
+    char path[MICS_PATH_MAX], *text = NULL;
+    struct mics_err err = {""};
+    struct mics_hf hf;
+    size_t size, lines = 0;
+
+    mics_path_format(path, NULL, "%s/expected.txt", folder);
+    CHECK_INT(mics_foreign_recognize(paths, 1), MICS_FOREIGN_DEEPSPEED);
+    CHECK_INT(mics_foreign_open(MICS_FOREIGN_DEEPSPEED, paths, 1, &hf, &err), MICS_OK);
+    CHECK_INT(mics_file_read(path, 1 << 20, &text, &size, &err), MICS_OK);
+    if (!text)
+        return;
+    CHECK_INT(hf.states, 3);
+    CHECK_INT(hf.step, 3);
+    for (char *save, *line = strtok_r(text, "\n", &save); line;
+         line = strtok_r(NULL, "\n", &save)) {
+        char name[64];
+        unsigned state;
+        int at = 0;
+
+        CHECK(sscanf(line, "%63s %u %n", name, &state, &at) == 2);
+        const struct mics_hf_tensor *tensor = find(&hf, name, state);
+        CHECK(tensor && is_equal(&hf, tensor, line + at));
+        lines++;
+    }
+    CHECK_INT(lines, hf.tensor_count);
+    CHECK_INT(lines, 18);
+    free(text);
+    mics_hf_close(&hf);
+}
+
+static void each_number_of_deepspeed_is_read(void)
+{
+    check_deepspeed(FILES "/ds0198-zero1-bf16-2", FILES "/ds0198-zero1-bf16-2");
+    check_deepspeed(FILES "/ds0192-mics2-bf16-4", FILES "/ds0192-mics2-bf16-4");
+    check_deepspeed(FILES "/ds0192-mics2-bf16-4", FILES "/ds0192-mics2-bf16-4/global_step3");
+}
+
+/* A generator that is the same everywhere. */
+static uint64_t next(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return *state >> 33;
+}
+
+/* Change a file of structure: bytes, runs of bytes, its length, numbers that look like sizes. */
+static void mutate(char *data, size_t *size, uint64_t *seed)
+{
+    const size_t at = next(seed) % *size;
+
+    switch (next(seed) % 5) {
+    case 0:
+        data[at] = (char)next(seed);
+        break;
+    case 1:
+        data[at] ^= (char)(1 << next(seed) % 8);
+        break;
+    case 2:
+        *size = at + 1;
+        break;
+    case 3:
+        for (size_t i = at; i < at + 4 && i < *size; i++)
+            data[i] = (char)(next(seed) % 2 ? 0xff : 0);
+        break;
+    default:
+        memmove(data + at, data + next(seed) % *size, 1 + next(seed) % 16 < *size - at ? 1 : 0);
+        memset(data + at, "(.RcQb\x85"[next(seed) % 7], 1);
+    }
+}
+
+/* Copy a folder of files; returns how many there are. */
+static int copy_folder(const char *from, const char *to, const char *changed, uint64_t *seed)
+{
+    struct mics_dir dir;
+    const char *name;
+    int files = 0;
+
+    mics_file_make_folders(to, NULL);
+    if (mics_dir_open(from, &dir, NULL) != MICS_OK)
+        return 0;
+    while ((name = mics_dir_next(&dir)) != NULL) {
+        char path[MICS_PATH_MAX], *data = NULL;
+        size_t size = 0;
+
+        if (name[0] == '.' && strcmp(name, ".metadata") != 0)
+            continue;
+        mics_path_format(path, NULL, "%s/%s", from, name);
+        if (mics_file_read(path, 1 << 20, &data, &size, NULL) != MICS_OK)
+            continue;
+        if (changed && strcmp(name, changed) == 0)
+            for (uint64_t n = 1 + next(seed) % 4; n > 0 && size > 0; n--)
+                mutate(data, &size, seed);
+        mics_path_format(path, NULL, "%s/%s", to, name);
+        FILE *out = fopen(path, "wb");
+        if (out) {
+            files += fwrite(data, 1, size, out) == size;
+            fclose(out);
+        }
+        free(data);
+    }
+    mics_dir_close(&dir, MICS_OK, NULL);
+    return files;
+}
+
+/* Whatever is changed in a checkpoint: it is read, or refused by one line; nothing crashes. */
+static void damaged_checkpoints_of_others_are_refused_in_one_line(void)
+{
+    static const struct {
+        const char *folder, *file;
+        enum mics_foreign_format format;
+        int times;
+    } cases[] = {
+        {FILES "/dcp", ".metadata", MICS_FOREIGN_DCP, 200},
+        {FILES "/dcp", "__1_0.distcp", MICS_FOREIGN_DCP, 100},
+        {FILES "/ds0198-zero1-bf16-2/global_step3",
+         "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt", MICS_FOREIGN_DEEPSPEED, 150},
+        {FILES "/ds0192-mics2-bf16-4/global_step3", "zero_pp_rank_0_mp_rank_00_model_states.pt",
+         MICS_FOREIGN_DEEPSPEED, 150},
+    };
+    char folder[] = "/tmp/mics-foreign-XXXXXX";
+    uint64_t seed = 1;
+    int refused = 0, all = 0;
+
+    CHECK(mkdtemp(folder) != NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int k = 0; k < (TAP_ASAN || TAP_TSAN ? cases[i].times / 2 : cases[i].times); k++) {
+            const char *const paths[] = {folder};
+            struct mics_err err = {""};
+            struct mics_hf hf;
+
+            CHECK(copy_folder(cases[i].folder, folder, cases[i].file, &seed) > 1);
+            if (mics_foreign_open(cases[i].format, paths, 1, &hf, &err) != MICS_OK) {
+                CHECK(err.text[0] != '\0' && !strchr(err.text, '\n'));
+                refused++;
+            }
+            mics_hf_close(&hf);
+            all++;
+        }
+    printf("# %d of %d were refused\n", refused, all);
+    CHECK(refused > all / 3);
+    mics_file_remove_tree(folder, NULL);
+}
+
+int main(void)
+{
+    TAP_RUN(each_number_of_deepspeed_is_read);
+    TAP_RUN(damaged_checkpoints_of_others_are_refused_in_one_line);
+    return tap_done();
+}
