@@ -203,7 +203,7 @@ MICS_TYPED void write_int4(struct mics_int4_block *restrict block, const float *
         else
             round_nearest(q, x, steps.inverse, MICS_SUB_BLOCK);
         for (unsigned i = 0; i < HALF; i++)
-            block->steps[s][i] = (uint8_t)((q[i] & 15) | q[HALF + i] << 4);
+            block->steps[s][i] = (uint8_t)((q[i] & 15) | (q[HALF + i] & 15) << 4);
     }
 }
 

@@ -86,11 +86,14 @@ def pack(parts, bits):
 
 
 def permute_bytes(low, high, selector):
-    """Four of the eight bytes, each by a digit of the selector."""
+    """Four of the eight bytes, each by three bits of a digit of the selector; with the fourth, its
+    sign only."""
     wide, out = pack((low, high), 64), np.uint64(0)
     for i in range(4):
-        digit = selector >> (4 * i) & 7
-        out = out | (wide >> np.uint64(8 * digit) & np.uint64(255)) << np.uint64(8 * i)
+        digit = (np.asarray(selector) >> np.uint32(4 * i)).astype("u8")
+        byte = wide >> (digit & np.uint64(7)) * np.uint64(8) & np.uint64(255)
+        sign = (byte >> np.uint64(7)) * np.uint64(255)
+        out = out | np.where(digit & np.uint64(8), sign, byte) << np.uint64(8 * i)
     return out.astype("u4")
 
 
@@ -181,4 +184,5 @@ def shuffle_lanes(mode, lane, by, clamp):
 
 # What the source that translator.py makes may call.
 FUNCTIONS = [fma_f32, fma_down_f32, fma_f64, ex2_f32, rcp_approx_f32, rcp_approx_f64, to_bf16,
-             pack_bf16, saturate, nearest_s32, pack, unpack, permute_bytes, insert_bits, both, mma_m16n8k16]
+             pack_bf16, saturate, nearest_s32, pack, unpack, permute_bytes, insert_bits, both,
+             mma_m16n8k16]

@@ -197,11 +197,8 @@ class Instructions(Translator):
 
     def _op_prmt(self, ins, mods, ops):
         self._only(ins, [["b32"]])
-        selector = self._number(ops[3])
-        if selector is None or selector & ~0x7777:
-            self._unknown(ins) # a sign that is repeated
-        low, high = (self._src(o, "b32", True) for o in ops[1:3])
-        self._set(ops[0], f"permute_bytes({low}, {high}, {selector})", "b32")
+        values = ", ".join(self._src(o, "b32", True) for o in ops[1:])
+        self._set(ops[0], f"permute_bytes({values})", "b32")
 
     def _op_setp(self, ins, mods, ops):
         compare, kind = mods
