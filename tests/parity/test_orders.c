@@ -55,6 +55,37 @@ static double distance_in(const struct parity_case *c, const char *order)
     return distance;
 }
 
+/* Second hops and gathers in blocks: on GPUs, in all orders, the bits of hosts. */
+static void blocks_have_the_bits_of_hosts_in_every_order(void)
+{
+    static const struct mics_shape shapes[] = {{2, 2, 2, 2, 2}, {2, 2, 1, 2, 4}, {2, 2, 4, 4, 4}};
+
+    for (int i = 0; i < 3; i++) {
+        struct parity_case c = make_case(&shapes[i]), host;
+        struct parity_result *expected = NULL, *result = NULL;
+        struct mics_err err = {""};
+
+        c.choice.sync_dtype = i == 1 ? MICS_INT4 : MICS_INT8;
+        c.choice.sync_down_dtype = MICS_INT8;
+        c.choice.sync_stochastic = i == 1;
+        c.choice.gather_dtype = MICS_INT8;
+        c.choice.hierarchical_gather = true;
+        host = c;
+        host.plugin = NULL;
+        CHECK_INT(parity_run(&host, &expected, &err), MICS_OK);
+        for (int order = 0; order < ORDERS && expected; order++) {
+            setenv("MICS_EMULATED_ORDER", orders[order], 1);
+            CHECK_INT(parity_run(&c, &result, &err), MICS_OK);
+            CHECK(result && parity_distance(&c, expected, result) == 0);
+            CHECK(result && result->replicas_agree);
+            parity_result_free(result);
+            result = NULL;
+        }
+        CHECK_STR(err.text, "");
+        parity_result_free(expected);
+    }
+}
+
 /* In how many orders does the result differ? */
 static int orders_that_differ(const struct parity_case *c)
 {
@@ -175,6 +206,7 @@ int main(void)
     plugin = mics_plugin_table(file);
     integer_model = cases_integer_model();
     TAP_RUN(no_order_changes_what_is_trained);
+    TAP_RUN(blocks_have_the_bits_of_hosts_in_every_order);
     TAP_RUN(no_order_changes_what_is_converted);
     TAP_RUN(no_order_changes_training_with_host_staging);
     TAP_RUN(a_dropped_wait_of_the_schedule_is_detected);
