@@ -38,6 +38,7 @@ enum {
     ID_SYNC_DTYPE,
     ID_SYNC_ROUNDING,
     ID_GATHER_DTYPE,
+    ID_SYNC_INTERVAL,
     ID_NO_CLIP,
     ID_LAUNCH,
     ID_PROFILE,
@@ -103,6 +104,10 @@ static const struct cli_option options[] = {
      "with --sync-dtype, how gradients are rounded (default: nearest)", CLI_TO_HANDLER},
     {ID_GATHER_DTYPE, "gather-dtype", "exact|int8",
      "parameters between nodes, in gathers in two hops (default: exact, as --dtype says)",
+     CLI_TO_HANDLER},
+    {ID_SYNC_INTERVAL, "sync-interval", "N|auto",
+     "units take turns, each sends its second hop in every N-th step, 1 to 64; auto: the fewest "
+     "steps that hide it (default: 1)",
      CLI_TO_HANDLER},
     {ID_NO_CLIP, "no-clip", NULL,
      "do not clip gradients, so that updates need not wait for the norm", CLI_TO_HANDLER},
@@ -247,6 +252,21 @@ static enum mics_status parse_hierarchical(const char *value, enum mics_hierarch
     return mics_err_set(err, MICS_ERR_ARG, "'%s': expected auto, on or off", value);
 }
 
+static enum mics_status parse_interval(const char *value, uint32_t *out, struct mics_err *err)
+{
+    uint64_t steps = 0;
+
+    if (strcmp(value, "auto") == 0) {
+        *out = MICS_AUTO;
+        return MICS_OK;
+    }
+    if (mics_parse_u64(value, 1, MICS_INTERVAL_MAX, &steps, NULL) != MICS_OK)
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': expected auto, or steps from 1 to %d", value,
+                            MICS_INTERVAL_MAX);
+    *out = (uint32_t)steps;
+    return MICS_OK;
+}
+
 /* A number alone is of bytes, which hardly anybody means here. */
 static enum mics_status parse_memory(const char *value, uint64_t *bytes, struct mics_err *err)
 {
@@ -297,6 +317,8 @@ static enum mics_status handle(void *context, const struct cli_option *option, c
         status = parse_word(value, gathers, &index, err);
         search->gather_dtype = index ? MICS_INT8 : MICS_F32;
         return status;
+    case ID_SYNC_INTERVAL:
+        return parse_interval(value, &search->sync_interval, err);
     case ID_NO_CLIP:
         search->clip = false;
         return MICS_OK;
@@ -580,6 +602,21 @@ static void warn_if_not_compressed(const struct request *request, const struct m
                  mics_dtype_name(asked->gather_dtype));
 }
 
+/* An interval that was asked for, where it does not do what it is for. */
+static void report_interval(const struct request *request, const struct mics_plan *plan)
+{
+    const uint32_t asked = request->search.sync_interval;
+
+    if (asked <= 1)
+        return;
+    if (!mics_choice_has_second_hop(&plan->choice))
+        cli_warn("--sync-interval: this plan has no second hop");
+    else if (asked == MICS_AUTO && plan->second_hop_share > MICS_INTERVAL_HIDDEN)
+        cli_warn("--sync-interval=auto: %u is the most, and the second hop makes a step %.1f %% "
+                 "longer",
+                 mics_choice_interval(&plan->choice), 100 * plan->second_hop_share);
+}
+
 /* --check: a plan, or none, is the operand. */
 static enum mics_status check_run(const struct request *request, struct mics_err *err)
 {
@@ -653,6 +690,7 @@ static enum mics_status run(struct request *request, int argc, char **argv, stru
     topology = NULL; /* owned by the plan */
     model = NULL;
     warn_if_type_is_missing(plan);
+    report_interval(request, plan);
     warn_if_memory_is_missing(request, plan);
     warn_if_not_compressed(request, plan);
     report_nodes(plan);

@@ -19,6 +19,8 @@ static void take_options(const struct mics_plan *plan, struct mics_search_option
     options->sync_down_dtype = choice->sync_down_dtype;
     options->sync_stochastic = choice->sync_stochastic;
     options->gather_dtype = choice->gather_dtype;
+    if (options->sync_interval == 0)
+        options->sync_interval = choice->sync_interval;
     options->memory_limit = plan->memory_limit;
 }
 

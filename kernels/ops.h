@@ -406,10 +406,11 @@ struct mics_args_squared_norm {
 /* What an update reads from device memory when it runs. The order lets one small all-reduce add up
  * loss_sum and squared_norm, while `targets` was added up when the step began. */
 struct mics_args_scalars {
-    double targets;      /* counted targets of the whole step, over all ranks */
+    double targets;      /* counted targets of the gradients, over all ranks: of the whole step, or
+                            of all steps since the units' last update */
     double loss_sum;     /* of the whole step; over all ranks after the reduction */
     double squared_norm; /* of the summed, unscaled gradients of all parameters, likewise */
-    double spare;
+    double step_targets; /* of the whole step, where that differs from `targets` */
 };
 
 /* One step of an optimizer on a slice of `count` elements, all fp32. `copy`, unless NULL, takes the
@@ -430,7 +431,7 @@ struct mics_args_scalars {
  *         m = beta2 m + (1 - beta2) g */
 struct mics_args_update {
     enum mics_optimizer optimizer;
-    uint32_t step; /* from 1 */
+    double step; /* from 1; a fraction where beta1 and beta2 are those of several steps */
     float *param;
     float *state[MICS_OPTIMIZER_STATES_MAX]; /* as many as the optimizer has, the others NULL */
     uint16_t *copy;

@@ -173,6 +173,31 @@ static void fill_batch(struct mics_engine *engine, uint32_t parity, uint32_t mic
         .targets = (double)count_targets(engine->host_targets[parity], micro_steps * each)};
 }
 
+/* Begin a step of these targets of this rank: the units whose turn it is take those of all steps
+ * since their last update. */
+static void set_turns(struct mics_engine *engine, struct issue *issue)
+{
+    struct mics_args_scalars *scalars = &engine->host_scalars[issue->parity];
+    const uint32_t interval = engine->train.schedule->interval, turn = issue->step % interval;
+
+    scalars->step_targets = scalars->targets;
+    for (uint32_t i = 0; i < interval; i++) {
+        engine->carried[i].steps++;
+        engine->carried[i].targets += scalars->targets;
+    }
+    scalars->targets = engine->carried[turn].targets;
+    issue->turns = (uint64_t)1 << turn;
+    issue->steps = engine->carried[turn].steps;
+}
+
+/* The units of these turns are updated. */
+static void end_turns(struct mics_engine *engine, uint64_t turns)
+{
+    for (uint32_t i = 0; i < MICS_INTERVAL_MAX; i++)
+        if (turns >> i & 1)
+            engine->carried[i] = (struct carried){0};
+}
+
 enum mics_status mics_engine_submit(struct mics_engine *engine, const struct mics_step_input *input,
                                     struct mics_err *err)
 {
@@ -185,8 +210,7 @@ enum mics_status mics_engine_submit(struct mics_engine *engine, const struct mic
         engine->last_end_s = mics_now_s();
     fill_batch(engine, parity, choice->micro_steps, input->fill, input->fill_context);
     engine->flights[parity].step = input->step;
-    mics_replay_send_batch(engine, &engine->train, parity,
-                           choice->micro_steps * mics_engine_micro_tokens(engine));
+    engine->last_lr = input->lr;
     struct issue issue = {
         .batch = mics_choice_batch(choice, MICS_UNIT_DENSE, true),
         .parity = parity,
@@ -197,8 +221,12 @@ enum mics_status mics_engine_submit(struct mics_engine *engine, const struct mic
     issue.batch.documents = engine->options.documents;
     engine->executor.rounding =
         (struct mics_rounding){choice->sync_stochastic, engine->options.seed, input->step};
+    set_turns(engine, &issue);
+    mics_replay_send_batch(engine, &engine->train, parity,
+                           choice->micro_steps * mics_engine_micro_tokens(engine));
     engine->submitted++;
     mics_replay_run(engine, &engine->train, &issue);
+    end_turns(engine, issue.turns);
     return engine->device->ops->failure(engine->device, err);
 }
 
@@ -230,6 +258,7 @@ enum mics_status mics_engine_collect(struct mics_engine *engine, struct mics_ste
 {
     const uint32_t parity = engine->collected & 1;
     const struct mics_args_scalars *scalars = &engine->results[parity];
+    const uint32_t interval = engine->train.schedule->interval;
     enum mics_status status;
 
     if (mics_engine_uncollected(engine) == 0)
@@ -243,14 +272,15 @@ enum mics_status mics_engine_collect(struct mics_engine *engine, struct mics_ste
     read_timeline(engine, parity, &begin, &end);
     *out = (struct mics_step_result){
         .step = engine->flights[parity].step,
-        .targets = scalars->targets,
+        .targets = interval > 1 ? scalars->step_targets : scalars->targets,
         .seconds = end - engine->last_end_s,
         .begin_s = begin,
     };
-    if (scalars->targets > 0) {
-        out->loss = scalars->loss_sum / scalars->targets;
+    if (out->targets > 0)
+        out->loss = scalars->loss_sum / out->targets;
+    if (scalars->targets > 0)
         out->grad_norm = sqrt(scalars->squared_norm) / scalars->targets;
-    }
+    engine->timeline.turn = out->step % interval;
     engine->timeline.period_s = out->seconds;
     engine->last_end_s = end;
     return mics_timeline_overlap(engine->train.schedule, &engine->timeline, &out->overlap, err);
@@ -338,6 +368,64 @@ enum mics_status mics_engine_eval(struct mics_engine *engine, mics_engine_fill *
     *loss_sum = scalars->loss_sum;
     *targets = scalars->targets;
     return MICS_OK;
+}
+
+/* The turns that have carried gradients for longest, all for as many steps. */
+static uint64_t find_oldest(const struct mics_engine *engine, uint32_t *steps, double *targets)
+{
+    uint64_t turns = 0;
+
+    *steps = 0;
+    for (uint32_t i = 0; i < engine->train.schedule->interval; i++) {
+        const struct carried *carried = &engine->carried[i];
+
+        if (carried->steps > *steps) {
+            *steps = carried->steps;
+            *targets = carried->targets;
+            turns = 0;
+        }
+        if (carried->steps == *steps)
+            turns |= (uint64_t)1 << i;
+    }
+    return *steps ? turns : 0;
+}
+
+/* Each group of turns is a step without forward and backward. */
+enum mics_status mics_engine_update_carried(struct mics_engine *engine, double *grad_norm,
+                                            struct mics_err *err)
+{
+    enum mics_status status = check_idle(engine, err);
+    const uint32_t step = engine->flights[(engine->submitted & 1) ^ 1].step;
+    uint64_t turns;
+    uint32_t steps;
+    double targets = 0;
+
+    *grad_norm = 0;
+    while (status == MICS_OK && (turns = find_oldest(engine, &steps, &targets)) != 0) {
+        const uint32_t parity = engine->submitted & 1;
+        struct issue issue = {.batch = mics_choice_batch(&engine->choice, MICS_UNIT_DENSE, true),
+                              .parity = parity,
+                              .step = step,
+                              .turns = turns,
+                              .steps = steps,
+                              .tail = true,
+                              .lr = engine->last_lr,
+                              .read = &engine->results[parity]};
+
+        engine->flights[parity].step = step;
+        engine->host_scalars[parity] = (struct mics_args_scalars){.targets = targets};
+        mics_replay_send_batch(engine, &engine->train, parity, 0);
+        engine->submitted++;
+        mics_replay_run(engine, &engine->train, &issue);
+        end_turns(engine, turns);
+        status = mics_replay_wait(engine, &engine->train, parity, err);
+        engine->collected++;
+
+        const struct mics_args_scalars *result = &engine->results[parity];
+        const double norm = result->targets > 0 ? sqrt(result->squared_norm) / result->targets : 0;
+        *grad_norm = norm > *grad_norm || !isfinite(norm) ? norm : *grad_norm;
+    }
+    return status;
 }
 
 const struct mics_op *mics_engine_op(const struct mics_engine *engine, bool evaluating, uint32_t op)

@@ -57,7 +57,7 @@ struct mics_step_result {
     uint32_t step;
     double loss;      /* mean over the step's targets, all ranks; 0 without any */
     double targets;   /* counted, all ranks */
-    double grad_norm; /* of the mean gradient */
+    double grad_norm; /* of the mean gradient; with an interval, of the units that were updated */
     double seconds;   /* since the end of the step before; of the first step since its beginning */
     struct mics_overlap overlap; /* as measured on this rank */
     double begin_s;              /* when the timeline begins, on the clock of mics_now_s() */
@@ -99,6 +99,14 @@ enum mics_status mics_engine_submit(struct mics_engine *engine, const struct mic
 enum mics_status mics_engine_collect(struct mics_engine *engine, struct mics_step_result *out,
                                      struct mics_err *err);
 uint32_t mics_engine_uncollected(const struct mics_engine *engine);
+
+/* Give units that have accumulated gradients since their last update their turn now, so that no
+ * gradient is left behind: those that wait for longest first, units of as many steps together, each
+ * exchange and update as in a step, with the rate of the last one. *grad_norm: the largest of their
+ * mean gradients, not finite if one is not; 0 if there is nothing to do, as without an interval. All
+ * steps must be collected. Collective. */
+enum mics_status mics_engine_update_carried(struct mics_engine *engine, double *grad_norm,
+                                            struct mics_err *err);
 
 /* Forward one micro-batch per rank; the sum of the loss over all ranks' targets, and their number.
  * Collective; all steps must be collected. */

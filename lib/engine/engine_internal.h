@@ -46,6 +46,12 @@ struct flight {
 /* Results that READ copies to the host: one for each parity of steps, and one for evaluations. */
 enum { RESULT_EVAL = 2, RESULT_COUNT };
 
+/* The gradients that the units of one turn have accumulated since their last update. */
+struct carried {
+    uint32_t steps;
+    double targets; /* of this rank */
+};
+
 /* Arguments of options.before_op. */
 struct hook {
     struct mics_engine *engine;
@@ -82,6 +88,8 @@ struct mics_engine {
     struct flight flights[2];
     atomic_uint submitted, collected; /* steps, in total; read by the watchdog */
     atomic_bool evaluating;
+    struct carried carried[MICS_INTERVAL_MAX]; /* by turn, of what is submitted */
+    float last_lr;                             /* of the step submitted last */
     double last_end_s; /* of the step collected last, on mics_now_s()'s clock */
     struct mics_timeline timeline;
     struct hook *hooks; /* [op_count of train], with the test hook only */
@@ -121,6 +129,9 @@ struct issue {
     struct mics_stream *stream;
     struct mics_batch batch;
     uint32_t parity, step;
+    uint64_t turns; /* a bit for each whose units are updated */
+    uint32_t steps; /* of which their gradients are */
+    bool tail;      /* nothing but these updates, and what they need */
     float lr;
     struct mics_args_scalars *read; /* destination of READ */
 };

@@ -238,6 +238,20 @@ static void record_ends(const struct mics_executor *executor, const struct mics_
     }
 }
 
+/* Coalesced operations are idle together. */
+static void issue_in_group(const struct mics_executor *executor, const struct mics_replay *replay,
+                           uint32_t index, struct mics_stream *stream)
+{
+    const struct mics_op *op = &replay->schedule->ops[index];
+    const bool continues = continues_group(replay->schedule, index);
+
+    if (op->coalesce_next && !continues)
+        mics_comm_group_begin(executor->groups[op->groups].comms[op->comm]);
+    replay->issue(replay->context, index, stream);
+    if (!op->coalesce_next && continues)
+        mics_comm_group_end(executor->groups[op->groups].comms[op->comm]);
+}
+
 void mics_executor_replay(const struct mics_executor *executor, const struct mics_replay *replay)
 {
     const struct mics_schedule *schedule = replay->schedule;
@@ -253,11 +267,8 @@ void mics_executor_replay(const struct mics_executor *executor, const struct mic
             replay->enter(replay->context, i, stream);
         if (replay->begin)
             executor->device->ops->event_record(replay->begin[i], stream);
-        if (op->coalesce_next && !continues_group(schedule, i))
-            mics_comm_group_begin(executor->groups[op->groups].comms[op->comm]);
-        replay->issue(replay->context, i, stream);
-        if (!op->coalesce_next && continues_group(schedule, i))
-            mics_comm_group_end(executor->groups[op->groups].comms[op->comm]);
+        if (!replay->is_idle || !replay->is_idle(replay->context, i))
+            issue_in_group(executor, replay, i, stream);
         record_ends(executor, replay, i, stream);
     }
 }

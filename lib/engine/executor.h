@@ -69,6 +69,8 @@ struct mics_replay {
     struct mics_event *const *end_before; /* of the step before; NULL: that is known to be over */
     uint32_t first, micro_steps; /* enqueue operations of these; 0 micro-steps: all operations */
 
+    /* Does the operation do nothing in this replay? Its waits and events stay. NULL: none does. */
+    bool (*is_idle)(void *context, uint32_t index);
     /* What is enqueued between the waits of an operation and its begin, or NULL; and the operation
      * itself. */
     void (*enter)(void *context, uint32_t index, struct mics_stream *stream);

@@ -6,6 +6,7 @@
 #include "base/num.h"
 #include "engine/engine_internal.h"
 
+#include <math.h>
 #include <sys/prctl.h>
 
 static const struct mics_layout *layout_of(const struct issue *issue)
@@ -35,12 +36,22 @@ static void issue_count(struct mics_engine *engine, const struct issue *issue)
                          MICS_F64);
 }
 
+/* Does the shard of the operation's unit have gradients of earlier steps, to which it adds? */
+static bool adds_to_carried(const struct mics_engine *engine, const struct issue *issue)
+{
+    const struct mics_op *op = issue->op;
+    const bool writes_shard = op->kind == MICS_OP_ACCUMULATE || op->grad_slot == MICS_NONE;
+
+    return writes_shard && engine->carried[issue->schedule->turns[op->unit]].steps > 1;
+}
+
 /* Exchanges of a unit, which benchmarks run as well. */
 static void issue_exchange(struct mics_engine *engine, const struct issue *issue)
 {
     const struct mics_op *op = issue->op;
     const struct mics_layout *layout = layout_of(issue);
     const struct unit_memory *unit = &engine->units[op->unit];
+    struct mics_op now = *op;
     struct mics_pieces buffers[MICS_BUFFER_COUNT] = {
         [MICS_BUFFER_PARAM_SHARD] = {unit->param, layout->param_piece},
         [MICS_BUFFER_GRAD_SHARD] = {unit->grad, layout->grad_piece},
@@ -59,7 +70,8 @@ static void issue_exchange(struct mics_engine *engine, const struct issue *issue
     }
     for (int b = MICS_BUFFER_FIRST_STAGING; b < MICS_BUFFER_COUNT; b++)
         buffers[b].first = engine->staging[b - MICS_BUFFER_FIRST_STAGING];
-    mics_executor_issue(&engine->executor, op, layout, issue->stream, buffers);
+    now.first = op->first && !adds_to_carried(engine, issue);
+    mics_executor_issue(&engine->executor, &now, layout, issue->stream, buffers);
 }
 
 /* After the second hop all replicas hold the same gradients: only the first one adds its norm. */
@@ -84,8 +96,8 @@ static void issue_total(struct mics_engine *engine, const struct issue *issue)
 {
     struct mics_comm *comm = engine->executor.groups[issue->op->groups].comms[issue->op->comm];
 
-    mics_comm_all_reduce(comm, issue->stream, &engine->scalars[issue->parity]->loss_sum, 2,
-                         MICS_F64);
+    mics_comm_all_reduce(comm, issue->stream, &engine->scalars[issue->parity]->loss_sum,
+                         issue->op->count, MICS_F64);
 }
 
 static uint64_t decaying(const struct mics_unit *unit, const struct mics_layout *layout,
@@ -94,6 +106,32 @@ static uint64_t decaying(const struct mics_unit *unit, const struct mics_layout 
     if (unit->decay_count <= offset)
         return 0;
     return mics_min_u64(unit->decay_count - offset, layout->optim_piece);
+}
+
+/*
+ * One update with the mean gradient of several steps, in the place of one in each of them.
+ *
+ * SGD moves by the sum of what it would move. AdamW and Lion forget, and decay parameters, as in so
+ * many steps. They divide by the size of the gradient, which in a mean of k steps is smaller by the
+ * square root of k where noise is most of it: with the rate multiplied by that, progress and noise
+ * are those of k steps (Malladi et al. 2022, "On the SDEs and scaling
+ * rules for adaptive gradient algorithms").
+ */
+static void stand_for_steps(struct mics_args_update *update, uint32_t steps)
+{
+    struct mics_optimizer_settings *settings = &update->settings;
+
+    if (steps == 1)
+        return;
+    if (update->optimizer == MICS_OPT_SGD) {
+        update->lr *= (float)steps;
+        return;
+    }
+    update->step /= steps; /* beta1 and beta2 to this power are what they are after all steps */
+    settings->beta1 = powf(settings->beta1, (float)steps);
+    settings->beta2 = powf(settings->beta2, (float)steps);
+    settings->weight_decay *= sqrtf((float)steps);
+    update->lr *= sqrtf((float)steps);
 }
 
 /* Update one segment: `param` and, where that is a master, `copy`. */
@@ -114,6 +152,7 @@ static void launch_update(struct mics_engine *engine, const struct issue *issue,
 
     for (uint32_t i = 0; i < mics_optimizer_states(engine->choice.optimizer); i++)
         update.state[i] = unit->state[i] + at_state;
+    stand_for_steps(&update, issue->steps);
     mics_launch_update(issue->stream, &update);
 }
 
@@ -182,7 +221,7 @@ static void start_gradient(struct mics_engine *engine, const struct issue *issue
     const enum mics_dtype dtype = pass->batch.grad_dtype;
 
     pass->grads = grad_buffer(engine, issue->op);
-    pass->first = issue->op->first;
+    pass->first = issue->op->first && !adds_to_carried(engine, issue);
     if (pass->first)
         mics_launch_zero(issue->stream,
                          &(struct mics_args_zero){.dst = mics_element(pass->grads, written, dtype),

@@ -83,12 +83,14 @@ void mics_replay_send_batch(struct mics_engine *engine, struct replay *replay, u
     struct mics_stream *stream = engine->input;
     const uint64_t bytes = tokens * sizeof(int32_t);
 
-    mics_launch_copy(stream, &(struct mics_args_copy){.dst = engine->tokens[parity],
-                                                      .src = engine->host_tokens[parity],
-                                                      .bytes = bytes});
-    mics_launch_copy(stream, &(struct mics_args_copy){.dst = engine->targets[parity],
-                                                      .src = engine->host_targets[parity],
-                                                      .bytes = bytes});
+    if (bytes > 0) {
+        mics_launch_copy(stream, &(struct mics_args_copy){.dst = engine->tokens[parity],
+                                                          .src = engine->host_tokens[parity],
+                                                          .bytes = bytes});
+        mics_launch_copy(stream, &(struct mics_args_copy){.dst = engine->targets[parity],
+                                                          .src = engine->host_targets[parity],
+                                                          .bytes = bytes});
+    }
     mics_launch_copy(stream, &(struct mics_args_copy){.dst = engine->scalars[parity],
                                                       .src = &engine->host_scalars[parity],
                                                       .bytes = sizeof(struct mics_args_scalars)});
@@ -122,6 +124,17 @@ static void enter_op(void *context, uint32_t index, struct mics_stream *stream)
             stream, &(struct mics_args_call){.fn = call_hook, .context = &c->engine->hooks[index]});
 }
 
+static bool is_idle(void *context, uint32_t index)
+{
+    const struct replay_context *c = context;
+    const struct mics_op *op = &c->replay->schedule->ops[index];
+
+    if (op->turn != MICS_NONE)
+        return !(c->issue->turns >> op->turn & 1);
+    return c->issue->tail && op->kind != MICS_OP_TARGET_COUNT &&
+           op->kind != MICS_OP_LOSS_NORM_REDUCE && op->kind != MICS_OP_READ;
+}
+
 static void issue_op(void *context, uint32_t index, struct mics_stream *stream)
 {
     const struct replay_context *c = context;
@@ -147,6 +160,7 @@ void mics_replay_run(struct mics_engine *engine, struct replay *replay, struct i
                                                .begin = replay->begin[parity],
                                                .end = replay->end[parity],
                                                .end_before = replay->end[parity ^ 1],
+                                               .is_idle = is_idle,
                                                .enter = enter_op,
                                                .issue = issue_op,
                                                .context = &context});

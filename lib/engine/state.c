@@ -141,6 +141,7 @@ static struct mics_pool *new_pool(const struct mics_engine *engine)
 
 static void zero_state(struct mics_engine *engine)
 {
+    memset(engine->carried, 0, sizeof engine->carried);
     for (uint32_t i = 0; i < engine->model->unit_count; i++) {
         const struct unit_memory *unit = &engine->units[i];
 

@@ -282,7 +282,7 @@ static void launch_flat(const struct launch *launch)
         return;
     case MICS_K_SQUARED_NORM:
         mics_launch_squared_norm(
-            stream, &(struct mics_args_squared_norm){&scalars(launch)->spare, a, count});
+            stream, &(struct mics_args_squared_norm){&scalars(launch)->step_targets, a, count});
         return;
     default:
         launch_update(launch);

@@ -212,6 +212,30 @@ void mics_slots_fini(struct mics_slot_set *slots)
     *slots = (struct mics_slot_set){0};
 }
 
+/* The largest units first, each into the turn that has the fewest elements by then. */
+void mics_choice_turns(const struct mics_model *model, const struct mics_plan_choice *choice,
+                       uint32_t *turns)
+{
+    const uint32_t interval = mics_choice_interval(choice), none = UINT32_MAX;
+    uint64_t elements[MICS_INTERVAL_MAX] = {0};
+
+    for (uint32_t u = 0; u < model->unit_count; u++)
+        turns[u] = interval == 1 ? 0 : none;
+    for (uint32_t i = 0; i < model->unit_count && interval > 1; i++) {
+        uint32_t largest = none, least = 0;
+
+        for (uint32_t u = 0; u < model->unit_count; u++)
+            if (turns[u] == none &&
+                (largest == none || model->units[u].count > model->units[largest].count))
+                largest = u;
+        for (uint32_t turn = 1; turn < interval; turn++)
+            if (elements[turn] < elements[least])
+                least = turn;
+        turns[largest] = least;
+        elements[least] += model->units[largest].count;
+    }
+}
+
 enum mics_status mics_slots_init_params(const struct mics_model *model,
                                         const struct mics_plan_choice *choice,
                                         struct mics_slot_set *out, struct mics_err *err)

@@ -78,6 +78,12 @@ uint64_t mics_layout_piece_count(const struct mics_layout *layout, enum mics_pie
 uint64_t mics_layout_piece_begin(const struct mics_layout *layout, struct mics_index index,
                                  enum mics_piece piece, enum mics_piece in);
 
+/* In which of the steps of an interval each unit takes its turn: in steps t, from 1, with
+ * t % mics_choice_interval() == turns[unit]. Each turn has about as many bytes; the same model and
+ * interval give the same turns. turns: [unit_count]. */
+void mics_choice_turns(const struct mics_model *model, const struct mics_plan_choice *choice,
+                       uint32_t *turns);
+
 /* What mics_slot_set.of_unit says of units that have no slot of their own. */
 #define MICS_SLOT_NONE     UINT32_MAX       /* is not cut */
 #define MICS_SLOT_ROTATING (UINT32_MAX - 1) /* takes any of the rotating ones */

@@ -81,10 +81,22 @@ enum mics_status mics_choice_check(const struct mics_model *model,
     if (choice->coalesce == 0 || choice->coalesce > MICS_COALESCE_MAX)
         return mics_err_set(err, MICS_ERR_ARG, "%u coalesced units: expected 1 to %d",
                             choice->coalesce, MICS_COALESCE_MAX);
+    if (choice->sync_interval > MICS_INTERVAL_MAX)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "a second hop in every %u steps: expected an interval of 1 to %d",
+                            choice->sync_interval, MICS_INTERVAL_MAX);
     if (choice->grad_slots == 0 || choice->grad_slots > 65536 || choice->prefetch > 65535)
         return mics_err_set(err, MICS_ERR_ARG, "prefetch %u, %u gradient slots: out of range",
                             choice->prefetch, choice->grad_slots);
     return check_formats(choice, err);
+}
+
+bool mics_choice_has_second_hop(const struct mics_plan_choice *choice)
+{
+    for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++)
+        if (choice->shapes[kind].p_grad < mics_choice_world_size(choice))
+            return true;
+    return false;
 }
 
 struct mics_training_cost mics_plan_training_cost(const struct mics_plan *plan)

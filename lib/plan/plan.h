@@ -20,6 +20,7 @@
 #define MICS_PLAN_VERSION 2
 
 #define MICS_COALESCE_MAX 8
+#define MICS_INTERVAL_MAX 64
 
 /* Everything that a schedule and its memory depend on, apart from the model.
  *
@@ -51,6 +52,10 @@ struct mics_plan_choice {
     /* Parameters in the network stage of a hierarchical gather: MICS_INT8, or MICS_F32: as they are.
      */
     enum mics_dtype gather_dtype;
+    /* Steps from one second hop of a unit to the next, up to MICS_INTERVAL_MAX; 0 and 1: it is in
+     * every step. Units take turns (mics_choice_turns()). What follows the accumulation of its
+     * gradients happens to a unit only in its turn; until then its shard adds up the gradients. */
+    uint32_t sync_interval;
 };
 
 struct mics_region {
@@ -122,6 +127,9 @@ struct mics_plan {
     struct mics_prediction predicted;
     struct mics_class_times classes; /* of the predicted step */
     struct mics_training training;
+    /* With an interval that the search chose: the part by which the second hop prolongs a step.
+     * Not in the document. */
+    double second_hop_share;
     uint64_t memory_every;  /* steps between states kept in the memory of nodes; 0: none */
     uint32_t memory_copies; /* nodes that have each shard of them; 0: the default, 2 */
     uint32_t alternative_count;
@@ -205,6 +213,14 @@ enum mics_unit_kind mics_choice_groups(const struct mics_plan_choice *choice,
 /* Does a unit of the model use the groups of `kind`? */
 bool mics_choice_uses_groups(const struct mics_model *model, const struct mics_plan_choice *choice,
                              enum mics_unit_kind kind);
+
+/* Are gradients exchanged after they are accumulated: over replicas or optimizer groups? */
+bool mics_choice_has_second_hop(const struct mics_plan_choice *choice);
+
+static inline uint32_t mics_choice_interval(const struct mics_plan_choice *choice)
+{
+    return choice->sync_interval > 1 ? choice->sync_interval : 1;
+}
 
 /* The type of the gradients that the backward of a stage writes that uses a unit of `kind`. */
 static inline enum mics_dtype mics_choice_written_grads(const struct mics_plan_choice *choice,

@@ -162,6 +162,7 @@ static void read_choice(const struct mics_cursor *parent, const struct mics_plan
     for (size_t i = 0; i < CHOICE_FLAGS; i++)
         *(bool *)((char *)out + choice_flags[i].offset) =
             mics_cursor_get_bool(&at, choice_flags[i].key);
+    out->sync_interval = mics_cursor_opt_u32(&at, "sync_interval", 2, MICS_INTERVAL_MAX, 1);
     shape = out->shapes[MICS_UNIT_DENSE];
     shape.nodes = plan->topology->nodes;
     shape.per_node = plan->topology->per_node;
@@ -380,6 +381,8 @@ static json_t *write_choice(const struct mics_plan_choice *choice)
         done = put(object, choice_flags[i].key,
                    json_boolean(*(const bool *)((const char *)choice + choice_flags[i].offset)));
     done = done && put_formats(object, choice);
+    if (mics_choice_interval(choice) > 1)
+        done = done && put_count(object, "sync_interval", choice->sync_interval);
     if (done && mics_choice_groups(choice, MICS_UNIT_EXPERT) == MICS_UNIT_EXPERT) {
         const struct mics_shape *shape = &choice->shapes[MICS_UNIT_EXPERT];
         json_t *experts = json_object();

@@ -126,19 +126,22 @@ static void write_title(const struct mics_plan *plan, char *title, size_t size)
     const struct mics_shape *shape = &plan->choice.shapes[MICS_UNIT_DENSE];
     const uint32_t n = mics_shape_world_size(shape), p = shape->p_param;
     const uint64_t width = plan->choice.grad_dtype == MICS_BF16 ? 2 : 4;
-    char bytes[32];
+    const uint32_t interval = mics_choice_interval(&plan->choice);
+    char bytes[32], how_often[40] = "once a step";
     int used = snprintf(title, size, "%.60s, %s: %u node%s x %u, partition groups of %u\n",
                         plan->model->config.name, plan->choice.strategy, shape->nodes,
                         shape->nodes == 1 ? "" : "s", shape->per_node, p);
 
     mics_format_bytes(plan->model->param_count / p * width, bytes, sizeof bytes);
+    if (interval > 1)
+        snprintf(how_often, sizeof how_often, "in turns, once in %u steps", interval);
     if (p == n)
         snprintf(title + used, size - (size_t)used, "each rank holds another shard");
     else
         snprintf(title + used, size - (size_t)used,
                  "edges: %u replication group%s of %u ranks with the same shard; their gradients, "
-                 "%s a rank, are summed once a step",
-                 p, p == 1 ? "" : "s", n / p, bytes);
+                 "%s a rank, are summed %s",
+                 p, p == 1 ? "" : "s", n / p, bytes, how_often);
 }
 
 enum mics_status mics_plan_dot(FILE *out, const json_t *doc, struct mics_err *err)

@@ -210,6 +210,8 @@ static void put_batch(struct mics_table *table, const struct mics_plan *plan, in
         put_text(table, "dtype", mics_dtype_name(choice->dtype));
         put_text(table, "grad_dtype", mics_dtype_name(choice->grad_dtype));
         put_number(table, "clip", choice->clip);
+        if (mics_choice_interval(choice) > 1)
+            put_number(table, "sync_interval", choice->sync_interval);
         put_text(table, "recompute", mics_recompute_name(choice->recompute));
         return;
     }
@@ -226,6 +228,10 @@ static void put_batch(struct mics_table *table, const struct mics_plan *plan, in
                     mics_dtype_name(choice->dtype),
                     choice->dtype == MICS_F32 ? "" : " with a master in f32",
                     mics_dtype_name(choice->grad_dtype));
+    if (mics_choice_interval(choice) > 1) {
+        mics_table_cell(table, "second hop");
+        mics_table_cell(table, "of each unit in every %u steps, in turn", choice->sync_interval);
+    }
     put_text(table, "activations", describe_recompute(choice->recompute));
 }
 

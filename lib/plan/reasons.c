@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reasons.c - two sentences on a plan, computed from its figures.
+ * reasons.c - two or three sentences on a plan, computed from its figures.
  *
  * The first is about the shards: the alternatives that shard the parameters less decide it. If none
  * of them fits, the plan has the fewest ranks that hold one copy; otherwise the fastest of them is
  * slower, or as fast in larger groups. The second is about time: the exchange that costs most, and
- * how much of it runs behind computation.
+ * how much of it runs behind computation. A third one is about the interval of the second hop.
  */
 #include "plan/plan_print.h"
 
@@ -275,6 +275,24 @@ static void append_communication(struct text *text, const struct mics_plan *plan
                         plan->classes.exposed_s[exchanges[worst].op_class], predicted->step_s);
 }
 
+/* What is left of the second hop, on average over the steps of its interval. */
+static void append_interval(struct text *text, const struct mics_plan *plan)
+{
+    const struct mics_class_times *times = &plan->classes;
+    const double exposed_s =
+        times->exposed_s[MICS_CLASS_SYNC_NET] + times->exposed_s[MICS_CLASS_SYNC_NODE];
+    char exposed[NUMBER];
+
+    if (mics_choice_interval(&plan->choice) == 1)
+        return;
+    mics_format_time(exposed_s, exposed, sizeof exposed);
+    append(
+        text,
+        " Units take turns with the second hop, each in every %u steps; what a step waits for it "
+        "is %s.",
+        plan->choice.sync_interval, exposed);
+}
+
 char *mics_plan_reasons(const struct mics_plan *plan, char text[MICS_PLAN_REASONS_BYTES])
 {
     struct text out = {.at = text, .size = MICS_PLAN_REASONS_BYTES};
@@ -282,5 +300,6 @@ char *mics_plan_reasons(const struct mics_plan *plan, char text[MICS_PLAN_REASON
     text[0] = '\0';
     append_shards(&out, plan);
     append_communication(&out, plan);
+    append_interval(&out, plan);
     return text;
 }

@@ -166,7 +166,8 @@ static enum mics_status count_work(const struct mics_plan *plan, uint32_t micro_
         if (op_class == MICS_CLASS_FORWARD || op_class == MICS_CLASS_BACKWARD)
             out->flops += op->flops;
         else if (op_class == MICS_CLASS_UPDATE)
-            out->update_bytes += op->memory_bytes;
+            out->update_bytes +=
+                op->memory_bytes / (op->turn == MICS_NONE ? 1 : schedule->interval);
     }
     mics_schedule_counts(schedule, &choice, 0, calls, sent);
     for (int groups = 0; groups < MICS_UNIT_KIND_COUNT; groups++)
@@ -179,6 +180,8 @@ static enum mics_status count_work(const struct mics_plan *plan, uint32_t micro_
             else
                 out->node_bytes += (double)sent[groups][comm];
         }
+    out->net_bytes /= schedule->interval;
+    out->node_bytes /= schedule->interval;
     mics_schedule_free(schedule);
     return MICS_OK;
 }

@@ -401,25 +401,44 @@ static bool must_keep(const struct mics_run *run, uint64_t step)
             step + run->memory.steps >= run->memory.begun_step + run->memory.every);
 }
 
-/* Between steps, with none in flight: agree on *rank0_status, validate, save. */
+/* Before the state is saved: use up the gradients that units have accumulated. */
+static enum mics_status update_carried(struct mics_run *run, enum mics_status *rank0_status,
+                                       struct mics_err *err)
+{
+    struct mics_step_record record = {.step = run->step};
+    const enum mics_status status = mics_run_mark_local(
+        run, mics_engine_update_carried(run->options.engine, &record.grad_norm, err));
+
+    if (status != MICS_OK || isfinite(record.grad_norm))
+        return status;
+    return mics_run_check_finite(run, &record, rank0_status, err);
+}
+
+/* Between steps, with none in flight: agree on *rank0_status, validate, save. What is saved has all
+ * gradients in it, so that training goes on from it as this run does. */
 static enum mics_status validate_and_save(struct mics_run *run, uint32_t requests,
                                           enum mics_status *rank0_status, struct mics_err *err)
 {
     const struct mics_train_settings *settings = run->options.settings;
     const bool last = run->step == settings->steps, stop = requests & MICS_REQUEST_STOP;
     const uint64_t every = run->options.save_every;
+    const bool saves = last || stop || requests & (MICS_REQUEST_SAVE | FLAG_RETRY) ||
+                       (every && run->step % every == 0);
+    const bool keeps = !stop && must_keep(run, run->step);
     enum mics_status status = MICS_OK;
 
     if (run->options.paced)
         return mics_agree(run->options.control, *rank0_status, err);
-    if (settings->val_every && !stop && (last || run->step % settings->val_every == 0))
+    if (saves || keeps)
+        status = update_carried(run, rank0_status, err);
+    if (status == MICS_OK && settings->val_every && !stop &&
+        (last || run->step % settings->val_every == 0))
         status = validate(run, rank0_status, err);
     if (status == MICS_OK)
         status = mics_agree(run->options.control, *rank0_status, err);
-    if (status == MICS_OK && (last || stop || requests & (MICS_REQUEST_SAVE | FLAG_RETRY) ||
-                              (every && run->step % every == 0)))
+    if (status == MICS_OK && saves)
         status = save(run, last || stop, rank0_status, err);
-    if (status == MICS_OK && !stop && must_keep(run, run->step))
+    if (status == MICS_OK && keeps)
         status = mics_run_begin_keep(run, err);
     if (requests & MICS_REQUEST_SAVE)
         mics_signals_clear_save(); /* not earlier: the launcher's signal has reached all ranks */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run_faults.c - what a run survives: steps that are not finite, and saves that fail. */
 #include "base/clock.h"
+#include "base/num.h"
 #include "train/run_internal.h"
 
 #include <math.h>
@@ -45,20 +46,25 @@ enum mics_status mics_run_check_finite(struct mics_run *run, const struct mics_s
     const bool loss = !isfinite(record->loss);
     const double value = loss ? record->loss : record->grad_norm;
     const char *const what = loss ? "loss" : "gradient norm";
+    /* With an interval, a bad gradient stays in the shards of units until each has had its turn. */
+    const uint32_t interval = mics_choice_interval(&run->options.plan->choice);
+    const uint64_t window = run->global_batch * (loss ? 1 : interval);
+    const uint64_t trained = run->samples - run->start.samples;
     const unsigned long long step = record->step, last = run->samples,
-                             first = last - run->global_batch + 1;
+                             first = last - mics_min_u64(window, trained) + 1;
+    const uint64_t most = run->options.max_nonfinite * interval;
 
     if (!loss && isfinite(record->grad_norm)) {
         run->totals.nonfinite_row = 0;
         return MICS_OK;
     }
     run->totals.nonfinite++;
-    if (run->totals.nonfinite_row < run->options.max_nonfinite) {
+    if (run->totals.nonfinite_row < most) {
         run->totals.nonfinite_row++;
         warn(run,
              "step %llu: the %s is %g: skipped (%llu in a row of at most %llu; samples %llu-%llu)",
              step, what, value, (unsigned long long)run->totals.nonfinite_row,
-             (unsigned long long)run->options.max_nonfinite, first, last);
+             (unsigned long long)most, first, last);
         report_fault(run,
                      json_pack("{s:s,s:I,s:I,s:I,s:I}", "event", "skipped", "step",
                                (json_int_t)step, "in_a_row", (json_int_t)run->totals.nonfinite_row,

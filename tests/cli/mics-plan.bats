@@ -405,10 +405,34 @@ on_terminal() # columns command...
     [ "$(field strategy plan) $(field p_param plan) $(field p_grad plan) $(field p_optim plan)" = "custom 2 4 8" ]
     "${plan_two[@]}" --strategy=1,16,16 --tsv >plan
     [ "$(field strategy plan)" = zero2 ]
-    for bad in --segments=65 --coalesce=9 --hierarchical=yes --strategy=2,3,8 --strategy=2,4; do
+    for bad in --segments=65 --coalesce=9 --sync-interval={0,-1,65,often} --hierarchical=yes --strategy=2,3,8 --strategy=2,4; do
         run --separate-stderr "${plan_two[@]}" "$bad"
         [ "$status" = 2 ]
     done
+}
+
+@test "plan: an interval of the second hop is in the plan if it is not 1, and sends less" {
+    slow=(mics-plan --topology='node:4 gpu:2 flops:1T link:10GB/s net:1gbit' --model=gpt2-nano --strategy=mics:2)
+    "${slow[@]}" --json -o exact.json
+    "${slow[@]}" --sync-interval=1 --json -o one.json
+    "${slow[@]}" --sync-interval=4 --json -o four.json
+    jq -e '.choice | has("sync_interval") | not' one.json
+    cmp <(jq -S 'del(.history)' exact.json) <(jq -S 'del(.history)' one.json)
+    jq -e '.choice.sync_interval == 4' four.json
+    jq -se '.[1].predicted.step_s < 0.6 * .[0].predicted.step_s' exact.json four.json
+    jq -se '.[1].predicted.net_bytes / .[0].predicted.net_bytes | . > 0.24 and . < 0.26' exact.json four.json
+    jq -se '.[0].memory == .[1].memory' exact.json four.json
+    mics-show four.json | grep -q 'in every 4 steps, in turn'
+    for bad in 1 65 '"often"'; do
+        jq ".choice.sync_interval = $bad" four.json >bad.json
+        run --separate-stderr mics-show bad.json
+        [ "$status" = 3 ]
+        [[ $stderr == *choice.sync_interval* ]]
+    done
+    # Automatically: as few as hide it, up to 16; none for one group, which has no second hop.
+    mics-plan --topology=p4d.24xlarge:2 --model=gpt2 --strategy=zero3 --sync-interval=auto --json |
+        jq -e '.choice | has("sync_interval") | not'
+    "${slow[@]}" --sync-interval=auto --json | jq -e '.choice.sync_interval > 1 and .choice.sync_interval <= 16'
 }
 
 @test "plan: if nothing fits, the message says what would, and that does fit" {

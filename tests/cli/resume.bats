@@ -133,3 +133,23 @@ continues() # ranks ranks-of-a-node topology strategy
     [[ $output == *"the data differ from what was read in samples "* ]]
     run -0 mpi 2 "${train[@]}" --steps=5 --out=run --resume=auto --other-data
 }
+
+# The units that have gradients left are updated before each checkpoint, in the run that goes on as
+# well.
+@test "resume: in the middle of an interval bit for bit, and with another interval and cluster" {
+    requires mpi:4
+    plan 'node:2 gpu:2' mics:2 --sync-interval=3 >three.mp
+    plan 'node:2 gpu:1' zero1 --sync-interval=4 >four.mp
+    on 4 2 three.mp --steps=9 --save-every=5 --out=whole --metrics=whole.jsonl
+    on 4 2 three.mp --steps=9 --save-every=5 --out=base
+    rm -r base/step-000009
+    ln -sfn step-000005 base/latest
+    on 4 2 three.mp --resume=base --save-every=5 --out=run --metrics=m.jsonl
+    cmp <(sed -n 's/.*"event":"step","step":\([6-9]\),"loss":\([^,]*\).*/\1 \2/p' whole.jsonl) \
+        <(sed -n 's/.*"event":"step","step":\([6-9]\),"loss":\([^,]*\).*/\1 \2/p' m.jsonl)
+    for file in run/step-000009/shard-*; do
+        cmp "$file" "whole/step-000009/${file##*/}"
+    done
+    on 2 1 four.mp --resume=base --out=other
+    [ -d other/step-000009 ]
+}

@@ -98,6 +98,20 @@ static enum mics_status keep_shards(struct rank *rank, struct mics_engine *engin
     return MICS_OK;
 }
 
+/* Where the case says so, as before a checkpoint. */
+static enum mics_status use_carried(struct rank *rank, struct mics_engine *engine,
+                                    struct mics_step_result *step)
+{
+    enum mics_status status = MICS_OK;
+    double norm;
+
+    if (rank->c->carried_every == 0 || rank->step % rank->c->carried_every != 0)
+        return MICS_OK;
+    while (status == MICS_OK && mics_engine_uncollected(engine) > 0)
+        status = mics_engine_collect(engine, step, &rank->err);
+    return status == MICS_OK ? mics_engine_update_carried(engine, &norm, &rank->err) : status;
+}
+
 static enum mics_status train(struct rank *rank, struct mics_engine *engine)
 {
     struct mics_step_result step = {0};
@@ -109,6 +123,8 @@ static enum mics_status train(struct rank *rank, struct mics_engine *engine)
         status = mics_engine_submit(engine, &input, &rank->err);
         if (status == MICS_OK && mics_engine_uncollected(engine) == 2)
             status = mics_engine_collect(engine, &step, &rank->err);
+        if (status == MICS_OK)
+            status = use_carried(rank, engine, &step);
     }
     while (status == MICS_OK && mics_engine_uncollected(engine) > 0)
         status = mics_engine_collect(engine, &step, &rank->err);
@@ -195,7 +211,7 @@ static struct {
 static void watch_launch(struct mics_stream *stream, enum mics_kernel kernel, const void *args,
                          size_t size)
 {
-    watched.c->watch(watched.c->watch_context, kernel, args);
+    watched.c->watch(watched.c->watch_context, stream, kernel, args);
     watched.original->launch(stream, kernel, args, size);
 }
 

@@ -17,13 +17,15 @@ struct parity_case {
     struct mics_plan_choice choice;
     const struct mics_schedule *schedule; /* NULL: built from the choice */
     uint32_t steps;
+    uint32_t carried_every; /* steps after which carried gradients are used up; 0: never */
     float lr, clip;
     uint32_t random_delay_us; /* before each operation, up to this; 0: none */
     uint32_t slow_op;         /* this operation is delayed by slow_us on every rank; MICS_NONE */
     uint32_t slow_us;
     const struct mics_plugin *plugin; /* each rank has its own GPU; NULL: the host */
     /* Called with each launch of rank 0, on its thread; NULL: not needed. */
-    void (*watch)(void *context, enum mics_kernel kernel, const void *args);
+    void (*watch)(void *context, struct mics_stream *stream, enum mics_kernel kernel,
+                  const void *args);
     void *watch_context;
     /* A deliberate bug: the host memory of a batch is overwritten when the next one is filled. */
     bool reuses_batch;

@@ -27,13 +27,20 @@ static void count(void *context, enum mics_kernel kernel, const void *args)
     tally->launches[kernel]++;
 }
 
+static void count_launch(void *context, struct mics_stream *stream, enum mics_kernel kernel,
+                         const void *args)
+{
+    (void)stream;
+    count(context, kernel, args);
+}
+
 static void run(struct parity_case c, uint32_t steps, struct tally *out)
 {
     struct parity_result *result = NULL;
     struct mics_err err = {""};
 
     c.steps = steps;
-    c.watch = count;
+    c.watch = count_launch;
     c.watch_context = out;
     CHECK_INT(parity_run(&c, &result, &err), MICS_OK);
     CHECK_STR(err.text, "");

@@ -69,7 +69,18 @@ static struct mics_op plain_op(enum mics_op_kind kind, enum mics_stream_kind str
                             .stage = MICS_NONE,
                             .micro_step = micro_step,
                             .param_slot = MICS_NONE,
-                            .grad_slot = MICS_NONE};
+                            .grad_slot = MICS_NONE,
+                            .turn = MICS_NONE};
+}
+
+/* One that is for the unit's turn. */
+static struct mics_op turn_op(const struct build *build, enum mics_op_kind kind, uint32_t unit,
+                              uint32_t micro_step)
+{
+    struct mics_op op = plain_op(kind, MICS_STREAM_COMPUTE, unit, micro_step);
+
+    op.turn = build->out->turns[unit];
+    return op;
 }
 
 /* All-reduce `count` doubles over all ranks. */
@@ -234,6 +245,27 @@ static void append_accumulate(struct build *build, const struct mics_op *like)
     append(build, &op);
 }
 
+/* Over the optimizer groups and the replicas; those of the same turn are coalesced. */
+static void append_second_hop(struct build *build, const struct mics_op *like, uint32_t count)
+{
+    bool appended[MICS_COALESCE_MAX] = {false};
+
+    for (uint32_t first = 0; first < count; first++) {
+        struct mics_op set[MICS_COALESCE_MAX];
+        uint32_t size = 0;
+
+        for (uint32_t i = first; i < count; i++)
+            if (!appended[i] && like[i].turn == like[first].turn) {
+                appended[i] = true;
+                set[size++] = like[i];
+            }
+        if (size == 0)
+            continue;
+        append_exchange(build, MICS_OP_SCATTER, set, size);
+        append_exchange(build, MICS_OP_SYNC, set, size);
+    }
+}
+
 /* Reduce the pending units into their shards, coalesced; in the last micro-step also over the
  * optimizer groups and the replicas. */
 static void reduce_pending(struct build *build, uint32_t micro_step)
@@ -259,9 +291,8 @@ static void reduce_pending(struct build *build, uint32_t micro_step)
     if (micro_step + 1 < build->choice->micro_steps)
         return;
     for (uint32_t i = 0; i < count; i++)
-        like[i].grad_slot = MICS_NONE;
-    append_exchange(build, MICS_OP_SCATTER, like, count);
-    append_exchange(build, MICS_OP_SYNC, like, count);
+        like[i] = turn_op(build, MICS_OP_SYNC, like[i].unit, micro_step);
+    append_second_hop(build, like, count);
 }
 
 /* Units that are reduced together: at most as many as there are slots for their gradients. */
@@ -331,14 +362,14 @@ static void build_forward_backward(struct build *build)
 
 static void append_norm(struct build *build, uint32_t unit, uint32_t micro_step)
 {
-    const struct mics_op op = plain_op(MICS_OP_NORM, MICS_STREAM_COMPUTE, unit, micro_step);
+    const struct mics_op op = turn_op(build, MICS_OP_NORM, unit, micro_step);
 
     append(build, &op);
 }
 
 static void append_update(struct build *build, uint32_t unit, uint32_t micro_step)
 {
-    struct mics_op op = plain_op(MICS_OP_UPDATE, MICS_STREAM_COMPUTE, unit, micro_step);
+    const struct mics_op op = turn_op(build, MICS_OP_UPDATE, unit, micro_step);
 
     append(build, &op);
     append_exchange(build, MICS_OP_PUBLISH, &op, 1);
@@ -355,7 +386,8 @@ static void build_optimizer_tail(struct build *build)
         if (!clip)
             append_update(build, build->unit_order[i], last);
     }
-    reduce_scalars(build, MICS_OP_LOSS_NORM_REDUCE, last, 2);
+    /* With an interval also the targets of the step, for its mean loss. */
+    reduce_scalars(build, MICS_OP_LOSS_NORM_REDUCE, last, build->out->interval > 1 ? 3 : 2);
     for (uint32_t i = 0; i < units && build->order.train && clip; i++)
         append_update(build, build->unit_order[i], last);
     append(build, &read);
@@ -386,13 +418,17 @@ static enum mics_status prepare(struct build *build, struct mics_err *err)
     build->grad_slot_of_unit = malloc(units * sizeof *build->grad_slot_of_unit);
     build->grads_left = calloc(units, sizeof *build->grads_left);
     build->unit_order = calloc(units, sizeof *build->unit_order);
-    if (build->out)
+    if (build->out) {
         build->out->layouts = calloc(units, sizeof *build->out->layouts);
+        build->out->turns = calloc(units, sizeof *build->out->turns);
+    }
     if (!build->grad_slot_of_unit || !build->grads_left || !build->unit_order || !build->out ||
-        !build->out->layouts)
+        !build->out->layouts || !build->out->turns)
         return mics_err_nomem(err);
     order_units(build);
     build->out->unit_count = units;
+    build->out->interval = mics_choice_interval(build->choice);
+    mics_choice_turns(model, build->choice, build->out->turns);
     build->out->train = build->order.train;
     for (uint32_t u = 0; u < units; u++) {
         build->out->layouts[u] = mics_choice_layout(model, build->choice, u);
@@ -519,11 +555,12 @@ static void append_exchange_kind(struct build *build, enum mics_exchange_kind ki
 static bool allocate_lone_unit(struct mics_schedule *out)
 {
     out->layouts = calloc(1, sizeof *out->layouts);
+    out->turns = calloc(1, sizeof *out->turns);
     out->param_slot_count = calloc(1, sizeof *out->param_slot_count);
     out->param_slot_offset = calloc(1, sizeof *out->param_slot_offset);
     out->grad_slot_count = calloc(1, sizeof *out->grad_slot_count);
     out->grad_slot_offset = calloc(1, sizeof *out->grad_slot_offset);
-    return out->layouts && out->param_slot_count && out->param_slot_offset &&
+    return out->layouts && out->turns && out->param_slot_count && out->param_slot_offset &&
            out->grad_slot_count && out->grad_slot_offset;
 }
 
@@ -545,6 +582,7 @@ enum mics_status mics_schedule_new_exchange(const struct mics_plan_choice *choic
     if (status == MICS_OK) {
         set_routes(&build);
         schedule->unit_count = 1;
+        schedule->interval = 1;
         schedule->layouts[0] =
             mics_layout_cut(&choice->shapes[MICS_UNIT_DENSE], count, choice->segments);
         schedule->param_slots = schedule->param_slot_total = 1;

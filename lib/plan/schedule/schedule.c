@@ -26,6 +26,7 @@ void mics_schedule_free(struct mics_schedule *schedule)
     free(schedule->ops);
     free(schedule->deps);
     free(schedule->layouts);
+    free(schedule->turns);
     free(schedule->param_slot_count);
     free(schedule->param_slot_offset);
     free(schedule->grad_slot_count);
@@ -62,8 +63,10 @@ void mics_schedule_counts(const struct mics_schedule *schedule,
 
         if (!mics_op_is_comm(op->kind) || position->size == 1)
             continue;
-        calls[op->groups][op->comm]++;
-        sent_bytes[op->groups][op->comm] += sent_by(op, position);
+        const uint32_t times = op->turn == MICS_NONE ? schedule->interval : 1;
+
+        calls[op->groups][op->comm] += times;
+        sent_bytes[op->groups][op->comm] += times * sent_by(op, position);
     }
 }
 
@@ -126,6 +129,8 @@ static void print_op(const struct mics_schedule *schedule, const struct mics_mod
     print_slot('p', op->param_slot, out);
     print_slot('g', op->grad_slot, out);
     fprintf(out, " %10s%s  ", amount, op->coalesce_next ? "+" : is_hop ? " " : "*");
+    if (schedule->interval > 1 && op->turn != MICS_NONE)
+        fprintf(out, "turn %u  ", op->turn);
     print_deps(schedule, index, out);
 }
 

@@ -11,6 +11,10 @@
  * A hop of an exchange (routes.h) is one operation: a collective on one communicator, or a
  * conversion. Consecutive short collectives may be coalesced: they start when the last of them can,
  * are transferred as one, and complete together.
+ *
+ * With an interval (mics_plan_choice.sync_interval) every step has the same operations, but those
+ * of units whose turn it is not do nothing. Their waits and their place in the stream stay, so that
+ * what is ordered in a step with all of them is ordered in each.
  */
 #ifndef MICS_PLAN_SCHEDULE_SCHEDULE_H
 #define MICS_PLAN_SCHEDULE_SCHEDULE_H
@@ -19,7 +23,8 @@
 
 #include <stdio.h>
 
-#define MICS_NONE UINT32_MAX
+#define MICS_NONE       UINT32_MAX
+#define MICS_TURN_NEVER (UINT32_MAX - 1) /* mics_op.turn of what is left out */
 
 struct mics_op {
     enum mics_op_kind kind;
@@ -38,6 +43,9 @@ struct mics_op {
     /* MICS_NONE: parameters in the shard (p_param 1) or unused; gradients accumulated in the shard
      * (p_grad 1) or unused. */
     uint32_t param_slot, grad_slot;
+    /* Of the second hop, the norm, the update and what follows it: the unit's turn, in which alone
+     * the operation does something (mics_op_is_idle()). MICS_NONE: it does in every step. */
+    uint32_t turn;
     /* Executed with the next operation, which has the same kind, stream, communicator and type. */
     bool coalesce_next;
     bool first;     /* the first use of its gradient buffer in this micro-step: zero it before */
@@ -53,6 +61,8 @@ struct mics_schedule {
     uint32_t *deps; /* op indices */
     uint32_t dep_total;
     uint32_t unit_count;
+    uint32_t interval;                /* mics_choice_interval() */
+    uint32_t *turns;                  /* [unit_count] mics_choice_turns() */
     struct mics_layout *layouts;      /* [unit_count] */
     uint32_t param_slots, grad_slots; /* rotating ones; those of resident units follow them */
     uint64_t *param_slot_count, *grad_slot_count;   /* elements of each slot */
@@ -85,6 +95,12 @@ enum mics_status mics_schedule_new_exchange(const struct mics_plan_choice *choic
                                             enum mics_exchange_kind kind, uint64_t count,
                                             struct mics_schedule **out, struct mics_err *err);
 
+/* Does the operation do nothing in a step of this turn? */
+static inline bool mics_op_is_idle(const struct mics_op *op, uint32_t turn)
+{
+    return op->turn != MICS_NONE && op->turn != turn;
+}
+
 /* What it works on: its unit's name; of a stage without parameters "block 3 part 2", in `text`;
  * else "". */
 const char *mics_op_subject(const struct mics_op *op, const struct mics_model *model, char *text,
@@ -95,9 +111,8 @@ enum mics_status mics_schedule_print(const struct mics_schedule *schedule,
                                      const struct mics_model *model, FILE *out,
                                      struct mics_err *err);
 
-/* Collectives, and bytes that `rank` sends, in one step, by mics_op.groups and comm: equal to what
- * the communicators count. In
- * a ring of m ranks, all-gather and reduce-scatter of S bytes send (m-1)/m S each; for an
+/* Collectives, and bytes that `rank` sends, by mics_op.groups and comm, in as many steps as the
+ * schedule's interval, usually one: equal to what the communicators count. In a ring of m ranks, all-gather and reduce-scatter of S bytes send (m-1)/m S each; for an
  * all-reduce, which differs between ranks, mics_comm_all_reduce_sent() has the number. */
 void mics_schedule_counts(const struct mics_schedule *schedule,
                           const struct mics_plan_choice *choice, uint32_t rank,

@@ -5,7 +5,8 @@
  * Streams run side by side, each in order. An operation starts when its stream is free and what it
  * waits for is complete, and takes the time that op_costs.h gives it. Steps are run one after
  * another until their periods repeat: mostly each is like the last, but without clipping, where
- * nothing divides steps, a few may alternate.
+ * nothing divides steps, a few may alternate. With an interval, that many steps are one cycle, in
+ * which operations that are idle take no time.
  *
  * Approximations: all ranks are alike, so that rank 0 represents all. Where ranks share cores, the
  * last one reaches an exchange later than the mean, by what was measured for the time since
@@ -23,8 +24,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Where the same few periods do not repeat, the mean of the last is taken. */
-enum { MAX_STEPS = 16, MAX_CYCLE = 4, MEAN_STEPS = 8 };
+/* Where the same few periods do not repeat, the mean of the last is taken. A period is that of as
+ * many steps as the interval has. */
+enum { MAX_PERIODS = 16, MAX_CYCLE = 4, MEAN_PERIODS = 8 };
 
 /* Periods are the same if they differ by no more than this fraction. */
 #define STEADY 1e-6
@@ -239,17 +241,32 @@ static double straggler_delay(struct sim *sim, const struct stream_state *stream
     return fmax(0, ready - sim->now);
 }
 
+static uint32_t interval_of(const struct sim *sim)
+{
+    return sim->schedule->interval > 1 ? sim->schedule->interval : 1;
+}
+
+/* Is the operation that `stream_state` is about to start idle? */
+static bool is_idle(const struct sim *sim, const struct stream_state *stream_state)
+{
+    return mics_op_is_idle(&sim->schedule->ops[stream_state->ops[stream_state->next]],
+                           stream_state->step % interval_of(sim));
+}
+
 static void start_ready(struct sim *sim)
 {
+    static const struct op_cost nothing = {.stretch = 1, .resource = RESOURCE_NONE};
+
     for (int s = 0; s < sim->stream_count; s++) {
         struct stream_state *stream_state = &sim->stream_states[s];
 
         if (stream_state->running || !may_start(sim, stream_state))
             continue;
         stream_state->running = true;
-        stream_state->cost = &sim->costs[stream_state->ops[stream_state->next]];
+        const bool idle = is_idle(sim, stream_state);
+        stream_state->cost = idle ? &nothing : &sim->costs[stream_state->ops[stream_state->next]];
         stream_state->left[PHASE_STRAGGLER] =
-            sim->has_stragglers ? straggler_delay(sim, stream_state) : 0;
+            sim->has_stragglers && !idle ? straggler_delay(sim, stream_state) : 0;
         stream_state->left[PHASE_LATENCY] = stream_state->cost->latency_s;
         stream_state->left[PHASE_TRANSFER] = stream_state->cost->transfer_s;
         *time_of(sim, sim->start, stream_state, stream_state->ops[stream_state->next]) = sim->now;
@@ -392,12 +409,13 @@ static void copy_timeline(const struct sim *sim, uint32_t step, struct mics_time
     out->op_count = n;
 }
 
-/* Do the last `cycle` periods repeat those before? ends[i] is the end of step i - 1, ends[0] 0. */
-static bool is_cycle(const double *ends, uint32_t steps, uint32_t cycle)
+/* Do the last `cycle` periods repeat those before? ends[i] is the end of period i - 1, ends[0] 0.
+ */
+static bool is_cycle(const double *ends, uint32_t periods, uint32_t cycle)
 {
-    if (steps < 2 * cycle + 1) /* the first is not like the others */
+    if (periods < 2 * cycle + 1) /* the first is not like the others */
         return false;
-    for (uint32_t i = steps; i > steps - cycle; i--) {
+    for (uint32_t i = periods; i > periods - cycle; i--) {
         const double period = ends[i] - ends[i - 1], before = ends[i - cycle] - ends[i - cycle - 1];
 
         if (fabs(period - before) > STEADY * period)
@@ -406,36 +424,73 @@ static bool is_cycle(const double *ends, uint32_t steps, uint32_t cycle)
     return true;
 }
 
-/* The number of steps after which periods repeat; 0: not yet. */
-static uint32_t cycle_of(const double *ends, uint32_t steps)
+/* The number of periods after which they repeat; 0: not yet. */
+static uint32_t cycle_of(const double *ends, uint32_t periods)
 {
     for (uint32_t cycle = 1; cycle <= MAX_CYCLE; cycle++)
-        if (is_cycle(ends, steps, cycle))
+        if (is_cycle(ends, periods, cycle))
             return cycle;
     return 0;
+}
+
+/* Run steps until their periods repeat. Returns their number; *step_s: the mean of a step. */
+static uint32_t run_to_cycle(struct sim *sim, double *step_s)
+{
+    const uint32_t interval = interval_of(sim);
+    double ends[MAX_PERIODS + 1] = {0};
+    uint32_t periods = 0, cycle = 0;
+
+    while (periods < MAX_PERIODS && cycle == 0) {
+        ends[periods + 1] = run_step(sim, (periods + 1) * interval - 1);
+        cycle = cycle_of(ends, ++periods);
+    }
+    if (cycle == 0)
+        cycle = MEAN_PERIODS;
+    *step_s = (ends[periods] - ends[periods - cycle]) / (cycle * interval);
+    return periods * interval;
+}
+
+static void no_visit(void *context)
+{
+    (void)context;
 }
 
 enum mics_status mics_simulate(const struct mics_schedule *schedule,
                                const struct mics_plan_choice *choice, struct mics_op_costs *costs,
                                struct mics_timeline *timeline, double *step_s, struct mics_err *err)
 {
+    return mics_simulate_turns(schedule, choice, costs, no_visit, NULL, timeline, step_s, err);
+}
+
+enum mics_status mics_simulate_turns(const struct mics_schedule *schedule,
+                                     const struct mics_plan_choice *choice,
+                                     struct mics_op_costs *costs, void (*visit)(void *context),
+                                     void *context, struct mics_timeline *timeline, double *step_s,
+                                     struct mics_err *err)
+{
     struct sim sim;
     enum mics_status status = sim_open(&sim, schedule, err);
 
     if (status == MICS_OK) {
-        double ends[MAX_STEPS + 1] = {0};
-        uint32_t steps = 0, cycle = 0;
-
         set_costs(&sim, choice, costs);
         set_stragglers(&sim, choice, costs);
-        while (steps < MAX_STEPS && cycle == 0) {
-            ends[steps + 1] = run_step(&sim, steps);
-            cycle = cycle_of(ends, ++steps);
-        }
-        if (cycle == 0)
-            cycle = MEAN_STEPS;
+        uint32_t steps = run_to_cycle(&sim, step_s);
+        double before = sim.now;
+
+        timeline->turn = (steps - 1) % interval_of(&sim);
         copy_timeline(&sim, steps - 1, timeline);
-        *step_s = timeline->period_s = (ends[steps] - ends[steps - cycle]) / cycle;
+        timeline->period_s = *step_s;
+        if (interval_of(&sim) == 1)
+            visit(context);
+        for (uint32_t i = 0; i < interval_of(&sim) && interval_of(&sim) > 1; i++, steps++) {
+            const double end = run_step(&sim, steps);
+
+            copy_timeline(&sim, steps, timeline);
+            timeline->turn = steps % interval_of(&sim);
+            timeline->period_s = end - before;
+            before = end;
+            visit(context);
+        }
     }
     sim_close(&sim);
     return status;

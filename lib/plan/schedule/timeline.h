@@ -13,6 +13,7 @@ struct mics_timeline {
     uint32_t op_count;
     double *start, *end;
     double period_s; /* after which the next step does the same; 0: no other step overlaps */
+    uint32_t turn;   /* of units in this step; the operations of others are idle */
 };
 
 /* Arrays of op_count for a schedule. *out belongs to the caller, who calls mics_timeline_fini().
@@ -52,6 +53,14 @@ enum mics_status mics_simulate(const struct mics_schedule *schedule,
                                const struct mics_plan_choice *choice, struct mics_op_costs *costs,
                                struct mics_timeline *timeline, double *step_s,
                                struct mics_err *err);
+
+/* The same; visit() is called when `timeline` has each step of one interval, and period_s is that
+ * step's. */
+enum mics_status mics_simulate_turns(const struct mics_schedule *schedule,
+                                     const struct mics_plan_choice *choice,
+                                     struct mics_op_costs *costs, void (*visit)(void *context),
+                                     void *context, struct mics_timeline *timeline, double *step_s,
+                                     struct mics_err *err);
 
 /* Seconds of each operation of the training schedule of `run`, 0 for communication, by the roofline
  * of the topology of `paced_by`. They are for the paced device, which computes nothing while

@@ -79,8 +79,9 @@ void mics_trace_step(struct mics_trace_writer *writer, uint32_t pid, uint64_t st
                      const struct mics_timeline *timeline, double at_s)
 {
     for (uint32_t i = 0; i < timeline->op_count; i++)
-        print_op(writer, pid, step, &writer->schedule->ops[i], at_s + timeline->start[i],
-                 at_s + timeline->end[i]);
+        if (!mics_op_is_idle(&writer->schedule->ops[i], timeline->turn))
+            print_op(writer, pid, step, &writer->schedule->ops[i], at_s + timeline->start[i],
+                     at_s + timeline->end[i]);
 }
 
 void mics_trace_comm_cpu(struct mics_trace_writer *writer, uint32_t pid, double at_s, double own_s,

@@ -284,7 +284,8 @@ static double unclipped_turn(const struct parts *parts)
         const double count = bounds->classes[c].count;
 
         optimizer += count * (unit->norm + unit->update);
-        least = fmin(least, unit->norm + unit->update);
+        least =
+            mics_choice_interval(parts->choice) > 1 ? 0 : fmin(least, unit->norm + unit->update);
         add_load(&publish, &unit->publish_load, count);
         add_load(&content.load, &unit->second_hop_load, count);
         add_load(&content.load, &unit->publish_load, count);
@@ -528,7 +529,9 @@ static double whole_seconds(const struct parts *parts, const struct turn *turn)
     seconds = fmax(seconds, passes - first->forward + lost + rest * turn->gradient_to_head);
     seconds = fmax(seconds, passes - backward + lost + rest * turn->head_to_forward);
     seconds = fmax(seconds, passes - backward - first->forward + lost + rest * turn->head_to_head);
-    if (parts->choice->clip && parts->bounds->model->stage_count > 1)
+    /* The pauses of steps that differ have no mean that could be had from means. */
+    if (parts->choice->clip && parts->bounds->model->stage_count > 1 &&
+        mics_choice_interval(parts->choice) == 1)
         seconds = fmax(seconds, passes + lost + tail_pause(parts) + start_pause(parts));
     return seconds;
 }
@@ -567,15 +570,17 @@ static double set_seconds(const struct parts *parts, uint32_t count, size_t exch
     return fmax(pipeline_seconds(parts, hops[0], hops[1]), first->chain);
 }
 
-/* Are the second hops of units coalesced? */
+/* Are the second hops of units coalesced? With an interval the units of a set have different turns.
+ */
 static bool coalesces_sync(const struct mics_plan_choice *choice)
 {
-    return choice->grad_dtype == MICS_F32 && !mics_choice_compresses_sync(choice);
+    return choice->grad_dtype == MICS_F32 && !mics_choice_compresses_sync(choice) &&
+           mics_choice_interval(choice) == 1;
 }
 
 /* From the last gradients, of `reduced` units together, until they are synchronised. A stream that
  * scatters and synchronises first scatters all of a set. Of gradients that are not cut, all but the
- * last unit's may be scattered before. */
+ * last unit's may be scattered before; with an interval also synchronised. */
 static double second_hop_seconds(const struct parts *parts, uint32_t reduced)
 {
     const bool cut_grads = parts->choice->shapes[MICS_UNIT_DENSE].p_grad > 1;
@@ -584,6 +589,8 @@ static double second_hop_seconds(const struct parts *parts, uint32_t reduced)
     const double segments = parts->times->segments > 0 ? parts->times->segments : 1;
     double scatter[2], last[2], all[2];
 
+    if (!cut_grads && mics_choice_interval(parts->choice) > 1)
+        reduced = 1;
     add_hops(parts, scattered, offsetof(struct unit_times, scatter), scatter);
     add_hops(parts, reduced, offsetof(struct unit_times, sync), all);
     add_hops(parts, coalesces ? reduced : 1, offsetof(struct unit_times, sync), last);

@@ -635,6 +635,40 @@ static void time_slots(const struct mics_bounds *bounds, const struct mics_plan_
     }
 }
 
+static void scale_load(struct load *load, double by)
+{
+    for (int i = 0; i < RESOURCE_COUNT; i++)
+        load->seconds[i] *= by;
+    load->lost *= by;
+    load->node_latency *= by;
+    load->net_latency *= by;
+}
+
+static void scale_exchange(struct exchange_times *times, double by)
+{
+    for (int hop = 0; hop < 2; hop++) {
+        times->hops[hop] *= by;
+        times->least[hop] *= by;
+    }
+    times->chain *= by;
+}
+
+/* With an interval, the mean over its steps of what units do in their turns. The bound of a step is
+ * a sum of maxima of sums of these times, so that its mean is no less than the bound of the means.
+ */
+static void spread_over_turns(struct unit_times *unit, uint32_t interval)
+{
+    const double part = 1.0 / interval;
+
+    unit->norm *= part;
+    unit->update *= part;
+    scale_load(&unit->second_hop_load, part);
+    scale_load(&unit->publish_load, part);
+    scale_exchange(&unit->scatter, part);
+    scale_exchange(&unit->sync, part);
+    scale_exchange(&unit->publish, part);
+}
+
 enum mics_status mics_bounds_exchanges(struct mics_bounds *bounds,
                                        const struct mics_plan_choice *choice,
                                        struct mics_exchange_times **out, struct mics_err *err)
@@ -659,6 +693,8 @@ enum mics_status mics_bounds_exchanges(struct mics_bounds *bounds,
     }
     time_exchanges(bounds, choice, &routes, times);
     time_slots(bounds, choice, &routes.of[MICS_OP_GATHER], times);
+    for (uint32_t c = 0; c < bounds->class_count && mics_choice_interval(choice) > 1; c++)
+        spread_over_turns(&times->units[c], mics_choice_interval(choice));
     time_scalars(bounds, choice, times);
     count_lost(times);
     *out = times;

@@ -26,6 +26,40 @@ static void count_bytes(const struct mics_schedule *schedule, const struct mics_
             if (position.nodes > 1)
                 out->net_bytes += sent[groups][comm] * position.sharing;
         }
+    out->sent_bytes /= schedule->interval;
+    out->net_bytes /= schedule->interval;
+}
+
+/* The means over the steps of an interval; `classes` may be NULL. */
+struct means {
+    const struct mics_schedule *schedule;
+    struct mics_timeline timeline;
+    struct mics_prediction *out;
+    struct mics_class_times *classes;
+    enum mics_status status;
+    struct mics_err *err;
+};
+
+static void add_step(void *context)
+{
+    struct means *means = context;
+    const double part = 1.0 / means->schedule->interval;
+    struct mics_class_times classes;
+    struct mics_overlap overlap;
+
+    if (means->status == MICS_OK)
+        means->status =
+            mics_timeline_overlap(means->schedule, &means->timeline, &overlap, means->err);
+    if (means->status == MICS_OK && means->classes)
+        means->status =
+            mics_timeline_classes(means->schedule, &means->timeline, &classes, means->err);
+    if (means->status != MICS_OK)
+        return;
+    means->out->compute_s += part * overlap.compute_s;
+    means->out->comm_s += part * overlap.comm_s;
+    means->out->exposed_s += part * overlap.exposed_s;
+    if (means->classes)
+        mics_class_times_add(means->classes, &classes, part);
 }
 
 /* The times of a step by class of operation as well, if `classes` is not NULL. */
@@ -34,33 +68,46 @@ static enum mics_status simulate_schedule(const struct mics_schedule *schedule,
                                           struct mics_op_costs *costs, struct mics_prediction *out,
                                           struct mics_class_times *classes, struct mics_err *err)
 {
-    struct mics_timeline timeline;
-    struct mics_overlap overlap;
-    double step_s;
-    enum mics_status status = mics_timeline_init(schedule, &timeline, err);
+    struct means means = {.schedule = schedule, .out = out, .classes = classes, .err = err};
+    enum mics_status status = mics_timeline_init(schedule, &means.timeline, err);
 
     if (status != MICS_OK)
         return status;
-    status = mics_simulate(schedule, choice, costs, &timeline, &step_s, err);
+    *out = (struct mics_prediction){0};
+    if (classes)
+        *classes = (struct mics_class_times){0};
+    status = mics_simulate_turns(schedule, choice, costs, add_step, &means, &means.timeline,
+                                 &out->step_s, err);
     if (status == MICS_OK)
-        status = mics_timeline_overlap(schedule, &timeline, &overlap, err);
-    if (status == MICS_OK && classes)
-        status = mics_timeline_classes(schedule, &timeline, classes, err);
-    if (status == MICS_OK) {
-        *out = (struct mics_prediction){.step_s = step_s,
-                                        .compute_s = overlap.compute_s,
-                                        .comm_s = overlap.comm_s,
-                                        .exposed_s = overlap.exposed_s};
+        status = means.status;
+    if (status == MICS_OK)
         count_bytes(schedule, choice, out);
-    }
-    mics_timeline_fini(&timeline);
+    mics_timeline_fini(&means.timeline);
     return status;
 }
 
+/* Units are updated as if their second hop had taken no time. */
+static void leave_out_second_hop(struct mics_schedule *schedule)
+{
+    for (uint32_t i = 0; i < schedule->op_count; i++) {
+        struct mics_op *op = &schedule->ops[i];
+
+        if (op->kind == MICS_OP_SCATTER || op->kind == MICS_OP_SYNC ||
+            (op->kind == MICS_OP_CONVERT && op->turn != MICS_NONE))
+            op->turn = MICS_TURN_NEVER;
+    }
+}
+
+/* What is asked of a simulation. */
+struct question {
+    bool no_second_hop;
+    struct mics_class_times *classes; /* may be NULL */
+};
+
 static enum mics_status simulate_steps(struct mics_op_costs *costs, const struct mics_model *model,
                                        const struct mics_plan_choice *choice, uint32_t micro_steps,
-                                       struct mics_prediction *out,
-                                       struct mics_class_times *classes, struct mics_err *err)
+                                       const struct question *question, struct mics_prediction *out,
+                                       struct mics_err *err)
 {
     struct mics_plan_choice shortened = *choice;
     struct mics_schedule *schedule = NULL;
@@ -68,8 +115,10 @@ static enum mics_status simulate_steps(struct mics_op_costs *costs, const struct
 
     shortened.micro_steps = micro_steps;
     status = mics_schedule_new(model, &shortened, true, &schedule, err);
+    if (status == MICS_OK && question->no_second_hop)
+        leave_out_second_hop(schedule);
     if (status == MICS_OK)
-        status = simulate_schedule(schedule, &shortened, costs, out, classes, err);
+        status = simulate_schedule(schedule, &shortened, costs, out, question->classes, err);
     mics_schedule_free(schedule);
     return status;
 }
@@ -101,24 +150,26 @@ static void extrapolate_classes(struct mics_class_times *b, const struct mics_cl
 
 /* Simulate a step, or two short ones if it has many micro-steps. */
 static enum mics_status simulate(struct mics_op_costs *costs, const struct mics_model *model,
-                                 const struct mics_plan_choice *choice, struct mics_prediction *out,
-                                 struct mics_class_times *classes, struct mics_err *err)
+                                 const struct mics_plan_choice *choice,
+                                 const struct question *question, struct mics_prediction *out,
+                                 struct mics_err *err)
 {
     const uint32_t s = choice->micro_steps;
     const uint32_t direct = s < DIRECT_MICRO_STEPS ? s : DIRECT_MICRO_STEPS;
     struct mics_prediction shorter;
     struct mics_class_times shorter_classes;
-    enum mics_status status = simulate_steps(costs, model, choice, direct, out, classes, err);
+    struct question again = *question;
+    enum mics_status status = simulate_steps(costs, model, choice, direct, question, out, err);
 
     if (status != MICS_OK || s == direct)
         return status;
-    status = simulate_steps(costs, model, choice, direct - 1, &shorter,
-                            classes ? &shorter_classes : NULL, err);
+    again.classes = question->classes ? &shorter_classes : NULL;
+    status = simulate_steps(costs, model, choice, direct - 1, &again, &shorter, err);
     if (status != MICS_OK)
         return status;
     extrapolate(out, &shorter, s - direct);
-    if (classes)
-        extrapolate_classes(classes, &shorter_classes, s - direct);
+    if (question->classes)
+        extrapolate_classes(question->classes, &shorter_classes, s - direct);
     return MICS_OK;
 }
 
@@ -129,7 +180,7 @@ enum mics_status mics_plan_predict_above(struct mics_op_costs *costs,
 {
     const uint64_t n = mics_choice_world_size(choice);
     struct mics_prediction result = {0};
-    enum mics_status status = simulate(costs, model, choice, &result, NULL, err);
+    enum mics_status status = simulate(costs, model, choice, &(struct question){0}, &result, err);
 
     if (status != MICS_OK)
         return status;
@@ -160,5 +211,20 @@ enum mics_status mics_plan_predict_classes(struct mics_op_costs *costs,
 {
     struct mics_prediction predicted;
 
-    return simulate(costs, model, choice, &predicted, out, err);
+    return simulate(costs, model, choice, &(struct question){.classes = out}, &predicted, err);
+}
+
+enum mics_status mics_second_hop_share(struct mics_op_costs *costs, const struct mics_model *model,
+                                       const struct mics_plan_choice *choice, double *out,
+                                       struct mics_err *err)
+{
+    struct mics_prediction with, without;
+    enum mics_status status = simulate(costs, model, choice, &(struct question){0}, &with, err);
+
+    if (status == MICS_OK)
+        status = simulate(costs, model, choice, &(struct question){.no_second_hop = true}, &without,
+                          err);
+    if (status == MICS_OK)
+        *out = with.step_s / without.step_s - 1;
+    return status;
 }

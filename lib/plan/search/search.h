@@ -18,6 +18,11 @@
  * strategy, with the smaller groups, is chosen. */
 #define MICS_STEP_TIE 0.005
 
+/* The longest interval that is chosen automatically, and the part of a step by which a second hop
+ * may prolong it and counts as hidden. */
+#define MICS_INTERVAL_AUTO_MAX 16
+#define MICS_INTERVAL_HIDDEN   0.01
+
 /* Exchanges of groups that span nodes. */
 enum mics_hierarchy {
     MICS_HIERARCHY_AUTO, /* each of gathers and reductions: what is faster */
@@ -48,6 +53,9 @@ struct mics_search_options {
      * exchanges. */
     enum mics_dtype sync_dtype, sync_down_dtype, gather_dtype;
     bool sync_stochastic;
+    /* Steps from one second hop of a unit to the next, 1 to MICS_INTERVAL_MAX; 0: 1. MICS_AUTO: the
+     * fewest that hide it, at most MICS_INTERVAL_AUTO_MAX. */
+    uint32_t sync_interval;
 };
 
 /* On success the plan owns topology and model; otherwise they stay the caller's. MICS_ERR_ARG: an

@@ -129,6 +129,11 @@ enum mics_status mics_plan_predict_above(struct mics_op_costs *costs,
                                          const struct mics_plan_choice *choice, double bound_s,
                                          struct mics_prediction *out, struct mics_err *err);
 
+/* The part by which the second hop prolongs a step, of what that takes without. */
+enum mics_status mics_second_hop_share(struct mics_op_costs *costs, const struct mics_model *model,
+                                       const struct mics_plan_choice *choice, double *out,
+                                       struct mics_err *err);
+
 /* report.c */
 
 /* Will the alternatives of a plan have a row for it? */

@@ -160,6 +160,7 @@ struct mics_plan_choice mics_search_choice(const struct mics_search *search,
         .clip = options->clip,
     };
 
+    choice.sync_interval = mics_choice_has_second_hop(&choice) ? options->sync_interval : 1;
     choice.micro_steps = (uint32_t)(options->global_batch / n / choice.micro_batch);
     snprintf(choice.strategy, sizeof choice.strategy, "%s", alternative->strategy.name);
     mics_search_set_formats(search, alternative, &choice);

@@ -282,6 +282,32 @@ static void the_bound_holds_for_extrapolated_steps(void)
     close_priced(&priced);
 }
 
+/* Units take turns: the mean of steps that differ. */
+static void the_bound_holds_for_the_mean_of_an_interval(void)
+{
+    static const char *const clusters[] = {
+        "node:4 gpu:2 flops:1T membw:1TB/s link:10GB/s,3us net:1gbit,30us",
+        "node:6 gpu:1 flops:500G membw:100GB/s net:5gbit,300us",
+        "p4d.24xlarge:2",
+    };
+    double sum = 0;
+
+    for (size_t c = 0; c < sizeof clusters / sizeof *clusters; c++) {
+        struct priced priced = open_priced(clusters[c], c == 0 ? &wide_ends : &blocks);
+
+        for (int i = 0; i < 200; i++) {
+            struct mics_plan_choice choice;
+
+            draw_choice(priced.topology, &choice);
+            choice.sync_interval = 2 + draw(4);
+            sum += check_bound(&priced, &choice);
+        }
+        close_priced(&priced);
+    }
+    printf("# bound / step %.3f on average\n", sum / 600);
+    CHECK(sum / 600 > 0.7);
+}
+
 /* Ranks that share cores wait for the last of them. */
 static void the_bound_holds_with_stragglers(void)
 {
@@ -339,6 +365,7 @@ int main(void)
     TAP_RUN(the_bound_holds_where_accumulation_and_exchange_overlap);
     TAP_RUN(the_bound_holds_for_settings_of_all_kinds);
     TAP_RUN(the_bound_holds_for_extrapolated_steps);
+    TAP_RUN(the_bound_holds_for_the_mean_of_an_interval);
     TAP_RUN(the_bound_holds_with_stragglers);
     TAP_RUN(the_bound_holds_around_stages_without_parameters);
     return tap_done();
