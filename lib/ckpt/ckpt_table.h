@@ -65,8 +65,8 @@ struct mics_ckpt_place mics_ckpt_locate(const struct mics_ckpt_unit *unit, uint3
 bool mics_ckpt_file_has(const struct mics_ckpt_table *table, const struct mics_ckpt_unit *unit,
                         uint32_t file);
 
-/* Read the members shape, experts, align, states, parts and units of a manifest, and check that all values
- * are in range and consistent. MICS_ERR_FORMAT begins with the path of the wrong member. */
+/* Read the members shape, experts, align, states, parts and units of a manifest, and check that all
+ * values are in range and consistent. MICS_ERR_FORMAT begins with the path of the wrong member. */
 enum mics_status mics_ckpt_table_read(const json_t *doc, struct mics_ckpt_table *out,
                                       struct mics_err *err);
 void mics_ckpt_table_free(struct mics_ckpt_table *table); /* all zeros is fine */

@@ -26,8 +26,8 @@ struct mics_layout {
     uint64_t segment_count;
     uint64_t param_piece, grad_piece, optim_piece; /* of one segment */
     uint64_t run;                                  /* between the hops of a hierarchical exchange */
-    /* Of an optimizer piece, what one of `replicas` adds up of it: whole blocks, so that all replicas
-     * together may have more than the optimizer piece. */
+    /* What one of `replicas` adds up of an optimizer piece: whole blocks, so that all replicas
+     * together may have more than it has. */
     uint64_t sync_piece;
     uint32_t replicas;
 };

@@ -49,8 +49,7 @@ struct mics_plan_choice {
     enum mics_dtype sync_dtype, sync_down_dtype;
     bool sync_gathers; /* each replica gathers the blocks of all and adds them, with no way down */
     bool sync_stochastic; /* blocks of gradients and sums are rounded stochastically */
-    /* Parameters in the network stage of a hierarchical gather: MICS_INT8, or MICS_F32: as they are.
-     */
+    /* Parameters in the network stage of a hierarchical gather: MICS_INT8; MICS_F32: of `dtype`. */
     enum mics_dtype gather_dtype;
     /* Steps from one second hop of a unit to the next, up to MICS_INTERVAL_MAX; 0 and 1: it is in
      * every step. Units take turns (mics_choice_turns()). What follows the accumulation of its
@@ -68,7 +67,7 @@ enum mics_region_kind {
     MICS_REGION_GRAD,  /* gradient shards, fp32 */
     MICS_REGION_OPTIM, /* the optimizer's states, and the master of parameters that are not fp32 */
     MICS_REGION_PARAM_SLOT, /* gathered parameters */
-    MICS_REGION_GRAD_SLOT,  /* gradients to reduce, and staging of the second hop */
+    MICS_REGION_GRAD_SLOT,  /* gradients to reduce, and staging buffers of exchanges */
     MICS_REGION_SAVED,      /* activations */
     MICS_REGION_SCRATCH,
     MICS_REGION_BATCH, /* tokens, targets, scalars: of two steps */

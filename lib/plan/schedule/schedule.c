@@ -34,7 +34,7 @@ void mics_schedule_free(struct mics_schedule *schedule)
     free(schedule);
 }
 
-/* All-gather, reduce-scatter and all-to-all have equal pieces, of which a rank sends all but one. In
+/* All-gather, reduce-scatter and all-to-all have equal pieces: a rank sends all but one. In
  * the two communicators that all-reduce (world, replica), the rank's index is its block. */
 static uint64_t sent_by(const struct mics_op *op, const struct mics_group_position *position)
 {
