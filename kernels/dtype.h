@@ -30,9 +30,9 @@ enum mics_dtype { MICS_F32, MICS_F64, MICS_BF16, MICS_U8, MICS_INT8, MICS_INT4 }
 /*
  * The scale is the largest |x| / MICS_INT8_MAX, rounded up to 17 significant bits, of which every
  * multiple is exact in fp32 and the largest multiple is never below the largest |x|. So no element
- * is clamped, and blocks that are read and written again do not change. It is 0, as are all steps,
- * where it would be below the smallest normal number. An infinity or a NaN makes it NaN, and so
- * every element that is read of the block; the steps are then 0.
+ * is clamped, and a block rounded to nearest does not change when it is read and written again. It
+ * is 0, as are all steps, where it would be below the smallest normal number. An infinity or a NaN
+ * makes it NaN, and so every element that is read of the block; the steps are then 0.
  */
 struct mics_int8_block {
     float scale;

@@ -123,7 +123,7 @@ struct mics_args_accumulate {
  * A number of steps is rounded to nearest, ties to even; if stochastic, to one of its neighbours at
  * random, with the probabilities that make the mean exact. These random numbers are a function of
  * seed, step, replica and the element's number, which is `first` (a multiple of MICS_BLOCK) for
- * dst[0]; replica < 2^31. The quotient that is rounded may be off by 2^-17 of a step. Equal bits on
+ * dst[0]; replica < 2^31. The quotient that is rounded may be off by 2^-16 of a step. Equal bits on
  * all devices, but for the bits of a NaN in fp32 or bf16. */
 struct mics_args_sum_blocks {
     void *dst;

@@ -129,7 +129,7 @@ static void check_sum(enum mics_dtype from, enum mics_dtype to, uint32_t count, 
     free_bytes(&out);
 }
 
-/* Strides are multiples of 4 bytes for an even number of elements only. */
+/* Addresses and strides are not always multiples of 16 bytes; those of bf16, not even of 4. */
 static void sums_of_blocks_have_the_bits_of_the_host(void)
 {
     for (size_t from = 0; from < LENGTH(types); from++)
