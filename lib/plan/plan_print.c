@@ -229,8 +229,9 @@ static void put_batch(struct mics_table *table, const struct mics_plan *plan, in
                     choice->dtype == MICS_F32 ? "" : " with a master in f32",
                     mics_dtype_name(choice->grad_dtype));
     if (mics_choice_interval(choice) > 1) {
-        mics_table_cell(table, "second hop");
-        mics_table_cell(table, "of each unit in every %u steps, in turn", choice->sync_interval);
+        mics_table_cell(table, "interval");
+        mics_table_cell(table, "second hop of each unit in every %u steps, in turn",
+                        choice->sync_interval);
     }
     put_text(table, "activations", describe_recompute(choice->recompute));
 }

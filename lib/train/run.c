@@ -527,7 +527,8 @@ static void forward_notes(const struct mics_run *run)
         run->options.observer.note(&note);
 }
 
-/* Where second hops are in blocks: what they sent, and what exact ones would have. Collective. */
+/* Where second hops are in blocks or have an interval: what they sent, and what exact ones in every
+ * step would have. Collective. */
 static enum mics_status count_sync(struct mics_run *run, struct mics_err *err)
 {
     const struct mics_plan *plan = run->options.plan;
@@ -535,7 +536,7 @@ static enum mics_status count_sync(struct mics_run *run, struct mics_err *err)
     struct mics_run_totals *totals = &run->totals;
     enum mics_status status;
 
-    if (!mics_choice_compresses_sync(&plan->choice))
+    if (!mics_choice_compresses_sync(&plan->choice) && mics_choice_interval(&plan->choice) == 1)
         return MICS_OK;
     mics_engine_counts(run->options.engine, counts);
     for (int groups = 0; groups < MICS_UNIT_KIND_COUNT; groups++)

@@ -150,6 +150,7 @@ continues() # ranks ranks-of-a-node topology strategy
     for file in run/step-000009/shard-*; do
         cmp "$file" "whole/step-000009/${file##*/}"
     done
+    grep '"event":"end"' whole.jsonl | jq -e '.sync_bytes > 0 and .sync_bytes < 0.6 * .exact_sync_bytes'
     on 2 1 four.mp --resume=base --out=other
     [ -d other/step-000009 ]
 }

@@ -119,8 +119,8 @@ void mics_schedule_counts(const struct mics_schedule *schedule,
                           uint64_t calls[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT],
                           uint64_t sent_bytes[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT]);
 
-/* *out: bytes that `rank` sends in the second hop of a step, and in the scatter before it, if these
- * are exact. MICS_ERR_NOMEM. */
+/* *out: bytes that `rank` sends in the second hop of all units, and in the scatter before it, if
+ * these are exact. MICS_ERR_NOMEM. */
 enum mics_status mics_schedule_exact_sync_bytes(const struct mics_model *model,
                                                 const struct mics_plan_choice *choice,
                                                 uint32_t rank, uint64_t *out, struct mics_err *err);

@@ -198,8 +198,9 @@ static void print_traffic(FILE *out, const struct mics_run *run)
                 mics_format_bytes(run->totals.net_bytes, buf[0], sizeof buf[0]),
                 mics_format_bytes((uint64_t)per_step_and_node, buf[1], sizeof buf[1]));
     if (run->totals.sync_bytes > 0)
-        fprintf(out, "sent in second hops: %s in total; exact ones would send %s\n",
+        fprintf(out, "sent in second hops: %s in total; exact ones%s would send %s\n",
                 mics_format_bytes(run->totals.sync_bytes, buf[0], sizeof buf[0]),
+                mics_choice_interval(&run->options.plan->choice) > 1 ? " in every step" : "",
                 mics_format_bytes(run->totals.exact_sync_bytes, buf[1], sizeof buf[1]));
 }
 
