@@ -16,8 +16,8 @@
  *
  * The backend counts calls and payload bytes in `counts`. Collectives on streams are counted; split
  * and the *_now functions are not. Among m ranks, all_gather, reduce_scatter and all_to_all send
- * exactly (m - 1) * count elements per rank. An all_reduce sends 2 (m - 1) * count elements over all ranks
- * together; mics_comm_all_reduce_sent() gives the share of one rank.
+ * exactly (m - 1) * count elements per rank. An all_reduce sends 2 (m - 1) * count elements over
+ * all ranks together; mics_comm_all_reduce_sent() gives the share of one rank.
  */
 #ifndef MICS_COMM_COMM_H
 #define MICS_COMM_COMM_H
@@ -179,11 +179,11 @@ enum mics_status mics_comm_new_mpi(struct mics_comm **out, struct mics_err *err)
 bool mics_comm_has_native(const struct mics_comm *comm);
 
 /* MPI's own collectives, to compare ours with: the same ranks with MPI_Allgather,
- * MPI_Reduce_scatter_block, MPI_Allreduce, MPI_Alltoall, MPI_Bcast and MPI_Barrier. These block the progress
- * thread, so nothing else of this rank may be in progress. Bytes are not counted, the communicator
- * cannot be split, and messages of more than INT_MAX elements per rank fail. Collective over
- * `comm`; the caller frees *out, collectively, before `comm`. MICS_ERR_UNSUPPORTED:
- * mics_comm_has_native() is false. */
+ * MPI_Reduce_scatter_block, MPI_Allreduce, MPI_Alltoall, MPI_Bcast and MPI_Barrier. These block the
+ * progress thread, so nothing else of this rank may be in progress. Bytes are not counted, the
+ * communicator cannot be split, and messages of more than INT_MAX elements per rank fail.
+ * Collective over `comm`; the caller frees *out, collectively, before `comm`.
+ * MICS_ERR_UNSUPPORTED: mics_comm_has_native() is false. */
 enum mics_status mics_comm_new_native(struct mics_comm *comm, struct mics_comm **out,
                                       struct mics_err *err);
 

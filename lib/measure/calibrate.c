@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * calibrate.c - for each shape of groups a series and a fit of each collective; then flat and hierarchical
- * exchanges in turn, size by size. Hosts also measure collectives while all ranks compute.
+ * calibrate.c - for each shape of groups a series and a fit of each collective; then flat and
+ * hierarchical exchanges in turn, size by size. Hosts also measure collectives while all ranks
+ * compute.
  */
 #include "measure/calibrate.h"
 

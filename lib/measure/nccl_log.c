@@ -80,8 +80,8 @@ static int program_in(const char *text)
     return found;
 }
 
-/* The longest name of a collective that a file's name has: "all_gather.log", "2n-allreduce.txt"; -1:
- * none. */
+/* The longest name of a collective that a file's name has: "all_gather.log", "2n-allreduce.txt".
+ * -1: none. */
 static int program_of_file(const char *path)
 {
     const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;

@@ -3,8 +3,8 @@
  * request.h - what mics-bench runs: operations, algorithms, groups and sizes.
  *
  * A size is that of the whole array, as nccl-tests counts it: the output of an all-gather, the
- * input of a reduce-scatter or an all_to_all, the data of an all-reduce on each rank. It is rounded down so that
- * every rank has a multiple of 16 bytes.
+ * input of a reduce-scatter or an all_to_all, the data of an all-reduce on each rank. It is rounded
+ * down so that every rank has a multiple of 16 bytes.
  */
 #ifndef MICS_MEASURE_REQUEST_H
 #define MICS_MEASURE_REQUEST_H

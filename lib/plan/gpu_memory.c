@@ -87,9 +87,9 @@ static uint64_t pat_bytes(const struct mics_nccl_comm *comm, uint64_t channels)
     return channels * (connections - 1) * connection_bytes(true);
 }
 
-/* Send and receive, of which an all-to-all consists: inside a node a connection to each peer on each
- * channel, of which there is a power of two (8 H100 took 3128 MiB: nccl issue 1685); between nodes a
- * pool that all messages share (nccl issue 2363). */
+/* Send and receive, of which an all-to-all consists: inside a node a connection to each peer on
+ * each channel, of which there is a power of two (8 H100 took 3128 MiB: nccl issue 1685); between
+ * nodes a pool that all messages share (nccl issue 2363). */
 static uint64_t pairs_bytes(const struct mics_nccl_comm *comm, uint64_t channels)
 {
     const uint64_t pool = 512 * MIB;

@@ -207,8 +207,8 @@ static struct mics_collective_time faster(struct mics_collective_time a,
     return total(b) < total(a) ? b : a;
 }
 
-/* Messages from each rank to each other, MICS_COMM_WINDOW of them at once; inside a node copies, one
- * after another. Both go on at the same time. */
+/* Messages from each rank to each other, MICS_COMM_WINDOW of them at once; inside a node copies,
+ * one after another. Both go on at the same time. */
 static struct mics_collective_time all_to_all_time(const struct mics_topology *topology,
                                                    struct mics_span span, double bytes)
 {
