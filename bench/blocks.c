@@ -136,7 +136,7 @@ int main(int argc, char **argv)
 {
     const uint64_t mib = argc > 1 ? strtoull(argv[1], NULL, 10) : 128;
     struct arrays x = {.pool = mics_pool_new(1), .count = mib << 18};
-    double best[ROWS];
+    double best[ROWS] = {0};
 
     if (argc > 2 || mib == 0 || mib > 16384 || !x.pool) {
         fputs("usage: blocks [MIB]\n", stderr);

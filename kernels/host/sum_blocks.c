@@ -130,7 +130,7 @@ static inline uint32_t largest_bits(const float *x, const unsigned count)
 /* Random numbers of a block: element i has 16 bits, of word i / 64 of Philox block i % 32, the lower
  * half where i / 32 is even. */
 struct draws {
-    uint32_t words[4][MICS_SUB_BLOCK];
+    uint32_t words[4 * MICS_SUB_BLOCK];
 };
 
 static void draw_block(const struct mics_args_sum_blocks *args, uint64_t block, struct draws *out)
@@ -138,7 +138,7 @@ static void draw_block(const struct mics_args_sum_blocks *args, uint64_t block, 
     const uint64_t stream = (uint64_t)1 << 63 | (uint64_t)args->replica << 32 | args->step;
 
     mics_philox_lanes(args->seed, stream, (args->first / MICS_BLOCK + block) * MICS_SUB_BLOCK,
-                      MICS_SUB_BLOCK, out->words[0]);
+                      MICS_SUB_BLOCK, out->words);
 }
 
 /* The steps of `count` elements, a multiple of a sub-block, as integers. */
@@ -154,7 +154,7 @@ static inline void round_nearest(int32_t *restrict to, const float *restrict x, 
 static inline void round_randomly(int32_t *restrict to, const float *restrict x, float scale,
                                   const struct draws *draws, const unsigned sub_block)
 {
-    const uint32_t *words = draws->words[sub_block / 2];
+    const uint32_t *words = draws->words + sub_block / 2 * MICS_SUB_BLOCK;
     const unsigned shift = sub_block % 2 ? 16 : 0;
 
     for (unsigned i = 0; i < MICS_SUB_BLOCK; i++) {
