@@ -208,3 +208,44 @@ listed() # path
     one_line_and_code 3
     [ "$stderr" = 'mics-data: a[b]c: cl100k_base.tiktoken: 1 ranks; cl100k_base has 100256' ]
 }
+
+@test "tokenizers: a folder with the vocab.txt of a BERT encodes, decodes and ends documents" {
+    mkdir -p "$BATS_TEST_TMPDIR/bert"
+    cp "$root/tests/reference/tokenizers/bert/vocab.txt" "$BATS_TEST_TMPDIR/bert/"
+    echo '{"tokenizer_class": "BertTokenizer", "do_lower_case": true, "mask_token": "[MASK]"}' \
+        >"$BATS_TEST_TMPDIR/bert/tokenizer_config.json"
+    echo 'The TrÉe, and a tree: [MASK].' | jq -Rr '"\"\(.)\"" | fromjson' >"$BATS_TEST_TMPDIR/text"
+    mics-data encode -q -t "$BATS_TEST_TMPDIR/bert" "$BATS_TEST_TMPDIR/text" -o "$out"
+    [ -e "$out.tokenizer/vocab.txt" ]
+    [ "$(od -An -tu2 -v "$out.bin" | xargs | cut -d' ' -f1)" = 2 ] # [CLS]
+    [ "$(od -An -tu2 -v "$out.bin" | xargs | sed 's/.* //')" = 3 ] # [SEP]
+    [[ $(mics-data show "$out" --sample=40) == *"[CLS] the tree, and a tree : [UNK] mask [UNK]. [SEP]"* ]]
+}
+
+@test "tokenizers: a tokenizer.json of XLM-R encodes a long text in parts as a whole, and decodes it" {
+    local folder=$root/tests/reference/tokenizers/xlm-roberta lines=40000 size
+    yes 'sharded training  of the ranks,' | head -n $lines >"$BATS_TEST_TMPDIR/text"
+    mics-data encode -q -t "$folder/tokenizer.json" "$BATS_TEST_TMPDIR/text" -o "$out"
+    size=$(stat -c %s "$out.bin")
+    [ $((size % lines)) = 2 ] # the end of the document
+    head -c -2 "$out.bin" >"$out.lines"
+    [ "$(od -An -tu2 -v -w$((size / lines)) "$out.lines" | sort -u | wc -l)" = 1 ]
+    [[ $(mics-data show "$out" --sample=40) == *"sharded training of the ranks, sharded"* ]]
+}
+
+@test "tokenizers: damaged ones of BERT and XLM-R are refused with one line" {
+    local folder=$BATS_TEST_TMPDIR/damaged
+    mkdir -p "$folder"
+    echo text >"$BATS_TEST_TMPDIR/text"
+    printf 'a\nb\n' >"$folder/vocab.txt"
+    run -3 --separate-stderr mics-data encode -t "$folder" "$BATS_TEST_TMPDIR/text" -o "$out"
+    refused "vocab.txt: the token for unknown words, unk_token or [UNK], is not in it"
+    jq '.model.unk_id = 100000' "$root/tests/reference/tokenizers/xlm-roberta/tokenizer.json" >"$folder/tokenizer.json"
+    run -3 --separate-stderr mics-data encode -t "$folder" "$BATS_TEST_TMPDIR/text" -o "$out"
+    refused "model.unk_id: expected 0 to"
+    jq '.normalizer.precompiled_charsmap |= .[: length - 400]' \
+        "$root/tests/reference/tokenizers/xlm-roberta/tokenizer.json" >"$folder/tokenizer.json"
+    run -3 --separate-stderr mics-data encode -t "$folder" "$BATS_TEST_TMPDIR/text" -o "$out"
+    refused "precompiled_charsmap"
+    [ ! -e "$out.bin" ]
+}

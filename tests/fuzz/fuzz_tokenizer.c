@@ -35,6 +35,7 @@ static const struct {
     {"tokenizer.json", "special_tokens_map.json"},
     {"tokenizer.json", "added_tokens.json"},
     {"tokenizer.json", "generation_config.json"},
+    {"vocab.txt", "tokenizer_config.json"},
 };
 
 /* The ids of the parts of a text that is cut are those of the whole. */
@@ -115,7 +116,8 @@ static unsigned char *write_bytes(const uint8_t *data, size_t size, size_t *leng
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const char text[] = "ab a1  \xc3\xa9 e\xcc\x81\n<s> \xff\xe2\x96\x81 \xe4\xb8\xad it's";
+    static const char text[] = "ab a1  \xc3\xa9 e\xcc\x81\n<s> \xff\xe2\x96\x81 \xe4\xb8\xad it's"
+                               " \xe2\x91\xa0\xcc\x81 \xef\xbd\x81 A.";
 
     if (size < 2)
         return 0;

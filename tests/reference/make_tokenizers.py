@@ -114,6 +114,13 @@ def make_wordpiece(form, texts, size=30000):
     return tokenizer
 
 
+def read_model(model):
+    from sentencepiece import sentencepiece_model_pb2
+    proto = sentencepiece_model_pb2.ModelProto()
+    proto.ParseFromString(model)
+    return proto
+
+
 def train_sentencepiece(texts, size, **options):
     """A model of the package sentencepiece, as bytes."""
     import sentencepiece
@@ -122,14 +129,11 @@ def train_sentencepiece(texts, size, **options):
         sentencepiece.SentencePieceTrainer.train(
             input=folder + "/text", model_prefix=folder + "/m", model_type="unigram", vocab_size=size, minloglevel=2,
             input_sentence_size=60000, shuffle_input_sentence=True, character_coverage=0.9995, num_threads=2, **options)
-        return (pathlib.Path(folder) / "m.model").read_bytes()
-
-
-def read_model(model):
-    from sentencepiece import sentencepiece_model_pb2
-    proto = sentencepiece_model_pb2.ModelProto()
-    proto.ParseFromString(model)
-    return proto
+        proto = read_model((pathlib.Path(folder) / "m.model").read_bytes())
+    for field in ("input", "model_prefix"):  # of the temporary folder
+        proto.trainer_spec.ClearField(field)
+    proto.normalizer_spec.ClearField("normalization_rule_tsv")
+    return proto.SerializeToString()
 
 
 SPACES = n.Replace(Regex(" {2,}"), " ")
