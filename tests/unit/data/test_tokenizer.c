@@ -144,8 +144,9 @@ static void long_pieces_merge_like_short_ones(void)
         }
         count = merge_simply(&tokenizer->model.bpe, want, length);
         ids.count = 0;
-        CHECK_INT(mics_model_encode(&tokenizer->model, &tokenizer->vocab, piece, length, &memory, &ids),
-                  MICS_OK);
+        CHECK_INT(
+            mics_model_encode(&tokenizer->model, &tokenizer->vocab, piece, length, &memory, &ids),
+            MICS_OK);
         CHECK_INT(ids.count, count);
         CHECK(memcmp(ids.ids, want, count * sizeof *want) == 0);
     }
