@@ -235,8 +235,8 @@ static void a_configuration_beside_a_vocabulary_counts(void)
 {
     const char *const files[] = {
         "vocab.txt", VOCAB, "tokenizer_config.json",
-        "{\"do_lower_case\": false, \"tokenizer_class\": \"BertTokenizerFast\","
-        " \"mask_token\": \"e\", \"strip_accents\": null}"};
+        ("{\"do_lower_case\": false, \"tokenizer_class\": \"BertTokenizerFast\","
+         " \"mask_token\": \"e\", \"strip_accents\": null}")};
     struct mics_err err = {.text = ""};
     struct mics_tokenizer *cased = open_texts(files, 2, &err);
     struct mics_tokenizer *plain = open_texts(files, 1, &err);
