@@ -4,9 +4,9 @@
 #include "base/file_set.h"
 #include "base/num.h"
 #include "data/format.h"
-#include "doc/pickle.h"
 #include "data/token_format.h"
 #include "data/token_index.h"
+#include "doc/pickle.h"
 
 #include <errno.h>
 #include <fcntl.h>

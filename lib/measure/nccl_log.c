@@ -596,7 +596,7 @@ static enum mics_status read_debug(struct reader *reader, const char *line)
 static enum mics_status read_line(struct reader *reader, const char *raw, bool complete)
 {
     const char *line = skip_prefix(raw);
-    struct tokens tokens;
+    struct tokens tokens = {.count = 0};
 
     if (*line == '#')
         return read_comment(reader, line + 1);

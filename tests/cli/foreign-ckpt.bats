@@ -69,6 +69,19 @@ refused() # source text
     [ "$(cat compared)" = 24 ]
 }
 
+@test "split: a distributed checkpoint in shards of safetensors, cut by rows and by columns" {
+    mics-shard split "$files/hf" -p plan.mp -o hf
+    mics-shard split "$files/dcp-safetensors" -p plan.mp -o shards
+    mics-shard diff hf shards
+    # A shard is missing; a chunk is there twice.
+    mkdir few twice
+    cp "$files"/dcp-safetensors/shard-00002-* few/
+    refused few "few: numbers of tensor 'lm_head.weight' are missing from 0 on of 128"
+    cp "$files"/dcp-safetensors/* twice/
+    cp "$files"/dcp-safetensors/shard-00002-* twice/shard-00003-model-00001-of-00001.safetensors
+    refused twice "twice: pieces of tensor 'lm_head.weight' overlap at number 64"
+}
+
 @test "train: goes on from a distributed checkpoint of PyTorch with other data only" {
     requires mpi:2 perl
     export MICS_NODE_RANKS=2

@@ -8,16 +8,19 @@
 #   weights.pt       torch.save of a state dict with the names of DDP and torch.compile
 #   trainer.pt       torch.save of {"model": ..., "step": ...}, in bf16
 #   dcp/             FSDP2 over two ranks, {"model", "optim"}
+#   dcp-safetensors/ HuggingFaceStorageWriter over two ranks; o_proj is cut by columns
 #   states.safetensors  the states of AdamW, whole: exp_avg.NAME, exp_avg_sq.NAME
 import sys
 
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint import HuggingFaceStorageWriter
 from safetensors.torch import save_file
 from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Shard, distribute_tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 out = sys.argv[1]
@@ -44,6 +47,10 @@ dcp.save({"model": weights, "optim": states}, checkpoint_id=out + "/dcp")
 whole = {name: value.full_tensor() for name, value in weights.items()}
 moments = {f"{moment}.{name}": values[moment].full_tensor()
            for name, values in states["state"].items() for moment in ("exp_avg", "exp_avg_sq")}
+cut = {name: distribute_tensor(value, mesh, [Shard(1 if name.endswith("o_proj.weight") else 0)])
+       for name, value in whole.items()}
+dcp.save(cut, storage_writer=HuggingFaceStorageWriter(path=out + "/dcp-safetensors",
+                                                      save_distributed=True))
 if rank == 0:
     LlamaForCausalLM(config).float().save_pretrained(out + "/hf", state_dict=dict(whole))
     save_file(moments, out + "/states.safetensors")

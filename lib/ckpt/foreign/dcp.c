@@ -11,9 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A chunk may be cut into so many runs: rows, if it does not have whole ones. */
-enum { MAX_RUNS = 4 << 20 };
-
 /* Where a chunk is stored: of storage_data. */
 struct stored {
     const char *name;
@@ -30,7 +27,6 @@ struct dcp {
     const char *key;       /* in the metadata, of the tensor that is being added */
     struct stored *stored; /* sorted */
     size_t stored_count;
-    size_t runs;
 };
 
 static enum mics_status reject(const struct dcp *dcp, const char *name, const char *what)
@@ -115,47 +111,8 @@ static enum mics_status find_file(struct dcp *dcp, const char *name, const char 
     return status == MICS_OK ? foreign_add_file(dcp->list, path, file, index) : status;
 }
 
-/* A chunk of a tensor: a box. */
-struct box {
-    uint64_t offsets[MICS_TORCH_MAX_RANK], sizes[MICS_TORCH_MAX_RANK];
-};
-
-/* Add the runs of a box: dimensions behind the last one that is cut are whole. */
-static enum mics_status add_runs(struct dcp *dcp, size_t tensor, const struct box *box,
-                                 uint32_t file, const struct mics_torch_tensor *stored)
-{
-    const struct mics_safetensor *header = &dcp->list->headers[tensor];
-    const uint64_t width =
-        stored->count ? mics_storage_dtype_bytes(mics_storage_dtype_of_name(stored->dtype)) : 1;
-    uint32_t whole = header->rank; /* the first dimension of a run */
-    uint64_t run = 1, at[MICS_TORCH_MAX_RANK] = {0};
-    enum mics_status status = MICS_OK;
-
-    while (whole > 0) {
-        run *= box->sizes[--whole];
-        if (box->sizes[whole] != header->shape[whole])
-            break;
-    }
-    for (uint64_t done = 0; status == MICS_OK && done < stored->count; done += run) {
-        uint64_t start = 0;
-
-        for (uint32_t i = 0; i < header->rank; i++)
-            start = start * header->shape[i] + box->offsets[i] + at[i];
-        if (++dcp->runs > MAX_RUNS)
-            return reject(dcp, header->name, "the checkpoint is cut into more than 4 million runs");
-        status =
-            foreign_add_piece(dcp->list, tensor, file, start, run, stored->offset + done * width);
-        for (uint32_t i = whole; i-- > 0;) { /* the next row */
-            if (++at[i] < box->sizes[i])
-                break;
-            at[i] = 0;
-        }
-    }
-    return status;
-}
-
 /* Read the archive of a chunk: is it what the metadata says? */
-static enum mics_status open_chunk(struct dcp *dcp, size_t tensor, const struct box *box,
+static enum mics_status open_chunk(struct dcp *dcp, size_t tensor, const struct foreign_box *box,
                                    const struct stored *stored)
 {
     const struct mics_safetensor *header = &dcp->list->headers[tensor];
@@ -196,7 +153,7 @@ static enum mics_status open_chunk(struct dcp *dcp, size_t tensor, const struct 
         mics_err_prefix(dcp->list->err, "%s: tensor '%.128s'", opened->path, header->name);
         return status;
     }
-    return add_runs(dcp, tensor, box, index, &found);
+    return foreign_add_box(dcp->list, tensor, box, index, found.offset);
 }
 
 static enum mics_status add_chunk(struct dcp *dcp, size_t tensor, uint32_t chunk)
@@ -204,7 +161,7 @@ static enum mics_status add_chunk(struct dcp *dcp, size_t tensor, uint32_t chunk
     const struct mics_safetensor *header = &dcp->list->headers[tensor];
     const struct mics_pickle *metadata = dcp->metadata;
     struct stored key = {.name = dcp->key};
-    struct box box;
+    struct foreign_box box = {{0}, {0}};
     uint32_t rank = 0;
 
     if (mics_torch_shape(metadata, mics_pickle_get(metadata, chunk, "offsets"), box.offsets,

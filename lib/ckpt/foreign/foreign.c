@@ -13,6 +13,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* A chunk is cut into rows, if it does not have whole ones. */
+enum { MAX_RUNS = 4 << 20 };
+
 /* Does a file begin as one of torch.save, or as a bare pickle? */
 static bool begins_as_torch_save(const char *path)
 {
@@ -34,23 +37,32 @@ static bool has_file(const char *folder, const char *name)
            access(path, F_OK) == 0;
 }
 
-/* "pytorch_model.bin", "pytorch_model-00001-of-00002.bin" */
-static bool is_weights_name(const char *name)
+static bool is_named(const char *name, const char *begin, const char *end)
 {
-    const size_t length = strlen(name);
+    const size_t length = strlen(name), tail = strlen(end);
 
-    return strncmp(name, "pytorch_model", 13) == 0 && length > 4 &&
-           strcmp(name + length - 4, ".bin") == 0;
+    return strncmp(name, begin, strlen(begin)) == 0 && length > tail &&
+           strcmp(name + length - tail, end) == 0;
 }
+
+/* What begins and ends the names of files that are one model. */
+static const struct {
+    enum mics_foreign_format format;
+    const char *begin, *end;
+} file_names[] = {
+    {MICS_FOREIGN_TORCH_SAVE, "pytorch_model", ".bin"},
+    {MICS_FOREIGN_DCP_SAFETENSORS, "shard-", ".safetensors"},
+};
 
 static int by_text(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* The paths of the weights in a folder, sorted; *count 0: there are none. */
-static enum mics_status list_weights(const char *folder, char ***paths, size_t *count,
-                                     struct mics_err *err)
+/* The paths of the files in a folder that are named as row `which` of file_names, sorted; *count 0:
+ * there are none. */
+static enum mics_status list_files(const char *folder, size_t which, char ***paths, size_t *count,
+                                   struct mics_err *err)
 {
     char path[MICS_PATH_MAX], **list = NULL;
     struct mics_dir dir;
@@ -59,7 +71,7 @@ static enum mics_status list_weights(const char *folder, char ***paths, size_t *
 
     *count = 0;
     while (status == MICS_OK && (name = mics_dir_next(&dir)) != NULL) {
-        if (!is_weights_name(name))
+        if (!is_named(name, file_names[which].begin, file_names[which].end))
             continue;
         char **longer = realloc(list, (*count + 1) * sizeof *list);
 
@@ -85,8 +97,8 @@ static void free_paths(char **paths, size_t count)
 
 enum mics_foreign_format mics_foreign_recognize(const char *const *paths, size_t count)
 {
-    char folder[MICS_PATH_MAX], **weights = NULL;
-    size_t weight_count = 0;
+    char folder[MICS_PATH_MAX], **files = NULL;
+    size_t file_count = 0;
     struct stat info;
 
     if (stat(paths[0], &info) != 0)
@@ -99,10 +111,14 @@ enum mics_foreign_format mics_foreign_recognize(const char *const *paths, size_t
         return MICS_FOREIGN_DCP;
     if (foreign_find_deepspeed(paths[0], folder))
         return MICS_FOREIGN_DEEPSPEED;
-    if (list_weights(paths[0], &weights, &weight_count, NULL) != MICS_OK)
-        weight_count = 0;
-    free_paths(weights, weight_count);
-    return weight_count > 0 ? MICS_FOREIGN_TORCH_SAVE : MICS_FOREIGN_NONE;
+    for (size_t i = 0; i < sizeof file_names / sizeof *file_names; i++) {
+        if (list_files(paths[0], i, &files, &file_count, NULL) != MICS_OK)
+            file_count = 0;
+        free_paths(files, file_count);
+        if (file_count > 0)
+            return file_names[i].format;
+    }
+    return MICS_FOREIGN_NONE;
 }
 
 enum mics_status foreign_add_file(struct tensor_list *list, const char *path, const char *name,
@@ -139,14 +155,16 @@ enum mics_status foreign_add_tensor(struct tensor_list *list, const char *name, 
 
     if (hf->tensor_count == list->room) {
         const size_t room = list->room ? 2 * list->room : 64;
-        void *headers = realloc(list->headers, room * sizeof *list->headers);
+        struct mics_safetensor *headers = realloc(list->headers, room * sizeof *headers);
 
-        list->headers = headers ? headers : list->headers;
-        void *tensors = headers ? realloc(hf->tensors, room * sizeof *hf->tensors) : NULL;
+        if (!headers)
+            return mics_err_nomem(list->err);
+        list->headers = headers;
+        struct mics_hf_tensor *tensors = realloc(hf->tensors, room * sizeof *tensors);
 
-        hf->tensors = tensors ? tensors : hf->tensors;
         if (!tensors)
             return mics_err_nomem(list->err);
+        hf->tensors = tensors;
         list->room = room;
     }
     struct mics_safetensor *header = &list->headers[hf->tensor_count];
@@ -177,6 +195,43 @@ enum mics_status foreign_add_piece(struct tensor_list *list, size_t tensor, uint
     to->pieces[to->piece_count++] =
         (struct mics_extent){.file = file, .start = start, .count = count, .offset = offset};
     return MICS_OK;
+}
+
+/* Dimensions behind the last one that is cut are whole: a run has all of these. */
+enum mics_status foreign_add_box(struct tensor_list *list, size_t tensor,
+                                 const struct foreign_box *box, uint32_t file, uint64_t offset)
+{
+    const struct mics_safetensor *header = &list->headers[tensor];
+    const uint64_t width = mics_storage_dtype_bytes(mics_storage_dtype_of_name(header->dtype));
+    uint32_t whole = header->rank; /* the first dimension of a run */
+    uint64_t run = 1, count = 1, at[MICS_TORCH_MAX_RANK] = {0};
+    enum mics_status status = MICS_OK;
+
+    while (whole > 0) {
+        run *= box->sizes[--whole];
+        if (box->sizes[whole] != header->shape[whole])
+            break;
+    }
+    for (uint32_t i = 0; i < header->rank; i++)
+        count *= box->sizes[i];
+    for (uint64_t done = 0; status == MICS_OK && done < count; done += run) {
+        uint64_t start = 0;
+
+        for (uint32_t i = 0; i < header->rank; i++)
+            start = start * header->shape[i] + box->offsets[i] + at[i];
+        if (++list->runs > MAX_RUNS)
+            return mics_err_set(list->err, MICS_ERR_FORMAT,
+                                "tensor '%.128s': the checkpoint is cut into more than 4 million "
+                                "runs",
+                                header->name);
+        status = foreign_add_piece(list, tensor, file, start, run, offset + done * width);
+        for (uint32_t i = whole; i-- > 0;) { /* the next row */
+            if (++at[i] < box->sizes[i])
+                break;
+            at[i] = 0;
+        }
+    }
+    return status;
 }
 
 enum mics_status foreign_set_step(struct tensor_list *list, const char *where, uint64_t step)
@@ -263,9 +318,11 @@ static enum mics_status finish(struct tensor_list *list, const char *where)
     return MICS_OK;
 }
 
-static enum mics_status open_weights(struct tensor_list *list, const char *const *paths,
-                                     size_t count)
+/* Open the files of a folder that are named so, or files. */
+static enum mics_status open_files(struct tensor_list *list, enum mics_foreign_format format,
+                                   const char *const *paths, size_t count)
 {
+    const size_t which = format == MICS_FOREIGN_TORCH_SAVE ? 0 : 1;
     struct stat info;
     char **found = NULL;
     size_t found_count = 0;
@@ -275,9 +332,11 @@ static enum mics_status open_weights(struct tensor_list *list, const char *const
         return foreign_open_torch_save(list, paths, count);
     status = mics_path_format(list->hf->folder, list->err, "%s", paths[0]);
     if (status == MICS_OK)
-        status = list_weights(paths[0], &found, &found_count, list->err);
-    if (status == MICS_OK)
+        status = list_files(paths[0], which, &found, &found_count, list->err);
+    if (status == MICS_OK && format == MICS_FOREIGN_TORCH_SAVE)
         status = foreign_open_torch_save(list, (const char *const *)found, found_count);
+    else if (status == MICS_OK)
+        status = foreign_open_dcp_safetensors(list, (const char *const *)found, found_count);
     free_paths(found, found_count);
     return status;
 }
@@ -289,8 +348,8 @@ enum mics_status mics_foreign_open(enum mics_foreign_format format, const char *
     enum mics_status status;
 
     *out = (struct mics_hf){0};
-    if (format == MICS_FOREIGN_TORCH_SAVE)
-        status = open_weights(&list, paths, count);
+    if (format == MICS_FOREIGN_TORCH_SAVE || format == MICS_FOREIGN_DCP_SAFETENSORS)
+        status = open_files(&list, format, paths, count);
     else if (format == MICS_FOREIGN_DCP)
         status = foreign_open_dcp(&list, paths[0]);
     else

@@ -16,6 +16,7 @@ enum mics_foreign_format {
     MICS_FOREIGN_NONE,
     MICS_FOREIGN_TORCH_SAVE,
     MICS_FOREIGN_DCP,
+    MICS_FOREIGN_DCP_SAFETENSORS, /* weights only, in shards of safetensors with their offsets */
     MICS_FOREIGN_DEEPSPEED,
 };
 

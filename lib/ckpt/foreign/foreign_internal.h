@@ -14,7 +14,8 @@ struct tensor_list {
     struct mics_hf *hf;
     struct mics_safetensor *headers; /* [hf->tensor_count]; names are owned until they are moved */
     size_t room;
-    bool has_states[STATE_STEP];
+    size_t runs; /* of all boxes */
+    bool has_states[STATE_STEP + 1];
     struct mics_err *err;
 };
 
@@ -30,6 +31,14 @@ enum mics_status foreign_add_tensor(struct tensor_list *list, const char *name, 
 enum mics_status foreign_add_piece(struct tensor_list *list, size_t tensor, uint32_t file,
                                    uint64_t start, uint64_t count, uint64_t offset);
 
+/* A chunk of a tensor. */
+struct foreign_box {
+    uint64_t offsets[MICS_TORCH_MAX_RANK], sizes[MICS_TORCH_MAX_RANK];
+};
+/* Add the numbers of a box, which lie one after another in a file from `offset` on. */
+enum mics_status foreign_add_box(struct tensor_list *list, size_t tensor,
+                                 const struct foreign_box *box, uint32_t file, uint64_t offset);
+
 /* Set the step of training, which all parameters share. */
 enum mics_status foreign_set_step(struct tensor_list *list, const char *where, uint64_t step);
 
@@ -40,6 +49,8 @@ int foreign_state_of(const char *word);
 enum mics_status foreign_open_torch_save(struct tensor_list *list, const char *const *paths,
                                          size_t count);
 enum mics_status foreign_open_dcp(struct tensor_list *list, const char *folder);
+enum mics_status foreign_open_dcp_safetensors(struct tensor_list *list, const char *const *paths,
+                                              size_t count);
 enum mics_status foreign_open_deepspeed(struct tensor_list *list, const char *folder);
 
 /* The folder of a DeepSpeed checkpoint in `path`: itself, or the one that its file "latest" names.
