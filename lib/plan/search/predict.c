@@ -157,7 +157,7 @@ static enum mics_status simulate(struct mics_op_costs *costs, const struct mics_
     const uint32_t s = choice->micro_steps;
     const uint32_t direct = s < DIRECT_MICRO_STEPS ? s : DIRECT_MICRO_STEPS;
     struct mics_prediction shorter;
-    struct mics_class_times shorter_classes;
+    struct mics_class_times shorter_classes = {.net_s = 0};
     struct question again = *question;
     enum mics_status status = simulate_steps(costs, model, choice, direct, question, out, err);
 
