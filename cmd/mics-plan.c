@@ -52,8 +52,9 @@ struct request {
     const char *model, *topology, *catalogue, *launch, *file, *trace, *hostfile, *check, *like;
     struct mics_training training;
     uint64_t memory_every, memory_copies;
-    uint32_t vocab_size; /* 0: the model's */
-    uint32_t like_nodes; /* 0: those of `like` */
+    double outer_lr, outer_momentum; /* < 0: the default */
+    uint32_t vocab_size;             /* 0: the model's */
+    uint32_t like_nodes;             /* 0: those of `like` */
     bool schedule, list_models;
     uint32_t profile; /* enum mics_profile; MICS_AUTO: the topology's */
 };
@@ -111,6 +112,13 @@ static const struct cli_option options[] = {
      CLI_TO_HANDLER},
     {ID_NO_CLIP, "no-clip", NULL,
      "do not clip gradients, so that updates need not wait for the norm", CLI_TO_HANDLER},
+    {0, "outer-steps", "H",
+     "train replicas on their own, and let them meet after every H-th step (default: never)",
+     CLI_TO_U32(struct request, search.outer_steps, 1, MICS_OUTER_STEPS_MAX)},
+    {0, "outer-lr", "RATE", "with --outer-steps, rate of the outer step (default: 0.7)",
+     CLI_TO_DOUBLE(struct request, outer_lr, 1e-6, MICS_OUTER_LR_MAX)},
+    {0, "outer-momentum", "M", "with --outer-steps, its Nesterov momentum (default: 0.9)",
+     CLI_TO_DOUBLE(struct request, outer_momentum, 0, 0.9999)},
     {0, "like", "PLAN", "instead of --model and a topology: what this plan trains, and where",
      CLI_TO_TEXT(struct request, like)},
     {0, "nodes", "N", "with --like, nodes of that cluster (default: as many)",
@@ -649,6 +657,23 @@ static enum mics_status check_outputs(const struct request *request, struct mics
     return status;
 }
 
+/* The rates of outer steps: those of the command line, of --like, or the defaults. */
+static void set_outer(struct request *request)
+{
+    struct mics_search_options *search = &request->search;
+
+    if (search->outer_steps == 0)
+        return;
+    if (search->outer_lr <= 0) {
+        search->outer_lr = 0.7;
+        search->outer_momentum = 0.9;
+    }
+    if (request->outer_lr >= 0)
+        search->outer_lr = request->outer_lr;
+    if (request->outer_momentum >= 0)
+        search->outer_momentum = request->outer_momentum;
+}
+
 /* The model and the cluster to plan for. */
 static enum mics_status open_inputs(struct request *request, struct mics_topology **topology,
                                     struct mics_model **model, struct mics_err *err)
@@ -680,6 +705,7 @@ static enum mics_status run(struct request *request, int argc, char **argv, stru
     status = check_outputs(request, err);
     if (status != MICS_OK)
         goto out;
+    set_outer(request);
     status = set_profile(request, topology, err);
     if (status != MICS_OK)
         goto out;
@@ -735,6 +761,11 @@ static int check_usage(struct request *request, int argc, char **argv, int opera
     if (request->search.sync_stochastic && !mics_dtype_is_blocks(request->search.sync_dtype) &&
         !request->like)
         return cli_usage("--sync-rounding=stochastic goes with --sync-dtype");
+    if (request->search.outer_steps && request->search.sync_interval > 1)
+        return cli_usage("--outer-steps and --sync-interval exclude each other");
+    if ((request->outer_lr >= 0 || request->outer_momentum >= 0) && !request->search.outer_steps &&
+        !request->like)
+        return cli_usage("--outer-lr and --outer-momentum go with --outer-steps");
     if (request->check)
         return check_usage_of_check(request, argc, argv, operands);
     if (request->cluster.switch_topology && !request->cluster.switches)
@@ -778,6 +809,8 @@ int main(int argc, char **argv)
                                          .dtype = MICS_AUTO,
                                          .grad_dtype = MICS_AUTO,
                                          .clip = true},
+                              .outer_lr = -1,
+                              .outer_momentum = -1,
                               .file = "-",
                               .profile = MICS_AUTO};
     struct mics_err err;

@@ -22,6 +22,12 @@ static void take_options(const struct mics_plan *plan, struct mics_search_option
     if (options->sync_interval == 0)
         options->sync_interval = choice->sync_interval;
     options->memory_limit = plan->memory_limit;
+    if (options->outer_steps == 0)
+        options->outer_steps = choice->outer_steps;
+    if (choice->outer_steps > 0) {
+        options->outer_lr = choice->outer_lr;
+        options->outer_momentum = choice->outer_momentum;
+    }
 }
 
 enum mics_status plan_open_like(const char *path, uint32_t nodes,

@@ -61,7 +61,9 @@
     ROW(EMBEDDING_GRAD, embedding_grad, WORKSPACE)                                                 \
     ROW(CROSS_ENTROPY, cross_entropy, WORKSPACE)                                                   \
     ROW(SQUARED_NORM, squared_norm, WORKSPACE)                                                     \
-    ROW(UPDATE, update, PLAIN)
+    ROW(UPDATE, update, PLAIN)                                                                     \
+    ROW(DIFFERENCE, difference, PLAIN)                                                             \
+    ROW(OUTER_UPDATE, outer_update, PLAIN)
 
 enum mics_kernel {
 #define MICS_KERNEL(KEY, name, gpu) MICS_K_##KEY,
@@ -440,6 +442,29 @@ struct mics_args_update {
     uint64_t count, decay_count;
     float lr;
     struct mics_optimizer_settings settings;
+};
+
+/* dst = scale * (a - b), or scale * a where b is NULL. dst may be a. */
+struct mics_args_difference {
+    float *dst;
+    const float *a, *b;
+    uint64_t count;
+    float scale;
+};
+
+/* An outer step of DiLoCo (Douillard et al. 2023), SGD with Nesterov momentum, on `count` elements:
+ *
+ *     d = scale * delta, momentum = mu momentum + d, anchor -= lr (d + mu momentum)
+ *
+ * param takes the new anchor, and so does `copy`, unless NULL, in bf16. delta is the sum over
+ * replicas of what the parameters have moved away from the anchor since the last outer step, with
+ * the sign of a gradient: anchor - param. It is not written. */
+struct mics_args_outer_update {
+    float *param, *anchor, *momentum;
+    uint16_t *copy;
+    const float *delta;
+    uint64_t count;
+    float scale, lr, mu;
 };
 
 #endif

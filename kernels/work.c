@@ -295,6 +295,27 @@ static struct mics_kernel_work update_work(const struct mics_args_update *op)
     return work;
 }
 
+static struct mics_kernel_work difference_work(const struct mics_args_difference *op)
+{
+    const double count = (double)op->count;
+    struct mics_kernel_work work =
+        pass(bytes_of((op->b ? 2 : 1) * count, MICS_F32), bytes_of(count, MICS_F32), 1);
+
+    work.flops = (op->b ? 2 : 1) * count;
+    return work;
+}
+
+static struct mics_kernel_work outer_update_work(const struct mics_args_outer_update *op)
+{
+    const double count = (double)op->count;
+    struct mics_kernel_work work =
+        pass(bytes_of(3 * count, MICS_F32),
+             bytes_of(3 * count, MICS_F32) + (op->copy ? bytes_of(count, MICS_BF16) : 0), 1);
+
+    work.flops = 7 * count;
+    return work;
+}
+
 void mics_kernel_work_of(enum mics_kernel kernel, const void *args, struct mics_kernel_work *out)
 {
     switch (kernel) {

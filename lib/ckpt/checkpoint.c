@@ -148,8 +148,9 @@ static enum mics_status load_verified(struct load *load, struct mics_err *err)
     status = mics_agree(comm, status, err);
     if (status != MICS_OK)
         return status;
-    status = mics_shard_read(form, (uint32_t)comm->rank, form->states, read_range, load,
-                             &checkpoint->source, err);
+    status = mics_shard_read(form, (uint32_t)comm->rank,
+                             mics_ckpt_common_states(load->reader.table.states, form->states),
+                             read_range, load, &checkpoint->source, err);
     return mics_agree(comm, status, err);
 }
 

@@ -59,7 +59,7 @@ static enum mics_status init_store(struct mics_ckpt_reader *reader, struct mics_
     for (size_t i = 0; i < tensor_count(reader); i++)
         snprintf(store->tensor_names[i], sizeof *store->tensor_names, "%s.%s",
                  table->units[i / table->states].name,
-                 mics_ckpt_state_name((uint32_t)(i % table->states)));
+                 mics_ckpt_state_name(table->states, (uint32_t)(i % table->states)));
     for (uint32_t i = 0; i < reader->manifest.file_count; i++) {
         enum mics_status status;
 

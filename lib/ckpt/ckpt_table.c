@@ -4,6 +4,7 @@
 #include "base/num.h"
 #include "doc/cursor.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,12 +15,32 @@
 #define MAX_UNITS    (1u << 20)
 #define MAX_TENSORS  (1u << 16)
 
-static const char *const state_names[MICS_CKPT_STATES] = {"param", "m", "v"};
-
-const char *mics_ckpt_state_name(uint32_t state)
+uint32_t mics_ckpt_inner_states(uint32_t states)
 {
-    return state_names[state];
+    return states > 1 + MICS_OPTIMIZER_STATES_MAX ? states - MICS_CKPT_OUTER_STATES : states;
 }
+
+uint32_t mics_ckpt_common_states(uint32_t states, uint32_t others)
+{
+    const uint32_t inner = mics_ckpt_inner_states(states);
+    const uint32_t other_inner = mics_ckpt_inner_states(others);
+
+    if (states == others)
+        return states;
+    return inner < other_inner ? inner : other_inner;
+}
+
+const char *mics_ckpt_state_name(uint32_t states, uint32_t state)
+{
+    static const char *const names[] = {"param", "m", "v"};
+    static const char *const outer_names[MICS_CKPT_OUTER_STATES] = {"anchor", "outer_m"};
+    const uint32_t inner = mics_ckpt_inner_states(states);
+
+    return state < inner ? names[state] : outer_names[state - inner];
+}
+
+static_assert(1 + 1 + MICS_CKPT_OUTER_STATES > 1 + MICS_OPTIMIZER_STATES_MAX,
+              "the number of states says which they are");
 
 uint64_t mics_ckpt_part_begin(uint64_t count, uint32_t parts, uint32_t part)
 {
@@ -105,8 +126,10 @@ static uint32_t read_states(const struct mics_cursor *root)
     for (uint32_t i = 0; i < states; i++) {
         const char *name = json_string_value(json_array_get(at.value, i));
 
-        if (!name || strcmp(name, mics_ckpt_state_name(i)) != 0)
-            mics_cursor_reject(root, "states", "item %u is not \"%s\"", i, mics_ckpt_state_name(i));
+        const char *expected = mics_ckpt_state_name(states, i);
+
+        if (!name || strcmp(name, expected) != 0)
+            mics_cursor_reject(root, "states", "item %u is not \"%s\"", i, expected);
     }
     return states;
 }

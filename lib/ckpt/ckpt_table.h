@@ -19,10 +19,19 @@
 #include <stdbool.h>
 
 /* The states of an element, in the order of the tensors of a file: the fp32 parameter, then the
- * optimizer's (both moments of AdamW; the momentum of SGD and Lion). Tensors in a file are called
+ * optimizer's (both moments of AdamW; the momentum of SGD and Lion), and of plans with outer steps
+ * the anchor and the outer momentum. Their number says which they are. Tensors in a file are called
  * "UNIT.STATE". */
-#define MICS_CKPT_STATES (1 + MICS_OPTIMIZER_STATES_MAX)
-const char *mics_ckpt_state_name(uint32_t state); /* "param", "m", "v" */
+#define MICS_CKPT_OUTER_STATES 2
+#define MICS_CKPT_STATES       (1 + MICS_OPTIMIZER_STATES_MAX + MICS_CKPT_OUTER_STATES)
+
+/* Of `states` states: "param", "m", "v", "anchor", "outer_m". */
+const char *mics_ckpt_state_name(uint32_t states, uint32_t state);
+/* Of `states` states, those that are not of outer steps. */
+uint32_t mics_ckpt_inner_states(uint32_t states);
+/* The first states that two checkpoints have in common: all, or those that are not of outer steps.
+ */
+uint32_t mics_ckpt_common_states(uint32_t states, uint32_t others);
 
 /* First element of part `part` (0 to parts) of a shard of `count` elements. */
 uint64_t mics_ckpt_part_begin(uint64_t count, uint32_t parts, uint32_t part);

@@ -30,7 +30,7 @@ json_t *mics_ckpt_states_to_json(uint32_t states)
     json_t *list = json_array();
 
     for (uint32_t i = 0; list && i < states; i++) {
-        if (json_array_append_new(list, json_string(mics_ckpt_state_name(i))) != 0) {
+        if (json_array_append_new(list, json_string(mics_ckpt_state_name(states, i))) != 0) {
             json_decref(list);
             return NULL;
         }

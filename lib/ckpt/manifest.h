@@ -28,7 +28,7 @@ struct mics_ckpt_layout {
     const struct mics_model *model;
     const struct mics_plan_choice *choice;
     const struct mics_layout *layouts; /* [unit_count] */
-    uint32_t states;                   /* that the optimizer has, 1 to MICS_CKPT_STATES */
+    uint32_t states;                   /* of the plan (ckpt_table.h), 1 to MICS_CKPT_STATES */
     uint32_t parts;                    /* files of each shard (ckpt_table.h) */
 };
 

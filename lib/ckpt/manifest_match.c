@@ -290,7 +290,7 @@ static enum mics_status match_optimizer(const json_t *doc, uint32_t then,
     const struct mics_optimizer_row *was = mics_manifest_optimizer(doc);
     const struct mics_optimizer_row *is = mics_optimizer_get(form->choice->optimizer);
 
-    if (then != form->states)
+    if (mics_ckpt_inner_states(then) != mics_ckpt_inner_states(form->states))
         return mics_err_set(
             err, MICS_ERR_FORMAT,
             "the checkpoint has %u states of each parameter (it is of %s), the plan's optimizer %u",

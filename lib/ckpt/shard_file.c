@@ -128,7 +128,7 @@ enum mics_status mics_shard_spec_new(const struct mics_ckpt_layout *form, uint32
             char *name = spec->names[spec->count];
 
             snprintf(name, sizeof *spec->names, "%s.%s", form->model->units[unit].name,
-                     mics_ckpt_state_name(state));
+                     mics_ckpt_state_name(form->states, state));
             spec->tensors[spec->count++] = (struct mics_safetensor_spec){
                 .name = name,
                 .dtype = "F32",

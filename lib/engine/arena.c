@@ -65,6 +65,10 @@ static enum mics_status map_shards(struct mics_engine *engine, struct mics_err *
             unit->master = take_floats(&optim, mics_layout_optim_shard(unit->layout));
         for (uint32_t s = 0; s < mics_optimizer_states(engine->choice.optimizer); s++)
             unit->state[s] = take_floats(&optim, mics_layout_optim_shard(unit->layout));
+        if (engine->choice.outer_steps == 0)
+            continue;
+        unit->anchor = take_floats(&optim, mics_layout_optim_shard(unit->layout));
+        unit->outer_momentum = take_floats(&optim, mics_layout_optim_shard(unit->layout));
     }
     return param.status ? param.status : grad.status ? grad.status : optim.status;
 }

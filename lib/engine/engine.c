@@ -178,8 +178,14 @@ static void fill_batch(struct mics_engine *engine, uint32_t parity, uint32_t mic
 static void set_turns(struct mics_engine *engine, struct issue *issue)
 {
     struct mics_args_scalars *scalars = &engine->host_scalars[issue->parity];
-    const uint32_t interval = engine->train.schedule->interval, turn = issue->step % interval;
+    const uint32_t interval = mics_choice_interval(&engine->choice);
+    const uint32_t outer_steps = engine->choice.outer_steps, turn = issue->step % interval;
 
+    if (outer_steps > 0) { /* the meeting is turn 0 */
+        issue->turns = issue->step % outer_steps == 0;
+        issue->steps = 1;
+        return;
+    }
     scalars->step_targets = scalars->targets;
     for (uint32_t i = 0; i < interval; i++) {
         engine->carried[i].steps++;
@@ -225,6 +231,8 @@ enum mics_status mics_engine_submit(struct mics_engine *engine, const struct mic
     mics_replay_send_batch(engine, &engine->train, parity,
                            choice->micro_steps * mics_engine_micro_tokens(engine));
     engine->submitted++;
+    engine->last_step = input->step;
+    engine->diverged = choice->outer_steps > 0;
     mics_replay_run(engine, &engine->train, &issue);
     end_turns(engine, issue.turns);
     return engine->device->ops->failure(engine->device, err);
@@ -258,7 +266,9 @@ enum mics_status mics_engine_collect(struct mics_engine *engine, struct mics_ste
 {
     const uint32_t parity = engine->collected & 1;
     const struct mics_args_scalars *scalars = &engine->results[parity];
-    const uint32_t interval = engine->train.schedule->interval;
+    const uint32_t interval = mics_choice_interval(&engine->choice);
+    /* That were added: with outer steps each replica has its own, of its own gradient. */
+    const double norms = engine->choice.outer_steps > 0 ? mics_choice_replicas(&engine->choice) : 1;
     enum mics_status status;
 
     if (mics_engine_uncollected(engine) == 0)
@@ -279,8 +289,8 @@ enum mics_status mics_engine_collect(struct mics_engine *engine, struct mics_ste
     if (out->targets > 0)
         out->loss = scalars->loss_sum / out->targets;
     if (scalars->targets > 0)
-        out->grad_norm = sqrt(scalars->squared_norm) / scalars->targets;
-    engine->timeline.turn = out->step % interval;
+        out->grad_norm = sqrt(scalars->squared_norm * norms) / scalars->targets;
+    engine->timeline.turn = out->step % engine->train.schedule->interval;
     engine->timeline.period_s = out->seconds;
     engine->last_end_s = end;
     return mics_timeline_overlap(engine->train.schedule, &engine->timeline, &out->overlap, err);
@@ -339,7 +349,7 @@ uint64_t mics_engine_high_water(const struct mics_engine *engine)
     return engine->used_bytes;
 }
 
-static enum mics_status check_idle(const struct mics_engine *engine, struct mics_err *err)
+enum mics_status mics_engine_check_idle(const struct mics_engine *engine, struct mics_err *err)
 {
     if (mics_engine_uncollected(engine) > 0)
         return mics_err_set(err, MICS_ERR_ARG, "a step is not collected yet");
@@ -350,7 +360,7 @@ enum mics_status mics_engine_eval(struct mics_engine *engine, mics_engine_fill *
                                   double *loss_sum, double *targets, struct mics_err *err)
 {
     struct mics_args_scalars *scalars = &engine->results[RESULT_EVAL];
-    enum mics_status status = check_idle(engine, err);
+    enum mics_status status = mics_engine_check_idle(engine, err);
 
     if (status != MICS_OK)
         return status;
@@ -376,7 +386,7 @@ static uint64_t find_oldest(const struct mics_engine *engine, uint32_t *steps, d
     uint64_t turns = 0;
 
     *steps = 0;
-    for (uint32_t i = 0; i < engine->train.schedule->interval; i++) {
+    for (uint32_t i = 0; i < mics_choice_interval(&engine->choice); i++) {
         const struct carried *carried = &engine->carried[i];
 
         if (carried->steps > *steps) {
@@ -394,7 +404,7 @@ static uint64_t find_oldest(const struct mics_engine *engine, uint32_t *steps, d
 enum mics_status mics_engine_update_carried(struct mics_engine *engine, double *grad_norm,
                                             struct mics_err *err)
 {
-    enum mics_status status = check_idle(engine, err);
+    enum mics_status status = mics_engine_check_idle(engine, err);
     const uint32_t step = engine->flights[(engine->submitted & 1) ^ 1].step;
     uint64_t turns;
     uint32_t steps;

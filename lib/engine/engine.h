@@ -55,10 +55,12 @@ struct mics_step_input {
 
 struct mics_step_result {
     uint32_t step;
-    double loss;      /* mean over the step's targets, all ranks; 0 without any */
-    double targets;   /* counted, all ranks */
-    double grad_norm; /* of the mean gradient; with an interval, of the units that were updated */
-    double seconds;   /* since the end of the step before; of the first step since its beginning */
+    double loss;    /* mean over the step's targets, all ranks; 0 without any */
+    double targets; /* counted, all ranks */
+    /* Of the mean gradient; with an interval, of the units that were updated; with outer steps the
+     * root mean square of the replicas' norms. */
+    double grad_norm;
+    double seconds; /* since the end of the step before; of the first step since its beginning */
     struct mics_overlap overlap; /* as measured on this rank */
     double begin_s;              /* when the timeline begins, on the clock of mics_now_s() */
 };
@@ -66,6 +68,7 @@ struct mics_step_result {
 /* What an update changes of a unit, in fp32: this rank's optimizer shard, segment by segment, of
  * the parameters and of as many states as the optimizer has (kernels/optimizer.h). */
 enum mics_state { MICS_STATE_PARAM, MICS_STATE_M, MICS_STATE_V };
+/* With outer steps two more follow the optimizer's last: the anchor and the outer momentum. */
 
 /* Open streams and communicators and allocate the arena. Collective over the communicator that the
  * options name; only the allocation may fail on this rank alone. */
@@ -132,6 +135,19 @@ enum mics_status mics_engine_collect_unit(struct mics_engine *engine, uint32_t u
 /* After parameters were imported: round them to the plan's type, and gather the parameter shards in
  * the optimizer groups. Collective. */
 enum mics_status mics_engine_publish(struct mics_engine *engine, struct mics_err *err);
+
+/* With outer steps: begin them at the present parameters, without momentum. */
+enum mics_status mics_engine_start_outer(struct mics_engine *engine, struct mics_err *err);
+/* With outer steps: replace parameters and optimizer states, which replicas train on their own, by
+ * their means over the replicas, so that all hold the same; anchor and outer momentum are the same
+ * anyway. Nothing to do if there was no step since. All steps must be collected. Collective. */
+enum mics_status mics_engine_average(struct mics_engine *engine, struct mics_err *err);
+/* With outer steps, between two meetings: put the mean of the replicas' parameters in their place
+ * (*shown), until mics_engine_hide_average() puts each replica's own back, bit for bit. Collective;
+ * all steps must be collected. Uses the memory of the gradients. */
+enum mics_status mics_engine_show_average(struct mics_engine *engine, bool *shown,
+                                          struct mics_err *err);
+enum mics_status mics_engine_hide_average(struct mics_engine *engine, struct mics_err *err);
 
 const struct mics_schedule *mics_engine_schedule(const struct mics_engine *engine);
 /* Times of the last collected step; arrays belong to the engine until the next collect. */

@@ -21,6 +21,8 @@ struct unit_memory {
     void *param;                             /* shard, of choice.dtype */
     float *grad;                             /* shard */
     float *state[MICS_OPTIMIZER_STATES_MAX]; /* shards; NULL: the optimizer has fewer */
+    /* Of outer steps; shards, or NULL: parameters at the last meeting, and momentum. */
+    float *anchor, *outer_momentum;
     float *master; /* fp32 optimizer shard, segment by segment; NULL: param is fp32 itself */
 };
 
@@ -90,6 +92,8 @@ struct mics_engine {
     atomic_bool evaluating;
     struct carried carried[MICS_INTERVAL_MAX]; /* by turn, of what is submitted */
     float last_lr;                             /* of the step submitted last */
+    uint32_t last_step;                        /* submitted */
+    bool diverged;     /* replicas have states of their own, since that step */
     double last_end_s; /* of the step collected last, on mics_now_s()'s clock */
     struct mics_timeline timeline;
     struct hook *hooks; /* [op_count of train], with the test hook only */
@@ -118,6 +122,37 @@ static inline void *mics_engine_updated_piece(const struct mics_engine *engine, 
                             mics_groups_optim_in_param(mics_engine_groups(engine, unit), layout),
                         engine->choice.dtype);
 }
+
+/* Where segment `segment` of what an outer step reads and writes is; `count` elements of each. */
+struct outer_piece {
+    float *param;   /* the master, or the parameters */
+    uint16_t *copy; /* in bf16; NULL: the parameters are fp32 */
+    float *anchor, *momentum;
+    float *delta; /* in the gradient shard */
+    uint64_t count;
+};
+
+static inline struct outer_piece mics_engine_outer_piece(const struct mics_engine *engine,
+                                                         uint32_t unit, uint32_t segment)
+{
+    const struct unit_memory *memory = &engine->units[unit];
+    const struct mics_layout *layout = memory->layout;
+    const uint64_t at = segment * layout->optim_piece;
+    void *updated = mics_engine_updated_piece(engine, unit, segment);
+
+    return (struct outer_piece){
+        .param = memory->master ? memory->master + at : (float *)updated,
+        .copy = memory->master ? (uint16_t *)updated : NULL,
+        .anchor = memory->anchor + at,
+        .momentum = memory->outer_momentum + at,
+        .delta = memory->grad + segment * layout->grad_piece +
+                 mics_groups_optim_in_grad(mics_engine_groups(engine, unit), layout),
+        .count = layout->optim_piece,
+    };
+}
+
+/* MICS_ERR_ARG: a step is not collected yet. */
+enum mics_status mics_engine_check_idle(const struct mics_engine *engine, struct mics_err *err);
 
 /* prepare.c. Free bytes of device memory; 0 on the host, or if unknown. */
 uint64_t mics_engine_memory_left(const struct mics_engine *engine);

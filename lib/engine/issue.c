@@ -74,13 +74,14 @@ static void issue_exchange(struct mics_engine *engine, const struct issue *issue
     mics_executor_issue(&engine->executor, &now, layout, issue->stream, buffers);
 }
 
-/* After the second hop all replicas hold the same gradients: only the first one adds its norm. */
+/* After the second hop all replicas hold the same gradients: only the first one adds its norm. With
+ * outer steps each has its own. */
 static void issue_norm(struct mics_engine *engine, const struct issue *issue)
 {
     const struct mics_groups *groups = mics_engine_groups(engine, issue->op->unit);
     const struct mics_layout *layout = layout_of(issue);
 
-    if (groups->members[MICS_COMM_REPLICA].block != 0)
+    if (groups->members[MICS_COMM_REPLICA].block != 0 && engine->choice.outer_steps == 0)
         return;
     for (uint32_t segment = 0; segment < layout->segments; segment++)
         mics_launch_squared_norm(
@@ -90,6 +91,45 @@ static void issue_norm(struct mics_engine *engine, const struct issue *issue)
                                                    segment * layout->grad_piece +
                                                    mics_groups_optim_in_grad(groups, layout),
                                              .count = layout->optim_piece});
+}
+
+/* One segment: how far the parameters have moved since the last meeting, in place of gradients. */
+static void issue_outer_delta(struct mics_engine *engine, const struct issue *issue)
+{
+    const struct outer_piece at =
+        mics_engine_outer_piece(engine, issue->op->unit, issue->op->segment);
+
+    mics_launch_difference(
+        issue->stream,
+        &(struct mics_args_difference){
+            .dst = at.delta, .a = at.anchor, .b = at.param, .count = at.count, .scale = 1});
+}
+
+static void issue_outer_update(struct mics_engine *engine, const struct issue *issue)
+{
+    const struct mics_plan_choice *choice = &engine->choice;
+    const struct outer_piece at =
+        mics_engine_outer_piece(engine, issue->op->unit, issue->op->segment);
+
+    mics_launch_outer_update(issue->stream, &(struct mics_args_outer_update){
+                                                .param = at.param,
+                                                .anchor = at.anchor,
+                                                .momentum = at.momentum,
+                                                .copy = at.copy,
+                                                .delta = at.delta,
+                                                .count = at.count,
+                                                .scale = 1.0f / (float)mics_choice_replicas(choice),
+                                                .lr = (float)choice->outer_lr,
+                                                .mu = (float)choice->outer_momentum});
+}
+
+/* Targets, loss and norm of all replicas, from those of each. */
+static void issue_replica_reduce(struct mics_engine *engine, const struct issue *issue)
+{
+    struct mics_comm *comm = engine->executor.groups[issue->op->groups].comms[issue->op->comm];
+
+    mics_comm_all_reduce(comm, issue->stream, &engine->scalars[issue->parity]->targets,
+                         issue->op->count, MICS_F64);
 }
 
 static void issue_total(struct mics_engine *engine, const struct issue *issue)
@@ -276,13 +316,23 @@ void mics_engine_issue(struct mics_engine *engine, const struct issue *issue)
 {
     static void (*const issue_kind[MICS_OP_KIND_COUNT])(struct mics_engine *,
                                                         const struct issue *) = {
-        [MICS_OP_TARGET_COUNT] = issue_count,     [MICS_OP_GATHER] = issue_exchange,
-        [MICS_OP_FORWARD] = issue_forward,        [MICS_OP_BACKWARD] = issue_backward,
-        [MICS_OP_REDUCE] = issue_exchange,        [MICS_OP_ACCUMULATE] = issue_exchange,
-        [MICS_OP_SCATTER] = issue_exchange,       [MICS_OP_SYNC] = issue_exchange,
-        [MICS_OP_CONVERT] = issue_exchange,       [MICS_OP_NORM] = issue_norm,
-        [MICS_OP_LOSS_NORM_REDUCE] = issue_total, [MICS_OP_UPDATE] = issue_update,
-        [MICS_OP_PUBLISH] = issue_exchange,       [MICS_OP_READ] = issue_read,
+        [MICS_OP_TARGET_COUNT] = issue_count,
+        [MICS_OP_GATHER] = issue_exchange,
+        [MICS_OP_FORWARD] = issue_forward,
+        [MICS_OP_BACKWARD] = issue_backward,
+        [MICS_OP_REDUCE] = issue_exchange,
+        [MICS_OP_ACCUMULATE] = issue_exchange,
+        [MICS_OP_SCATTER] = issue_exchange,
+        [MICS_OP_SYNC] = issue_exchange,
+        [MICS_OP_CONVERT] = issue_exchange,
+        [MICS_OP_NORM] = issue_norm,
+        [MICS_OP_LOSS_NORM_REDUCE] = issue_total,
+        [MICS_OP_UPDATE] = issue_update,
+        [MICS_OP_OUTER_DELTA] = issue_outer_delta,
+        [MICS_OP_OUTER_UPDATE] = issue_outer_update,
+        [MICS_OP_REPLICA_REDUCE] = issue_replica_reduce,
+        [MICS_OP_PUBLISH] = issue_exchange,
+        [MICS_OP_READ] = issue_read,
     };
 
     if (is_paced(engine, issue))

@@ -139,6 +139,30 @@ static struct mics_pool *new_pool(const struct mics_engine *engine)
     return mics_pool_new(threads ? threads : 1);
 }
 
+/* Outer steps begin at the present parameters, without momentum. */
+static void start_outer(struct mics_engine *engine)
+{
+    for (uint32_t i = 0; i < engine->model->unit_count && engine->choice.outer_steps > 0; i++) {
+        const struct mics_layout *layout = engine->units[i].layout;
+
+        for (uint32_t segment = 0; segment < layout->segments; segment++) {
+            const struct outer_piece at = mics_engine_outer_piece(engine, i, segment);
+
+            mics_launch_copy(compute(engine),
+                             &(struct mics_args_copy){.dst = at.anchor,
+                                                      .src = at.param,
+                                                      .bytes = at.count * sizeof *at.param});
+        }
+        zero(engine, engine->units[i].outer_momentum, mics_layout_optim_shard(layout));
+    }
+}
+
+enum mics_status mics_engine_start_outer(struct mics_engine *engine, struct mics_err *err)
+{
+    start_outer(engine);
+    return engine->device->ops->stream_sync(compute(engine), err);
+}
+
 static void zero_state(struct mics_engine *engine)
 {
     memset(engine->carried, 0, sizeof engine->carried);
@@ -149,6 +173,7 @@ static void zero_state(struct mics_engine *engine)
         for (uint32_t s = 0; s < mics_optimizer_states(engine->choice.optimizer); s++)
             zero(engine, unit->state[s], mics_layout_optim_shard(unit->layout));
     }
+    start_outer(engine);
 }
 
 enum mics_status mics_engine_zero_state(struct mics_engine *engine, struct mics_err *err)
@@ -182,6 +207,12 @@ uint64_t mics_engine_shard_count(const struct mics_engine *engine, uint32_t unit
     return mics_layout_optim_shard(engine->units[unit].layout);
 }
 
+/* States of the engine's shards besides the parameters (enum mics_state). */
+static uint32_t state_count(const struct mics_engine *engine)
+{
+    return mics_choice_states(&engine->choice);
+}
+
 /* Where segment `segment` of a state's shard is in the arena. */
 static float *state_piece(const struct mics_engine *engine, uint32_t unit, enum mics_state state,
                           uint32_t segment)
@@ -192,7 +223,13 @@ static float *state_piece(const struct mics_engine *engine, uint32_t unit, enum 
     if (state == MICS_STATE_PARAM)
         return memory->master ? memory->master + segment * layout->optim_piece
                               : mics_engine_updated_piece(engine, unit, segment);
-    return memory->state[state - MICS_STATE_M] + segment * layout->optim_piece;
+    const uint32_t inner = mics_optimizer_states(engine->choice.optimizer);
+    const uint32_t index = state - MICS_STATE_M;
+    float *shard = index < inner    ? memory->state[index]
+                   : index == inner ? memory->anchor
+                                    : memory->outer_momentum;
+
+    return shard + segment * layout->optim_piece;
 }
 
 /* A copy of elements of a state's shard to or from the host. */
@@ -210,7 +247,7 @@ static enum mics_status move(struct mics_engine *engine, const struct move *what
     const uint64_t piece = engine->units[what->unit].layout->optim_piece;
     uint64_t run;
 
-    if ((uint32_t)what->state > mics_optimizer_states(engine->choice.optimizer))
+    if ((uint32_t)what->state > state_count(engine))
         return mics_err_set(err, MICS_ERR_ARG, "%s has no state %d",
                             mics_optimizer_get(engine->choice.optimizer)->title, (int)what->state);
     if (mics_engine_uncollected(engine) > 0)
@@ -303,4 +340,104 @@ enum mics_status mics_engine_publish(struct mics_engine *engine, struct mics_err
             mics_engine_issue(engine, &issue);
     }
     return engine->device->ops->stream_sync(stream, err);
+}
+
+/* Averaging ---------------------------------------------------------------------------------- */
+
+/* Replace `count` elements by their mean over the replicas. */
+static void average(struct mics_engine *engine, uint32_t unit, struct mics_stream *stream,
+                    float *values, uint64_t count)
+{
+    const float scale = 1.0f / (float)mics_choice_replicas(&engine->choice);
+    const enum mics_unit_kind groups =
+        mics_choice_groups(&engine->choice, engine->model->units[unit].kind);
+    struct mics_comm *comm = engine->executor.groups[groups].comms[MICS_COMM_REPLICA];
+
+    mics_comm_all_reduce(comm, stream, values, count, MICS_F32);
+    mics_launch_difference(stream, &(struct mics_args_difference){
+                                       .dst = values, .a = values, .count = count, .scale = scale});
+}
+
+static void average_params(struct mics_engine *engine, struct mics_stream *stream, bool keep)
+{
+    for (uint32_t unit = 0; unit < engine->model->unit_count; unit++)
+        for (uint32_t t = 0; t < engine->units[unit].layout->segments; t++) {
+            const struct outer_piece at = mics_engine_outer_piece(engine, unit, t);
+
+            if (keep)
+                mics_launch_copy(stream,
+                                 &(struct mics_args_copy){.dst = at.delta,
+                                                          .src = at.param,
+                                                          .bytes = at.count * sizeof *at.param});
+            average(engine, unit, stream, at.param, at.count);
+        }
+}
+
+/* Segment by segment, as much at a time as in a step. */
+static void average_states(struct mics_engine *engine, struct mics_stream *stream)
+{
+    for (uint32_t unit = 0; unit < engine->model->unit_count; unit++)
+        for (uint32_t s = 0; s < mics_optimizer_states(engine->choice.optimizer); s++) {
+            const struct mics_layout *layout = engine->units[unit].layout;
+
+            for (uint32_t t = 0; t < layout->segments; t++)
+                average(engine, unit, stream,
+                        engine->units[unit].state[s] + t * layout->optim_piece,
+                        layout->optim_piece);
+        }
+}
+
+/* Do replicas hold parameters of their own? */
+static bool have_diverged(const struct mics_engine *engine)
+{
+    return engine->choice.outer_steps > 0 && engine->diverged &&
+           engine->last_step % engine->choice.outer_steps != 0;
+}
+
+enum mics_status mics_engine_average(struct mics_engine *engine, struct mics_err *err)
+{
+    struct mics_stream *stream = engine->executor.streams[MICS_STREAM_REDUCE_NET];
+    const bool params = have_diverged(engine);
+    enum mics_status status = mics_engine_check_idle(engine, err);
+
+    if (status != MICS_OK || engine->choice.outer_steps == 0 || !engine->diverged)
+        return status;
+    if (params)
+        average_params(engine, stream, false);
+    average_states(engine, stream);
+    engine->diverged = false;
+    status = engine->device->ops->stream_sync(stream, err);
+    return status == MICS_OK && params ? mics_engine_publish(engine, err) : status;
+}
+
+enum mics_status mics_engine_show_average(struct mics_engine *engine, bool *shown,
+                                          struct mics_err *err)
+{
+    struct mics_stream *stream = engine->executor.streams[MICS_STREAM_REDUCE_NET];
+    enum mics_status status = mics_engine_check_idle(engine, err);
+
+    *shown = status == MICS_OK && have_diverged(engine);
+    if (!*shown)
+        return status;
+    average_params(engine, stream, true);
+    status = engine->device->ops->stream_sync(stream, err);
+    return status == MICS_OK ? mics_engine_publish(engine, err) : status;
+}
+
+enum mics_status mics_engine_hide_average(struct mics_engine *engine, struct mics_err *err)
+{
+    struct mics_stream *stream = compute(engine);
+    enum mics_status status;
+
+    for (uint32_t unit = 0; unit < engine->model->unit_count; unit++)
+        for (uint32_t t = 0; t < engine->units[unit].layout->segments; t++) {
+            const struct outer_piece at = mics_engine_outer_piece(engine, unit, t);
+
+            mics_launch_copy(stream,
+                             &(struct mics_args_copy){.dst = at.param,
+                                                      .src = at.delta,
+                                                      .bytes = at.count * sizeof *at.param});
+        }
+    status = engine->device->ops->stream_sync(stream, err);
+    return status == MICS_OK ? mics_engine_publish(engine, err) : status;
 }

@@ -151,7 +151,8 @@ static uint64_t route_comms_bytes(const struct mics_nccl_node *node,
     return bytes;
 }
 
-/* The communicators that the engine creates: those of the routes, and the world. */
+/* The communicators that the engine creates: those of the routes, and the world; with outer steps
+ * also that of a replica, for scalars. */
 uint64_t mics_nccl_communicators_bytes(const struct mics_topology *topology,
                                        const struct mics_model *model,
                                        const struct mics_plan_choice *choice)
@@ -161,6 +162,14 @@ uint64_t mics_nccl_communicators_bytes(const struct mics_topology *topology,
                                          true};
     uint64_t bytes = mics_nccl_comm_bytes(&node, &world);
 
+    if (choice->outer_steps > 0) {
+        struct mics_group_position replica;
+
+        mics_shape_position(&choice->shapes[0], MICS_COMM_OPTIM, 0, &replica);
+        bytes +=
+            mics_nccl_comm_bytes(&node, &(struct mics_nccl_comm){replica.nodes, replica.per_node,
+                                                                 MICS_ALL_REDUCE, true});
+    }
     for (int i = 0; i < MICS_UNIT_KIND_COUNT; i++) {
         const enum mics_unit_kind kind = (enum mics_unit_kind)i;
         const struct mics_routes routes = mics_choice_routes(choice, kind);

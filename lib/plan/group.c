@@ -113,6 +113,10 @@ void mics_shape_position(const struct mics_shape *shape, enum mics_comm_kind kin
         span_levels(shape, LEVEL_REPLICA, LEVEL_REPLICA, out);
         out->color = index.optim;
         out->block = optim_group;
+    } else if (kind == MICS_COMM_OPTIM) {
+        span_levels(shape, LEVEL_PARAM, LEVEL_OPTIM, out);
+        out->color = optim_group;
+        out->block = index.optim;
     } else {
         span_levels(shape, LEVEL_GRAD, LEVEL_OPTIM, out);
         out->color = optim_group * shape->p_param + index.param;
@@ -129,7 +133,7 @@ uint32_t mics_shape_levels(const struct mics_shape *shape, enum mics_comm_kind k
         [MICS_COMM_WORLD] = 0xf,       [MICS_COMM_GATHER] = 0x1,  [MICS_COMM_GATHER_NET] = 0x1,
         [MICS_COMM_GATHER_NODE] = 0x1, [MICS_COMM_REDUCE] = 0x3,  [MICS_COMM_REDUCE_NODE] = 0x3,
         [MICS_COMM_REDUCE_NET] = 0x3,  [MICS_COMM_SCATTER] = 0x4, [MICS_COMM_REPLICA] = 0x8,
-        [MICS_COMM_PUBLISH] = 0x6,
+        [MICS_COMM_PUBLISH] = 0x6,     [MICS_COMM_OPTIM] = 0x7,
     };
     uint32_t levels = 0;
 
@@ -204,6 +208,7 @@ const char *mics_comm_kind_name(enum mics_comm_kind kind)
         [MICS_COMM_REDUCE] = "reduce",         [MICS_COMM_REDUCE_NODE] = "reduce_node",
         [MICS_COMM_REDUCE_NET] = "reduce_net", [MICS_COMM_SCATTER] = "scatter",
         [MICS_COMM_REPLICA] = "replica",       [MICS_COMM_PUBLISH] = "publish",
+        [MICS_COMM_OPTIM] = "optim",
     };
 
     return names[kind];

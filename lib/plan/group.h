@@ -44,6 +44,7 @@ enum mics_comm_kind {
     MICS_COMM_SCATTER,     /* ranks of an optimizer group with the same gradient shard */
     MICS_COMM_REPLICA,     /* ranks with the same optimizer shard: the second hop */
     MICS_COMM_PUBLISH,     /* ranks of an optimizer group with the same parameter shard */
+    MICS_COMM_OPTIM,       /* an optimizer group: its scalars, where replicas train on their own */
     MICS_COMM_KIND_COUNT
 };
 

@@ -13,7 +13,7 @@
 /* fp32 values per element of an optimizer shard: the states and the master. */
 static uint32_t optimizer_values(const struct mics_plan_choice *choice)
 {
-    return mics_optimizer_states(choice->optimizer) + (choice->dtype != MICS_F32);
+    return mics_choice_states(choice) + (choice->dtype != MICS_F32);
 }
 
 static uint64_t shard_bytes(const struct mics_model *model, const struct mics_plan_choice *choice,
@@ -55,7 +55,7 @@ static uint64_t checkpoint_part(const struct mics_model *model,
 
         elements += mics_ceil_div(mics_layout_optim_shard(&layout), parts);
     }
-    return elements * (1 + mics_optimizer_states(choice->optimizer));
+    return elements * (1 + mics_choice_states(choice));
 }
 
 /* Values of the parts that a rank writes, of units of all kinds. */

@@ -58,6 +58,37 @@ static enum mics_status check_formats(const struct mics_plan_choice *choice, str
     return MICS_OK;
 }
 
+/* Outer steps need replicas that are complete in themselves. */
+static enum mics_status check_outer(const struct mics_plan_choice *choice, struct mics_err *err)
+{
+    if (choice->outer_steps == 0)
+        return MICS_OK;
+    if (choice->outer_steps > MICS_OUTER_STEPS_MAX || !(choice->outer_lr > 0) ||
+        choice->outer_lr > MICS_OUTER_LR_MAX || !(choice->outer_momentum >= 0) ||
+        choice->outer_momentum >= 1)
+        return mics_err_set(
+            err, MICS_ERR_ARG,
+            "outer steps %u, rate %g, momentum %g: expected 1 to %d, a rate above 0 "
+            "and up to %d, a momentum of at least 0 and below 1",
+            choice->outer_steps, choice->outer_lr, choice->outer_momentum, MICS_OUTER_STEPS_MAX,
+            MICS_OUTER_LR_MAX);
+    if (mics_choice_interval(choice) > 1)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "outer steps leave no second hop for which units could take turns");
+    for (int kind = 1; kind < MICS_UNIT_KIND_COUNT; kind++)
+        if (choice->shapes[kind].p_optim != choice->shapes[0].p_optim)
+            return mics_err_set(err, MICS_ERR_ARG,
+                                "outer steps need replicas of one size, but the state of dense "
+                                "units is cut over %u ranks and that of experts over %u",
+                                choice->shapes[0].p_optim, choice->shapes[kind].p_optim);
+    if (mics_choice_replicas(choice) == 1)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "outer steps need more than one replica of the training state, but "
+                            "%s cuts it over all %u ranks",
+                            choice->strategy, mics_choice_world_size(choice));
+    return MICS_OK;
+}
+
 enum mics_status mics_choice_check(const struct mics_model *model,
                                    const struct mics_plan_choice *choice, struct mics_err *err)
 {
@@ -88,7 +119,8 @@ enum mics_status mics_choice_check(const struct mics_model *model,
     if (choice->grad_slots == 0 || choice->grad_slots > 65536 || choice->prefetch > 65535)
         return mics_err_set(err, MICS_ERR_ARG, "prefetch %u, %u gradient slots: out of range",
                             choice->prefetch, choice->grad_slots);
-    return check_formats(choice, err);
+    status = check_formats(choice, err);
+    return status == MICS_OK ? check_outer(choice, err) : status;
 }
 
 bool mics_choice_has_second_hop(const struct mics_plan_choice *choice)

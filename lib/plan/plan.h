@@ -19,8 +19,10 @@
  * `recompute` is a boolean: true is full, false is selective. */
 #define MICS_PLAN_VERSION 2
 
-#define MICS_COALESCE_MAX 8
-#define MICS_INTERVAL_MAX 64
+#define MICS_COALESCE_MAX    8
+#define MICS_OUTER_STEPS_MAX (1 << 20)
+#define MICS_OUTER_LR_MAX    10
+#define MICS_INTERVAL_MAX    64
 
 /* Everything that a schedule and its memory depend on, apart from the model.
  *
@@ -51,6 +53,11 @@ struct mics_plan_choice {
     bool sync_stochastic; /* blocks of gradients and sums are rounded stochastically */
     /* Parameters in the network stage of a hierarchical gather: MICS_INT8; MICS_F32: of `dtype`. */
     enum mics_dtype gather_dtype;
+    /* Steps from one meeting of the replicas to the next; 0: their gradients are summed in each
+     * step. Between meetings each optimizer group trains on its own gradients. After a step that
+     * is a multiple of this the replicas take an outer step (struct mics_args_outer_update). */
+    uint32_t outer_steps;
+    double outer_lr, outer_momentum;
     /* Steps from one second hop of a unit to the next, up to MICS_INTERVAL_MAX; 0 and 1: it is in
      * every step. Units take turns (mics_choice_turns()). What follows the accumulation of its
      * gradients happens to a unit only in its turn; until then its shard adds up the gradients. */
@@ -204,6 +211,19 @@ static inline uint32_t mics_choice_per_node(const struct mics_plan_choice *choic
 static inline uint32_t mics_choice_world_size(const struct mics_plan_choice *choice)
 {
     return mics_shape_world_size(&choice->shapes[0]);
+}
+
+/* Ranks that hold the same optimizer shard, one in each replica of the training state. */
+static inline uint32_t mics_choice_replicas(const struct mics_plan_choice *choice)
+{
+    return mics_choice_world_size(choice) / choice->shapes[0].p_optim;
+}
+
+/* fp32 vectors of an optimizer shard besides the parameters: the optimizer's states, and with outer
+ * steps the anchor and the outer momentum. */
+static inline uint32_t mics_choice_states(const struct mics_plan_choice *choice)
+{
+    return mics_optimizer_states(choice->optimizer) + (choice->outer_steps > 0 ? 2 : 0);
 }
 
 /* The kind whose groups (plan/group.h) units of `kind` use: kinds of one shape share theirs. */

@@ -213,6 +213,13 @@ static void put_batch(struct mics_table *table, const struct mics_plan *plan, in
         if (mics_choice_interval(choice) > 1)
             put_number(table, "sync_interval", choice->sync_interval);
         put_text(table, "recompute", mics_recompute_name(choice->recompute));
+        if (choice->outer_steps > 0) {
+            put_number(table, "outer_steps", choice->outer_steps);
+            mics_table_cell(table, "outer_lr");
+            mics_table_cell(table, "%g", choice->outer_lr);
+            mics_table_cell(table, "outer_momentum");
+            mics_table_cell(table, "%g", choice->outer_momentum);
+        }
         return;
     }
     mics_table_cell(table, "batch");
@@ -223,6 +230,12 @@ static void put_batch(struct mics_table *table, const struct mics_plan *plan, in
     mics_table_cell(table, "optimizer");
     mics_table_cell(table, "%s%s", mics_optimizer_name(choice->optimizer),
                     choice->clip ? ", gradients clipped" : "");
+    if (choice->outer_steps > 0) {
+        mics_table_cell(table, "outer steps");
+        mics_table_cell(table, "%u replicas meet every %u step%s: rate %g, Nesterov momentum %g",
+                        mics_choice_replicas(choice), choice->outer_steps,
+                        plural(choice->outer_steps), choice->outer_lr, choice->outer_momentum);
+    }
     mics_table_cell(table, "types");
     mics_table_cell(table, "parameters and activations %s%s, gradients %s",
                     mics_dtype_name(choice->dtype),

@@ -208,6 +208,16 @@ static struct mics_kernel_shape update_shape(const struct mics_args_update *op)
     return shape;
 }
 
+static struct mics_kernel_shape difference_shape(const struct mics_args_difference *op)
+{
+    return pass((double)op->count, MICS_F32);
+}
+
+static struct mics_kernel_shape outer_update_shape(const struct mics_args_outer_update *op)
+{
+    return pass((double)op->count, op->copy ? MICS_BF16 : MICS_F32);
+}
+
 /* false: its time depends on more than its arguments (a call). `args` is the operation's
  * structure; what its pointers point to is not read. */
 static bool shape_of(enum mics_kernel kernel, const void *args, struct mics_kernel_shape *out)

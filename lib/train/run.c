@@ -39,7 +39,7 @@ enum mics_status mics_run_init(struct mics_run *run, const struct mics_run_optio
         .form = {.model = options->plan->model,
                  .choice = choice,
                  .layouts = mics_engine_schedule(options->engine)->layouts,
-                 .states = 1 + mics_optimizer_states(choice->optimizer)},
+                 .states = 1 + mics_choice_states(choice)},
     };
     run->form.parts = mics_ckpt_parts(&run->form);
     if (options->settings->steps > UINT32_MAX)
@@ -195,8 +195,14 @@ static enum mics_status validate(struct mics_run *run, enum mics_status *rank0_s
     const uint64_t windows = mics_min_u64(options->settings->val_batches * run->global_batch,
                                           options->data->val_windows);
     double begin = mics_now_s(), loss, targets;
-    enum mics_status status = evaluate(run, windows, &loss, &targets, err);
+    bool shown = false;
+    enum mics_status status =
+        mics_run_mark_local(run, mics_engine_show_average(options->engine, &shown, err));
 
+    if (status == MICS_OK)
+        status = evaluate(run, windows, &loss, &targets, err);
+    if (status == MICS_OK && shown)
+        status = mics_run_mark_local(run, mics_engine_hide_average(options->engine, err));
     if (status == MICS_OK && windows > 0 && options->world->rank == 0 && observer->val)
         *rank0_status = observer->val(observer->context, run->step, loss / targets, targets,
                                       mics_now_s() - begin, err);
@@ -431,6 +437,9 @@ static enum mics_status validate_and_save(struct mics_run *run, uint32_t request
         return mics_agree(run->options.control, *rank0_status, err);
     if (saves || keeps)
         status = update_carried(run, rank0_status, err);
+    /* Replicas that train on their own become one state, of which the checkpoint has parts. */
+    if (status == MICS_OK && (saves || keeps))
+        status = mics_run_mark_local(run, mics_engine_average(run->options.engine, err));
     if (status == MICS_OK && settings->val_every && !stop &&
         (last || run->step % settings->val_every == 0))
         status = validate(run, rank0_status, err);

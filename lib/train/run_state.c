@@ -343,6 +343,23 @@ static enum mics_status resume_data(struct mics_run *run, const json_t *doc, boo
     return MICS_OK;
 }
 
+/* The checkpoint's plan may have had no outer steps, or those that the present plan has not. */
+static enum mics_status resume_outer(struct mics_run *run, const json_t *doc, struct mics_err *err)
+{
+    const size_t then = json_array_size(json_object_get(doc, "states"));
+
+    if (then == run->form.states)
+        return MICS_OK;
+    if (then > run->form.states) {
+        snprintf(run->start.note, sizeof run->start.note,
+                 "the plan has no outer steps: their state in the checkpoint is ignored");
+        return MICS_OK;
+    }
+    snprintf(run->start.note, sizeof run->start.note,
+             "the checkpoint has no state of outer steps: they begin at its parameters");
+    return mics_engine_start_outer(run->options.engine, err);
+}
+
 enum mics_status mics_run_resume(struct mics_run *run, const char *folder, json_t *doc,
                                  const struct mics_run_memory *memory, bool other_data,
                                  struct mics_err *err)
@@ -366,6 +383,8 @@ enum mics_status mics_run_resume(struct mics_run *run, const char *folder, json_
     if (status == MICS_OK)
         status = memory ? mics_memory_load(&checkpoint, memory->node, memory->state, err)
                         : mics_checkpoint_load(&checkpoint, folder, doc, err);
+    if (status == MICS_OK)
+        status = resume_outer(run, doc, err);
     if (status == MICS_OK)
         status = mics_engine_publish(run->options.engine, err);
     status = mics_agree(run->options.control, status, err);

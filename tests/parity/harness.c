@@ -13,7 +13,6 @@
 #include <string.h>
 
 #define DATA_SEED  20260217
-#define INIT_SEED  5
 #define DELAY_SEED 99
 
 struct rank {
@@ -28,8 +27,8 @@ struct rank {
     struct mics_err err;
 };
 
-static void make_sample(const struct parity_case *c, uint32_t step, uint64_t g, int32_t *tokens,
-                        int32_t *targets)
+void parity_sample(const struct parity_case *c, uint32_t step, uint64_t g, int32_t *tokens,
+                   int32_t *targets)
 {
     const uint32_t T = c->choice.seq, V = c->model->config.vocab_size;
 
@@ -37,7 +36,7 @@ static void make_sample(const struct parity_case *c, uint32_t step, uint64_t g, 
         const uint64_t draw = mics_philox_u64(DATA_SEED, step, g * T + t);
 
         tokens[t] = (int32_t)(draw % V);
-        targets[t] = (draw >> 32) % 5 == 0 ? -1 : (int32_t)((draw >> 40) % V);
+        targets[t] = !c->all_counted && (draw >> 32) % 5 == 0 ? -1 : (int32_t)((draw >> 40) % V);
     }
 }
 
@@ -52,7 +51,7 @@ static void fill(void *context, uint32_t micro_step, int32_t *tokens, int32_t *t
     for (uint32_t b = 0; b < choice->micro_batch; b++) {
         const uint64_t g = ((uint64_t)micro_step * rank->n + rank->id) * choice->micro_batch + b;
 
-        make_sample(rank->c, rank->step, g, tokens + b * choice->seq, targets + b * choice->seq);
+        parity_sample(rank->c, rank->step, g, tokens + b * choice->seq, targets + b * choice->seq);
     }
 }
 
@@ -65,7 +64,7 @@ static void fill_same(void *context, uint32_t micro_step, int32_t *tokens, int32
 
     (void)micro_step;
     for (uint32_t b = 0; b < choice->micro_batch; b++)
-        make_sample(rank->c, 0, b, tokens + b * choice->seq, targets + b * choice->seq);
+        parity_sample(rank->c, 0, b, tokens + b * choice->seq, targets + b * choice->seq);
 }
 
 /* Called by the threads of the streams, so the counter of draws is atomic. */
@@ -115,7 +114,7 @@ static enum mics_status use_carried(struct rank *rank, struct mics_engine *engin
 static enum mics_status train(struct rank *rank, struct mics_engine *engine)
 {
     struct mics_step_result step = {0};
-    enum mics_status status = mics_engine_init(engine, INIT_SEED, &rank->err);
+    enum mics_status status = mics_engine_init(engine, PARITY_INIT_SEED, &rank->err);
 
     for (rank->step = 1; status == MICS_OK && rank->step <= rank->c->steps; rank->step++) {
         const struct mics_step_input input = {rank->step, rank->c->lr, fill, rank};
@@ -149,6 +148,12 @@ static enum mics_status evaluate(struct rank *rank, struct mics_engine *engine)
     return status;
 }
 
+struct mics_optimizer_settings parity_optimizer(const struct parity_case *c)
+{
+    return (struct mics_optimizer_settings){
+        .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .momentum = 0.5f, .clip = c->clip};
+}
+
 /* *out: NULL if the world's communicator is used. */
 static enum mics_status open_comm(struct rank *rank, struct mics_world *world,
                                   struct mics_device *device, struct mics_comm **out)
@@ -171,8 +176,7 @@ static enum mics_status run_engine(struct rank *rank, struct mics_world *world,
         .comm = comm,
         .device = device,
         .schedule = c->schedule,
-        .optimizer =
-            {.beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .momentum = 0.5f, .clip = c->clip},
+        .optimizer = parity_optimizer(c),
         .before_op = c->random_delay_us || c->slow_op != MICS_NONE ? delay : NULL,
         .context = rank,
     };

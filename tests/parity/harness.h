@@ -29,7 +29,15 @@ struct parity_case {
     void *watch_context;
     /* A deliberate bug: the host memory of a batch is overwritten when the next one is filled. */
     bool reuses_batch;
+    bool all_counted; /* no target is masked */
 };
+
+enum { PARITY_INIT_SEED = 5 };
+struct mics_optimizer_settings parity_optimizer(const struct parity_case *c);
+
+/* Sample `g` of the global batch of a step. */
+void parity_sample(const struct parity_case *c, uint32_t step, uint64_t g, int32_t *tokens,
+                   int32_t *targets);
 
 /* The parameters after a run, and what the ranks reported. */
 struct parity_result {

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cases_flat.c - operations on long arrays: casts, accumulation, GELU and its gradient. */
+/*
+ * cases_flat.c - operations on long arrays: casts, accumulation, GELU and its gradient,
+ * outer updates.
+ */
 #include "record.h"
+
+#include <string.h>
 
 /* More than one block's pieces, with a rest; and what is not aligned, element by element. */
 static const struct size {
@@ -78,8 +83,57 @@ static void gelu_grad_case(struct recorder *r, enum mics_dtype dtype, struct siz
     record_end(r);
 }
 
+/* A difference in the place of its first array, and an outer update with a copy in bf16. */
+static void outer_cases(struct recorder *r, struct size size)
+{
+    struct tensor a, b, param, copy, momentum;
+
+    record_begin(r, 0, "difference_%u", size.count);
+    a = record_random(r, "a", MICS_F32, size.count, 9, 1, size.shift);
+    b = record_random(r, "b", MICS_F32, size.count, 9, 2, size.shift);
+    record_ran(
+        r, mics_cuda_difference(&r->at, &(struct mics_args_difference){a.device, a.device, b.device,
+                                                                       size.count, 0.25f}));
+    mics_host_difference(
+        r->pool, &(struct mics_args_difference){a.values, a.values, b.values, size.count, 0.25f});
+    record_expect(r, &a, 0);
+    record_end(r);
+
+    record_begin(r, 0, "outer_update_%u", size.count);
+    a = record_random(r, "anchor", MICS_F32, size.count, 9, 1, size.shift);
+    b = record_random(r, "delta", MICS_F32, size.count, 9, 2, size.shift);
+    momentum = record_random(r, "momentum", MICS_F32, size.count, 9, 3, size.shift);
+    param = record_output(r, "param", MICS_F32, size.count, size.shift);
+    copy = record_output(r, "copy", MICS_BF16, size.count, size.shift);
+    record_ran(r, mics_cuda_outer_update(
+                      &r->at, &(struct mics_args_outer_update){.param = param.device,
+                                                               .anchor = a.device,
+                                                               .momentum = momentum.device,
+                                                               .copy = copy.device,
+                                                               .delta = b.device,
+                                                               .count = size.count,
+                                                               .scale = 0.25f,
+                                                               .lr = 0.7f,
+                                                               .mu = 0.9f}));
+    mics_host_outer_update(r->pool, &(struct mics_args_outer_update){.param = param.values,
+                                                                     .anchor = a.values,
+                                                                     .momentum = momentum.values,
+                                                                     .delta = b.values,
+                                                                     .count = size.count,
+                                                                     .scale = 0.25f,
+                                                                     .lr = 0.7f,
+                                                                     .mu = 0.9f});
+    memcpy(copy.values, param.values, size.count * sizeof(float));
+    record_expect(r, &param, 1e-6);
+    record_expect(r, &momentum, 1e-6);
+    record_expect(r, &copy, 0.004);
+    record_end(r);
+}
+
 void record_flat_cases(struct recorder *r)
 {
+    for (size_t s = 0; s < LENGTH(sizes); s++)
+        outer_cases(r, sizes[s]);
     for (size_t d = 0; d < LENGTH(record_dtypes); d++)
         for (size_t s = 0; s < LENGTH(sizes); s++) {
             const enum mics_dtype dtype = record_dtypes[d];

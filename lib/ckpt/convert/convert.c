@@ -384,7 +384,7 @@ enum mics_status mics_convert_split(const struct mics_convert_request *request,
 static enum mics_status check_reshard(const struct mics_shard_source *source,
                                       const struct mics_shard_plan *plan, struct mics_err *err)
 {
-    const uint32_t states = source->reader.table.states;
+    const uint32_t states = mics_ckpt_inner_states(source->reader.table.states);
     const uint32_t wanted = 1 + mics_optimizer_states(plan->plan->choice.optimizer);
 
     if (states != 1 && states != wanted)

@@ -54,12 +54,12 @@ static enum mics_status compare_tensor(const struct mics_store *const stores[2],
     return status;
 }
 
-static enum mics_status add_row(json_t *rows, const char *tensor, uint32_t state,
+static enum mics_status add_row(json_t *rows, const char *tensor, const char *state,
                                 const struct difference *found, struct mics_err *err)
 {
-    json_t *row = json_pack("{s:s,s:s,s:I,s:I,s:f}", "tensor", tensor, "state",
-                            mics_ckpt_state_name(state), "elements", (json_int_t)found->elements,
-                            "differ", (json_int_t)found->differ, "largest", found->largest);
+    json_t *row = json_pack("{s:s,s:s,s:I,s:I,s:f}", "tensor", tensor, "state", state, "elements",
+                            (json_int_t)found->elements, "differ", (json_int_t)found->differ,
+                            "largest", found->largest);
 
     return json_array_append_new(rows, row) == 0 ? MICS_OK : mics_err_nomem(err);
 }
@@ -80,7 +80,8 @@ static enum mics_status compare_all(const struct mics_model *model,
         for (uint32_t j = 0; status == MICS_OK && j < unit->tensor_count; j++) {
             status = compare_tensor(stores, vector, &unit->tensors[j], buffer, &found, err);
             if (status == MICS_OK && found.differ)
-                status = add_row(rows, unit->tensors[j].name, i % states, &found, err);
+                status = add_row(rows, unit->tensors[j].name,
+                                 mics_ckpt_state_name(states, i % states), &found, err);
         }
     }
     free(buffer);
@@ -114,7 +115,7 @@ static enum mics_status compare_models(struct mics_disk_model disks[2], const ch
             status = mics_ckpt_verify_own(&disks[i].shards.reader, 0, 1, 1, diagnostics, err);
     if (status == MICS_OK)
         status =
-            compare_all(model, stores, (uint32_t)mics_min_u64(states[0], states[1]), rows, err);
+            compare_all(model, stores, mics_ckpt_common_states(states[0], states[1]), rows, err);
     if (status == MICS_OK &&
         json_object_set_new(doc, "states", json_pack("[i,i]", (int)states[0], (int)states[1])) != 0)
         status = mics_err_nomem(err);

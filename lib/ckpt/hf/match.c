@@ -201,7 +201,8 @@ static void match_unit(struct mics_hf *hf, const struct mics_model *model, uint3
 
         if (!tensor && state > 0)
             mics_diagnostics_add(diagnostics, "%s of tensor '%s' is missing",
-                                 mics_ckpt_state_name(state), want->name);
+                                 mics_ckpt_state_name(1 + MICS_OPTIMIZER_STATES_MAX, state),
+                                 want->name);
         else if (!tensor)
             mics_diagnostics_add(diagnostics, "tensor '%s' of the model is missing%s", want->name,
                                  head ? "; if the embedding takes its place, set "

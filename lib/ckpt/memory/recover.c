@@ -101,6 +101,12 @@ static enum mics_status walk_range(void *context, uint32_t unit, uint32_t state,
     return status;
 }
 
+/* That the state and the run have in common. */
+static uint32_t states_of(const struct load *load)
+{
+    return mics_ckpt_common_states(load->table.states, load->checkpoint->form->states);
+}
+
 /* Measure, or with `data` make, the message of a server to a receiver. */
 static enum mics_status walk_ranges(const struct load *load, uint32_t receiver, uint32_t server,
                                     char *data, uint64_t *bytes, struct mics_err *err)
@@ -109,7 +115,7 @@ static enum mics_status walk_ranges(const struct load *load, uint32_t receiver, 
     const struct mics_ckpt_source nowhere = {.put = drop};
     struct walk walk = {.load = load, .receiver = receiver, .server = server, .data = data};
     const enum mics_status status =
-        mics_shard_read(form, receiver, form->states, walk_range, &walk, &nowhere, err);
+        mics_shard_read(form, receiver, states_of(load), walk_range, &walk, &nowhere, err);
 
     *bytes = walk.bytes;
     return status;
@@ -340,7 +346,7 @@ enum mics_status mics_memory_load(const struct mics_checkpoint *checkpoint,
         if (load.received[i].bytes)
             state->received_bytes += load.received[i].bytes - sizeof(uint64_t);
     if (status == MICS_OK)
-        status = mics_shard_read(form, (uint32_t)comm->rank, form->states, read_range, &load,
+        status = mics_shard_read(form, (uint32_t)comm->rank, states_of(&load), read_range, &load,
                                  &checkpoint->source, err);
     close_load(&load);
     return mics_agree(comm, status, err);

@@ -79,22 +79,32 @@ static struct mics_op turn_op(const struct build *build, enum mics_op_kind kind,
 {
     struct mics_op op = plain_op(kind, MICS_STREAM_COMPUTE, unit, micro_step);
 
-    op.turn = build->out->turns[unit];
+    op.turn = build->choice->outer_steps > 0 ? MICS_NONE : build->out->turns[unit];
     return op;
 }
 
-/* All-reduce `count` doubles over all ranks. */
-static void reduce_scalars(struct build *build, enum mics_op_kind kind, uint32_t micro_step,
-                           uint32_t count)
+/* All-reduce `count` doubles. */
+static void reduce_scalars(struct build *build, enum mics_op_kind kind, enum mics_comm_kind comm,
+                           uint32_t micro_step, uint32_t count)
 {
     struct mics_op op = plain_op(kind, MICS_STREAM_REDUCE_NET, MICS_NONE, micro_step);
 
-    op.comm = MICS_COMM_WORLD;
+    /* The second hop uses the communicator of the replicas as well: on the same stream, so that all
+     * ranks use it in the same order. */
+    if (comm == MICS_COMM_REPLICA)
+        op.stream = build->routes[MICS_UNIT_DENSE].of[MICS_OP_SYNC].hops[0].stream;
+    op.comm = comm;
     op.collective = MICS_ALL_REDUCE;
     op.from.dtype = op.to.dtype = MICS_F64;
     op.count = count;
     op.bytes = mics_wire_bytes(MICS_F64, count);
     append(build, &op);
+}
+
+/* The ranks whose gradients are summed: all, or with outer steps those of one replica. */
+static enum mics_comm_kind summing_ranks(const struct build *build)
+{
+    return build->order.train && build->choice->outer_steps > 0 ? MICS_COMM_OPTIM : MICS_COMM_WORLD;
 }
 
 static void set_routes(struct build *build)
@@ -262,7 +272,8 @@ static void append_second_hop(struct build *build, const struct mics_op *like, u
         if (size == 0)
             continue;
         append_exchange(build, MICS_OP_SCATTER, set, size);
-        append_exchange(build, MICS_OP_SYNC, set, size);
+        if (build->choice->outer_steps == 0)
+            append_exchange(build, MICS_OP_SYNC, set, size);
     }
 }
 
@@ -367,11 +378,23 @@ static void append_norm(struct build *build, uint32_t unit, uint32_t micro_step)
     append(build, &op);
 }
 
+/* The outer step of a unit, in steps that are a multiple of outer_steps. It follows the unit's
+ * update on the streams of the second hop, so that other units need not wait for it. */
+static void append_meeting(struct build *build, const struct mics_op *update)
+{
+    struct mics_op like = *update;
+
+    like.turn = 0;
+    append_exchange(build, MICS_OP_SYNC, &like, 1);
+}
+
 static void append_update(struct build *build, uint32_t unit, uint32_t micro_step)
 {
     const struct mics_op op = turn_op(build, MICS_OP_UPDATE, unit, micro_step);
 
     append(build, &op);
+    if (build->choice->outer_steps > 0)
+        append_meeting(build, &op);
     append_exchange(build, MICS_OP_PUBLISH, &op, 1);
 }
 
@@ -387,9 +410,12 @@ static void build_optimizer_tail(struct build *build)
             append_update(build, build->unit_order[i], last);
     }
     /* With an interval also the targets of the step, for its mean loss. */
-    reduce_scalars(build, MICS_OP_LOSS_NORM_REDUCE, last, build->out->interval > 1 ? 3 : 2);
+    reduce_scalars(build, MICS_OP_LOSS_NORM_REDUCE, summing_ranks(build), last,
+                   mics_choice_interval(build->choice) > 1 ? 3 : 2);
     for (uint32_t i = 0; i < units && build->order.train && clip; i++)
         append_update(build, build->unit_order[i], last);
+    if (summing_ranks(build) != MICS_COMM_WORLD)
+        reduce_scalars(build, MICS_OP_REPLICA_REDUCE, MICS_COMM_REPLICA, last, 3);
     append(build, &read);
 }
 
@@ -427,7 +453,8 @@ static enum mics_status prepare(struct build *build, struct mics_err *err)
         return mics_err_nomem(err);
     order_units(build);
     build->out->unit_count = units;
-    build->out->interval = mics_choice_interval(build->choice);
+    build->out->interval = build->choice->outer_steps > 0 ? build->choice->outer_steps
+                                                          : mics_choice_interval(build->choice);
     mics_choice_turns(model, build->choice, build->out->turns);
     build->out->train = build->order.train;
     for (uint32_t u = 0; u < units; u++) {
@@ -461,7 +488,7 @@ static void move_slots(struct build *build)
 
 static enum mics_status assemble(struct build *build, struct mics_err *err)
 {
-    reduce_scalars(build, MICS_OP_TARGET_COUNT, 0, 1);
+    reduce_scalars(build, MICS_OP_TARGET_COUNT, summing_ranks(build), 0, 1);
     build_forward_backward(build);
     build_optimizer_tail(build);
     if (build->failed)

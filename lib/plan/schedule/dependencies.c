@@ -143,6 +143,9 @@ static void list_accesses(const struct tracker *t, const struct mics_op *op, uin
         access_scalar(t, list, SCALAR_LOSS, parity, true);
         access_scalar(t, list, SCALAR_NORM, parity, true);
         break;
+    case MICS_OP_REPLICA_REDUCE:
+        add_access(list, t->scalar + parity * SCALAR_COUNT, SCALAR_COUNT, true);
+        break;
     case MICS_OP_READ:
         add_access(list, t->scalar + parity * SCALAR_COUNT, SCALAR_COUNT, false);
         break;

@@ -117,6 +117,29 @@ static void convert(const struct mics_op *op, const struct mics_layout *layout,
                                       .count = mics_convert_count(layout, &op->from, &op->to, 0)});
 }
 
+/* One segment. */
+static void outer(const struct mics_plan_choice *choice, enum mics_op_kind kind,
+                  const struct mics_layout *layout, struct mics_recorder *to)
+{
+    if (kind == MICS_OP_OUTER_DELTA)
+        mics_launch_difference(&to->stream,
+                               &(struct mics_args_difference){.dst = address(GRADS),
+                                                              .a = address(OTHER),
+                                                              .b = address(PARAMS),
+                                                              .count = layout->optim_piece,
+                                                              .scale = 1});
+    else
+        mics_launch_outer_update(&to->stream,
+                                 &(struct mics_args_outer_update){
+                                     .param = address(PARAMS),
+                                     .anchor = address(OTHER),
+                                     .momentum = address(OTHER + 1),
+                                     .copy = choice->dtype == MICS_F32 ? NULL : address(OUT),
+                                     .delta = address(GRADS),
+                                     .count = layout->optim_piece,
+                                     .scale = 1});
+}
+
 static void norm(const struct mics_layout *layout, struct mics_recorder *to)
 {
     for (uint32_t segment = 0; segment < layout->segments; segment++)
@@ -163,6 +186,10 @@ void mics_op_launches(const struct mics_model *model, const struct mics_plan_cho
     case MICS_OP_ACCUMULATE:
     case MICS_OP_CONVERT:
         convert(op, &layout, to);
+        break;
+    case MICS_OP_OUTER_DELTA:
+    case MICS_OP_OUTER_UPDATE:
+        outer(choice, op->kind, &layout, to);
         break;
     case MICS_OP_NORM:
         norm(&layout, to);

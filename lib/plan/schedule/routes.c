@@ -30,10 +30,13 @@ const char *mics_op_kind_name(enum mics_op_kind kind)
         [MICS_OP_ACCUMULATE] = "accumulate",
         [MICS_OP_SCATTER] = "scatter",
         [MICS_OP_SYNC] = "sync",
+        [MICS_OP_OUTER_DELTA] = "outer_delta",
+        [MICS_OP_OUTER_UPDATE] = "outer_update",
         [MICS_OP_CONVERT] = "convert",
         [MICS_OP_NORM] = "norm",
         [MICS_OP_LOSS_NORM_REDUCE] = "loss_norm_reduce",
         [MICS_OP_UPDATE] = "update",
+        [MICS_OP_REPLICA_REDUCE] = "replica_reduce",
         [MICS_OP_PUBLISH] = "publish",
         [MICS_OP_READ] = "read",
     };
@@ -61,6 +64,7 @@ bool mics_op_is_comm(enum mics_op_kind kind)
     case MICS_OP_SCATTER:
     case MICS_OP_SYNC:
     case MICS_OP_LOSS_NORM_REDUCE:
+    case MICS_OP_REPLICA_REDUCE:
     case MICS_OP_PUBLISH:
         return true;
     default:
@@ -330,6 +334,31 @@ static void append_sync(struct mics_exchange *route, const struct mics_plan_choi
         append_block_all_reduce(route, hop, choice->sync_dtype, choice->sync_down_dtype, replicas);
 }
 
+/* What replicas sum when they meet is not their gradients, but how far their parameters have moved;
+ * the route is the same. The gradient shard, which is free after the update, holds it. */
+static struct mics_exchange outer_route(const struct mics_exchange *sync,
+                                        const struct mics_operand updated)
+{
+    struct mics_exchange route = {.hop_count = 0};
+    struct mics_hop delta, update;
+
+    if (sync->hop_count == 0)
+        return route;
+    delta = sync->hops[0];
+    delta.kind = MICS_OP_OUTER_DELTA;
+    delta.from = updated;
+    delta.to = optim_shard;
+    update = sync->hops[sync->hop_count - 1];
+    update.kind = MICS_OP_OUTER_UPDATE;
+    update.from = optim_shard;
+    update.to = updated;
+    append_hop(&route, delta);
+    for (uint32_t h = 0; h < sync->hop_count; h++)
+        append_hop(&route, sync->hops[h]);
+    append_hop(&route, update);
+    return route;
+}
+
 struct mics_routes mics_choice_routes(const struct mics_plan_choice *choice,
                                       enum mics_unit_kind kind)
 {
@@ -347,6 +376,8 @@ struct mics_routes mics_choice_routes(const struct mics_plan_choice *choice,
         append_scatter(&of[MICS_OP_SCATTER], choice, shape);
     if (!is_alone(shape, MICS_COMM_REPLICA))
         append_sync(&of[MICS_OP_SYNC], choice, shape);
+    if (choice->outer_steps > 0)
+        of[MICS_OP_SYNC] = outer_route(&of[MICS_OP_SYNC], updated);
     if (!is_alone(shape, MICS_COMM_PUBLISH))
         append_hop(&of[MICS_OP_PUBLISH],
                    make_hop(shape, MICS_OP_PUBLISH, MICS_COMM_PUBLISH, updated, param));

@@ -24,10 +24,13 @@ enum mics_op_kind {
     MICS_OP_SCATTER,    /* segment, last micro-step, p_optim > p_grad: reduce-scatter the gradient
                              shard */
     MICS_OP_SYNC,       /* segment, last micro-step: all-reduce over the replicas, the second hop */
-    MICS_OP_CONVERT,    /* segment: from one format to another, before or after a collective */
+    MICS_OP_OUTER_DELTA,  /* segment, outer steps: how far the parameters are from the anchor */
+    MICS_OP_OUTER_UPDATE, /* segment: the outer step, with the sum of that over the replicas */
+    MICS_OP_CONVERT,      /* segment: from one format to another, before or after a collective */
     MICS_OP_NORM, /* add the squared norm of a unit's optimizer shard of gradients, on this rank */
     MICS_OP_LOSS_NORM_REDUCE, /* all-reduce loss and squared norm; once */
     MICS_OP_UPDATE,           /* the optimizer, on a unit's optimizer shard */
+    MICS_OP_REPLICA_REDUCE,   /* outer steps: all-reduce the scalars of the replicas; once */
     MICS_OP_PUBLISH, /* segment, p_optim > p_param: all-gather updated parameters into the shard */
     MICS_OP_READ,    /* copy the scalars to the host; once, last */
     MICS_OP_KIND_COUNT
@@ -86,8 +89,9 @@ struct mics_hop {
     uint32_t parts; /* a conversion: equal arrays in `from`, which it adds; 0: 1 */
 };
 
-/* Enough for: convert, all-to-all, convert and add, all-gather, convert. */
-enum { MICS_HOPS_MAX = 5 };
+/* Enough for: convert, all-to-all, convert and add, all-gather, convert; in an outer step after the
+ * difference to the anchor, and before the update. */
+enum { MICS_HOPS_MAX = 7 };
 
 /* Hops in the order in which they run; hop_count 0: there is nothing to exchange. */
 struct mics_exchange {

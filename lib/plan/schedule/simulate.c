@@ -213,7 +213,8 @@ static void meet(struct sim *sim, const struct mics_op *exchange, double when)
 /* A conversion is done by each rank, but waits for what its exchange waits for. */
 static bool is_exchange(const struct mics_op *op)
 {
-    return mics_op_is_comm(op->kind) || op->kind == MICS_OP_CONVERT;
+    return mics_op_is_comm(op->kind) || op->kind == MICS_OP_CONVERT ||
+           op->kind == MICS_OP_OUTER_DELTA || op->kind == MICS_OP_OUTER_UPDATE;
 }
 
 /* The delay by stragglers of the operation that `stream_state` is about to start: computation notes

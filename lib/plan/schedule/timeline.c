@@ -246,6 +246,8 @@ enum mics_op_class mics_op_class(const struct mics_op *op)
         return MICS_CLASS_UPDATE;
     case MICS_OP_ACCUMULATE:
     case MICS_OP_CONVERT:
+    case MICS_OP_OUTER_DELTA:
+    case MICS_OP_OUTER_UPDATE:
         return MICS_CLASS_ACCUMULATE;
     default:
         break;

@@ -548,6 +548,10 @@ static void time_exchanges(struct mics_bounds *bounds, const struct mics_plan_ch
     for (size_t i = 0; i < sizeof exchanges / sizeof *exchanges; i++) {
         struct unit_exchange exchange = exchanges[i];
 
+        /* With outer steps no gradients are exchanged; of the meetings the bound counts nothing. */
+        if (choice->outer_steps > 0 && exchange.route == &routes->of[MICS_OP_SYNC])
+            continue;
+
         exchange.bounds = bounds;
         exchange.choice = choice;
         time_exchange(&exchange, times);
@@ -568,17 +572,16 @@ static void time_computation(struct mics_bounds *bounds, const struct mics_plan_
 static void time_scalars(struct mics_bounds *bounds, const struct mics_plan_choice *choice,
                          struct mics_exchange_times *times)
 {
+    const enum mics_comm_kind comm = choice->outer_steps > 0 ? MICS_COMM_OPTIM : MICS_COMM_WORLD;
     struct mics_group_position world;
 
-    mics_shape_position(&choice->shapes[MICS_UNIT_DENSE], MICS_COMM_WORLD, 0, &world);
+    mics_shape_position(&choice->shapes[MICS_UNIT_DENSE], comm, 0, &world);
     if (world.size == 1)
         return;
-    const struct mics_collective_price norm =
-        mics_op_costs_collective(bounds->costs, &choice->shapes[MICS_UNIT_DENSE], MICS_ALL_REDUCE,
-                                 MICS_COMM_WORLD, 2 * sizeof(double));
-    const struct mics_collective_price targets =
-        mics_op_costs_collective(bounds->costs, &choice->shapes[MICS_UNIT_DENSE], MICS_ALL_REDUCE,
-                                 MICS_COMM_WORLD, sizeof(double));
+    const struct mics_collective_price norm = mics_op_costs_collective(
+        bounds->costs, &choice->shapes[MICS_UNIT_DENSE], MICS_ALL_REDUCE, comm, 2 * sizeof(double));
+    const struct mics_collective_price targets = mics_op_costs_collective(
+        bounds->costs, &choice->shapes[MICS_UNIT_DENSE], MICS_ALL_REDUCE, comm, sizeof(double));
     times->norm_reduce = norm.latency_s + norm.transfer_s;
     times->scalars.seconds[world.nodes > 1 ? NETWORK : NODE_LINKS] =
         norm.transfer_s + targets.transfer_s;

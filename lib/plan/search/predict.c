@@ -149,10 +149,11 @@ static void extrapolate_classes(struct mics_class_times *b, const struct mics_cl
 }
 
 /* Simulate a step, or two short ones if it has many micro-steps. */
-static enum mics_status simulate(struct mics_op_costs *costs, const struct mics_model *model,
-                                 const struct mics_plan_choice *choice,
-                                 const struct question *question, struct mics_prediction *out,
-                                 struct mics_err *err)
+static enum mics_status simulate_interval(struct mics_op_costs *costs,
+                                          const struct mics_model *model,
+                                          const struct mics_plan_choice *choice,
+                                          const struct question *question,
+                                          struct mics_prediction *out, struct mics_err *err)
 {
     const uint32_t s = choice->micro_steps;
     const uint32_t direct = s < DIRECT_MICRO_STEPS ? s : DIRECT_MICRO_STEPS;
@@ -170,6 +171,49 @@ static enum mics_status simulate(struct mics_op_costs *costs, const struct mics_
     extrapolate(out, &shorter, s - direct);
     if (question->classes)
         extrapolate_classes(question->classes, &shorter_classes, s - direct);
+    return MICS_OK;
+}
+
+/* `a` and `b` are the means of a step, or of `b` of every second step, with a meeting of the
+ * replicas: make `b` the mean where one in `steps` has. */
+static void mean_of_meetings(struct mics_prediction *b, const struct mics_prediction *a,
+                             uint32_t steps)
+{
+    const double part = 2.0 / steps - 1; /* of the difference between a and b */
+
+    b->step_s += part * (a->step_s - b->step_s);
+    b->compute_s += part * (a->compute_s - b->compute_s);
+    b->comm_s += part * (a->comm_s - b->comm_s);
+    b->exposed_s = fmax(0, b->exposed_s + part * (a->exposed_s - b->exposed_s));
+    b->net_bytes += (int64_t)llround(part * ((double)a->net_bytes - (double)b->net_bytes));
+    b->sent_bytes += (int64_t)llround(part * ((double)a->sent_bytes - (double)b->sent_bytes));
+}
+
+/* The mean of a step. Steps without a meeting are alike, however many there are. */
+static enum mics_status simulate(struct mics_op_costs *costs, const struct mics_model *model,
+                                 const struct mics_plan_choice *choice,
+                                 const struct question *question, struct mics_prediction *out,
+                                 struct mics_err *err)
+{
+    struct mics_plan_choice shorter = *choice;
+    struct question of_each = *question;
+    struct mics_prediction each;
+    struct mics_class_times each_classes;
+    enum mics_status status;
+
+    if (choice->outer_steps <= 2)
+        return simulate_interval(costs, model, choice, question, out, err);
+    shorter.outer_steps = 1;
+    of_each.classes = question->classes ? &each_classes : NULL;
+    status = simulate_interval(costs, model, &shorter, &of_each, &each, err);
+    shorter.outer_steps = 2;
+    if (status == MICS_OK)
+        status = simulate_interval(costs, model, &shorter, question, out, err);
+    if (status != MICS_OK)
+        return status;
+    mean_of_meetings(out, &each, choice->outer_steps);
+    if (question->classes)
+        extrapolate_classes(question->classes, &each_classes, 1 - 2.0 / choice->outer_steps);
     return MICS_OK;
 }
 

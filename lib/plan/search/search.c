@@ -81,14 +81,37 @@ static enum mics_status complete_options(struct mics_search *search, struct mics
     return MICS_OK;
 }
 
+/* Outer steps are between replicas: leave out what has only one. */
+static enum mics_status keep_replicated(struct mics_search *search,
+                                        struct mics_strategy *strategies, struct mics_err *err)
+{
+    const uint32_t count = search->count;
+
+    search->count = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (strategies[i].shape.p_optim < mics_shape_world_size(&strategies[i].shape))
+            strategies[search->count++] = strategies[i];
+    if (search->count > 0)
+        return MICS_OK;
+    return mics_err_set(err, MICS_ERR_ARG,
+                        "outer steps need more than one replica of the training state, but with "
+                        "strategy %s it is cut over all %u ranks",
+                        search->options.strategy,
+                        search->topology->nodes * search->topology->per_node);
+}
+
 static enum mics_status find_alternatives(struct mics_search *search, struct mics_err *err)
 {
     struct mics_strategy *strategies = NULL;
     enum mics_status status = mics_search_strategies(search->topology, search->options.strategy,
                                                      &strategies, &search->count, err);
 
-    if (status != MICS_OK)
+    if (status == MICS_OK && search->options.outer_steps > 0)
+        status = keep_replicated(search, strategies, err);
+    if (status != MICS_OK) {
+        free(strategies);
         return status;
+    }
     search->alternatives = calloc(search->count, sizeof *search->alternatives);
     if (!search->alternatives)
         status = mics_err_nomem(err);

@@ -56,6 +56,8 @@ struct mics_search_options {
     /* Steps from one second hop of a unit to the next, 1 to MICS_INTERVAL_MAX; 0: 1. MICS_AUTO: the
      * fewest that hide it, at most MICS_INTERVAL_AUTO_MAX. */
     uint32_t sync_interval;
+    uint32_t outer_steps; /* as in struct mics_plan_choice */
+    double outer_lr, outer_momentum;
 };
 
 /* On success the plan owns topology and model; otherwise they stay the caller's. MICS_ERR_ARG: an

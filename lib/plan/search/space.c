@@ -158,6 +158,9 @@ struct mics_plan_choice mics_search_choice(const struct mics_search *search,
         .dtype = (enum mics_dtype)options->dtype,
         .grad_dtype = (enum mics_dtype)options->grad_dtype,
         .clip = options->clip,
+        .outer_steps = options->outer_steps,
+        .outer_lr = options->outer_lr,
+        .outer_momentum = options->outer_momentum,
     };
 
     choice.sync_interval = mics_choice_has_second_hop(&choice) ? options->sync_interval : 1;

@@ -1,0 +1,130 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Outer steps: replicas train on their own and meet every few steps (mics-plan --outer-steps).
+
+load helpers
+
+setup_file()
+{
+    cd "$BATS_FILE_TMPDIR" || return
+    cat "$BATS_TEST_DIRNAME"/../../man/*.1 >text
+    echo '{"model_type":"gpt2","vocab_size":257,"n_embd":48,"n_layer":2,"n_head":4,"n_positions":32}' >config.json
+    plan 'node:2 gpu:2' mics:2 >exact.mp
+    plan 'node:2 gpu:2' mics:2 --outer-steps=3 >outer.mp
+    if command -v mpirun >/dev/null; then
+        on 4 2 outer.mp --steps=7 --out=whole --save-every=1
+    fi
+}
+
+setup()
+{
+    cd "$BATS_TEST_TMPDIR" || return
+    base=$BATS_FILE_TMPDIR
+}
+
+plan() # topology strategy options...
+{
+    mics-plan --topology="$1" --strategy="$2" --model="$BATS_FILE_TMPDIR/config.json" --global-batch=8 --seq=32 --dtype=f32 "${@:3}"
+}
+
+on() # ranks ranks-of-a-node plan options...
+{
+    MICS_NODE_RANKS=$2 mpi "$1" mics-train -p "$3" --data="$BATS_FILE_TMPDIR/text" --val-every=0 --sample=0 "${@:4}" 2>log
+}
+
+# A run that ended after this step.
+part() # step
+{
+    mkdir part
+    cp -r "$base/whole/step-00000$1" part/
+    ln -s "step-00000$1" part/latest
+}
+
+@test "outer: resumed at each inner step, a run is the one that was not interrupted, bit for bit" {
+    requires mpi:4
+    for step in 1 2 3 4 5 6; do
+        part $step
+        on 4 2 "$base/outer.mp" --resume=part --out=part --save-every=1
+        for file in part/step-000007/shard-*; do
+            cmp "$file" "$base/whole/step-000007/${file##*/}"
+        done
+        rm -r part
+    done
+}
+
+@test "outer: validation changes nothing" {
+    requires mpi:4
+    MICS_NODE_RANKS=2 mpi 4 mics-train -p "$base/outer.mp" --data="$base/text" --val-every=2 --sample=0 -q --steps=7 --out=run \
+        --save-every=1 --val-fraction=0.1 --metrics=m.jsonl
+    MICS_NODE_RANKS=2 mpi 4 mics-train -p "$base/outer.mp" --data="$base/text" --val-every=0 --sample=0 -q --steps=7 --out=other \
+        --save-every=1 --val-fraction=0.1
+    mics-shard diff run/step-000007 other/step-000007
+    [ "$(grep -c '"event":"val"' m.jsonl)" -ge 3 ]
+}
+
+@test "outer: a checkpoint between two meetings loads at other ranks, groups and without outer steps" {
+    requires mpi:4
+    part 4
+    plan 'node:1 gpu:2' mics:1 --outer-steps=3 >two.mp
+    on 2 2 two.mp --resume=part --out=two --save-every=1
+    mics-shard verify two/step-000007
+    plan 'node:2 gpu:2' zero3 >zero3.mp
+    on 4 2 zero3.mp --resume=part --out=three
+    grep 'the plan has no outer steps: their state in the checkpoint is ignored' log
+    mics-shard list --json three/step-000007 >list
+    run -1 grep outer_m list
+}
+
+@test "outer: a checkpoint without outer steps loads, and they begin at its parameters" {
+    requires mpi:4
+    on 4 2 "$base/exact.mp" --steps=2 --out=run
+    on 4 2 "$base/outer.mp" --resume=run --steps=4 --out=run
+    grep 'the checkpoint has no state of outer steps: they begin at its parameters' log
+    mics-shard verify run/step-000004
+}
+
+@test "outer: mics-shard reshards, merges, lists and compares the state of outer steps" {
+    requires mpi:4
+    mics-shard list --json "$base/whole/step-000005" >list
+    grep -q '"anchor"' list
+    grep -q '"outer_m"' list
+    mics-shard reshard "$base/whole/step-000005" -p "$base/exact.mp" -o same
+    mics-shard diff same "$base/whole/step-000005"
+    run -4 mics-shard diff --json "$base/whole/step-000005" "$base/whole/step-000006"
+    [[ $output == *'"outer_m"'* ]]
+    mics-shard merge "$base/whole/step-000005" -o model
+    [ -e model/model.safetensors ]
+}
+
+@test "outer: the plan counts two vectors more in each optimizer shard, and fewer bytes on the network" {
+    mics-show --json "$base/exact.mp" >exact.json
+    mics-show --json "$base/outer.mp" >outer.json
+    python3 - <<'END'
+import json
+exact, outer = (json.load(open(name)) for name in ("exact.json", "outer.json"))
+def optimizer(plan):
+    return next(r["bytes"] for r in plan["memory"]["regions"] if r["name"] == "optimizer shards")
+# AdamW in fp32 has two vectors; with outer steps four. Regions are rounded to 4096 bytes.
+assert abs(optimizer(outer) - 2 * optimizer(exact)) <= 2 * 4096, (optimizer(outer), optimizer(exact))
+assert outer["choice"]["outer_steps"] == 3 and outer["choice"]["outer_lr"] == 0.7
+assert "outer_steps" not in exact["choice"]
+ratio = outer["predicted"]["net_bytes"] / exact["predicted"]["net_bytes"]
+assert 0.30 < ratio < 0.36, ratio
+assert outer["predicted"]["step_s"] < exact["predicted"]["step_s"]
+END
+}
+
+@test "outer: what is out of range, and strategies with one replica, are refused in one line" {
+    for options in --outer-steps=0 --outer-steps=x '--outer-steps=3 --outer-lr=0' '--outer-steps=3 --outer-lr=11' \
+        '--outer-steps=3 --outer-momentum=1' '--outer-steps=3 --outer-momentum=-0.1' --outer-lr=0.5 --outer-momentum=0.5; do
+        # shellcheck disable=SC2086 # several words
+        run --separate-stderr -2 plan 'node:2 gpu:2' mics:2 $options
+        [ -z "$output" ]
+    done
+    run --separate-stderr plan 'node:2 gpu:2' zero3 --outer-steps=3
+    [ "$status" -ne 0 ]
+    [ "${#stderr_lines[@]}" -le 2 ]
+    [[ $stderr == *"outer steps need more than one replica"*"zero3"* ]]
+    mics-show --json "$base/outer.mp" | sed 's/"outer_momentum": *0.9/"outer_momentum":1/' >bad.json
+    run --separate-stderr -3 mics-show bad.json
+}
