@@ -97,7 +97,7 @@ static const struct cli_option options[] = {
      "parameters and activations (default: bf16 if the FLOP/s are bf16)", CLI_TO_HANDLER},
     {ID_GRAD_DTYPE, "grad-dtype", "bf16|f32",
      "gradients in communication (default: that of --dtype)", CLI_TO_HANDLER},
-    {ID_SYNC_DTYPE, "sync-dtype", "exact|int8|int4|int4,int4",
+    {ID_SYNC_DTYPE, "sync-dtype", "exact|int8|int4|int4,int4|auto",
      "gradients between replicas, and their sums (int4: sums in int8) "
      "(default: exact, as --grad-dtype says)",
      CLI_TO_HANDLER},
@@ -225,13 +225,16 @@ static enum mics_status parse_sync_dtype(const char *value, struct mics_search_o
                    {"int8,int8", MICS_INT8, MICS_INT8}, {"int4", MICS_INT4, MICS_INT8},
                    {"int4,int8", MICS_INT4, MICS_INT8}, {"int4,int4", MICS_INT4, MICS_INT4}};
 
+    out->sync_auto = strcmp(value, "auto") == 0;
+    if (out->sync_auto)
+        return MICS_OK;
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (strcmp(value, formats[i].word) == 0) {
             out->sync_dtype = formats[i].up;
             out->sync_down_dtype = formats[i].down;
             return MICS_OK;
         }
-    return mics_err_set(err, MICS_ERR_ARG, "'%s': expected exact, int8, int4 or int4,int4", value);
+    return mics_err_set(err, MICS_ERR_ARG, "'%s': expected exact, int8, int4, int4,int4 or auto", value);
 }
 
 static enum mics_status parse_recompute(const char *value, uint32_t *out, struct mics_err *err)
@@ -759,6 +762,7 @@ static int check_usage(struct request *request, int argc, char **argv, int opera
     if (request->memory_copies && !request->memory_every && !request->like)
         return cli_usage("--memory-copies goes with --memory-every");
     if (request->search.sync_stochastic && !mics_dtype_is_blocks(request->search.sync_dtype) &&
+        !request->search.sync_auto &&
         !request->like)
         return cli_usage("--sync-rounding=stochastic goes with --sync-dtype");
     if (request->search.outer_steps && request->search.sync_interval > 1)

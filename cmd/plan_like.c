@@ -15,6 +15,7 @@ static void take_options(const struct mics_plan *plan, struct mics_search_option
     options->dtype = choice->dtype;
     options->grad_dtype = choice->grad_dtype;
     options->clip = choice->clip;
+    options->sync_auto = plan->exact_step_s > 0;
     options->sync_dtype = choice->sync_dtype;
     options->sync_down_dtype = choice->sync_down_dtype;
     options->sync_stochastic = choice->sync_stochastic;

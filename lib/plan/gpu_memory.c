@@ -174,8 +174,13 @@ uint64_t mics_nccl_communicators_bytes(const struct mics_topology *topology,
         const enum mics_unit_kind kind = (enum mics_unit_kind)i;
         const struct mics_routes routes = mics_choice_routes(choice, kind);
 
+        const struct mics_routes exact = mics_choice_exact_routes(choice, kind);
+        uint64_t of_kind = route_comms_bytes(&node, choice, &routes);
+
+        if (choice->sync_exact_units)
+            of_kind = mics_max_u64(of_kind, route_comms_bytes(&node, choice, &exact));
         if (mics_choice_uses_groups(model, choice, kind))
-            bytes += route_comms_bytes(&node, choice, &routes);
+            bytes += of_kind;
     }
     return bytes;
 }

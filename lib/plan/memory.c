@@ -286,13 +286,18 @@ static uint64_t staging_bytes(const struct mics_model *model, const struct mics_
 
     for (int i = 0; i < MICS_UNIT_KIND_COUNT; i++) {
         const struct mics_routes routes = mics_choice_routes(choice, (enum mics_unit_kind)i);
-        uint64_t largest = 0;
+        const struct mics_routes exact = mics_choice_exact_routes(choice, (enum mics_unit_kind)i);
+        uint64_t largest = 0, of_kind;
 
         for (uint32_t u = 0; u < model->unit_count; u++)
             if ((int)mics_choice_groups(choice, model->units[u].kind) == i)
                 largest = mics_max_u64(largest, mics_choice_layout(model, choice, u).padded);
-        if (largest > 0)
-            bytes += route_staging_bytes(choice, &routes, largest);
+        if (largest == 0)
+            continue;
+        of_kind = route_staging_bytes(choice, &routes, largest);
+        if (choice->sync_exact_units)
+            of_kind = mics_max_u64(of_kind, route_staging_bytes(choice, &exact, largest));
+        bytes += of_kind;
     }
     return bytes;
 }

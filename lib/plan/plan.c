@@ -44,7 +44,8 @@ enum mics_status mics_choice_check_shapes(const struct mics_plan_choice *choice,
 }
 
 /* What one exchange says of the formats must agree. */
-static enum mics_status check_formats(const struct mics_plan_choice *choice, struct mics_err *err)
+static enum mics_status check_formats(const struct mics_model *model,
+                                      const struct mics_plan_choice *choice, struct mics_err *err)
 {
     const bool up = mics_dtype_is_blocks(choice->sync_dtype);
     const bool down = mics_dtype_is_blocks(choice->sync_down_dtype);
@@ -52,6 +53,11 @@ static enum mics_status check_formats(const struct mics_plan_choice *choice, str
     if (up != down || (!up && (choice->sync_gathers || choice->sync_stochastic)))
         return mics_err_set(err, MICS_ERR_ARG,
                             "the second hop is in blocks one way only, or none of it is");
+    if (choice->sync_exact_units && (!up || choice->sync_exact_units >= model->unit_count))
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "%u units with an exact second hop: expected fewer than %u, beside "
+                            "others in blocks",
+                            choice->sync_exact_units, model->unit_count);
     if (choice->gather_dtype != MICS_F32 && choice->gather_dtype != MICS_INT8)
         return mics_err_set(err, MICS_ERR_ARG, "parameters are sent in int8, not in %s",
                             mics_dtype_name(choice->gather_dtype));
@@ -119,7 +125,7 @@ enum mics_status mics_choice_check(const struct mics_model *model,
     if (choice->grad_slots == 0 || choice->grad_slots > 65536 || choice->prefetch > 65535)
         return mics_err_set(err, MICS_ERR_ARG, "prefetch %u, %u gradient slots: out of range",
                             choice->prefetch, choice->grad_slots);
-    status = check_formats(choice, err);
+    status = check_formats(model, choice, err);
     return status == MICS_OK ? check_outer(choice, err) : status;
 }
 

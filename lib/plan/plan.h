@@ -49,6 +49,9 @@ struct mics_plan_choice {
     /* The second hop, and the scatter before it, in blocks (MICS_INT8, MICS_INT4): gradients on the
      * way up, their sums on the way down. Both MICS_F32: as grad_dtype says. */
     enum mics_dtype sync_dtype, sync_down_dtype;
+    /* So many of the last units are exchanged as grad_dtype says, although the others are in
+     * blocks: their exchanges are over before the backward pass ends. */
+    uint32_t sync_exact_units;
     bool sync_gathers; /* each replica gathers the blocks of all and adds them, with no way down */
     bool sync_stochastic; /* blocks of gradients and sums are rounded stochastically */
     /* Parameters in the network stage of a hierarchical gather: MICS_INT8; MICS_F32: of `dtype`. */
@@ -136,6 +139,7 @@ struct mics_plan {
     /* With an interval that the search chose: the part by which the second hop prolongs a step.
      * Not in the document. */
     double second_hop_share;
+    double exact_step_s;    /* the fastest with an exact second hop; 0: not compared */
     uint64_t memory_every;  /* steps between states kept in the memory of nodes; 0: none */
     uint32_t memory_copies; /* nodes that have each shard of them; 0: the default, 2 */
     uint32_t alternative_count;
@@ -261,6 +265,7 @@ static inline struct mics_plan_choice mics_choice_exact(const struct mics_plan_c
 
     exact.sync_dtype = exact.sync_down_dtype = exact.gather_dtype = MICS_F32;
     exact.sync_gathers = exact.sync_stochastic = false;
+    exact.sync_exact_units = 0;
     return exact;
 }
 

@@ -6,8 +6,8 @@
  *     choice { strategy p_param p_grad p_optim hierarchical_gather hierarchical_reduce segments
  *              joined prefetch grad_slots micro_batch micro_steps seq recompute optimizer dtype
  *              grad_dtype clip ? experts { p_param p_grad p_optim }
- *              ? sync_dtype sync_down_dtype ? sync_gathers ? sync_stochastic ? gather_dtype
- *              ? outer_steps outer_lr outer_momentum }
+ *              ? sync_dtype sync_down_dtype ? sync_gathers ? sync_stochastic ? sync_exact_units
+ *              ? gather_dtype ? outer_steps outer_lr outer_momentum }
  *     memory { arena_bytes workspace_bytes context_bytes communicator_bytes snapshot_bytes
  *              process_bytes pinned_bytes host_bytes_per_node
  *              regions [ { name bytes offset } ] }
@@ -128,6 +128,8 @@ static void read_formats(const struct mics_cursor *at, struct mics_plan_choice *
     out->sync_down_dtype = read_blocks(at, "sync_down_dtype");
     out->sync_gathers = read_flag(at, "sync_gathers");
     out->sync_stochastic = read_flag(at, "sync_stochastic");
+    if (mics_cursor_has(at, "sync_exact_units"))
+        out->sync_exact_units = mics_cursor_get_u32(at, "sync_exact_units", 1, UINT32_MAX);
     out->gather_dtype = read_blocks(at, "gather_dtype");
 }
 
@@ -333,6 +335,7 @@ enum mics_status mics_plan_from_doc(json_t *doc, struct mics_plan **out, struct 
         mics_memory_compute_on(plan->topology, plan->model, &plan->choice, &plan->memory, err);
     check_memory(&root, &plan->memory);
     read_prediction(&root, &plan->predicted);
+    plan->exact_step_s = mics_cursor_opt_double(&root, "exact_step_s", 0, 1e18, 0);
     mics_class_times_read(&root, "operations", &plan->classes);
     read_kept(&root, plan);
     read_training(&root, &plan->training);
@@ -372,7 +375,9 @@ static bool put_formats(json_t *object, const struct mics_plan_choice *choice)
         done = !mics_dtype_is_blocks(formats[i].dtype) ||
                put(object, formats[i].key, json_string(mics_dtype_name(formats[i].dtype)));
     return done && (!choice->sync_gathers || put(object, "sync_gathers", json_true())) &&
-           (!choice->sync_stochastic || put(object, "sync_stochastic", json_true()));
+           (!choice->sync_stochastic || put(object, "sync_stochastic", json_true())) &&
+           (!choice->sync_exact_units ||
+            put_count(object, "sync_exact_units", choice->sync_exact_units));
 }
 
 static json_t *write_choice(const struct mics_plan_choice *choice)
@@ -543,6 +548,7 @@ enum mics_status mics_plan_to_doc(const struct mics_plan *plan, json_t **out, st
            put(doc, "choice", write_choice(&plan->choice)) &&
            put(doc, "memory", write_memory(plan)) &&
            put(doc, "predicted", write_prediction(&plan->predicted)) &&
+           (plan->exact_step_s <= 0 || put(doc, "exact_step_s", json_real(plan->exact_step_s))) &&
            put(doc, "operations", mics_class_times_to_json(&plan->classes)) &&
            (plan->memory_every == 0 || put(doc, "kept", write_kept(plan))) &&
            (plan->training.tokens == 0 || put(doc, "training", write_training(plan))) &&

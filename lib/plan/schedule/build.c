@@ -23,6 +23,7 @@ struct build {
     const struct mics_model *model;
     const struct mics_plan_choice *choice;
     struct mics_routes routes[MICS_UNIT_KIND_COUNT];
+    struct mics_routes exact[MICS_UNIT_KIND_COUNT]; /* of units with an exact second hop */
     struct mics_compute_order order;
     struct mics_slot_set params, grads;
     struct mics_residency residency;
@@ -109,8 +110,15 @@ static enum mics_comm_kind summing_ranks(const struct build *build)
 
 static void set_routes(struct build *build)
 {
-    for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++)
+    for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++) {
         build->routes[kind] = mics_choice_routes(build->choice, (enum mics_unit_kind)kind);
+        build->exact[kind] = mics_choice_exact_routes(build->choice, (enum mics_unit_kind)kind);
+    }
+}
+
+static bool is_exact(const struct build *build, uint32_t unit)
+{
+    return unit + build->choice->sync_exact_units >= build->out->unit_count;
 }
 
 /* The unit of a schedule of one exchange alone has no model, and is dense. */
@@ -120,10 +128,11 @@ static const struct mics_exchange *route_of(const struct build *build, enum mics
     const enum mics_unit_kind kind =
         build->model ? mics_unit_kind_of(build->model, unit) : MICS_UNIT_DENSE;
 
-    return &build->routes[kind].of[exchange];
+    return is_exact(build, unit) ? &build->exact[kind].of[exchange]
+                                 : &build->routes[kind].of[exchange];
 }
 
-/* Equal segments and the same groups. */
+/* Equal segments, the same groups, and the same formats. */
 static bool are_exchanged_alike(const struct build *build, const struct mics_op *a,
                                 const struct mics_op *b)
 {
@@ -132,6 +141,7 @@ static bool are_exchanged_alike(const struct build *build, const struct mics_op 
     const struct mics_unit *units = build->model->units;
 
     return layouts[a->unit].segments == layouts[b->unit].segments &&
+           is_exact(build, a->unit) == is_exact(build, b->unit) &&
            mics_choice_groups(build->choice, units[a->unit].kind) ==
                mics_choice_groups(build->choice, units[b->unit].kind);
 }
@@ -156,7 +166,7 @@ static struct mics_op hop_op(const struct build *build, const struct mics_hop *h
 }
 
 /* Append every segment and hop of an exchange of `count` units, coalesced if they have equally
- * many segments and the same groups, and need no staging, which has room for one of them. `like`
+ * many segments, the same groups and formats, and need no staging, which has room for one of them. `like`
  * gives unit, micro-step and slots of each. The units of one hop are consecutive, so that nothing
  * between them waits for the first of them. */
 static void append_exchange(struct build *build, enum mics_op_kind kind, const struct mics_op *like,

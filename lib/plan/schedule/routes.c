@@ -387,6 +387,15 @@ struct mics_routes mics_choice_routes(const struct mics_plan_choice *choice,
     return routes;
 }
 
+struct mics_routes mics_choice_exact_routes(const struct mics_plan_choice *choice,
+                                            enum mics_unit_kind kind)
+{
+    struct mics_plan_choice exact = mics_choice_exact(choice);
+
+    exact.gather_dtype = choice->gather_dtype;
+    return mics_choice_routes(&exact, kind);
+}
+
 /* Bytes of an operand of the largest unit of a kind. */
 static uint64_t largest_operand(const struct mics_model *model,
                                 const struct mics_plan_choice *choice,
@@ -405,20 +414,35 @@ static uint64_t largest_operand(const struct mics_model *model,
     return bytes;
 }
 
+static uint64_t staging_bytes(const struct mics_model *model, const struct mics_plan_choice *choice,
+                              const struct mics_routes *routes, int unit_kind,
+                              enum mics_buffer buffer)
+{
+    uint64_t bytes = 0;
+
+    for (int i = 0; i < MICS_OP_KIND_COUNT; i++)
+        for (uint32_t h = 0; h < routes->of[i].hop_count; h++) {
+            const struct mics_operand *to = &routes->of[i].hops[h].to;
+
+            if (to->buffer == buffer)
+                bytes = mics_max_u64(bytes, largest_operand(model, choice, to, unit_kind));
+        }
+    return bytes;
+}
+
 uint64_t mics_staging_bytes(const struct mics_model *model, const struct mics_plan_choice *choice,
                             enum mics_buffer buffer)
 {
     uint64_t bytes = 0;
 
-    for (int unit_kind = 0; unit_kind < MICS_UNIT_KIND_COUNT; unit_kind++) {
-        const struct mics_routes routes =
-            mics_choice_routes(choice, (enum mics_unit_kind)unit_kind);
+    for (int i = 0; i < MICS_UNIT_KIND_COUNT; i++) {
+        const enum mics_unit_kind kind = (enum mics_unit_kind)i;
+        const struct mics_routes routes = mics_choice_routes(choice, kind);
+        const struct mics_routes exact = mics_choice_exact_routes(choice, kind);
 
-        for (int i = 0; i < MICS_OP_KIND_COUNT; i++)
-            for (uint32_t h = 0; h < routes.of[i].hop_count; h++)
-                if (routes.of[i].hops[h].to.buffer == buffer)
-                    bytes = mics_max_u64(
-                        bytes, largest_operand(model, choice, &routes.of[i].hops[h].to, unit_kind));
+        bytes = mics_max_u64(bytes, staging_bytes(model, choice, &routes, i, buffer));
+        if (choice->sync_exact_units)
+            bytes = mics_max_u64(bytes, staging_bytes(model, choice, &exact, i, buffer));
     }
     return mics_round_up(bytes, STAGING_ALIGN);
 }

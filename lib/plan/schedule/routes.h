@@ -107,6 +107,9 @@ struct mics_routes {
 
 struct mics_routes mics_choice_routes(const struct mics_plan_choice *choice,
                                       enum mics_unit_kind kind);
+/* Those of its units that are among the choice's sync_exact_units. */
+struct mics_routes mics_choice_exact_routes(const struct mics_plan_choice *choice,
+                                            enum mics_unit_kind kind);
 
 /* Elements of one segment that a hop handles: of a collective those of the whole, gathered array.
  */

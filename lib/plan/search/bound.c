@@ -695,8 +695,12 @@ enum mics_status mics_step_bound(struct mics_op_costs *costs, const struct mics_
     struct mics_bounds *bounds = NULL;
     struct mics_exchange_times *times = NULL;
     const struct mics_pass_times *passes;
-    enum mics_status status = mics_bounds_new(costs, model, &bounds, err);
+    enum mics_status status;
 
+    *out = 0;
+    if (choice->sync_exact_units)
+        return MICS_OK;
+    status = mics_bounds_new(costs, model, &bounds, err);
     if (status == MICS_OK)
         status = mics_bounds_passes(bounds, choice, &passes, err);
     if (status == MICS_OK)

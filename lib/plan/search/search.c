@@ -639,6 +639,34 @@ static enum mics_status make_plan(const struct mics_search *search,
     return MICS_OK;
 }
 
+/* Let as many of the last units as possible have an exact second hop. */
+static enum mics_status spare_units(struct progress *progress,
+                                    struct mics_search_alternative *alternative,
+                                    struct mics_err *err)
+{
+    const uint32_t units = progress->search->model->unit_count;
+    uint32_t possible = 0, impossible = units;
+
+    if (!progress->search->options.sync_auto ||
+        !mics_choice_compresses_sync(&alternative->best.choice))
+        return MICS_OK;
+    while (possible + 1 < impossible) {
+        struct mics_plan_choice choice = alternative->best.choice;
+        bool accepted;
+        enum mics_status status;
+
+        choice.sync_exact_units = possible + (impossible - possible) / 2;
+        status = accept_if_equal(progress, alternative, &choice, &accepted, err);
+        if (status != MICS_OK)
+            return status;
+        if (accepted)
+            possible = choice.sync_exact_units;
+        else
+            impossible = choice.sync_exact_units;
+    }
+    return MICS_OK;
+}
+
 static enum mics_status search_plan(struct mics_search *search, struct mics_plan **out,
                                     struct mics_err *err)
 {
@@ -654,6 +682,8 @@ static enum mics_status search_plan(struct mics_search *search, struct mics_plan
             status = try_simpler_alternatives(&progress, &chosen, err);
         if (status == MICS_OK)
             status = simplify(&progress, chosen, err);
+        if (status == MICS_OK)
+            status = spare_units(&progress, chosen, err);
         if (status == MICS_OK)
             status = simulate_listed(&progress, chosen, err);
         if (status == MICS_OK)
@@ -750,14 +780,64 @@ static enum mics_status search_interval(struct mics_topology *topology, struct m
     return MICS_OK;
 }
 
+/* With the formats of the options. */
+static enum mics_status search_format(struct mics_topology *topology, struct mics_model *model,
+                                      const struct mics_search_options *options,
+                                      struct mics_plan **out, struct mics_err *err)
+{
+    if (options->sync_interval == MICS_AUTO)
+        return search_interval(topology, model, options, out, err);
+    return search_with(topology, model, options, options->sync_interval, out, err);
+}
+
+/* Take a stronger format only if a step becomes faster by more than a tie. */
+static enum mics_status search_formats(struct mics_topology *topology, struct mics_model *model,
+                                       const struct mics_search_options *options,
+                                       struct mics_plan **out, struct mics_err *err)
+{
+    static const enum mics_dtype formats[][2] = {{MICS_INT8, MICS_INT8}, {MICS_INT4, MICS_INT8}};
+    struct mics_search_options tried = *options;
+    struct mics_plan *best = NULL;
+    enum mics_status status;
+    double exact_s;
+
+    tried.sync_dtype = tried.sync_down_dtype = MICS_F32;
+    status = search_format(topology, model, &tried, &best, err);
+    if (status != MICS_OK)
+        return status;
+    exact_s = best->predicted.step_s;
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+        struct mics_plan *plan = NULL;
+
+        tried.sync_dtype = formats[i][0];
+        tried.sync_down_dtype = formats[i][1];
+        status = search_format(topology, model, &tried, &plan, err);
+        if (status == MICS_ERR_INFEASIBLE)
+            continue;
+        if (status != MICS_OK)
+            break;
+        const bool gains = mics_choice_compresses_sync(&plan->choice) &&
+                           plan->predicted.step_s < (1 - MICS_STEP_TIE) * best->predicted.step_s;
+        mics_plan_free(gains ? best : plan);
+        if (gains)
+            best = plan;
+    }
+    if (status != MICS_OK && status != MICS_ERR_INFEASIBLE) {
+        mics_plan_free(best);
+        return status;
+    }
+    best->exact_step_s = exact_s;
+    *out = best;
+    return MICS_OK;
+}
+
 enum mics_status mics_plan_search(struct mics_topology *topology, struct mics_model *model,
                                   const struct mics_search_options *options, struct mics_plan **out,
                                   struct mics_err *err)
 {
-    const enum mics_status status =
-        options->sync_interval == MICS_AUTO
-            ? search_interval(topology, model, options, out, err)
-            : search_with(topology, model, options, options->sync_interval, out, err);
+    const enum mics_status status = options->sync_auto
+                                        ? search_formats(topology, model, options, out, err)
+                                        : search_format(topology, model, options, out, err);
 
     if (status != MICS_OK)
         return status;

@@ -58,6 +58,9 @@ struct mics_search_options {
     uint32_t sync_interval;
     uint32_t outer_steps; /* as in struct mics_plan_choice */
     double outer_lr, outer_momentum;
+    /* sync_dtype and sync_down_dtype are to be chosen: the weakest formats, in the fewest units,
+     * with which a step is as fast, within MICS_STEP_TIE, as with any. */
+    bool sync_auto;
 };
 
 /* On success the plan owns topology and model; otherwise they stay the caller's. MICS_ERR_ARG: an
