@@ -234,7 +234,8 @@ static enum mics_status parse_sync_dtype(const char *value, struct mics_search_o
             out->sync_down_dtype = formats[i].down;
             return MICS_OK;
         }
-    return mics_err_set(err, MICS_ERR_ARG, "'%s': expected exact, int8, int4, int4,int4 or auto", value);
+    return mics_err_set(err, MICS_ERR_ARG, "'%s': expected exact, int8, int4, int4,int4 or auto",
+                        value);
 }
 
 static enum mics_status parse_recompute(const char *value, uint32_t *out, struct mics_err *err)
@@ -762,8 +763,7 @@ static int check_usage(struct request *request, int argc, char **argv, int opera
     if (request->memory_copies && !request->memory_every && !request->like)
         return cli_usage("--memory-copies goes with --memory-every");
     if (request->search.sync_stochastic && !mics_dtype_is_blocks(request->search.sync_dtype) &&
-        !request->search.sync_auto &&
-        !request->like)
+        !request->search.sync_auto && !request->like)
         return cli_usage("--sync-rounding=stochastic goes with --sync-dtype");
     if (request->search.outer_steps && request->search.sync_interval > 1)
         return cli_usage("--outer-steps and --sync-interval exclude each other");

@@ -113,23 +113,29 @@ static void put_groups_tsv(struct mics_table *table, const struct mics_plan_choi
         put_text(table, "sync_down_dtype", mics_dtype_name(choice->sync_down_dtype));
         put_number(table, "sync_gathers", choice->sync_gathers);
         put_number(table, "sync_stochastic", choice->sync_stochastic);
+        put_number(table, "sync_exact_units", choice->sync_exact_units);
     }
     if (mics_dtype_is_blocks(choice->gather_dtype))
         put_text(table, "gather_dtype", mics_dtype_name(choice->gather_dtype));
 }
 
-/* "int8, added by each replica"; "int4, sums in int8, rounded stochastically". */
+/* "in int8, added by each replica"; "in int4, sums in int8, rounded stochastically; exact for the
+ * last 3 units". */
 static void put_sync_formats(struct mics_table *table, const struct mics_plan_choice *choice)
 {
     const char *rounding = choice->sync_stochastic ? ", rounded stochastically" : "";
+    char but[48] = "";
 
+    if (choice->sync_exact_units)
+        snprintf(but, sizeof but, "; exact for the last %u unit%s", choice->sync_exact_units,
+                 choice->sync_exact_units == 1 ? "" : "s");
     mics_table_cell(table, "second hop");
     if (choice->sync_gathers)
-        mics_table_cell(table, "in %s, added by each replica%s",
-                        mics_dtype_name(choice->sync_dtype), rounding);
+        mics_table_cell(table, "in %s, added by each replica%s%s",
+                        mics_dtype_name(choice->sync_dtype), rounding, but);
     else
-        mics_table_cell(table, "in %s, sums in %s%s", mics_dtype_name(choice->sync_dtype),
-                        mics_dtype_name(choice->sync_down_dtype), rounding);
+        mics_table_cell(table, "in %s, sums in %s%s%s", mics_dtype_name(choice->sync_dtype),
+                        mics_dtype_name(choice->sync_down_dtype), rounding, but);
 }
 
 /* Rows without meaning for the shape are left out: a group of one rank gathers nothing. */

@@ -67,6 +67,25 @@ losses() # metrics
     [ "$(mics-show --json eight.mp | jq .choice.sync_gathers)" = null ]
 }
 
+@test "compress: auto takes the weakest format, for the fewest units, that is as fast as any" {
+    local rest='flops:100G mem:8G membw:10GB/s link:5GB/s,50us' net
+    for net in 200mbit 5gbit 100gbit; do
+        mics-plan --topology="node:4 gpu:2 $rest net:$net,200us" --model=gpt2-nano --global-batch=8 --seq=64 \
+            --micro-batch=1 --dtype=f32 --strategy=mics:2 --sync-dtype=auto --json >$net.json
+    done
+    jq -e '.choice | .sync_dtype == "int4" and .sync_exact_units > 0' 200mbit.json
+    jq -e '.exact_step_s > 1.3 * .predicted.step_s' 200mbit.json
+    mics-show 200mbit.json | tr '\n' ' ' | grep -qE 'With an exact second hop a step would take .*; that of the first [0-9]+ of 5 units'
+    jq -e '.choice | .sync_dtype == "int8" and .sync_exact_units > 0' 5gbit.json
+    mics-show 5gbit.json | grep -qE '^second hop .*; exact for the last [0-9]+ unit'
+    jq -e '.choice.sync_dtype == null' 100gbit.json
+    mics-show 100gbit.json | tr '\n' ' ' | grep -q 'blocks of int8 or int4 would make a step less than 0.5 % faster'
+    jq '.choice.sync_exact_units = 5' 5gbit.json >bad.json
+    run -3 --separate-stderr mics-show bad.json
+    [[ $stderr = *'5 units with an exact second hop: expected fewer than 5'* ]]
+    mics-plan --like=5gbit.json --json | jq -e '.choice.sync_dtype == "int8"'
+}
+
 @test "compress: what has no effect, or crosses no network, is warned of" {
     run -0 --separate-stderr plan 'node:2 gpu:2' zero3 --sync-dtype=int8 -o zero3.mp
     [ "$stderr" = 'mics-plan: --sync-dtype=int8: has no effect: all ranks are one partition group, so there is no second hop' ]
@@ -79,7 +98,7 @@ losses() # metrics
 
 @test "compress: unknown formats are refused, on the command line and in documents" {
     run -2 --separate-stderr plan 'node:2 gpu:2' mics:2 --sync-dtype=int7
-    [[ $stderr = *"'int7': expected exact, int8, int4 or int4,int4"* ]]
+    [[ $stderr = *"'int7': expected exact, int8, int4, int4,int4 or auto"* ]]
     run -2 --separate-stderr plan 'node:2 gpu:2' mics:2 --gather-dtype=int4
     [[ $stderr = *"'int4': expected exact or int8"* ]]
     run -2 --separate-stderr plan 'node:2 gpu:2' mics:2 --sync-rounding=stochastic

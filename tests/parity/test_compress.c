@@ -131,6 +131,21 @@ static void int4_trains_close_to_exact_for_every_cut_of_3_ranks(void)
 }
 
 /* Pieces of one block, of which some replicas have none. */
+static void some_units_may_have_an_exact_second_hop(void)
+{
+    const struct mics_shape shapes[] = {{2, 2, 2, 2, 2}, {3, 1, 1, 1, 1}, {2, 2, 1, 1, 2}};
+
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (uint32_t exact = 1; exact < gpt2->unit_count; exact++) {
+            struct parity_case c = case_of(gpt2, shapes[i], MICS_INT8, MICS_INT8);
+
+            c.choice.sync_exact_units = exact;
+            c.choice.coalesce = 1 + exact % 2;
+            c.choice.grad_slots = 2;
+            check_close(&c, INT8_TOLERANCE);
+        }
+}
+
 static void eight_replicas_have_equal_bits(void)
 {
     for (int gathers = 0; gathers < 2; gathers++) {
@@ -329,6 +344,7 @@ int main(void)
     llama = cases_llama(true);
     TAP_RUN(int8_trains_close_to_exact_for_every_cut_of_2_3_and_4_ranks);
     TAP_RUN(int4_trains_close_to_exact_for_every_cut_of_3_ranks);
+    TAP_RUN(some_units_may_have_an_exact_second_hop);
     TAP_RUN(eight_replicas_have_equal_bits);
     TAP_RUN(segments_slots_and_delays_change_no_bit_of_blocks);
     TAP_RUN(stochastic_rounding_is_the_same_in_every_run);

@@ -166,7 +166,8 @@ static struct mics_op hop_op(const struct build *build, const struct mics_hop *h
 }
 
 /* Append every segment and hop of an exchange of `count` units, coalesced if they have equally
- * many segments, the same groups and formats, and need no staging, which has room for one of them. `like`
+ * many segments, the same groups and formats, and need no staging, which has room for one of
+ * them. `like`
  * gives unit, micro-step and slots of each. The units of one hop are consecutive, so that nothing
  * between them waits for the first of them. */
 static void append_exchange(struct build *build, enum mics_op_kind kind, const struct mics_op *like,

@@ -54,7 +54,8 @@ enum mics_status mics_bounds_step(struct mics_bounds *bounds, const struct mics_
                                   const struct mics_exchange_times *times, double *out,
                                   struct mics_err *err);
 
-/* The same in one call, for a single choice. 0 if some units have another second hop than others. */
+/* The same in one call, for a single choice. 0 if some units have another second hop than
+ * others. */
 enum mics_status mics_step_bound(struct mics_op_costs *costs, const struct mics_model *model,
                                  const struct mics_plan_choice *choice, double *out,
                                  struct mics_err *err);
