@@ -127,8 +127,8 @@ static inline uint32_t largest_bits(const float *x, const unsigned count)
     return largest;
 }
 
-/* Random numbers of a block: element i has 16 bits, of word i / 64 of Philox block i % 32, the lower
- * half where i / 32 is even. */
+/* Random numbers of a block: element i has 16 bits, of word i / 64 of Philox block i % 32, the
+ * lower half where i / 32 is even. */
 struct draws {
     uint32_t words[4 * MICS_SUB_BLOCK];
 };

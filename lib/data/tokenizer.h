@@ -4,9 +4,9 @@
  *
  * A tokenizer is read from what a model comes with: tokenizer.json, vocab.json and merges.txt,
  * vocab.txt (of BERT), a .tiktoken file, tekken.json, or tokenizer.model (of SentencePiece, or
- * Llama 3's). Without any, tokens are the bytes of the text and 256, which ends a document. What a file asks for and is not
- * supported is refused by name. Files beside the main one count as they do in transformers:
- * tokenizer/companions.h.
+ * Llama 3's). Without any, tokens are the bytes of the text and 256, which ends a document. What a
+ * file asks for and is not supported is refused by name. Files beside the main one count as they do
+ * in transformers: tokenizer/companions.h.
  *
  * Text that looks like a special token is ordinary text, unless MICS_TOKENIZER_SPECIAL is given.
  */

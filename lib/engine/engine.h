@@ -106,8 +106,8 @@ uint32_t mics_engine_uncollected(const struct mics_engine *engine);
 /* Give units that have accumulated gradients since their last update their turn now, so that no
  * gradient is left behind: those that wait for longest first, units of as many steps together, each
  * exchange and update as in a step, with the rate of the last one. *grad_norm: the largest of their
- * mean gradients, not finite if one is not; 0 if there is nothing to do, as without an interval. All
- * steps must be collected. Collective. */
+ * mean gradients, not finite if one is not; 0 if there is nothing to do, as without an interval.
+ * All steps must be collected. Collective. */
 enum mics_status mics_engine_update_carried(struct mics_engine *engine, double *grad_norm,
                                             struct mics_err *err);
 

@@ -3,9 +3,9 @@
  * measure_kernels.c - which operations and sizes are measured, with which arguments, and how.
  *
  * The buffer is cut into PIECES arrays. They are zero, apart from tokens, scalars and blocks, and
- * stay finite: time does not depend on the values. Parameters, and gradients that products are added to,
- * come from memory in training, because the other stages have used the caches in between: each
- * launch of a product takes the next ones of as many as the buffer holds.
+ * stay finite: time does not depend on the values. Parameters, and gradients that products are
+ * added to, come from memory in training, because the other stages have used the caches in between:
+ * each launch of a product takes the next ones of as many as the buffer holds.
  */
 #include "measure/measure_kernels.h"
 

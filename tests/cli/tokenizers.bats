@@ -223,13 +223,13 @@ listed() # path
 }
 
 @test "tokenizers: a tokenizer.json of XLM-R encodes a long text in parts as a whole, and decodes it" {
-    local folder=$root/tests/reference/tokenizers/xlm-roberta lines=40000 size
-    yes 'sharded training  of the ranks,' | head -n $lines >"$BATS_TEST_TMPDIR/text"
+    local folder=$root/tests/reference/tokenizers/xlm-roberta count=40000 size
+    yes 'sharded training  of the ranks,' | head -n $count >"$BATS_TEST_TMPDIR/text"
     mics-data encode -q -t "$folder/tokenizer.json" "$BATS_TEST_TMPDIR/text" -o "$out"
     size=$(stat -c %s "$out.bin")
-    [ $((size % lines)) = 2 ] # the end of the document
+    [ $((size % count)) = 2 ] # the end of the document
     head -c -2 "$out.bin" >"$out.lines"
-    [ "$(od -An -tu2 -v -w$((size / lines)) "$out.lines" | sort -u | wc -l)" = 1 ]
+    [ "$(od -An -tu2 -v -w$((size / count)) "$out.lines" | sort -u | wc -l)" = 1 ]
     [[ $(mics-data show "$out" --sample=40) == *"sharded training of the ranks, sharded"* ]]
 }
 

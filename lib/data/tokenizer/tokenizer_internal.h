@@ -6,12 +6,13 @@
  *   text -> added tokens cut out -> normalizer -> added tokens of normalized text -> splitter or
  *   pre-tokenizer -> model, for each piece -> ids; before and after them what the template adds
  *
- * vocab.c tokens; model.c, bpe.c, wordpiece.c, unigram.c, trie.c, pieces.c ids of a piece; split.c, regex.c pieces of a text;
- * added.c added tokens; cut.c where long texts may be cut; encode.c, decode.c the two directions;
- * vocab_merges.c, tiktoken.c, tekken.c, tokenizer_json.c, sentencepiece.c, wordpiece.c readers;
- * normalizer.c, precompiled.c, pretokenizer.c, bert.c, post_processor.c, decoding.c what
- * tokenizer.json asks for beyond the known families; companions.c, end.c what the files beside the one that is read say of ids;
- * ../tokenizer.c chooses the reader.
+ * vocab.c tokens; model.c, bpe.c, wordpiece.c, unigram.c, trie.c, pieces.c ids of a piece; split.c,
+ * regex.c pieces of a text; added.c added tokens; cut.c where long texts may be cut; encode.c,
+ * decode.c the two directions; vocab_merges.c, tiktoken.c, tekken.c, tokenizer_json.c,
+ * sentencepiece.c, wordpiece.c readers; normalizer.c, precompiled.c, pretokenizer.c, bert.c,
+ * post_processor.c, decoding.c what tokenizer.json asks for beyond the known families;
+ * companions.c, end.c what the files beside the one that is read say of ids; ../tokenizer.c chooses
+ * the reader.
  */
 #ifndef MICS_DATA_TOKENIZER_TOKENIZER_INTERNAL_H
 #define MICS_DATA_TOKENIZER_TOKENIZER_INTERNAL_H

@@ -64,7 +64,8 @@ enum mics_status mics_charsmap_apply(const struct mics_charsmap *map, const unsi
                                      size_t size, struct mics_text *out);
 
 /* Read member "normalizer" of `root`: NFC, NFD, NFKC, NFKD, Prepend, Replace, Strip, Lowercase,
- * StripAccents, Nmt, BertNormalizer, Precompiled, ByteLevel, or a Sequence of them. Absent or null leaves *out unchanged. */
+ * StripAccents, Nmt, BertNormalizer, Precompiled, ByteLevel, or a Sequence of them. Absent or null
+ * leaves *out unchanged. */
 void mics_normalizer_read(const struct mics_cursor *root, struct mics_normalizer *out);
 
 /* Read member "pre_tokenizer" of `root` into splitter and pretokenizer: ByteLevel, Split, Digits,
@@ -78,8 +79,8 @@ void mics_pretokenizer_read(const struct mics_cursor *root, struct mics_tokenize
 void mics_post_processor_read(const struct mics_cursor *root, struct mics_tokenizer *tokenizer);
 
 /* Read member "decoder" of `root` into `decoding`: Replace, ByteFallback, Fuse, Strip, Metaspace,
- * WordPiece, or a Sequence of them; none puts spaces between tokens. If tokens are bytes (`byte_level`), it
- * must be ByteLevel. */
+ * WordPiece, or a Sequence of them; none puts spaces between tokens. If tokens are bytes
+ * (`byte_level`), it must be ByteLevel. */
 void mics_decoder_read(const struct mics_cursor *root, bool byte_level,
                        struct mics_tokenizer *tokenizer);
 

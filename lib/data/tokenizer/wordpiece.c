@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * wordpiece.c - ids of a word by the longest tokens from left to right, as in BERT; and vocab.txt, a
- * token a line.
+ * wordpiece.c - ids of a word by the longest tokens from left to right, as in BERT; and vocab.txt,
+ * a token a line.
  *
- * How text is cut into words is not in that file: tokenizer_config.json may say it, else it is as in
- * BERT without case.
+ * How text is cut into words is not in that file: tokenizer_config.json may say it, else it is as
+ * in BERT without case.
  */
 #include "base/utf8.h"
 #include "data/tokenizer/companions.h"
@@ -120,8 +120,8 @@ static enum mics_status read_lines(struct mics_tokenizer *tokenizer,
                : mics_err_set(err, MICS_ERR_FORMAT, "there is no token in it");
 }
 
-/* Let the tokens that BERT has, and no file names otherwise, be special. ids[] are those of what the
- * tokens are named, or MICS_NO_TOKEN. */
+/* Let the tokens that BERT has, and no file names otherwise, be special. ids[] are those of what
+ * the tokens are named, or MICS_NO_TOKEN. */
 static enum mics_status add_specials(struct mics_tokenizer *tokenizer, uint32_t *ids,
                                      struct mics_err *err)
 {

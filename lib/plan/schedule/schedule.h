@@ -112,8 +112,9 @@ enum mics_status mics_schedule_print(const struct mics_schedule *schedule,
                                      struct mics_err *err);
 
 /* Collectives, and bytes that `rank` sends, by mics_op.groups and comm, in as many steps as the
- * schedule's interval, usually one: equal to what the communicators count. In a ring of m ranks, all-gather and reduce-scatter of S bytes send (m-1)/m S each; for an
- * all-reduce, which differs between ranks, mics_comm_all_reduce_sent() has the number. */
+ * schedule's interval, usually one: equal to what the communicators count. In a ring of m ranks,
+ * all-gather and reduce-scatter of S bytes send (m-1)/m S each; for an all-reduce, which differs
+ * between ranks, mics_comm_all_reduce_sent() has the number. */
 void mics_schedule_counts(const struct mics_schedule *schedule,
                           const struct mics_plan_choice *choice, uint32_t rank,
                           uint64_t calls[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT],

@@ -198,7 +198,7 @@ static enum mics_status simulate(struct mics_op_costs *costs, const struct mics_
     struct mics_plan_choice shorter = *choice;
     struct question of_each = *question;
     struct mics_prediction each;
-    struct mics_class_times each_classes;
+    struct mics_class_times each_classes = {0};
     enum mics_status status;
 
     if (choice->outer_steps <= 2)
