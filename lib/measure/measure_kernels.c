@@ -252,6 +252,22 @@ static void launch_update(const struct launch *launch)
     mics_launch_update(launch->bench->compute, &update);
 }
 
+static void launch_outer_update(const struct launch *launch)
+{
+    mics_launch_outer_update(launch->bench->compute,
+                             &(struct mics_args_outer_update){
+                                 .param = piece(launch, 0),
+                                 .anchor = piece(launch, 1),
+                                 .momentum = piece(launch, 2),
+                                 .copy = launch->shape.dtype == MICS_BF16 ? piece(launch, 4) : NULL,
+                                 .delta = piece(launch, 3),
+                                 .count = (uint64_t)launch->shape.m,
+                                 .scale = 1,
+                                 .lr = .7f,
+                                 .mu = .9f,
+                             });
+}
+
 /* Operations on `m` elements, or bytes. */
 static void launch_flat(const struct launch *launch)
 {
@@ -283,6 +299,12 @@ static void launch_flat(const struct launch *launch)
     case MICS_K_SQUARED_NORM:
         mics_launch_squared_norm(
             stream, &(struct mics_args_squared_norm){&scalars(launch)->step_targets, a, count});
+        return;
+    case MICS_K_DIFFERENCE:
+        mics_launch_difference(stream, &(struct mics_args_difference){a, b, c, count, 1});
+        return;
+    case MICS_K_OUTER_UPDATE:
+        launch_outer_update(launch);
         return;
     default:
         launch_update(launch);
@@ -349,6 +371,8 @@ static const struct measured {
     {MICS_K_UPDATE, MICS_OPT_ADAMW, launch_flat, false},
     {MICS_K_UPDATE, MICS_OPT_SGD, launch_flat, false},
     {MICS_K_UPDATE, MICS_OPT_LION, launch_flat, false},
+    {MICS_K_DIFFERENCE, 0, launch_flat, true},
+    {MICS_K_OUTER_UPDATE, 0, launch_flat, false},
 };
 
 enum { TABLE_ROWS = sizeof table / sizeof *table };

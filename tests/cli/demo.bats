@@ -23,6 +23,8 @@ load helpers
         zero3=${BASH_REMATCH[1]}
         [[ $output =~ mics:2\ +[0-9]+\ ms\ +([0-9]+)\.[0-9]\ MB ]]
         [ "$zero3" -ge $((4 * BASH_REMATCH[1])) ]
+        [[ $output =~ mics:2-int8\ +[0-9]+\ ms\ +([0-9]+)\.[0-9]\ MB ]]
+        [ "$zero3" -ge $((7 * BASH_REMATCH[1])) ]
     fi
 }
 

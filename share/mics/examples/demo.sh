@@ -183,25 +183,32 @@ step_and_bytes() # strategy
         }'
 }
 
-# ZeRO-3 and MiCS on four nodes of two ranks with links of 50 Mbit/s, eight micro-steps a step.
+# ZeRO-3, MiCS, and MiCS with gradients between nodes in int8, on four nodes of two ranks with links
+# of 50 Mbit/s, eight micro-steps a step.
 compare_strategies()
 {
-    local strategy cluster='mics-lab run -q --nodes=4 --slots=2 --net=50mbit --'
+    local name options cluster='mics-lab run -q --nodes=4 --slots=2 --net=50mbit --'
     unset MICS_NODE_RANKS
-    for strategy in zero3 mics:2; do
-        show "mics-plan $model --global-batch=64 --seq=64 --micro-batch=1 --strategy=$strategy" \
-            "--topology='node:4 gpu:2' -o lab-$strategy.mp"
-        show "$cluster mics-train -q -p lab-$strategy.mp --data=data/corpus --steps=$compared" \
-            "--sample=0 --val-every=0 --out=lab-$strategy --metrics=lab-$strategy.jsonl"
-    done
-    for strategy in zero3 mics:2; do
-        echo "$strategy $(step_and_bytes $strategy)"
+    while read -r name options <&3; do
+        show "mics-plan $model --global-batch=64 --seq=64 --micro-batch=1 $options" \
+            "-o lab-$name.mp"
+        show "$cluster mics-train -q -p lab-$name.mp --data=data/corpus --steps=$compared" \
+            "--sample=0 --val-every=0 --out=lab-$name --metrics=lab-$name.jsonl"
+    done 3<<END
+zero3 --strategy=zero3 --topology='node:4 gpu:2'
+mics:2 --strategy=mics:2 --topology='node:4 gpu:2'
+mics:2-int8 --strategy=mics:2 --topology='node:4 gpu:2 net:50mbit' --sync-dtype=int8
+END
+    for name in zero3 mics:2 mics:2-int8; do
+        echo "$name $(step_and_bytes $name)"
     done | awk '
-        BEGIN { printf "\n  strategy   step (median)   sent by a node per step\n" }
-        { printf "  %-8s %12.0f ms %22.1f MB\n", $1, $2, $3 / 1e6; ms[NR] = $2; sent[NR] = $3 }
+        BEGIN { printf "\n  strategy      step (median)   sent by a node per step\n" }
+        { printf "  %-11s %12.0f ms %22.1f MB\n", $1, $2, $3 / 1e6; ms[NR] = $2; sent[NR] = $3 }
         END {
             printf "\n  The step of MiCS took %.2f times that of ZeRO-3, ", ms[2] / ms[1]
             printf "and sent %.2f times the bytes over the network.\n", sent[2] / sent[1]
+            printf "  With gradients between nodes in int8 it took %.2f times, ", ms[3] / ms[1]
+            printf "and sent %.2f times the bytes.\n", sent[3] / sent[1]
         }'
 }
 
@@ -253,7 +260,8 @@ show "mics-shard merge run/latest -o hf"
 
 if mics-lab run -q --nodes=1 --slots=1 -- true 2>/dev/null; then
     title 'Four nodes with links of 50 Mbit/s: ZeRO-3 and MiCS' \
-        'ZeRO-3 shards over all 8 ranks, MiCS over the 2 of a node: less has to cross the network.'
+        'ZeRO-3 shards over all 8 ranks, MiCS over the 2 of a node: less crosses the network;' \
+        'still less with gradients between nodes in int8.'
     compare_strategies
 else
     title 'Four nodes with slow links: left out' \

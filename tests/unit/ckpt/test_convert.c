@@ -86,7 +86,10 @@ static void make_source(const struct setup *s, const char *name, struct mics_sto
             fwrite(&number, sizeof number, 1, out);
         }
         store->table[store->table_count++] =
-            (struct mics_extent){.name = "tensor", .vector = i, .count = count, .offset = offset};
+            (struct mics_extent){.name = "tensor",
+                                 .vector = mics_vector_of(i / STATES, i % STATES),
+                                 .count = count,
+                                 .offset = offset};
         offset += count * sizeof(float);
     }
     fclose(out);
@@ -143,9 +146,9 @@ static void check_numbers(const struct setup *s, const struct mics_store *store,
         const uint64_t start = draw(seed, 101 + 3 * i, 0, total + 100);
         const uint64_t count = draw(seed, 102 + 3 * i, 0, total + 200 - start);
 
-        CHECK_INT(
-            mics_store_read(store, vector, start, count, MICS_STORAGE_F32, got, scratch, NULL),
-            MICS_OK);
+        CHECK_INT(mics_store_read(store, mics_vector_of(vector / STATES, vector % STATES), start,
+                                  count, MICS_STORAGE_F32, got, scratch, NULL),
+                  MICS_OK);
         for (uint64_t j = 0; j < count; j++) {
             const float want = start + j < total ? value(vector, start + j) : 0;
 

@@ -130,7 +130,7 @@ static void two_nodes_of_two_have_all_links_and_shapes(void)
     check_rates(topology);
     check_link(&topology->node_link);
     check_link(&topology->net_link);
-    CHECK_INT(topology->cost_count, 9); /* 1x2, 2x1, 2x2 */
+    CHECK_INT(topology->cost_count, 12); /* 1x2, 2x1, 2x2 */
     for (uint32_t i = 0; i < topology->cost_count; i++)
         check_link(&topology->costs[i].cost);
     mics_topology_free(topology);
@@ -145,7 +145,7 @@ static void each_collective_keeps_its_points(void)
     const json_t *collectives = json_object_get(doc, "collectives"), *entry;
     size_t i;
 
-    CHECK_INT(json_array_size(collectives), 3);
+    CHECK_INT(json_array_size(collectives), 4);
     json_array_foreach(collectives, i, entry)
     {
         const json_t *points = json_object_get(entry, "points");
