@@ -125,6 +125,7 @@ static void outer_cases(struct recorder *r, struct size size)
                                                                      .mu = 0.9f});
     memcpy(copy.values, param.values, size.count * sizeof(float));
     record_expect(r, &param, 1e-6);
+    record_expect(r, &a, 1e-6);
     record_expect(r, &momentum, 1e-6);
     record_expect(r, &copy, 0.004);
     record_end(r);
