@@ -34,6 +34,7 @@
  *     PLAIN      nothing
  *     WORKSPACE  the stream's workspace
  *     CHECKED    nothing, but mics_cuda_name_check() says why it would be refused
+ *     HOST_ONLY  no GPU has it: a plan that launches it is refused
  */
 #define MICS_OPERATIONS(ROW)                                                                       \
     ROW(ZERO, zero, STREAM)                                                                        \
@@ -63,7 +64,18 @@
     ROW(SQUARED_NORM, squared_norm, WORKSPACE)                                                     \
     ROW(UPDATE, update, PLAIN)                                                                     \
     ROW(DIFFERENCE, difference, PLAIN)                                                             \
-    ROW(OUTER_UPDATE, outer_update, PLAIN)
+    ROW(OUTER_UPDATE, outer_update, PLAIN)                                                         \
+    ROW(ROUTE, route, HOST_ONLY)                                                                   \
+    ROW(ROUTE_GRAD, route_grad, HOST_ONLY)                                                         \
+    ROW(ROUTER_LOAD, router_load, HOST_ONLY)                                                       \
+    ROW(BALANCE_LOSS, balance_loss, HOST_ONLY)                                                     \
+    ROW(SORT_EXPERTS, sort_experts, HOST_ONLY)                                                     \
+    ROW(GATHER_ROWS, gather_rows, HOST_ONLY)                                                       \
+    ROW(COMBINE_ROWS, combine_rows, HOST_ONLY)                                                     \
+    ROW(GROUPED_MATMUL, grouped_matmul, HOST_ONLY)                                                 \
+    ROW(GROUPED_MATMUL_GRAD, grouped_matmul_grad, HOST_ONLY)                                       \
+    ROW(EXPERT_SWIGLU, expert_swiglu, HOST_ONLY)                                                   \
+    ROW(EXPERT_SWIGLU_GRAD, expert_swiglu_grad, HOST_ONLY)
 
 enum mics_kernel {
 #define MICS_KERNEL(KEY, name, gpu) MICS_K_##KEY,
@@ -465,6 +477,165 @@ struct mics_args_outer_update {
     const float *delta;
     uint64_t count;
     float scale, lr, mu;
+};
+
+/*
+ * Mixture of experts. Each of `rows` tokens is computed by k of E experts: it has k slots, in the
+ * order in which the router chose them. Slot j of token r is assignment r k + j, of rows k in all.
+ * Assignments are sorted by expert, so that each expert has a range of rows; all sizes but those
+ * ranges are known beforehand. 1 <= k <= E <= MICS_EXPERTS_MAX. No result depends on the number of
+ * threads or blocks.
+ */
+
+#define MICS_EXPERTS_MAX 1024
+
+/* The choice of a router. experts[rows, k]: the indices of the k largest of a row's logits[rows, E]
+ * (fp32), largest first; of equal logits the lower index comes first. weights[rows, k] of these: p
+ * = softmax over all E logits, or with `renormalise` over the k chosen. A NaN counts as less than
+ * every number, and of several the lower index comes first: the experts of a row are always
+ * distinct and in [0, E). */
+struct mics_args_route {
+    int32_t *experts;
+    float *weights;
+    const float *logits;
+    uint32_t rows, E, k;
+    bool renormalise;
+};
+
+/* grad_logits[rows, E] (of type dtype) is written: through the softmax of the weights, from
+ * grad_weights[rows, k], and from two losses of balance. With p the softmax over all E logits of a
+ * row:
+ *     g[e]           = grad_weights of the slot that has expert e, else 0
+ *     renormalise:     dl[e] = w[e] (g[e] - sum over chosen w g), w the saved weights; else 0
+ *     otherwise:       dl[e] = p[e] (g[e] - sum over chosen p g), for all e
+ *     balance set:     dl[e] += p[e] (b[e] - sum over all p b), b = balance[r / group_rows]
+ *     z_coefficient:   dl[e] += 2 z_coefficient logsumexp(logits) p[e] where targets[r] >= 0
+ * balance[ceil(rows / group_rows), E] or NULL, of mics_args_balance_loss. targets[rows] may be NULL
+ * where z_coefficient is 0. */
+struct mics_args_route_grad {
+    void *grad_logits;
+    const float *logits;
+    const int32_t *experts;
+    const float *weights, *grad_weights;
+    const float *balance;
+    const int32_t *targets;
+    uint32_t rows, E, k, group_rows;
+    float z_coefficient;
+    bool renormalise;
+    enum mics_dtype dtype;
+};
+
+/* What losses of balance need of the choice of a router. rows are cut into groups of group_rows
+ * (the last may be smaller). load[groups, 2 E] is written: for each group the number of assignments
+ * of each expert, then the sum over its rows of the softmax of the logits, each plus `add` (of the
+ * same shape) unless NULL, which may be load. And, if z_coefficient > 0, *loss_sum += z_coefficient
+ * times the sum of logsumexp(logits)^2 over rows with targets[r] >= 0. Fixed order of summation. */
+struct mics_args_router_load {
+    float *load;
+    double *loss_sum;
+    const float *logits, *add;
+    const int32_t *experts;
+    const int32_t *targets;
+    uint32_t rows, E, k, group_rows;
+    float z_coefficient;
+};
+
+/* The auxiliary loss of Fedus et al. 2021 as transformers computes it, for each group: with counts
+ * n[e] and sums P[e] of load[groups, 2 E], each over `divisor` rows,
+ *     aux = E sum over e of (n[e] / divisor) (P[e] / divisor)
+ * which is at least k. It is added with the weight of the group's targets, t = the number of
+ * targets[groups, group_rows] that are not negative:
+ *     *loss_sum += coefficient t aux
+ *     balance[groups, E] = coefficient t E n[e] / divisor^2, its gradient by a row's softmax
+ * balance may be NULL. */
+struct mics_args_balance_loss {
+    float *balance;
+    double *loss_sum;
+    const float *load;
+    const int32_t *targets;
+    uint32_t groups, group_rows, E;
+    double coefficient, divisor;
+};
+
+/* Sort assignments by expert, stably. offsets[E + 1]: expert e has sorted rows [offsets[e],
+ * offsets[e + 1]). order[rows k]: the assignment of each sorted row; position[rows k], its inverse:
+ * the sorted row of each assignment. */
+struct mics_args_sort_experts {
+    uint32_t *offsets, *order, *position;
+    const int32_t *experts;
+    uint32_t rows, E, k;
+};
+
+/* out[i] = in[order[i] / k], rows of C, i < rows k. */
+struct mics_args_gather_rows {
+    void *out;
+    const void *in;
+    const uint32_t *order;
+    uint32_t rows, k, C;
+    enum mics_dtype dtype;
+};
+
+/* out[r] = add[r] + in[position[r k]] + ... + in[position[r k + k - 1]], rows of C, r < rows; added
+ * in fp32 in this order and rounded once. add may be NULL, or out. */
+struct mics_args_combine_rows {
+    void *out;
+    const void *in, *add;
+    const uint32_t *position;
+    uint32_t rows, k, C;
+    enum mics_dtype dtype;
+};
+
+/* For each expert e, with the rows of a and out that offsets[E + 1] (device memory) gives it:
+ *     out[, n] = a[, k] b_e,   b_e = [k, n], or [n, k] when trans_b, at b + e * stride elements
+ * Rows of a, b and out are contiguous. `rows` is offsets[E], the sum over experts: sizes of launches
+ * follow from it, whatever the offsets are. stride is a multiple of MICS_TENSOR_ALIGN (64). */
+struct mics_args_grouped_matmul {
+    void *out;
+    const void *a, *b;
+    const uint32_t *offsets;
+    uint64_t stride;
+    uint32_t rows, E, n, k;
+    bool trans_b;
+    enum mics_dtype dtype;
+};
+
+/* The gradients of the experts' matrices: for each expert e, over its rows i of a and b,
+ *     out_e[m, n] = sum over i of a[i, m] b[i, n] (+ out_e if `add`), out_e at out + e * stride
+ * out is of G. An expert without rows writes zeros, or with `add` nothing. What is between m n and
+ * stride is not touched. */
+struct mics_args_grouped_matmul_grad {
+    void *out;
+    const void *a, *b;
+    const uint32_t *offsets;
+    uint64_t stride;
+    uint32_t rows, E, m, n;
+    bool add;
+    enum mics_dtype dtype, grad_dtype;
+};
+
+/* out[i, F] = weights[order[i]] silu(gate) * up for each sorted row i < rows (tokens times k);
+ * in[rows, 2F] is gate, up side by side in each row. The router's weight is applied here, so that
+ * the second product of an expert gives what is added to its token. */
+struct mics_args_expert_swiglu {
+    void *out;
+    const void *in;
+    const float *weights;
+    const uint32_t *order;
+    uint32_t rows, F;
+    enum mics_dtype dtype;
+};
+
+/* From grad_out[rows, F], the gradient of out above: grad_weights[order[i]] = sum over F of
+ * grad_out silu(gate) * up (written, one for each assignment), and grad_in[rows, 2F] is written; it
+ * may be in. */
+struct mics_args_expert_swiglu_grad {
+    void *grad_in;
+    float *grad_weights;
+    const void *in, *grad_out;
+    const float *weights;
+    const uint32_t *order;
+    uint32_t rows, F;
+    enum mics_dtype dtype;
 };
 
 #endif

@@ -316,6 +316,116 @@ static struct mics_kernel_work outer_update_work(const struct mics_args_outer_up
     return work;
 }
 
+/* Of mixtures of experts. Offsets and permutations are counted; how many rows an expert has is not
+ * known, so its matrices are counted once. */
+static struct mics_kernel_work route_work(const struct mics_args_route *op)
+{
+    const double rows = op->rows;
+
+    return pass(4 * rows * op->E, 8 * rows * op->k, 1);
+}
+
+static struct mics_kernel_work route_grad_work(const struct mics_args_route_grad *op)
+{
+    const double rows = op->rows;
+
+    return pass(4 * rows * op->E + 12 * rows * op->k, bytes_of(rows * op->E, op->dtype), 1);
+}
+
+static struct mics_kernel_work router_load_work(const struct mics_args_router_load *op)
+{
+    const double rows = op->rows;
+
+    return pass(4 * rows * op->E + 4 * rows * op->k, 0, 2);
+}
+
+static struct mics_kernel_work balance_loss_work(const struct mics_args_balance_loss *op)
+{
+    const double groups = op->groups;
+
+    return pass(8 * groups * op->E + 4 * groups * op->group_rows,
+                op->balance ? 4 * groups * op->E : 0, 1);
+}
+
+static struct mics_kernel_work sort_experts_work(const struct mics_args_sort_experts *op)
+{
+    const double assignments = (double)op->rows * op->k;
+
+    return pass(8 * assignments, 8 * assignments, 2);
+}
+
+static struct mics_kernel_work gather_rows_work(const struct mics_args_gather_rows *op)
+{
+    const double rows = (double)op->rows * op->k, bytes = bytes_of(rows * op->C, op->dtype);
+
+    return pass(bytes + 4 * rows, bytes, 1);
+}
+
+static struct mics_kernel_work combine_rows_work(const struct mics_args_combine_rows *op)
+{
+    const double rows = op->rows, bytes = bytes_of(rows * op->C, op->dtype);
+
+    return pass((op->k + (op->add ? 1 : 0)) * bytes + 4 * rows * op->k, bytes, 1);
+}
+
+static struct mics_kernel_work grouped_matmul_work(const struct mics_args_grouped_matmul *op)
+{
+    const double rows = op->rows, n = op->n, k = op->k;
+    const size_t size = mics_dtype_bytes(op->dtype);
+
+    return (struct mics_kernel_work){
+        .work_class = MICS_WORK_PRODUCT,
+        .dtype = op->dtype,
+        .flops = 2 * rows * n * k,
+        .read = (double)size * (rows * k + op->E * n * k),
+        .written = (double)size * rows * n,
+        .kernels = 1,
+        .m = op->rows,
+        .n = op->n,
+        .k = op->k,
+        .trans_b = op->trans_b,
+        .out_bytes = (uint32_t)size,
+        .aligned = (op->n | op->k) * size % 16 == 0,
+    };
+}
+
+static struct mics_kernel_work
+grouped_matmul_grad_work(const struct mics_args_grouped_matmul_grad *op)
+{
+    const double rows = op->rows, m = op->m, n = op->n;
+    const size_t size = mics_dtype_bytes(op->dtype), out_size = mics_dtype_bytes(op->grad_dtype);
+
+    return (struct mics_kernel_work){
+        .work_class = MICS_WORK_PRODUCT,
+        .dtype = op->dtype,
+        .flops = 2 * rows * m * n,
+        .read = (double)size * rows * (m + n) + (op->add ? (double)out_size * op->E * m * n : 0),
+        .written = (double)out_size * op->E * m * n,
+        .kernels = 1,
+        .m = op->m,
+        .n = op->n,
+        .k = op->rows,
+        .trans_a = true,
+        .out_bytes = (uint32_t)(out_size * (op->add ? 2 : 1)),
+        .aligned = (op->m | op->n) * size % 16 == 0,
+    };
+}
+
+static struct mics_kernel_work expert_swiglu_work(const struct mics_args_expert_swiglu *op)
+{
+    const double bytes = bytes_of((double)op->rows * op->F, op->dtype);
+
+    return pass(2 * bytes + 8 * (double)op->rows, bytes, 1);
+}
+
+static struct mics_kernel_work
+expert_swiglu_grad_work(const struct mics_args_expert_swiglu_grad *op)
+{
+    const double bytes = bytes_of((double)op->rows * op->F, op->dtype);
+
+    return pass(3 * bytes + 8 * (double)op->rows, 2 * bytes + 4 * (double)op->rows, 1);
+}
+
 void mics_kernel_work_of(enum mics_kernel kernel, const void *args, struct mics_kernel_work *out)
 {
     switch (kernel) {

@@ -218,6 +218,66 @@ static struct mics_kernel_shape outer_update_shape(const struct mics_args_outer_
     return pass((double)op->count, op->copy ? MICS_BF16 : MICS_F32);
 }
 
+/* Of mixtures of experts. */
+static struct mics_kernel_shape route_shape(const struct mics_args_route *op)
+{
+    return pass((double)op->rows * op->E, MICS_F32);
+}
+
+static struct mics_kernel_shape route_grad_shape(const struct mics_args_route_grad *op)
+{
+    return pass((double)op->rows * op->E, op->dtype);
+}
+
+static struct mics_kernel_shape router_load_shape(const struct mics_args_router_load *op)
+{
+    return pass((double)op->rows * op->E, MICS_F32);
+}
+
+static struct mics_kernel_shape balance_loss_shape(const struct mics_args_balance_loss *op)
+{
+    return pass((double)op->groups * op->group_rows, MICS_F32);
+}
+
+static struct mics_kernel_shape sort_experts_shape(const struct mics_args_sort_experts *op)
+{
+    return pass((double)op->rows * op->k, MICS_F32);
+}
+
+static struct mics_kernel_shape gather_rows_shape(const struct mics_args_gather_rows *op)
+{
+    return pass((double)op->rows * op->k * op->C, op->dtype);
+}
+
+static struct mics_kernel_shape combine_rows_shape(const struct mics_args_combine_rows *op)
+{
+    return pass((double)op->rows * op->k * op->C, op->dtype);
+}
+
+static struct mics_kernel_shape grouped_matmul_shape(const struct mics_args_grouped_matmul *op)
+{
+    return (struct mics_kernel_shape){
+        .form = op->trans_b, .dtype = op->dtype, .m = op->rows, .n = op->n, .k = op->k};
+}
+
+static struct mics_kernel_shape
+grouped_matmul_grad_shape(const struct mics_args_grouped_matmul_grad *op)
+{
+    return (struct mics_kernel_shape){
+        .form = 2, .dtype = op->dtype, .m = op->m, .n = op->n, .k = op->rows};
+}
+
+static struct mics_kernel_shape expert_swiglu_shape(const struct mics_args_expert_swiglu *op)
+{
+    return pass((double)op->rows * op->F, op->dtype);
+}
+
+static struct mics_kernel_shape
+expert_swiglu_grad_shape(const struct mics_args_expert_swiglu_grad *op)
+{
+    return pass((double)op->rows * op->F, op->dtype);
+}
+
 /* false: its time depends on more than its arguments (a call). `args` is the operation's
  * structure; what its pointers point to is not read. */
 static bool shape_of(enum mics_kernel kernel, const void *args, struct mics_kernel_shape *out)
@@ -260,7 +320,8 @@ const char *mics_kernel_form_name(enum mics_kernel kernel, uint32_t form)
 {
     static const char *const products[] = {"nn", "nt", "tn", "tt"};
 
-    if (kernel == MICS_K_MATMUL)
+    if (kernel == MICS_K_MATMUL || kernel == MICS_K_GROUPED_MATMUL ||
+        kernel == MICS_K_GROUPED_MATMUL_GRAD)
         return form < 4 ? products[form] : NULL;
     if (kernel == MICS_K_UPDATE)
         return form < MICS_OPT_COUNT ? mics_optimizer_name((enum mics_optimizer)form) : NULL;
