@@ -22,8 +22,10 @@
 typedef __nv_bfloat16 mics_bf16;
 
 /* The score of a key of an earlier document, or before the window. Not an infinity: a query may see
- * nothing of the first tiles, whose sums vanish when the first score follows that is one. */
-#define MICS_HIDDEN_SCORE (-1e30f)
+ * nothing of the first tiles, whose sums vanish when the first score follows that is one. A power
+ * of two: its product with the scale is exact, so that subtracting the largest of such products
+ * gives 0 also where the multiplication and the subtraction are fused. */
+#define MICS_HIDDEN_SCORE (-0x1p100f)
 
 /* The largest `value` of a warp. */
 static __device__ __forceinline__ unsigned mics_warp_max(unsigned value)

@@ -11,7 +11,7 @@
 
 #define FAR_ROWS   3u
 #define FAR_STRIDE ((1u << 31) + 8) /* from row to row, in elements: the last lies beyond 2^32 */
-#define FAR_COUNT  ((size_t)2 * FAR_STRIDE + (1 << 20))
+#define FAR_COUNT  ((size_t)2 * FAR_STRIDE + (1 << 24))
 
 static uint16_t *far_memory;
 
@@ -122,6 +122,7 @@ static void far_tokens(void)
 {
     enum { C = 4104, TOKEN = 1 << 20 };
     const size_t stride = (size_t)TOKEN * C;
+    _Static_assert((size_t)TOKEN * C + C <= FAR_COUNT, "both rows lie in far_memory");
     const int32_t tokens[3] = {TOKEN, 0, TOKEN}, near[3] = {1, 0, 1};
     struct array table = array_random(MICS_BF16, 2 * C, 1, 1, 0);
     struct array out = array_random(MICS_BF16, 3 * C, 1, 2, 0);
