@@ -115,6 +115,33 @@ losses() # metrics
     [[ $stderr = *'parameters are sent in int8, not in int4'* ]]
 }
 
+@test "compress: --like takes formats from the plan, unless options say otherwise" {
+    plan 'node:2 gpu:2' mics:2 >exact.mp
+    plan 'node:2 gpu:2' mics:2 --sync-dtype=int4 --sync-rounding=stochastic >int4.mp
+    mics-plan --like=int4.mp --sync-dtype=int8 >int8.mp
+    [ "$(choice int8.mp)" = '["int8","int8",true,null]' ]
+    mics-plan --like=int4.mp --sync-rounding=nearest >nearest.mp
+    [ "$(choice nearest.mp)" = '["int4","int8",null,null]' ]
+    mics-plan --like=int4.mp --sync-dtype=exact >none.mp
+    [ "$(choice none.mp)" = '[null,null,null,null]' ]
+    plan 'node:2 gpu:2' mics:4 --gather-dtype=int8 --hierarchical=on >gather.mp
+    mics-plan --like=gather.mp --strategy=mics:4 --hierarchical=on --gather-dtype=exact >same.mp
+    [ "$(choice same.mp)" = '[null,null,null,null]' ]
+    mics-plan --like=gather.mp --strategy=mics:4 --hierarchical=on >same.mp
+    [ "$(choice same.mp)" = '[null,null,null,"int8"]' ]
+    # What the two say together is checked as on one command line.
+    run -2 --separate-stderr mics-plan --like=exact.mp --sync-rounding=stochastic -o bad.mp
+    [ "${stderr_lines[0]}" = 'mics-plan: exact.mp: --sync-rounding=stochastic goes with --sync-dtype' ]
+    run -2 --separate-stderr mics-plan --like=int4.mp --sync-dtype=exact --sync-rounding=stochastic -o bad.mp
+    [ ! -e bad.mp ]
+    mics-plan --like=exact.mp --sync-dtype=int8 --sync-rounding=stochastic >int8.mp
+    [ "$(choice int8.mp)" = '["int8","int8",true,null]' ]
+    for word in int8,int8 int4,int8; do
+        run -2 --separate-stderr plan 'node:2 gpu:2' mics:2 --sync-dtype=$word
+        [[ $stderr = *"'$word': expected exact, int8, int4, int4,int4 or auto"* ]]
+    done
+}
+
 @test "compress: training sends a quarter of the bytes, and says so" {
     requires mpi:4
     plan 'node:2 gpu:2' mics:2 --sync-dtype=int8 >int8.mp

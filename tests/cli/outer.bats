@@ -117,6 +117,36 @@ assert outer["predicted"]["step_s"] < exact["predicted"]["step_s"]
 END
 }
 
+outer_of() # plan: steps, rate and momentum
+{
+    mics-show --json "$1" | jq -c '.choice | [.outer_steps, .outer_lr, .outer_momentum]'
+}
+
+@test "outer: --like takes outer steps and interval from the plan, unless options say otherwise" {
+    requires jq
+    [ "$(outer_of "$base/outer.mp")" = '[3,0.7,0.9]' ]
+    mics-plan --like="$base/outer.mp" --outer-lr=0.5 >rate.mp
+    [ "$(outer_of rate.mp)" = '[3,0.5,0.9]' ]
+    mics-plan --like=rate.mp --outer-momentum=0.8 >momentum.mp
+    [ "$(outer_of momentum.mp)" = '[3,0.5,0.8]' ]
+    mics-plan --like=momentum.mp --outer-steps=4 >four.mp
+    [ "$(outer_of four.mp)" = '[4,0.5,0.8]' ]
+    mics-plan --like="$base/exact.mp" --outer-steps=2 >two.mp
+    [ "$(outer_of two.mp)" = '[2,0.7,0.9]' ]
+    plan 'node:2 gpu:2' mics:2 --sync-interval=2 >interval.mp
+    for options in "exact --outer-lr=0.5" "exact --outer-momentum=0.5" "outer --sync-interval=2" \
+        "outer --sync-interval=auto"; do
+        # shellcheck disable=SC2086 # several words
+        run --separate-stderr -2 mics-plan --like="$base/"${options/ /.mp }
+        [[ ${stderr_lines[0]} == "mics-plan: $base/${options%% *}.mp: --outer-"* ]]
+        [ -z "$output" ]
+    done
+    run --separate-stderr -2 mics-plan --like=interval.mp --outer-steps=2
+    [ "${stderr_lines[0]}" = 'mics-plan: interval.mp: --outer-steps and --sync-interval exclude each other' ]
+    mics-plan --like=interval.mp --outer-steps=2 --sync-interval=1 >two.mp
+    [ "$(outer_of two.mp)" = '[2,0.7,0.9]' ]
+}
+
 @test "outer: what is out of range, and strategies with one replica, are refused in one line" {
     for options in --outer-steps=0 --outer-steps=x '--outer-steps=3 --outer-lr=0' \
         '--outer-steps=3 --outer-lr=11' \

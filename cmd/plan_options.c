@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plan_options.h"
+
+#include "base/units.h"
+#include "model/config.h"
+#include "plan/memory_ckpt_cost.h"
+
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    ID_MEMORY = 256,
+    ID_RECOMPUTE,
+    ID_OPTIMIZER,
+    ID_HIERARCHICAL,
+    ID_DTYPE,
+    ID_GRAD_DTYPE,
+    ID_SYNC_DTYPE,
+    ID_SYNC_ROUNDING,
+    ID_GATHER_DTYPE,
+    ID_SYNC_INTERVAL,
+    ID_NO_CLIP,
+    ID_LAUNCH,
+    ID_PROFILE,
+    ID_PRICE,
+};
+
+static const struct cli_option options[] = {
+    {0, "model", "MODEL", "name (gpt2-nano, gpt2, ...), config.json, or its folder; required",
+     CLI_TO_TEXT(struct plan_request, model)},
+    {0, "list-models", NULL, "list the models by name",
+     CLI_TO_TRUE(struct plan_request, list_models)},
+    {0, "vocab", "N", "tokens of a model by name (default: those of the released model)",
+     CLI_TO_U32(struct plan_request, vocab_size, 1, MICS_MAX_VOCAB)},
+    {0, "topology", "TEXT", "plan for this cluster: p4d.24xlarge:16 or 'node:4 gpu:8 ...'",
+     CLI_TO_TEXT(struct plan_request, topology)},
+    {0, "catalogue", "FILE", "with --topology, add the instances and GPUs in FILE",
+     CLI_TO_TEXT(struct plan_request, catalogue)},
+    {0, "global-batch", "N", "sequences per step, over all ranks (default: one per rank)",
+     CLI_TO_U64(struct plan_request, search.global_batch, 1, (uint64_t)1 << 40)},
+    {0, "micro-batch", "N", "sequences per rank and micro-step (default: the fastest divisor)",
+     CLI_TO_U32(struct plan_request, search.micro_batch, 1, INT32_MAX)},
+    {0, "seq", "N", "tokens per sequence (default: all positions of the model)",
+     CLI_TO_U32(struct plan_request, search.seq, 1, INT32_MAX)},
+    {ID_MEMORY, "memory", "SIZE", "memory per rank (default: that of the topology)",
+     CLI_TO_HANDLER},
+    {0, "strategy", "auto|ddp|zero1|zero2|zero3|mics",
+     "how state is sharded; mics:P: in groups of P ranks; P,G,O: groups of parameters, gradients, "
+     "optimizer state (default: auto)",
+     CLI_TO_TEXT(struct plan_request, search.strategy)},
+    {ID_RECOMPUTE, "recompute", "auto|none|selective|full",
+     "what the backward pass recomputes (default: auto)", CLI_TO_HANDLER},
+    {ID_OPTIMIZER, "optimizer", MICS_OPTIMIZER_NAMES, "optimizer (default: adamw)", CLI_TO_HANDLER},
+    {0, "prefetch", "N", "units gathered ahead (default: the fastest number that fits)",
+     CLI_TO_U32(struct plan_request, search.prefetch, 0, 65535)},
+    {0, "segments", "N",
+     "segments in which large units are exchanged (default: the fastest of 1, 2, 4)",
+     CLI_TO_U32(struct plan_request, search.segments, 1, 64)},
+    {0, "coalesce", "N", "units exchanged together, 1 to 8 (default: the fastest of 1, 2, 4, 8)",
+     CLI_TO_U32(struct plan_request, search.coalesce, 1, MICS_COALESCE_MAX)},
+    {ID_HIERARCHICAL, "hierarchical", "auto|on|off",
+     "exchanges of groups that span nodes in two hops (default: auto)", CLI_TO_HANDLER},
+    {ID_DTYPE, "dtype", "f32|bf16",
+     "parameters and activations (default: bf16 if the FLOP/s are bf16)", CLI_TO_HANDLER},
+    {ID_GRAD_DTYPE, "grad-dtype", "bf16|f32",
+     "gradients in communication (default: that of --dtype)", CLI_TO_HANDLER},
+    {ID_SYNC_DTYPE, "sync-dtype", "exact|int8|int4|int4,int4|auto",
+     "gradients between replicas, and their sums (int4: sums in int8) "
+     "(default: exact, as --grad-dtype says)",
+     CLI_TO_HANDLER},
+    {ID_SYNC_ROUNDING, "sync-rounding", "nearest|stochastic",
+     "with --sync-dtype, how gradients are rounded (default: nearest)", CLI_TO_HANDLER},
+    {ID_GATHER_DTYPE, "gather-dtype", "exact|int8",
+     "parameters between nodes, in gathers in two hops (default: exact, as --dtype says)",
+     CLI_TO_HANDLER},
+    {ID_SYNC_INTERVAL, "sync-interval", "N|auto",
+     "units take turns, each sends its second hop in every N-th step, 1 to 64; auto: the fewest "
+     "steps that hide it (default: 1)",
+     CLI_TO_HANDLER},
+    {ID_NO_CLIP, "no-clip", NULL,
+     "do not clip gradients, so that updates need not wait for the norm", CLI_TO_HANDLER},
+    {0, "outer-steps", "H",
+     "train replicas on their own, and let them meet after every H-th step (default: never)",
+     CLI_TO_U32(struct plan_request, search.outer_steps, 1, MICS_OUTER_STEPS_MAX)},
+    {0, "outer-lr", "RATE", "with --outer-steps, rate of the outer step (default: 0.7)",
+     CLI_TO_DOUBLE(struct plan_request, search.outer_lr, 1e-6, MICS_OUTER_LR_MAX)},
+    {0, "outer-momentum", "M", "with --outer-steps, its Nesterov momentum (default: 0.9)",
+     CLI_TO_DOUBLE(struct plan_request, search.outer_momentum, 0, 0.9999)},
+    {0, "like", "PLAN", "instead of --model and a topology: what this plan trains, and where",
+     CLI_TO_TEXT(struct plan_request, like)},
+    {0, "nodes", "N", "with --like, nodes of that cluster (default: as many)",
+     CLI_TO_U32(struct plan_request, like_nodes, 1, MICS_MAX_NODES)},
+    {ID_LAUNCH, "launch", "mpirun|srun", "print the command that runs the plan", CLI_TO_HANDLER},
+    {0, "schedule", NULL, "print the operations of one step of the plan",
+     CLI_TO_TRUE(struct plan_request, schedule)},
+    {0, "trace", "FILE", "write the predicted timeline of a step, for Perfetto",
+     CLI_TO_TEXT(struct plan_request, trace)},
+    {0, "hosts", "FILE|LIST", "hosts of the nodes, as 'n[01-16,20]' or a line for each",
+     CLI_TO_TEXT(struct plan_request, cluster.hosts)},
+    {0, "switches", "FILE",
+     "order the hosts by the switches of Slurm's topology.yaml or topology.conf",
+     CLI_TO_TEXT(struct plan_request, cluster.switches)},
+    {0, "switch-topology", "NAME",
+     "with --switches, which one of topology.yaml (default: the cluster's)",
+     CLI_TO_TEXT(struct plan_request, cluster.switch_topology)},
+    {0, "all-nodes", NULL, "leave out no node, however slow",
+     CLI_TO_TRUE(struct plan_request, cluster.all_nodes)},
+    {0, "hostfile", "FILE", "write the hosts of the ranks, in order, for mpirun or srun",
+     CLI_TO_TEXT(struct plan_request, hostfile)},
+    {ID_PROFILE, "profile", "mics|pytorch",
+     "predict this trainer's kernels, or eager PyTorch's (default: mics)", CLI_TO_HANDLER},
+    {0, "tokens", "N", "tokens to train on (300G): print days and GPU-hours",
+     CLI_TO_POSITIVE_COUNT(struct plan_request, training.tokens)},
+    {ID_PRICE, "price", "PRICE", "with --tokens, of a node-hour (21.96, 21.96USD): print the price",
+     CLI_TO_HANDLER},
+    {0, "memory-every", "N",
+     "keep states in the memory of the nodes, so that losing one costs at most N steps "
+     "(default: 0, never)",
+     CLI_TO_U64(struct plan_request, memory_every, 0, UINT32_MAX)},
+    {0, "memory-copies", "N", "with --memory-every, nodes that have each part of it (default: 2)",
+     CLI_TO_U64(struct plan_request, memory_copies, 1, MICS_MEMORY_COPIES_MAX)},
+    {0, "check", "PATH",
+     "compare the plan with a measured run, its folder or metrics; the operand is the plan",
+     CLI_TO_TEXT(struct plan_request, check)},
+};
+
+const struct cli_program plan_program = {
+    .name = "mics-plan",
+    .synopsis = "--model=MODEL [options] [TOPOLOGY]",
+    .summary =
+        "Choose partition groups for a model on a cluster, and predict memory and step time.",
+    .options = options,
+    .option_count = sizeof options / sizeof *options,
+    .shared = CLI_OUTPUT | CLI_FORMAT | CLI_VERBOSE | CLI_HISTORY,
+};
+
+/* "21.96", "21.96USD", "USD 21.96", "$21.96": a positive number with a currency before or after. */
+static enum mics_status parse_price(const char *value, struct mics_training *out,
+                                    struct mics_err *err)
+{
+    const size_t before = strcspn(value, "0123456789");
+    const size_t digits = strspn(value + before, "0123456789.");
+    const char *const after = value + before + digits;
+    const char *currency = before > 0 ? value : after;
+    size_t length = before > 0 ? before : strlen(after);
+    char number[64];
+    json_t *text;
+
+    for (; length > 0 && *currency == ' '; length--)
+        currency++;
+    for (; length > 0 && currency[length - 1] == ' '; length--)
+        ;
+    text = json_stringn(currency, length); /* NULL: not UTF-8 */
+    if (!text || digits == 0 || digits >= sizeof number || (before > 0 && *after) ||
+        length >= sizeof out->currency || strpbrk(after, "0123456789.-") ||
+        memchr(value, '-', before) || memchr(value, '.', before)) {
+        json_decref(text);
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': expected a price such as 21.96 or 21.96USD",
+                            value);
+    }
+    json_decref(text);
+    memcpy(number, value + before, digits);
+    number[digits] = '\0';
+    if (mics_parse_double(number, 1e-6, 1e12, &out->node_hour_price, NULL) != MICS_OK)
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': expected a price from 1e-6 to 1e12", value);
+    memcpy(out->currency, currency, length);
+    out->currency[length] = '\0';
+    return MICS_OK;
+}
+
+/* *out: the index of `value` in words. */
+static enum mics_status parse_word(const char *value, const char *const words[2], uint32_t *out,
+                                   struct mics_err *err)
+{
+    for (uint32_t i = 0; i < 2; i++) {
+        if (strcmp(value, words[i]) == 0) {
+            *out = i;
+            return MICS_OK;
+        }
+    }
+    return mics_err_set(err, MICS_ERR_ARG, "'%s': expected %s or %s", value, words[0], words[1]);
+}
+
+/* UP or UP,DOWN. */
+static enum mics_status parse_sync_dtype(const char *value, struct mics_search_options *out,
+                                         struct mics_err *err)
+{
+    static const struct {
+        const char *word;
+        enum mics_dtype up, down;
+    } formats[] = {{"exact", MICS_F32, MICS_F32},
+                   {"int8", MICS_INT8, MICS_INT8},
+                   {"int4", MICS_INT4, MICS_INT8},
+                   {"int4,int4", MICS_INT4, MICS_INT4}};
+
+    out->sync_auto = strcmp(value, "auto") == 0;
+    if (out->sync_auto)
+        return MICS_OK;
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+        if (strcmp(value, formats[i].word) == 0) {
+            out->sync_dtype = formats[i].up;
+            out->sync_down_dtype = formats[i].down;
+            return MICS_OK;
+        }
+    return mics_err_set(err, MICS_ERR_ARG, "'%s': expected exact, int8, int4, int4,int4 or auto",
+                        value);
+}
+
+static enum mics_status parse_recompute(const char *value, uint32_t *out, struct mics_err *err)
+{
+    enum mics_recompute level = MICS_RECOMPUTE_NONE;
+
+    if (strcmp(value, "auto") != 0 && !mics_recompute_parse(value, &level))
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': expected auto, none, selective or full",
+                            value);
+    *out = strcmp(value, "auto") == 0 ? MICS_AUTO : (uint32_t)level;
+    return MICS_OK;
+}
+
+static enum mics_status parse_hierarchical(const char *value, enum mics_hierarchy *out,
+                                           struct mics_err *err)
+{
+    static const char *const words[] = {
+        [MICS_HIERARCHY_AUTO] = "auto", [MICS_HIERARCHY_ON] = "on", [MICS_HIERARCHY_OFF] = "off"};
+
+    for (int i = MICS_HIERARCHY_AUTO; i <= MICS_HIERARCHY_OFF; i++) {
+        if (strcmp(value, words[i]) == 0) {
+            *out = (enum mics_hierarchy)i;
+            return MICS_OK;
+        }
+    }
+    return mics_err_set(err, MICS_ERR_ARG, "'%s': expected auto, on or off", value);
+}
+
+static enum mics_status parse_interval(const char *value, uint32_t *out, struct mics_err *err)
+{
+    uint64_t steps = 0;
+
+    if (strcmp(value, "auto") == 0) {
+        *out = MICS_AUTO;
+        return MICS_OK;
+    }
+    if (mics_parse_u64(value, 1, MICS_INTERVAL_MAX, &steps, NULL) != MICS_OK)
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': expected auto, or steps from 1 to %d", value,
+                            MICS_INTERVAL_MAX);
+    *out = (uint32_t)steps;
+    return MICS_OK;
+}
+
+/* A number alone is of bytes, which hardly anybody means here. */
+static enum mics_status parse_memory(const char *value, uint64_t *bytes, struct mics_err *err)
+{
+    if (strlen(value) < 6 && value[strspn(value, "0123456789")] == '\0' && *value > '0')
+        return mics_err_set(err, MICS_ERR_ARG, "'%s' means %s byte%s; did you mean %sG?", value,
+                            value, strcmp(value, "1") == 0 ? "" : "s", value);
+    return mics_parse_positive_bytes(value, bytes, err);
+}
+
+static enum mics_status handle(void *context, const struct cli_option *option, const char *value,
+                               struct mics_err *err)
+{
+    static const char *const launchers[] = {"mpirun", "srun"};
+    static const char *const dtypes[] = {"f32", "bf16"};
+    static const char *const profiles[] = {"mics", "pytorch"};
+    static const char *const roundings[] = {"nearest", "stochastic"};
+    static const char *const gathers[] = {"exact", "int8"};
+    struct plan_request *request = context;
+    struct mics_search_options *search = &request->search;
+    uint32_t index = 0;
+    enum mics_status status;
+
+    switch (option->id) {
+    case ID_MEMORY:
+        return parse_memory(value, &search->memory_limit, err);
+    case ID_RECOMPUTE:
+        return parse_recompute(value, &search->recompute, err);
+    case ID_OPTIMIZER:
+        return mics_optimizer_parse(value, &search->optimizer)
+                   ? MICS_OK
+                   : mics_err_set(err, MICS_ERR_ARG, "'%s': expected one of " MICS_OPTIMIZER_NAMES,
+                                  value);
+    case ID_HIERARCHICAL:
+        return parse_hierarchical(value, &search->hierarchical, err);
+    case ID_DTYPE:
+    case ID_GRAD_DTYPE:
+        status = parse_word(value, dtypes, &index, err);
+        *(option->id == ID_DTYPE ? &search->dtype : &search->grad_dtype) =
+            index ? MICS_BF16 : MICS_F32;
+        return status;
+    case ID_SYNC_DTYPE:
+        request->has_sync_dtype = true;
+        return parse_sync_dtype(value, search, err);
+    case ID_SYNC_ROUNDING:
+        request->has_rounding = true;
+        status = parse_word(value, roundings, &index, err);
+        search->sync_stochastic = index == 1;
+        return status;
+    case ID_GATHER_DTYPE:
+        request->has_gather_dtype = true;
+        status = parse_word(value, gathers, &index, err);
+        search->gather_dtype = index ? MICS_INT8 : MICS_F32;
+        return status;
+    case ID_SYNC_INTERVAL:
+        return parse_interval(value, &search->sync_interval, err);
+    case ID_NO_CLIP:
+        search->clip = false;
+        return MICS_OK;
+    case ID_LAUNCH:
+        request->launch = value;
+        return parse_word(value, launchers, &index, err);
+    case ID_PROFILE:
+        return parse_word(value, profiles, &request->profile, err);
+    default: /* ID_PRICE */
+        return parse_price(value, &request->training, err);
+    }
+}
+
+/* -1: continue; else the exit code. */
+static int check_usage_of_check(struct plan_request *request, int argc, char **argv, int operands)
+{
+    const struct cli_common *common = &request->common;
+
+    if (argc - operands > 1)
+        return cli_usage("unexpected argument '%s': --check takes one plan", argv[argc - 1]);
+    if (request->model || request->topology || request->launch || request->schedule ||
+        request->trace || request->hostfile || request->cluster.hosts ||
+        request->cluster.switches || request->training.tokens > 0 || common->output)
+        return cli_usage("--check only goes with a plan, --json and --tsv");
+    request->file = operands < argc ? argv[operands] : NULL;
+    return -1;
+}
+
+enum mics_status plan_check_exchanges(const struct plan_request *request, struct mics_err *err)
+{
+    const struct mics_search_options *search = &request->search;
+
+    if (request->has_rounding && search->sync_stochastic && !search->sync_auto &&
+        !mics_dtype_is_blocks(search->sync_dtype))
+        return mics_err_set(err, MICS_ERR_ARG, "--sync-rounding=stochastic goes with --sync-dtype");
+    if (search->outer_steps > 0 && search->sync_interval > 1)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "--outer-steps and --sync-interval exclude each other");
+    if (search->outer_steps == 0 && (search->outer_lr >= 0 || search->outer_momentum >= 0))
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "--outer-lr and --outer-momentum go with --outer-steps");
+    return MICS_OK;
+}
+
+int plan_check_usage(struct plan_request *request, int argc, char **argv, int operands)
+{
+    const char *output = request->common.output;
+    struct mics_err err;
+
+    if (request->training.node_hour_price > 0 && request->training.tokens == 0)
+        return cli_usage("--price goes with --tokens");
+    if (request->memory_copies && !request->memory_every && !request->like)
+        return cli_usage("--memory-copies goes with --memory-every");
+    if (!request->like && plan_check_exchanges(request, &err) != MICS_OK)
+        return cli_usage("%s", err.text);
+    if (request->check)
+        return check_usage_of_check(request, argc, argv, operands);
+    if (request->cluster.switch_topology && !request->cluster.switches)
+        return cli_usage("--switch-topology goes with --switches");
+    if (request->like_nodes && !request->like)
+        return cli_usage("--nodes goes with --like");
+    if (request->like &&
+        (request->model || request->topology || request->vocab_size || operands < argc))
+        return cli_usage("--like has the model and the topology of its plan");
+    if (!request->model && !request->like)
+        return cli_usage("--model is missing; --list-models lists names");
+    if (request->catalogue && !request->topology)
+        return cli_usage("--catalogue goes with --topology");
+    if (argc - operands > (request->topology ? 0 : 1))
+        return cli_usage("unexpected argument '%s': the topology is %s already", argv[argc - 1],
+                         request->topology ? "in --topology" : argv[operands]);
+    if ((request->launch || request->schedule) && output && strcmp(output, "-") == 0)
+        return cli_usage("--output is '-', where --launch and --schedule write");
+    if (operands < argc)
+        request->file = argv[operands];
+    if (!request->topology && strcmp(request->file, "-") == 0 && isatty(STDIN_FILENO))
+        return cli_usage("no topology: --topology=TEXT, a file, or one on standard input");
+    return -1;
+}
+
+int plan_parse(int argc, char **argv, struct plan_request *request, int *operands)
+{
+    *request = (struct plan_request){.search = {.recompute = MICS_AUTO,
+                                                .prefetch = MICS_AUTO,
+                                                .dtype = MICS_AUTO,
+                                                .grad_dtype = MICS_AUTO,
+                                                .clip = true,
+                                                .outer_lr = -1,
+                                                .outer_momentum = -1},
+                                     .file = "-",
+                                     .profile = MICS_AUTO};
+    return cli_parse(argc, argv, &request->common, handle, request, operands);
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan_options.h - what the command line of mics-plan asks for. */
+#ifndef MICS_CMD_PLAN_OPTIONS_H
+#define MICS_CMD_PLAN_OPTIONS_H
+
+#include "cli/cli.h"
+#include "plan/search/search.h"
+#include "plan/usable_nodes.h"
+
+struct plan_request {
+    struct cli_common common;
+    struct mics_search_options search; /* outer_lr, outer_momentum < 0: the default */
+    struct mics_cluster_options cluster;
+    const char *model, *topology, *catalogue, *launch, *file, *trace, *hostfile, *check, *like;
+    struct mics_training training;
+    uint64_t memory_every, memory_copies;
+    uint32_t vocab_size; /* 0: the model's */
+    uint32_t like_nodes; /* 0: those of `like` */
+    bool schedule, list_models;
+    bool has_sync_dtype, has_rounding, has_gather_dtype; /* are these options given? */
+    uint32_t profile; /* enum mics_profile; MICS_AUTO: the topology's */
+};
+
+extern const struct cli_program plan_program;
+
+/* Into `request`, with the defaults; *operands is the index of the first operand. -1 to go on, else
+ * the exit code. */
+int plan_parse(int argc, char **argv, struct plan_request *request, int *operands);
+
+/* Do formats, interval and outer steps go together? MICS_ERR_ARG. */
+enum mics_status plan_check_exchanges(const struct plan_request *request, struct mics_err *err);
+
+/* Do the options and the operands go together? -1 to go on, else the exit code. */
+int plan_check_usage(struct plan_request *request, int argc, char **argv, int operands);
+
+/* plan_like.c: read the plan of --like. Its global batch, sequence length, optimizer, types,
+ * clipping and memory limit become those of the request, for a plan that can continue its training;
+ * so do formats, interval, outer steps and how often its state is kept in memory, unless the
+ * command line says otherwise. MICS_ERR_ARG: the two do not go together.
+ * *topology is its cluster with request->like_nodes nodes (0: as many), *model its model; both
+ * belong to the caller. */
+enum mics_status plan_open_like(struct plan_request *request, struct mics_topology **topology,
+                                struct mics_model **model, struct mics_err *err);
+
+#endif
