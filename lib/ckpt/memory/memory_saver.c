@@ -49,6 +49,7 @@ struct mics_memory_saver {
     struct mics_memory_ckpt ckpt;
     enum mics_status taken;
     struct mics_err taken_err;
+    const struct place *damaged; /* received with another sum; NULL: none */
     double begin_s;
     double within_s; /* how long copies may give way */
 };
@@ -251,8 +252,10 @@ static enum mics_status copy_round(struct mics_memory_saver *saver, struct shard
         return MICS_OK; /* the other rank tells what it could not take */
     if (!mics_memory_ckpt_header_valid(&header) || header.step != saver->ckpt.step ||
         header.shard != shard || header.bytes != bytes ||
-        XXH64(copy->data, bytes, 0) != header.xxh64)
-        return mics_err_set(err, MICS_ERR_IO, "the copy of shard %u was damaged on its way", shard);
+        XXH64(copy->data, bytes, 0) != header.xxh64) {
+        saver->damaged = &shards->places[1 + round]; /* the other ranks wait for the next round */
+        return MICS_OK;
+    }
     mics_memory_ckpt_shard_complete(copy, &header);
     return MICS_OK;
 }
@@ -284,6 +287,9 @@ static enum mics_status keep(void *context, struct mics_err *err)
             status = keep_shards(saver, &saver->shards[kind], err);
     if (saver->taken != MICS_OK)
         return mics_err_set(err, saver->taken, "%s", saver->taken_err.text);
+    if (status == MICS_OK && saver->damaged)
+        return mics_err_set(err, MICS_ERR_IO, "the copy of shard %u was damaged on its way",
+                            saver->damaged->shard);
     return status;
 }
 
@@ -327,6 +333,7 @@ void mics_memory_saver_begin(struct mics_memory_saver *saver, struct mics_manife
     saver->manifest = *manifest;
     *manifest = (struct mics_manifest){0};
     saver->ckpt = (struct mics_memory_ckpt){.step = saver->manifest.step};
+    saver->damaged = NULL;
     for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++)
         saver->shards[kind].header = (struct mics_memory_ckpt_header){.version = 0};
     clear_generation(saver);

@@ -3,6 +3,7 @@
 #include "ckpt/memory/memory_saver.h"
 #include "ckpt/memory/recover.h"
 #include "ckpt_ranks.h"
+#include "comm/backend.h"
 #include "plan/copies.h"
 
 #include <dirent.h>
@@ -21,6 +22,7 @@ struct start {
     uint64_t steps;    /* kept: record->step + 1 ... */
     uint32_t abort_us; /* one rank ends the job after this time; 0: none does */
     uint64_t seed;     /* of delays */
+    bool damages;      /* rank 3 receives one copy with another bit */
     /* Results, of rank 0. */
     bool found;
     uint64_t step;      /* found */
@@ -30,6 +32,7 @@ struct start {
     uint64_t wrong;
     char why[256];
     char failure[256];
+    char cause[256]; /* of rank 3 */
 };
 
 struct starter {
@@ -158,6 +161,44 @@ static enum mics_status run_start(struct starter *own)
     return status;
 }
 
+/* The backend of rank 3, which changes a bit of the sixth message: with two rounds of copies, each
+ * a header and a shard, that is the first shard of the second step. */
+static const struct comm_backend *undamaged_backend;
+static struct comm_backend damaging_backend;
+static int exchanges;
+
+static enum mics_status execute_damaging(struct comm_base *base, const struct comm_call *calls,
+                                         int count, struct comm_sent *sent, struct mics_err *err)
+{
+    const enum mics_status status = undamaged_backend->execute(base, calls, count, sent, err);
+
+    if (calls->kind == COMM_EXCHANGE && ++exchanges == 6)
+        *(char *)calls->recv ^= 1;
+    return status;
+}
+
+static enum mics_status split_damaging(struct mics_comm *comm, int color, int key, int block,
+                                       struct mics_comm **out, struct mics_err *err)
+{
+    const enum mics_status status = undamaged_backend->split(comm, color, key, block, out, err);
+
+    if (status == MICS_OK)
+        ((struct comm_base *)*out)->backend = &damaging_backend;
+    return status;
+}
+
+static void damage(struct mics_comm *comm)
+{
+    struct comm_base *base = (struct comm_base *)comm;
+
+    undamaged_backend = base->backend;
+    damaging_backend = *undamaged_backend;
+    damaging_backend.split = split_damaging;
+    damaging_backend.execute = execute_damaging;
+    exchanges = 0;
+    base->backend = &damaging_backend;
+}
+
 static void *start_main(void *context)
 {
     struct starter *own = context;
@@ -178,6 +219,8 @@ static void go(struct start *start)
     start->received_bytes = start->sent_bytes = 0;
     start->failure[0] = 0;
     CHECK_INT(mics_comm_new_threads((int)count, comms, NULL), MICS_OK);
+    if (start->damages)
+        damage(comms[3]);
     for (uint32_t i = 0; i < count; i++) {
         ranks[i].start = start;
         ranks[i].rank = (struct rank){.comm = comms[i]};
@@ -193,6 +236,8 @@ static void go(struct start *start)
         start->wrong += ranks[i].rank.wrong;
         if (ranks[i].rank.status != MICS_OK && !start->failure[0])
             snprintf(start->failure, sizeof start->failure, "%.255s", ranks[i].rank.err.text);
+        if (i == 3)
+            snprintf(start->cause, sizeof start->cause, "%.255s", ranks[i].rank.err.text);
     }
     for (uint32_t i = 0; i < count; i++)
         mics_comm_free(comms[i]);
@@ -251,6 +296,34 @@ static void every_node_can_be_lost_and_a_spare_takes_its_place(void)
             CHECK(start.received_bytes > 0);
             lose_all();
         }
+}
+
+static void a_copy_damaged_on_its_way_fails_its_step_on_all_ranks_and_the_one_before_is_found(void)
+{
+    struct mics_memory_ckpt_record record = new_record();
+    struct start start = {.shape = zero3,
+                          .segments = 2,
+                          .copies = 3,
+                          .nodes = {0, 1, 2, 3},
+                          .record = &record,
+                          .steps = 4,
+                          .damages = true};
+
+    go(&start);
+    CHECK_INT(exchanges, 8); /* no rank leaves the rounds */
+    CHECK(strstr(start.cause, "the copy of shard ") &&
+          strstr(start.cause, " was damaged on its way"));
+    CHECK_INT(start.completed, 1);
+    start.damages = false;
+    lose(1);
+    start.nodes[1] = 4;
+    go(&start);
+    CHECK_STR(start.failure, "");
+    CHECK(start.found);
+    CHECK_INT(start.step, 1);
+    CHECK_INT(start.completed, 5);
+    CHECK_INT(start.wrong, 0);
+    lose_all();
 }
 
 static void any_shape_can_continue(void)
@@ -620,6 +693,7 @@ int main(void)
     begin_ckpt();
     TAP_RUN(copies_are_on_distinct_nodes);
     TAP_RUN(every_node_can_be_lost_and_a_spare_takes_its_place);
+    TAP_RUN(a_copy_damaged_on_its_way_fails_its_step_on_all_ranks_and_the_one_before_is_found);
     TAP_RUN(any_shape_can_continue);
     TAP_RUN(units_of_two_shapes_are_kept_and_continued_by_any_pair);
     TAP_RUN(more_lost_nodes_than_copies_are_told);
