@@ -74,7 +74,7 @@ static struct mics_tokenizer *new_tokenizer(void)
     if (tokenizer == NULL)
         return NULL;
     mics_model_init(&tokenizer->model);
-    tokenizer->end = tokenizer->customary_end = tokenizer->mask = MICS_NO_TOKEN;
+    tokenizer->end = tokenizer->customary_end = MICS_NO_TOKEN;
     return tokenizer;
 }
 
@@ -197,9 +197,6 @@ static enum mics_status read_with_companions(struct mics_tokenizer *tokenizer,
     if (status != MICS_OK)
         return status;
     status = mics_companions_set_around(tokenizer, err);
-    if (status != MICS_OK)
-        return status;
-    status = mics_tokenizer_find_mask(tokenizer, err);
     return status == MICS_OK ? mics_tokenizer_find_end(tokenizer, err) : status;
 }
 
@@ -372,11 +369,6 @@ void mics_tokenizer_restore(struct mics_tokenizer *tokenizer, uint32_t end, cons
 uint32_t mics_tokenizer_end(const struct mics_tokenizer *tokenizer)
 {
     return tokenizer->end;
-}
-
-uint32_t mics_tokenizer_mask(const struct mics_tokenizer *tokenizer)
-{
-    return tokenizer->mask;
 }
 
 uint32_t mics_tokenizer_begin(const struct mics_tokenizer *tokenizer)

@@ -56,9 +56,6 @@ enum mics_status mics_parse_token_id(const char *token, uint32_t *out, struct mi
  * its fingerprint in hexadecimal digits. */
 void mics_tokenizer_restore(struct mics_tokenizer *tokenizer, uint32_t end,
                             const char *fingerprint);
-/* The id that stands for a token that is hidden in masked language modelling: mask_token of the
- * files, else a special token [MASK] or <mask>; MICS_NO_TOKEN: there is none. */
-uint32_t mics_tokenizer_mask(const struct mics_tokenizer *tokenizer);
 /* The id that the post-processor puts before a text (<s>, <|begin_of_text|>); MICS_NO_TOKEN: none.
  */
 uint32_t mics_tokenizer_begin(const struct mics_tokenizer *tokenizer);

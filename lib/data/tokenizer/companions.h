@@ -59,9 +59,6 @@ enum mics_status mics_companions_set_around(struct mics_tokenizer *tokenizer, st
 enum mics_status mics_companion_read(const struct mics_tokenizer *tokenizer, const char *name,
                                      json_t **out, struct mics_err *err);
 
-/* end.c: set tokenizer->mask. MICS_ERR_FORMAT: a file names a token that is no token. */
-enum mics_status mics_tokenizer_find_mask(struct mics_tokenizer *tokenizer, struct mics_err *err);
-
 /* end.c: set tokenizer->end by what all files say, or end_problem if they do not tell. */
 enum mics_status mics_tokenizer_find_end(struct mics_tokenizer *tokenizer, struct mics_err *err);
 

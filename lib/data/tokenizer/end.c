@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * end.c - which token ends a document, and which one hides another.
+ * end.c - which token ends a document.
  *
  * The first of these that tells: eos_token of special_tokens_map.json or tokenizer_config.json, as
  * transformers takes it; eos_token_id of config.json, then of generation_config.json, of a list the
@@ -151,29 +151,6 @@ static enum mics_status guess(struct mics_tokenizer *tokenizer, struct mics_err 
         tokenizer->end = id;
     }
     return first ? MICS_OK : guess_separator(tokenizer, err);
-}
-
-enum mics_status mics_tokenizer_find_mask(struct mics_tokenizer *tokenizer, struct mics_err *err)
-{
-    struct mics_named_token named;
-    enum mics_status status =
-        mics_companions_named(tokenizer->companions, "mask_token", &named, err);
-
-    if (status != MICS_OK)
-        return status;
-    if (!named.said) {
-        tokenizer->mask = special_id(tokenizer, "[MASK]");
-        if (tokenizer->mask == MICS_NO_TOKEN)
-            tokenizer->mask = special_id(tokenizer, "<mask>");
-        return MICS_OK;
-    }
-    if (named.text)
-        tokenizer->mask = mics_tokenizer_id(tokenizer, named.text);
-    if (named.text && tokenizer->mask == MICS_NO_TOKEN)
-        return mics_err_set(err, MICS_ERR_FORMAT,
-                            "%s: mask_token '%.80s' is not in the vocabulary of %s", named.file,
-                            named.text, tokenizer->main_file->name);
-    return MICS_OK;
 }
 
 enum mics_status mics_tokenizer_find_end(struct mics_tokenizer *tokenizer, struct mics_err *err)

@@ -155,8 +155,7 @@ struct mics_wordpiece {
 
 /* ---- Unigram (unigram.c) ---- */
 
-/* Of all ways to cut a piece into tokens and unknown characters, the one with the highest sum of
- * scores. */
+/* Cuts a piece into the tokens and unknown characters whose sum of scores is highest. */
 struct mics_unigram {
     double *scores; /* [ids of the model] */
     uint32_t count, capacity;
@@ -515,7 +514,6 @@ struct mics_tokenizer {
     /* Ids at the end of tokens that the main file does not have and no file gives an id: a
      * pad_token, say. The model need not have rows for them. */
     uint32_t named_count;
-    uint32_t mask;                               /* MICS_NO_TOKEN: none */
     uint32_t end;                                /* readers set it if their file tells */
     struct mics_err end_problem;                 /* why `end` is MICS_NO_TOKEN; "": nothing tells */
     uint64_t main_sum;                           /* of the files that the reader reads */

@@ -338,7 +338,7 @@ static void read_piece(struct reader *reader, const struct mics_cursor *piece)
         reader->reading->err);
 }
 
-/* Of equal texts the last is found, and the others can only be decoded. */
+/* The last of equal texts is found; the others can only be decoded. */
 static void add_pieces(struct reader *reader, const struct mics_cursor *vocab)
 {
     struct mics_tokenizer *tokenizer = reader->tokenizer;
