@@ -49,7 +49,7 @@ static const struct cli_option options[] = {
 };
 
 static const struct cli_command commands[] = {
-    {"split", "convert Hugging Face files to a checkpoint of a plan"},
+    {"split", "convert files of Hugging Face, PyTorch or DeepSpeed to a checkpoint of a plan"},
     {"merge", "convert the parameters of a checkpoint to Hugging Face files"},
     {"reshard", "convert a checkpoint with its optimizer state to another plan"},
     {"cast", "convert Hugging Face files to another storage type"},

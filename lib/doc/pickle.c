@@ -227,6 +227,9 @@ static enum mics_status push_bytes(struct reader *reader, enum mics_pickle_kind 
     struct mics_pickle *pickle = reader->pickle;
     const uint64_t at = pickle->pool.count;
 
+    /* Texts are in the pickle; only names of classes can be put together many times. */
+    if (at + length + 1 > 2 * (uint64_t)MICS_PICKLE_MAX_BYTES)
+        return refuse(reader, "its texts are too long");
     if (!MAKE_ROOM(pickle->pool, length + 1))
         return mics_err_nomem(reader->err);
     memcpy(pickle->pool.list + at, text, length);

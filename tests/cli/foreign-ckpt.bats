@@ -82,6 +82,58 @@ refused() # source text
     refused twice "twice: pieces of tensor 'lm_head.weight' overlap at number 64"
 }
 
+@test "split: names that mean one parameter must have equal numbers, also in files of torch.save" {
+    requires jq perl
+    mics-shard split "$files/hf" -p plan.mp -o hf
+    mics-shard split "$files/weights.pt" "$files/weights.pt" -p plan.mp -o twice
+    mics-shard diff hf twice
+    # trainer.pt has them in bf16.
+    run --separate-stderr mics-shard split "$files/weights.pt" "$files/trainer.pt" -p plan.mp -o out
+    [ "$status" = 3 ]
+    [[ $stderr == *"trainer.pt: tensor 'lm_head.weight' occurs twice: 'module._orig_mod.lm_head.weight' is another one"* ]]
+    # A head that the model ties to the embedding, and its files do not.
+    mkdir tied
+    jq '.tie_word_embeddings = true' "$files/hf/config.json" >tied/config.json
+    mics-plan --model=tied --strategy=zero3 --dtype=f32 --global-batch=4 --seq=8 topo.mp -o tied.mp
+    for source in weights.pt dcp dcp-safetensors; do
+        run --separate-stderr mics-shard split "$files/$source" -p tied.mp -o out
+        [ "$status" = 3 ]
+        [[ $stderr == *"lm_head.weight' is not the embedding, but the head is tied to it"* ]]
+        [ ! -e out ]
+    done
+}
+
+@test "split: a safetensors file whose header is as long as a pickle begins is no pickle" {
+    requires perl
+    mkdir padded
+    cp "$files/hf/config.json" padded/
+    perl -e 'open my $f, "<:raw", $ARGV[0] or die; local $/; my $all = <$f>; my $n = unpack "Q<", $all;
+        open my $o, ">:raw", $ARGV[1] or die; my $header = substr $all, 8, $n;
+        print $o pack("Q<", 1152), $header, " " x (1152 - $n), substr $all, 8 + $n' \
+        "$files/hf/model.safetensors" padded/model.safetensors
+    [ "$(head -c 2 padded/model.safetensors | od -An -tx1)" = ' 80 04' ]
+    mics-shard split "$files/hf" -p plan.mp -o hf
+    mics-shard split padded/model.safetensors -p plan.mp -o file
+    mics-shard diff hf file
+}
+
+@test "split: states of AdamW without their step, or with one moment of two, are refused" {
+    requires perl
+    cp -r "$files/dcp" dcp
+    perl -0pi -e 's/\.step/.stop/g' dcp/.metadata
+    refused dcp "dcp: has states of AdamW, but no step of 1 or more"
+    cp -r "$files/dcp/." dcp
+    perl -0pi -e 's/\.exp_avg_sq/.exp_avg_xx/g' dcp/.metadata
+    refused dcp "dcp: has exp_avg, but not exp_avg_sq: only optimizer states of AdamW are read"
+}
+
+@test "split: numbers of a machine with another byte order are refused" {
+    requires perl
+    cp "$files/weights.pt" big.pt
+    perl -0pi -e 's/little/bigend/' big.pt
+    refused big.pt "big.pt: numbers that are not little-endian"
+}
+
 @test "train: goes on from a distributed checkpoint of PyTorch with other data only" {
     requires mpi:2 perl
     export MICS_NODE_RANKS=2

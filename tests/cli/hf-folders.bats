@@ -257,7 +257,7 @@ refused() # text plan
             [[ $stderr == *"$text"* ]]
         done
     done <<'END'
-pytorch_model.bin|'pytorch_model.bin', a pickle, which can run code when it is read: convert it
+pytorch_model.bin|'pytorch_model.bin', a pickle: only 'mics-shard split FILE' reads it; to convert it
 pytorch_model-00001-of-00002.bin|'pytorch_model-00001-of-00002.bin', a pickle
 consolidated.00.pth|'consolidated.00.pth', a pickle
 adapter_model.safetensors|'adapter_model.safetensors', an adapter (LoRA) without its model

@@ -245,12 +245,14 @@ static enum mics_status add_tensor(struct dcp *dcp, const char *key, uint32_t te
     const struct mics_pickle *metadata = dcp->metadata;
     const char *dtype = dtype_of(metadata, tensor);
     uint64_t shape[MICS_TORCH_MAX_RANK];
-    char name[512];
-    const int state = split_name(key, name, sizeof name);
+    char name[FOREIGN_NAME_MAX];
+    const int state = strlen(key) < sizeof name ? split_name(key, name, sizeof name) : -2;
     uint32_t rank, none, chunk;
     size_t index;
     enum mics_status status;
 
+    if (state == -2)
+        return reject(dcp, key, "its name is too long");
     if (state < 0)
         return MICS_OK;
     dcp->key = key;

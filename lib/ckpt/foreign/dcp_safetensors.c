@@ -126,7 +126,7 @@ static int by_name(const void *a, const void *b)
 static enum mics_status add_tensor(struct shards *shards, const struct chunk *chunks, size_t count)
 {
     struct tensor_list *list = shards->list;
-    uint64_t shape[MICS_TORCH_MAX_RANK] = {0}, numbers = 1;
+    uint64_t shape[MICS_TORCH_MAX_RANK] = {0}, numbers;
     size_t index;
     enum mics_status status = MICS_OK;
 
@@ -140,12 +140,9 @@ static enum mics_status add_tensor(struct shards *shards, const struct chunk *ch
             if (chunks[i].box.offsets[k] + chunks[i].box.sizes[k] > shape[k])
                 shape[k] = chunks[i].box.offsets[k] + chunks[i].box.sizes[k];
     }
-    for (uint32_t k = 0; k < chunks->rank; k++) {
-        if (shape[k] > 0 && numbers > ((uint64_t)1 << 48) / shape[k])
-            return mics_err_set(list->err, MICS_ERR_FORMAT, "%s: tensor '%.128s' is too large",
-                                list->hf->store.files[chunks->file].path, chunks->name);
-        numbers *= shape[k];
-    }
+    if (!mics_torch_count(shape, chunks->rank, &numbers))
+        return mics_err_set(list->err, MICS_ERR_FORMAT, "%s: tensor '%.128s' is too large",
+                            list->hf->store.files[chunks->file].path, chunks->name);
     status = foreign_add_tensor(list, chunks->name, chunks->dtype, shape, chunks->rank, STATE_PARAM,
                                 &index);
     for (size_t i = 0; i < count && status == MICS_OK; i++)

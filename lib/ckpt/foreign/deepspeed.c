@@ -356,11 +356,8 @@ static enum mics_status add_parameter(struct zero *zero, size_t group, const cha
     enum mics_status status =
         mics_torch_shape(zero->model.pickle, node, shape, &rank, zero->list->err);
 
-    for (uint32_t i = 0; status == MICS_OK && i < rank; i++) {
-        if (shape[i] > 0 && count > ((uint64_t)1 << 48) / shape[i])
-            status = mics_err_set(zero->list->err, MICS_ERR_FORMAT, "it is too large");
-        count *= shape[i];
-    }
+    if (status == MICS_OK && !mics_torch_count(shape, rank, &count))
+        status = mics_err_set(zero->list->err, MICS_ERR_FORMAT, "it is too large");
     if (status != MICS_OK) {
         mics_err_prefix(zero->list->err, "%s: param_shapes: '%.128s'", zero->model_path, name);
         return status;

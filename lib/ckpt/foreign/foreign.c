@@ -16,17 +16,21 @@
 /* A chunk is cut into rows, if it does not have whole ones. */
 enum { MAX_RUNS = 4 << 20 };
 
-/* Does a file begin as one of torch.save, or as a bare pickle? */
+/* Does a file begin as one of torch.save, or as a bare pickle? The length of a header of
+ * safetensors, before its '{', may begin with the same bytes as a pickle. */
 static bool begins_as_torch_save(const char *path)
 {
-    unsigned char magic[4] = {0};
+    unsigned char begin[9] = {0};
     const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    const bool complete = fd >= 0 && read(fd, magic, sizeof magic) == (ssize_t)sizeof magic;
+    const ssize_t bytes = fd >= 0 ? read(fd, begin, sizeof begin) : -1;
 
     if (fd >= 0)
         close(fd);
-    return complete &&
-           (memcmp(magic, "PK\3\4", 4) == 0 || (magic[0] == 0x80 && magic[1] >= 2 && magic[1] < 6));
+    if (bytes >= 4 && memcmp(begin, "PK\3\4", 4) == 0)
+        return true;
+    if (bytes == sizeof begin && begin[8] == '{' && memcmp(begin + 4, "\0\0\0\0", 4) == 0)
+        return false;
+    return bytes >= 4 && begin[0] == 0x80 && begin[1] >= 2 && begin[1] < 6;
 }
 
 static bool has_file(const char *folder, const char *name)
@@ -152,7 +156,12 @@ enum mics_status foreign_add_tensor(struct tensor_list *list, const char *name, 
                                     size_t *index)
 {
     struct mics_hf *hf = list->hf;
+    const size_t length = strlen(name);
 
+    list->name_bytes += length + 1;
+    if (length >= FOREIGN_NAME_MAX || list->name_bytes > MICS_PICKLE_MAX_BYTES)
+        return mics_err_set(list->err, MICS_ERR_FORMAT,
+                            "tensor '%.128s': names of tensors are too long", name);
     if (hf->tensor_count == list->room) {
         const size_t room = list->room ? 2 * list->room : 64;
         struct mics_safetensor *headers = realloc(list->headers, room * sizeof *headers);
@@ -251,16 +260,17 @@ static int by_start(const void *a, const void *b)
     return (x->start > y->start) - (x->start < y->start);
 }
 
-/* The pieces of a tensor must tile it. */
+/* The pieces of a tensor must tile it. The header then says how many bytes they have together. */
 static enum mics_status check_pieces(const struct tensor_list *list, size_t index,
                                      const char *where)
 {
     struct mics_hf_tensor *tensor = &list->hf->tensors[index];
-    const struct mics_safetensor *header = &list->headers[index];
-    uint64_t count = 1, at = 0;
+    struct mics_safetensor *header = &list->headers[index];
+    uint64_t count = 0, at = 0;
 
-    for (uint32_t i = 0; i < header->rank; i++)
-        count *= header->shape[i];
+    if (!mics_torch_count(header->shape, header->rank, &count))
+        return mics_err_set(list->err, MICS_ERR_FORMAT, "%s: tensor '%.128s' is too large", where,
+                            header->name);
     if (tensor->piece_count > 1)
         qsort(tensor->pieces, tensor->piece_count, sizeof *tensor->pieces, by_start);
     for (uint32_t i = 0; i < tensor->piece_count; i++) {
@@ -274,11 +284,28 @@ static enum mics_status check_pieces(const struct tensor_list *list, size_t inde
             break;
         at += piece->count;
     }
+    header->end = count * mics_storage_dtype_bytes(mics_storage_dtype_of_name(header->dtype));
     if (at == count)
         return MICS_OK;
     return mics_err_set(list->err, MICS_ERR_FORMAT,
                         "%s: numbers of tensor '%.128s' are missing from %llu on of %llu", where,
                         header->name, (unsigned long long)at, (unsigned long long)count);
+}
+
+/* Moments without their step would be corrected as in the first steps. */
+static enum mics_status check_states(const struct tensor_list *list, const char *where)
+{
+    const bool first = list->has_states[STATE_EXP_AVG], second = list->has_states[STATE_EXP_AVG_SQ];
+
+    if (first != second)
+        return mics_err_set(list->err, MICS_ERR_FORMAT,
+                            "%s: has %s, but not %s: only optimizer states of AdamW are read",
+                            where, first ? "exp_avg" : "exp_avg_sq",
+                            first ? "exp_avg_sq" : "exp_avg");
+    if (first && list->hf->step == 0)
+        return mics_err_set(list->err, MICS_ERR_FORMAT,
+                            "%s: has states of AdamW, but no step of 1 or more", where);
+    return MICS_OK;
 }
 
 /* Hand the headers over to the first file, which frees them: their names in one block. */
@@ -289,12 +316,14 @@ static enum mics_status finish(struct tensor_list *list, const char *where)
     size_t bytes = 1;
     char *names, *at;
 
-    if (hf->tensor_count == 0)
+    if (hf->tensor_count == 0 || hf->file_count == 0)
         return mics_err_set(list->err, MICS_ERR_FORMAT, "%s: has no tensors of a model", where);
     for (size_t i = 0; i < hf->tensor_count && status == MICS_OK; i++) {
         status = check_pieces(list, i, where);
         bytes += strlen(list->headers[i].name) + 1;
     }
+    if (status == MICS_OK)
+        status = check_states(list, where);
     if (status != MICS_OK)
         return status;
     names = at = malloc(bytes);
@@ -314,7 +343,7 @@ static enum mics_status finish(struct tensor_list *list, const char *where)
     hf->files[0].header.names = names;
     hf->files[0].header.count = hf->tensor_count;
     list->headers = NULL;
-    hf->states = list->has_states[STATE_EXP_AVG] && list->has_states[STATE_EXP_AVG_SQ] ? 3 : 1;
+    hf->states = list->has_states[STATE_EXP_AVG] ? 3 : 1;
     return MICS_OK;
 }
 

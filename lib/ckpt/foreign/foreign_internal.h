@@ -9,12 +9,16 @@
 /* States by the names that AdamW has in PyTorch and DeepSpeed. */
 enum { STATE_PARAM, STATE_EXP_AVG, STATE_EXP_AVG_SQ, STATE_STEP };
 
+/* Bytes of a tensor's name, with the null. */
+enum { FOREIGN_NAME_MAX = 512 };
+
 /* What is being opened. */
 struct tensor_list {
     struct mics_hf *hf;
     struct mics_safetensor *headers; /* [hf->tensor_count]; names are owned until they are moved */
     size_t room;
-    size_t runs; /* of all boxes */
+    size_t runs;       /* of all boxes */
+    size_t name_bytes; /* of all tensors */
     bool has_states[STATE_STEP + 1];
     struct mics_err *err;
 };

@@ -5,8 +5,7 @@
 #include <string.h>
 
 /* Members in which trainers keep the state dict of the model, the most specific first. */
-static const char *const members[] = {"model_state_dict", "state_dict", "module", "model", "net",
-                                      "weights",          "ema"};
+static const char *const members[] = {"model_state_dict", "state_dict", "module", "model"};
 
 /* Are there tensors among the values of a dict? */
 static bool has_tensors(const struct mics_torch_file *file, uint32_t dict)
@@ -65,7 +64,7 @@ static enum mics_status add_state_dict(struct tensor_list *list, const struct mi
     if (!dict)
         return mics_err_set(list->err, MICS_ERR_FORMAT,
                             "holds no state dict of a model: none of its values, and of those of "
-                            "model, state_dict and module, is a tensor");
+                            "model, module, state_dict and model_state_dict, is a tensor");
     while (status == MICS_OK && mics_pickle_next(&pairs, &key, &value)) {
         const char *name = mics_pickle_text(file->pickle, key);
 

@@ -185,7 +185,7 @@ static enum mics_status find_list(struct archive *archive)
     return MICS_OK;
 }
 
-/* Of an entry in the list, sizes and offset, which are in its extra field if they are large. */
+/* Sizes and offset of an entry of the list; large ones are in its extra field. */
 struct entry {
     uint64_t packed, bytes, local;
 };
@@ -226,6 +226,17 @@ static enum mics_status locate_data(const struct archive *archive, const struct 
     return MICS_OK;
 }
 
+static enum mics_status check_byte_order(const struct archive *archive, uint64_t at, uint64_t bytes)
+{
+    char order[8] = "";
+    const enum mics_status status =
+        read_at(archive, at, order, mics_min_u64(bytes, sizeof order - 1));
+
+    if (status != MICS_OK || strcmp(order, "little") == 0)
+        return status;
+    return mics_err_set(archive->err, MICS_ERR_FORMAT, "numbers that are not little-endian");
+}
+
 static enum mics_status add_entry(struct archive *archive, const char *name,
                                   const struct entry *entry, struct mics_torch_file *out)
 {
@@ -235,6 +246,8 @@ static enum mics_status add_entry(struct archive *archive, const char *name,
 
     if (status != MICS_OK || !inside)
         return status;
+    if (strcmp(inside, "/byteorder") == 0)
+        return check_byte_order(archive, at, entry->bytes);
     if (strcmp(inside, "/data.pkl") == 0) {
         archive->pickle_at = at;
         archive->pickle_bytes = entry->bytes;
@@ -405,6 +418,8 @@ static bool is_in_order(const struct mics_torch_tensor *tensor, const uint64_t *
 {
     uint64_t expected = 1;
 
+    if (tensor->count == 0)
+        return true;
     for (uint32_t i = tensor->rank; i-- > 0;) {
         if (tensor->shape[i] != 1 && strides[i] != expected)
             return false;
@@ -413,15 +428,15 @@ static bool is_in_order(const struct mics_torch_tensor *tensor, const uint64_t *
     return true;
 }
 
-static enum mics_status count_numbers(struct mics_torch_tensor *tensor, struct mics_err *err)
+bool mics_torch_count(const uint64_t *shape, uint32_t rank, uint64_t *count)
 {
-    tensor->count = 1;
-    for (uint32_t i = 0; i < tensor->rank; i++) {
-        if (tensor->shape[i] > 0 && tensor->count > ((uint64_t)1 << 48) / tensor->shape[i])
-            return mics_err_set(err, MICS_ERR_FORMAT, "a tensor that is too large");
-        tensor->count *= tensor->shape[i];
+    *count = 1;
+    for (uint32_t i = 0; i < rank; i++) {
+        if (shape[i] > 0 && *count > ((uint64_t)1 << 48) / shape[i])
+            return false;
+        *count *= shape[i];
     }
-    return MICS_OK;
+    return true;
 }
 
 /* ("storage", class, key, device, count) */
@@ -472,8 +487,8 @@ enum mics_status mics_torch_tensor(const struct mics_torch_file *file, uint32_t 
                                   err);
     if (status == MICS_OK)
         status = mics_torch_shape(pickle, mics_pickle_item(pickle, args, 3), strides, &rank, err);
-    if (status == MICS_OK)
-        status = count_numbers(out, err);
+    if (status == MICS_OK && !mics_torch_count(out->shape, out->rank, &out->count))
+        status = mics_err_set(err, MICS_ERR_FORMAT, "a tensor that is too large");
     if (status != MICS_OK)
         return status;
     if (!mics_pickle_integer(pickle, mics_pickle_item(pickle, args, 1), &first) || first < 0 ||

@@ -45,6 +45,9 @@ enum mics_status mics_torch_tensor(const struct mics_torch_file *file, uint32_t 
 enum mics_status mics_torch_shape(const struct mics_pickle *pickle, uint32_t node, uint64_t *shape,
                                   uint32_t *rank, struct mics_err *err);
 
+/* How many numbers a tensor of these sizes has; false: more than 2^48. */
+bool mics_torch_count(const uint64_t *shape, uint32_t rank, uint64_t *count);
+
 /* "F32" of "torch.FloatStorage" or "torch.float32"; NULL: another type. */
 const char *mics_torch_dtype(const char *name);
 

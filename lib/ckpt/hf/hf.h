@@ -19,8 +19,9 @@
 
 /* Said of a file of PyTorch. */
 #define MICS_HF_PICKLE_ADVICE                                                                      \
-    "a pickle, which can run code when it is read: convert it with transformers' "                 \
-    "from_pretrained(FOLDER).save_pretrained(FOLDER)"
+    "a pickle: only 'mics-shard split FILE' reads it; to convert it to safetensors, load and "     \
+    "save "                                                                                        \
+    "its folder with transformers' from_pretrained() and save_pretrained()"
 
 struct mics_hf_file {
     char name[256]; /* inside the folder; of a loose file its path */

@@ -157,16 +157,21 @@ static int copy_folder(const char *from, const char *to, const char *changed, ui
 static void damaged_checkpoints_of_others_are_refused_in_one_line(void)
 {
     static const struct {
-        const char *folder, *file;
+        const char *folder, *file; /* in which a file is changed */
         enum mics_foreign_format format;
         int times;
+        bool alone; /* the file is opened, not the folder */
     } cases[] = {
-        {FILES "/dcp", ".metadata", MICS_FOREIGN_DCP, 200},
-        {FILES "/dcp", "__1_0.distcp", MICS_FOREIGN_DCP, 100},
+        {FILES "/dcp", ".metadata", MICS_FOREIGN_DCP, 200, false},
+        {FILES "/dcp", "__1_0.distcp", MICS_FOREIGN_DCP, 100, false},
         {FILES "/ds0198-zero1-bf16-2/global_step3",
-         "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt", MICS_FOREIGN_DEEPSPEED, 150},
+         "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt", MICS_FOREIGN_DEEPSPEED, 150, false},
         {FILES "/ds0192-mics2-bf16-4/global_step3", "zero_pp_rank_0_mp_rank_00_model_states.pt",
-         MICS_FOREIGN_DEEPSPEED, 150},
+         MICS_FOREIGN_DEEPSPEED, 150, false},
+        {FILES, "weights.pt", MICS_FOREIGN_TORCH_SAVE, 150, true},
+        {FILES, "trainer.pt", MICS_FOREIGN_TORCH_SAVE, 150, true},
+        {FILES "/dcp-safetensors", "shard-00002-model-00001-of-00001.safetensors",
+         MICS_FOREIGN_DCP_SAFETENSORS, 200, false},
     };
     char folder[] = "/tmp/mics-foreign-XXXXXX";
     uint64_t seed = 1;
@@ -175,10 +180,13 @@ static void damaged_checkpoints_of_others_are_refused_in_one_line(void)
     CHECK(mkdtemp(folder) != NULL);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int k = 0; k < (TAP_ASAN || TAP_TSAN ? cases[i].times / 2 : cases[i].times); k++) {
-            const char *const paths[] = {folder};
+            char path[MICS_PATH_MAX];
+            const char *const paths[] = {path};
             struct mics_err err = {""};
             struct mics_hf hf;
 
+            mics_path_format(path, NULL, "%s%s%s", folder, cases[i].alone ? "/" : "",
+                             cases[i].alone ? cases[i].file : "");
             CHECK(copy_folder(cases[i].folder, folder, cases[i].file, &seed) > 1);
             if (mics_foreign_open(cases[i].format, paths, 1, &hf, &err) != MICS_OK) {
                 CHECK(err.text[0] != '\0' && !strchr(err.text, '\n'));
@@ -192,9 +200,109 @@ static void damaged_checkpoints_of_others_are_refused_in_one_line(void)
     mics_file_remove_tree(folder, NULL);
 }
 
+/* A pickle of .metadata that is put together. */
+struct metadata {
+    char data[1 << 20];
+    size_t size;
+};
+
+static void put(struct metadata *to, const char *bytes, size_t size)
+{
+    memcpy(to->data + to->size, bytes, size);
+    to->size += size;
+}
+
+#define PUT(to, literal) put(to, literal, sizeof(literal) - 1)
+
+static void put_text(struct metadata *to, const char *text)
+{
+    const size_t length = strlen(text);
+    const char head[] = {'X', (char)length, (char)(length >> 8), 0, 0};
+
+    put(to, head, sizeof head);
+    put(to, text, length);
+}
+
+#define METADATA "ctorch.distributed.checkpoint.metadata\n"
+
+/* Metadata up to its dict of tensors. Values of the memo: 0, a name; 1, a tensor of no numbers,
+ * without chunks. */
+static void begin_metadata(struct metadata *to, const char *name)
+{
+    to->size = 0;
+    PUT(to, "\x80\2" METADATA "Metadata\n)\x81}(");
+    put_text(to, "name");
+    put_text(to, name);
+    PUT(to, "q\0");
+    put_text(to, "tensor");
+    PUT(to, METADATA "TensorStorageMetadata\n)\x81}(");
+    put_text(to, "properties");
+    PUT(to, METADATA "TensorProperties\n)\x81}");
+    put_text(to, "dtype");
+    PUT(to, "ctorch\nfloat32\nsb");
+    put_text(to, "size");
+    PUT(to, "K\0\x85");
+    put_text(to, "chunks");
+    PUT(to, "]ubq\1");
+    put_text(to, "state_dict_metadata");
+    PUT(to, "}(");
+}
+
+/* Write it, and open the folder that it describes. */
+static enum mics_status open_metadata(struct metadata *from, struct mics_err *err)
+{
+    char folder[] = "/tmp/mics-foreign-XXXXXX", path[MICS_PATH_MAX];
+    const char *const paths[] = {folder};
+    struct mics_hf hf = {.file_count = 0};
+    enum mics_status status = MICS_OK;
+
+    PUT(from, "u");
+    put_text(from, "storage_data");
+    PUT(from, "}ub.");
+    CHECK(mkdtemp(folder) != NULL);
+    mics_path_format(path, NULL, "%s/.metadata", folder);
+    FILE *out = fopen(path, "wb");
+    CHECK(out != NULL);
+    if (out) {
+        CHECK(fwrite(from->data, 1, from->size, out) == from->size);
+        fclose(out);
+        CHECK_INT(mics_foreign_recognize(paths, 1), MICS_FOREIGN_DCP);
+        status = mics_foreign_open(MICS_FOREIGN_DCP, paths, 1, &hf, err);
+        mics_hf_close(&hf);
+    }
+    mics_file_remove_tree(folder, NULL);
+    return status;
+}
+
+static void metadata_of_no_files_and_names_without_end_are_refused(void)
+{
+    static struct metadata metadata;
+    char name[600];
+    struct mics_err err = {""};
+
+    begin_metadata(&metadata, "model.norm.weight");
+    PUT(&metadata, "h\0h\1");
+    CHECK_INT(open_metadata(&metadata, &err), MICS_ERR_FORMAT);
+    CHECK(strstr(err.text, "has no tensors of a model") != NULL);
+    memset(name, 'n', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    begin_metadata(&metadata, name);
+    PUT(&metadata, "h\0h\1");
+    CHECK_INT(open_metadata(&metadata, &err), MICS_ERR_FORMAT);
+    CHECK(strstr(err.text, "its name is too long") != NULL);
+    /* 500 KB that would be 60 MB of names. */
+    name[500] = '\0';
+    begin_metadata(&metadata, name);
+    for (int i = 0; i < 120000; i++)
+        PUT(&metadata, "h\0h\1");
+    CHECK_INT(open_metadata(&metadata, &err), MICS_ERR_FORMAT);
+    CHECK(strstr(err.text, "names of tensors are too long") != NULL);
+}
+
 int main(void)
 {
     TAP_RUN(each_number_of_deepspeed_is_read);
+    TAP_RUN(metadata_of_no_files_and_names_without_end_are_refused);
     TAP_RUN(damaged_checkpoints_of_others_are_refused_in_one_line);
     return tap_done();
 }

@@ -173,12 +173,43 @@ static void objects_are_nodes_and_their_classes_are_of_a_list(void)
                   MICS_ERR_FORMAT);
 }
 
+/* 3 MB that would be 120 MB of names. */
+static void names_of_classes_without_end_are_refused(void)
+{
+    enum { NAME = 100, CLASSES = 600000, BYTES_OF_CLASS = 5 };
+    static const char *const allowed[] = {"nnn*", NULL};
+    struct mics_err err = {""};
+    struct mics_pickle *pickle = NULL;
+    unsigned char *bytes = malloc(2 * (4 + NAME) + CLASSES * BYTES_OF_CLASS + 3), *at = bytes;
+
+    CHECK(bytes != NULL);
+    if (!bytes)
+        return;
+    *at++ = 0x80;
+    *at++ = 4;
+    for (int i = 0; i < 2; i++) {
+        *at++ = 0x8c;
+        *at++ = NAME;
+        memset(at, 'n', NAME);
+        at += NAME;
+        *at++ = 0x94;
+    }
+    for (int i = 0; i < CLASSES; i++, at += BYTES_OF_CLASS)
+        memcpy(at, "h\0h\1\x93", BYTES_OF_CLASS);
+    *at++ = '.';
+    CHECK_INT(mics_pickle_open(bytes, (size_t)(at - bytes), allowed, &pickle, &err),
+              MICS_ERR_FORMAT);
+    CHECK(strstr(err.text, "its texts are too long") != NULL && !pickle);
+    free(bytes);
+}
+
 int main(void)
 {
     TAP_RUN(a_dict_of_nanogpt_is_read_in_old_and_new_protocols);
     TAP_RUN(every_length_of_a_truncated_pickle_is_refused);
     TAP_RUN(all_plain_values_are_read);
     TAP_RUN(objects_are_nodes_and_their_classes_are_of_a_list);
+    TAP_RUN(names_of_classes_without_end_are_refused);
     TAP_RUN(what_would_run_code_is_refused_by_its_name);
     TAP_RUN(contradictions_are_refused_in_a_pickle);
     return tap_done();
