@@ -344,9 +344,14 @@ static enum mics_status check_outputs(const struct plan_request *request, struct
     return status;
 }
 
-/* The rates of outer steps: as given, or the defaults. */
+/* Measured: docs/compression.md. */
+enum { DEFAULT_SYNC_WARMUP = 100 };
+
+/* The first steps, and the rates of outer steps: as given, or the defaults. */
 static void set_outer(struct mics_search_options *search)
 {
+    if (search->sync_warmup == MICS_AUTO)
+        search->sync_warmup = DEFAULT_SYNC_WARMUP;
     if (search->outer_lr < 0)
         search->outer_lr = search->outer_steps > 0 ? 0.7 : 0;
     if (search->outer_momentum < 0)

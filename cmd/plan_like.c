@@ -43,6 +43,11 @@ static void take_options(const struct mics_plan *plan, struct plan_request *requ
         search->outer_lr = choice->outer_lr;
     if (choice->outer_steps > 0 && search->outer_momentum < 0)
         search->outer_momentum = choice->outer_momentum;
+    search->outer_overlap = search->outer_overlap || choice->outer_overlap;
+    if (search->sync_warmup == MICS_AUTO &&
+        ((choice->outer_steps > 0 && search->outer_steps > 0) ||
+         (mics_choice_interval(choice) > 1 && search->sync_interval > 1)))
+        search->sync_warmup = choice->sync_warmup;
     if (request->memory_every == 0)
         request->memory_every = plan->memory_every;
     if (request->memory_copies == 0)

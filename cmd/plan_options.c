@@ -86,6 +86,14 @@ static const struct cli_option options[] = {
      CLI_TO_DOUBLE(struct plan_request, search.outer_lr, 1e-6, MICS_OUTER_LR_MAX)},
     {0, "outer-momentum", "M", "with --outer-steps, its Nesterov momentum (default: 0.9)",
      CLI_TO_DOUBLE(struct plan_request, search.outer_momentum, 0, 0.9999)},
+    {0, "outer-overlap", NULL,
+     "with --outer-steps, exchange during the step after a meeting, at whose end the outer step is "
+     "applied",
+     CLI_TO_TRUE(struct plan_request, search.outer_overlap)},
+    {0, "sync-warmup", "N",
+     "with --sync-interval or --outer-steps, sum all gradients over the replicas in the first N "
+     "steps (default: 100)",
+     CLI_TO_U32(struct plan_request, search.sync_warmup, 0, MICS_SYNC_WARMUP_MAX)},
     {0, "like", "PLAN", "instead of --model and a topology: what this plan trains, and where",
      CLI_TO_TEXT(struct plan_request, like)},
     {0, "nodes", "N", "with --like, nodes of that cluster (default: as many)",
@@ -343,6 +351,12 @@ enum mics_status plan_check_exchanges(const struct plan_request *request, struct
     if (search->outer_steps == 0 && (search->outer_lr >= 0 || search->outer_momentum >= 0))
         return mics_err_set(err, MICS_ERR_ARG,
                             "--outer-lr and --outer-momentum go with --outer-steps");
+    if (search->outer_steps < 2 && search->outer_overlap)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "--outer-overlap goes with --outer-steps of 2 or more");
+    if (search->outer_steps == 0 && search->sync_interval <= 1 && search->sync_warmup != MICS_AUTO)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "--sync-warmup goes with --sync-interval or --outer-steps");
     return MICS_OK;
 }
 
@@ -390,7 +404,8 @@ int plan_parse(int argc, char **argv, struct plan_request *request, int *operand
                                                 .grad_dtype = MICS_AUTO,
                                                 .clip = true,
                                                 .outer_lr = -1,
-                                                .outer_momentum = -1},
+                                                .outer_momentum = -1,
+                                                .sync_warmup = MICS_AUTO},
                                      .file = "-",
                                      .profile = MICS_AUTO};
     return cli_parse(argc, argv, &request->common, handle, request, operands);

@@ -9,7 +9,8 @@
 
 struct plan_request {
     struct cli_common common;
-    struct mics_search_options search; /* outer_lr, outer_momentum < 0: the default */
+    /* outer_lr, outer_momentum < 0, sync_warmup MICS_AUTO: the default */
+    struct mics_search_options search;
     struct mics_cluster_options cluster;
     const char *model, *topology, *catalogue, *launch, *file, *trace, *hostfile, *check, *like;
     struct mics_training training;

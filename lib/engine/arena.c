@@ -69,6 +69,8 @@ static enum mics_status map_shards(struct mics_engine *engine, struct mics_err *
             continue;
         unit->anchor = take_floats(&optim, mics_layout_optim_shard(unit->layout));
         unit->outer_momentum = take_floats(&optim, mics_layout_optim_shard(unit->layout));
+        if (engine->choice.outer_overlap)
+            unit->outer_delta = take_floats(&optim, mics_layout_optim_shard(unit->layout));
     }
     return param.status ? param.status : grad.status ? grad.status : optim.status;
 }

@@ -173,6 +173,21 @@ static void fill_batch(struct mics_engine *engine, uint32_t parity, uint32_t mic
         .targets = (double)count_targets(engine->host_targets[parity], micro_steps * each)};
 }
 
+/* A meeting is turn 0. If it overlaps, its update is turn 1, which is idle where no meeting was in
+ * the step before, or another operation has completed it. */
+static void set_outer_turns(struct mics_engine *engine, struct issue *issue)
+{
+    issue->steps = 1;
+    issue->warmup = mics_choice_warms_up(&engine->choice, issue->step);
+    if (issue->warmup)
+        return;
+    const bool meets = issue->step % engine->choice.outer_steps == 0;
+
+    issue->turns = (uint64_t)meets | (uint64_t)engine->merges << 1;
+    engine->merges = meets && engine->choice.outer_overlap;
+    engine->diverged = true;
+}
+
 /* Begin a step of these targets of this rank: the units whose turn it is take those of all steps
  * since their last update. */
 static void set_turns(struct mics_engine *engine, struct issue *issue)
@@ -180,10 +195,10 @@ static void set_turns(struct mics_engine *engine, struct issue *issue)
     struct mics_args_scalars *scalars = &engine->host_scalars[issue->parity];
     const uint32_t interval = mics_choice_interval(&engine->choice);
     const uint32_t outer_steps = engine->choice.outer_steps, turn = issue->step % interval;
+    const bool all = mics_choice_warms_up(&engine->choice, issue->step);
 
-    if (outer_steps > 0) { /* the meeting is turn 0 */
-        issue->turns = issue->step % outer_steps == 0;
-        issue->steps = 1;
+    if (outer_steps > 0) {
+        set_outer_turns(engine, issue);
         return;
     }
     scalars->step_targets = scalars->targets;
@@ -192,7 +207,7 @@ static void set_turns(struct mics_engine *engine, struct issue *issue)
         engine->carried[i].targets += scalars->targets;
     }
     scalars->targets = engine->carried[turn].targets;
-    issue->turns = (uint64_t)1 << turn;
+    issue->turns = all ? UINT64_MAX >> (MICS_INTERVAL_MAX - interval) : (uint64_t)1 << turn;
     issue->steps = engine->carried[turn].steps;
 }
 
@@ -227,12 +242,14 @@ enum mics_status mics_engine_submit(struct mics_engine *engine, const struct mic
     issue.batch.documents = engine->options.documents;
     engine->executor.rounding =
         (struct mics_rounding){choice->sync_stochastic, engine->options.seed, input->step};
+    if (choice->outer_steps > 0 && choice->sync_warmup > 0 &&
+        input->step == choice->sync_warmup + 1)
+        mics_engine_enqueue_outer_start(engine);
     set_turns(engine, &issue);
     mics_replay_send_batch(engine, &engine->train, parity,
                            choice->micro_steps * mics_engine_micro_tokens(engine));
     engine->submitted++;
     engine->last_step = input->step;
-    engine->diverged = choice->outer_steps > 0;
     mics_replay_run(engine, &engine->train, &issue);
     end_turns(engine, issue.turns);
     return engine->device->ops->failure(engine->device, err);
@@ -269,6 +286,7 @@ enum mics_status mics_engine_collect(struct mics_engine *engine, struct mics_ste
     const uint32_t interval = mics_choice_interval(&engine->choice);
     /* That were added: with outer steps each replica has its own, of its own gradient. */
     const double norms = engine->choice.outer_steps > 0 ? mics_choice_replicas(&engine->choice) : 1;
+    const struct mics_schedule *schedule = engine->train.schedule;
     enum mics_status status;
 
     if (mics_engine_uncollected(engine) == 0)
@@ -286,14 +304,17 @@ enum mics_status mics_engine_collect(struct mics_engine *engine, struct mics_ste
         .seconds = end - engine->last_end_s,
         .begin_s = begin,
     };
+    /* In the first steps the targets of each replica are those of all. */
+    engine->timeline.turn = mics_schedule_turn(schedule, &engine->choice, out->step);
+    if (engine->timeline.turn == MICS_TURN_WARMUP)
+        out->targets /= norms;
     if (out->targets > 0)
         out->loss = scalars->loss_sum / out->targets;
     if (scalars->targets > 0)
         out->grad_norm = sqrt(scalars->squared_norm * norms) / scalars->targets;
-    engine->timeline.turn = out->step % engine->train.schedule->interval;
     engine->timeline.period_s = out->seconds;
     engine->last_end_s = end;
-    return mics_timeline_overlap(engine->train.schedule, &engine->timeline, &out->overlap, err);
+    return mics_timeline_overlap(schedule, &engine->timeline, &out->overlap, err);
 }
 
 uint32_t mics_engine_uncollected(const struct mics_engine *engine)
@@ -400,38 +421,52 @@ static uint64_t find_oldest(const struct mics_engine *engine, uint32_t *steps, d
     return *steps ? turns : 0;
 }
 
-/* Each group of turns is a step without forward and backward. */
+/* A step without forward and backward, of these targets of this rank; everything before it is
+ * collected. */
+static enum mics_status run_tail(struct mics_engine *engine, struct issue *issue, double targets,
+                                 struct mics_err *err)
+{
+    enum mics_status status;
+
+    issue->batch = mics_choice_batch(&engine->choice, MICS_UNIT_DENSE, true);
+    issue->parity = engine->submitted & 1;
+    issue->step = engine->last_step;
+    issue->tail = true;
+    issue->read = &engine->results[issue->parity];
+    engine->flights[issue->parity].step = issue->step;
+    engine->host_scalars[issue->parity] = (struct mics_args_scalars){.targets = targets};
+    mics_replay_send_batch(engine, &engine->train, issue->parity, 0);
+    engine->submitted++;
+    mics_replay_run(engine, &engine->train, issue);
+    status = mics_replay_wait(engine, &engine->train, issue->parity, err);
+    engine->collected++;
+    return status;
+}
+
+enum mics_status mics_engine_complete_meeting(struct mics_engine *engine, struct mics_err *err)
+{
+    struct issue issue = {.turns = 1 << 1, .steps = 1};
+
+    engine->merges = false;
+    return run_tail(engine, &issue, 0, err);
+}
+
 enum mics_status mics_engine_update_carried(struct mics_engine *engine, double *grad_norm,
                                             struct mics_err *err)
 {
     enum mics_status status = mics_engine_check_idle(engine, err);
-    const uint32_t step = engine->flights[(engine->submitted & 1) ^ 1].step;
     uint64_t turns;
     uint32_t steps;
     double targets = 0;
 
     *grad_norm = 0;
     while (status == MICS_OK && (turns = find_oldest(engine, &steps, &targets)) != 0) {
-        const uint32_t parity = engine->submitted & 1;
-        struct issue issue = {.batch = mics_choice_batch(&engine->choice, MICS_UNIT_DENSE, true),
-                              .parity = parity,
-                              .step = step,
-                              .turns = turns,
-                              .steps = steps,
-                              .tail = true,
-                              .lr = engine->last_lr,
-                              .read = &engine->results[parity]};
+        struct issue issue = {.turns = turns, .steps = steps, .lr = engine->last_lr};
 
-        engine->flights[parity].step = step;
-        engine->host_scalars[parity] = (struct mics_args_scalars){.targets = targets};
-        mics_replay_send_batch(engine, &engine->train, parity, 0);
-        engine->submitted++;
-        mics_replay_run(engine, &engine->train, &issue);
+        status = run_tail(engine, &issue, targets, err);
         end_turns(engine, turns);
-        status = mics_replay_wait(engine, &engine->train, parity, err);
-        engine->collected++;
 
-        const struct mics_args_scalars *result = &engine->results[parity];
+        const struct mics_args_scalars *result = issue.read;
         const double norm = result->targets > 0 ? sqrt(result->squared_norm) / result->targets : 0;
         *grad_norm = norm > *grad_norm || !isfinite(norm) ? norm : *grad_norm;
     }

@@ -23,7 +23,8 @@ struct unit_memory {
     float *state[MICS_OPTIMIZER_STATES_MAX]; /* shards; NULL: the optimizer has fewer */
     /* Of outer steps; shards, or NULL: parameters at the last meeting, and momentum. */
     float *anchor, *outer_momentum;
-    float *master; /* fp32 optimizer shard, segment by segment; NULL: param is fp32 itself */
+    float *outer_delta; /* what is exchanged for an outer step during the next step; or NULL */
+    float *master;      /* fp32 optimizer shard, segment by segment; NULL: param is fp32 itself */
 };
 
 /* What a stage keeps, and its boundary tensors; NULL: it does not receive, or hand on, that one. */
@@ -94,6 +95,7 @@ struct mics_engine {
     float last_lr;                             /* of the step submitted last */
     uint32_t last_step;                        /* submitted */
     bool diverged;     /* replicas have states of their own, since that step */
+    bool merges;       /* the next step has the outer update of the meeting in the last one */
     double last_end_s; /* of the step collected last, on mics_now_s()'s clock */
     struct mics_timeline timeline;
     struct hook *hooks; /* [op_count of train], with the test hook only */
@@ -128,7 +130,8 @@ struct outer_piece {
     float *param;   /* the master, or the parameters */
     uint16_t *copy; /* in bf16; NULL: the parameters are fp32 */
     float *anchor, *momentum;
-    float *delta; /* in the gradient shard */
+    float *grad;  /* in the gradient shard */
+    float *delta; /* there too, or beside it */
     uint64_t count;
 };
 
@@ -139,17 +142,25 @@ static inline struct outer_piece mics_engine_outer_piece(const struct mics_engin
     const struct mics_layout *layout = memory->layout;
     const uint64_t at = segment * layout->optim_piece;
     void *updated = mics_engine_updated_piece(engine, unit, segment);
+    float *grad = memory->grad + segment * layout->grad_piece +
+                  mics_groups_optim_in_grad(mics_engine_groups(engine, unit), layout);
 
     return (struct outer_piece){
         .param = memory->master ? memory->master + at : (float *)updated,
         .copy = memory->master ? (uint16_t *)updated : NULL,
         .anchor = memory->anchor + at,
         .momentum = memory->outer_momentum + at,
-        .delta = memory->grad + segment * layout->grad_piece +
-                 mics_groups_optim_in_grad(mics_engine_groups(engine, unit), layout),
+        .grad = grad,
+        .delta = memory->outer_delta ? memory->outer_delta + at : grad,
         .count = layout->optim_piece,
     };
 }
+
+/* Outer steps begin at the parameters that the enqueued work leaves, without momentum. */
+void mics_engine_enqueue_outer_start(struct mics_engine *engine);
+/* Exchange now what the next step would, and update the parameters with it; they are not published
+ * yet. All steps must be collected. Collective. */
+enum mics_status mics_engine_complete_meeting(struct mics_engine *engine, struct mics_err *err);
 
 /* MICS_ERR_ARG: a step is not collected yet. */
 enum mics_status mics_engine_check_idle(const struct mics_engine *engine, struct mics_err *err);
@@ -166,6 +177,7 @@ struct issue {
     uint32_t parity, step;
     uint64_t turns; /* a bit for each whose units are updated */
     uint32_t steps; /* of which their gradients are */
+    bool warmup;    /* one of the first steps of outer steps, which sum gradients */
     bool tail;      /* nothing but these updates, and what they need */
     float lr;
     struct mics_args_scalars *read; /* destination of READ */

@@ -55,6 +55,7 @@ static void issue_exchange(struct mics_engine *engine, const struct issue *issue
     struct mics_pieces buffers[MICS_BUFFER_COUNT] = {
         [MICS_BUFFER_PARAM_SHARD] = {unit->param, layout->param_piece},
         [MICS_BUFFER_GRAD_SHARD] = {unit->grad, layout->grad_piece},
+        [MICS_BUFFER_OUTER_DELTA] = {unit->outer_delta, layout->optim_piece},
     };
 
     if (op->param_slot != MICS_NONE)

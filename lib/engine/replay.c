@@ -129,6 +129,8 @@ static bool is_idle(void *context, uint32_t index)
     const struct replay_context *c = context;
     const struct mics_op *op = &c->replay->schedule->ops[index];
 
+    if (op->turn == MICS_TURN_WARMUP)
+        return !c->issue->warmup;
     if (op->turn != MICS_NONE)
         return !(c->issue->turns >> op->turn & 1);
     return c->issue->tail && op->kind != MICS_OP_TARGET_COUNT &&

@@ -139,9 +139,9 @@ static struct mics_pool *new_pool(const struct mics_engine *engine)
     return mics_pool_new(threads ? threads : 1);
 }
 
-/* Outer steps begin at the present parameters, without momentum. */
-static void start_outer(struct mics_engine *engine)
+void mics_engine_enqueue_outer_start(struct mics_engine *engine)
 {
+    engine->merges = false;
     for (uint32_t i = 0; i < engine->model->unit_count && engine->choice.outer_steps > 0; i++) {
         const struct mics_layout *layout = engine->units[i].layout;
 
@@ -159,7 +159,7 @@ static void start_outer(struct mics_engine *engine)
 
 enum mics_status mics_engine_start_outer(struct mics_engine *engine, struct mics_err *err)
 {
-    start_outer(engine);
+    mics_engine_enqueue_outer_start(engine);
     return engine->device->ops->stream_sync(compute(engine), err);
 }
 
@@ -173,7 +173,7 @@ static void zero_state(struct mics_engine *engine)
         for (uint32_t s = 0; s < mics_optimizer_states(engine->choice.optimizer); s++)
             zero(engine, unit->state[s], mics_layout_optim_shard(unit->layout));
     }
-    start_outer(engine);
+    mics_engine_enqueue_outer_start(engine);
 }
 
 enum mics_status mics_engine_zero_state(struct mics_engine *engine, struct mics_err *err)
@@ -366,7 +366,7 @@ static void average_params(struct mics_engine *engine, struct mics_stream *strea
 
             if (keep)
                 mics_launch_copy(stream,
-                                 &(struct mics_args_copy){.dst = at.delta,
+                                 &(struct mics_args_copy){.dst = at.grad,
                                                           .src = at.param,
                                                           .bytes = at.count * sizeof *at.param});
             average(engine, unit, stream, at.param, at.count);
@@ -391,18 +391,22 @@ static void average_states(struct mics_engine *engine, struct mics_stream *strea
 static bool have_diverged(const struct mics_engine *engine)
 {
     return engine->choice.outer_steps > 0 && engine->diverged &&
-           engine->last_step % engine->choice.outer_steps != 0;
+           (engine->choice.outer_overlap || engine->last_step % engine->choice.outer_steps != 0);
 }
 
 enum mics_status mics_engine_average(struct mics_engine *engine, struct mics_err *err)
 {
     struct mics_stream *stream = engine->executor.streams[MICS_STREAM_REDUCE_NET];
-    const bool params = have_diverged(engine);
+    const bool merges = engine->merges, params = have_diverged(engine);
     enum mics_status status = mics_engine_check_idle(engine, err);
 
     if (status != MICS_OK || engine->choice.outer_steps == 0 || !engine->diverged)
         return status;
-    if (params)
+    if (merges)
+        status = mics_engine_complete_meeting(engine, err);
+    if (status != MICS_OK)
+        return status;
+    if (params && !merges)
         average_params(engine, stream, false);
     average_states(engine, stream);
     engine->diverged = false;
@@ -433,10 +437,9 @@ enum mics_status mics_engine_hide_average(struct mics_engine *engine, struct mic
         for (uint32_t t = 0; t < engine->units[unit].layout->segments; t++) {
             const struct outer_piece at = mics_engine_outer_piece(engine, unit, t);
 
-            mics_launch_copy(stream,
-                             &(struct mics_args_copy){.dst = at.param,
-                                                      .src = at.delta,
-                                                      .bytes = at.count * sizeof *at.param});
+            mics_launch_copy(
+                stream, &(struct mics_args_copy){
+                            .dst = at.param, .src = at.grad, .bytes = at.count * sizeof *at.param});
         }
     status = engine->device->ops->stream_sync(stream, err);
     return status == MICS_OK ? mics_engine_publish(engine, err) : status;

@@ -10,10 +10,11 @@
 
 #include <string.h>
 
-/* fp32 values per element of an optimizer shard: the states and the master. */
+/* fp32 values per element of an optimizer shard: the states, the master, and what is exchanged for
+ * outer steps during the step after them. */
 static uint32_t optimizer_values(const struct mics_plan_choice *choice)
 {
-    return mics_choice_states(choice) + (choice->dtype != MICS_F32);
+    return mics_choice_states(choice) + choice->outer_overlap + (choice->dtype != MICS_F32);
 }
 
 static uint64_t shard_bytes(const struct mics_model *model, const struct mics_plan_choice *choice,

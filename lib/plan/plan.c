@@ -67,6 +67,11 @@ static enum mics_status check_formats(const struct mics_model *model,
 /* Outer steps need replicas that are complete in themselves. */
 static enum mics_status check_outer(const struct mics_plan_choice *choice, struct mics_err *err)
 {
+    if (choice->outer_steps < 2 && choice->outer_overlap)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "meetings overlap with the step after them: expected at least 2 outer "
+                            "steps, found %u",
+                            choice->outer_steps);
     if (choice->outer_steps == 0)
         return MICS_OK;
     if (choice->outer_steps > MICS_OUTER_STEPS_MAX || !(choice->outer_lr > 0) ||
@@ -125,6 +130,12 @@ enum mics_status mics_choice_check(const struct mics_model *model,
     if (choice->grad_slots == 0 || choice->grad_slots > 65536 || choice->prefetch > 65535)
         return mics_err_set(err, MICS_ERR_ARG, "prefetch %u, %u gradient slots: out of range",
                             choice->prefetch, choice->grad_slots);
+    if (choice->sync_warmup > MICS_SYNC_WARMUP_MAX ||
+        (choice->sync_warmup > 0 && choice->outer_steps == 0 && mics_choice_interval(choice) == 1))
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "%u steps with all second hops: expected up to %d, and an interval or "
+                            "outer steps",
+                            choice->sync_warmup, MICS_SYNC_WARMUP_MAX);
     status = check_formats(model, choice, err);
     return status == MICS_OK ? check_outer(choice, err) : status;
 }

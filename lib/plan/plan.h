@@ -23,6 +23,7 @@
 #define MICS_OUTER_STEPS_MAX (1 << 20)
 #define MICS_OUTER_LR_MAX    10
 #define MICS_INTERVAL_MAX    64
+#define MICS_SYNC_WARMUP_MAX (1 << 30)
 
 /* Everything that a schedule and its memory depend on, apart from the model.
  *
@@ -61,6 +62,14 @@ struct mics_plan_choice {
      * is a multiple of this the replicas take an outer step (struct mics_args_outer_update). */
     uint32_t outer_steps;
     double outer_lr, outer_momentum;
+    /* The exchange of an outer step runs beside the computation of the step after it, and its result
+     * takes the place of the parameters just before these are updated in that step: the update is
+     * with the gradient of the parameters before the meeting. outer_steps is at least 2. */
+    bool outer_overlap;
+    /* With an interval or outer steps: in so many steps, from the first of a run, the gradients of
+     * all units are summed over the replicas and all units are updated, as without. Outer steps
+     * begin at the parameters after that. */
+    uint32_t sync_warmup;
     /* Steps from one second hop of a unit to the next, up to MICS_INTERVAL_MAX; 0 and 1: it is in
      * every step. Units take turns (mics_choice_turns()). What follows the accumulation of its
      * gradients happens to a unit only in its turn; until then its shard adds up the gradients. */
@@ -243,6 +252,12 @@ bool mics_choice_has_second_hop(const struct mics_plan_choice *choice);
 static inline uint32_t mics_choice_interval(const struct mics_plan_choice *choice)
 {
     return choice->sync_interval > 1 ? choice->sync_interval : 1;
+}
+
+/* Is the step, from 1, one of those in which all units are synchronised and updated? */
+static inline bool mics_choice_warms_up(const struct mics_plan_choice *choice, uint64_t step)
+{
+    return step <= choice->sync_warmup;
 }
 
 /* The type of the gradients that the backward of a stage writes that uses a unit of `kind`. */

@@ -7,7 +7,8 @@
  *              joined prefetch grad_slots micro_batch micro_steps seq recompute optimizer dtype
  *              grad_dtype clip ? experts { p_param p_grad p_optim }
  *              ? sync_dtype sync_down_dtype ? sync_gathers ? sync_stochastic ? sync_exact_units
- *              ? gather_dtype ? outer_steps outer_lr outer_momentum }
+ *              ? gather_dtype ? sync_interval ? outer_steps outer_lr outer_momentum
+ *              ? outer_overlap ? sync_warmup }
  *     memory { arena_bytes workspace_bytes context_bytes communicator_bytes snapshot_bytes
  *              process_bytes pinned_bytes host_bytes_per_node
  *              regions [ { name bytes offset } ] }
@@ -150,6 +151,7 @@ static void read_outer(const struct mics_cursor *at, struct mics_plan_choice *ou
     out->outer_steps = mics_cursor_get_u32(at, "outer_steps", 1, MICS_OUTER_STEPS_MAX);
     out->outer_lr = mics_cursor_get_double(at, "outer_lr", 0, MICS_OUTER_LR_MAX);
     out->outer_momentum = mics_cursor_get_double(at, "outer_momentum", 0, 1);
+    out->outer_overlap = mics_cursor_opt_bool(at, "outer_overlap", false);
 }
 
 static void read_choice(const struct mics_cursor *parent, const struct mics_plan *plan,
@@ -175,6 +177,7 @@ static void read_choice(const struct mics_cursor *parent, const struct mics_plan
         *(bool *)((char *)out + choice_flags[i].offset) =
             mics_cursor_get_bool(&at, choice_flags[i].key);
     out->sync_interval = mics_cursor_opt_u32(&at, "sync_interval", 2, MICS_INTERVAL_MAX, 1);
+    out->sync_warmup = mics_cursor_opt_u32(&at, "sync_warmup", 1, MICS_SYNC_WARMUP_MAX, 0);
     read_outer(&at, out);
     shape = out->shapes[MICS_UNIT_DENSE];
     shape.nodes = plan->topology->nodes;
@@ -403,6 +406,10 @@ static json_t *write_choice(const struct mics_plan_choice *choice)
         done = done && put_count(object, "outer_steps", choice->outer_steps) &&
                put(object, "outer_lr", json_real(choice->outer_lr)) &&
                put(object, "outer_momentum", json_real(choice->outer_momentum));
+    if (choice->outer_overlap)
+        done = done && put(object, "outer_overlap", json_true());
+    if (choice->sync_warmup > 0)
+        done = done && put_count(object, "sync_warmup", choice->sync_warmup);
     if (done && mics_choice_groups(choice, MICS_UNIT_EXPERT) == MICS_UNIT_EXPERT) {
         const struct mics_shape *shape = &choice->shapes[MICS_UNIT_EXPERT];
         json_t *experts = json_object();

@@ -218,6 +218,8 @@ static void put_batch(struct mics_table *table, const struct mics_plan *plan, in
         put_number(table, "clip", choice->clip);
         if (mics_choice_interval(choice) > 1)
             put_number(table, "sync_interval", choice->sync_interval);
+        if (choice->sync_warmup > 0)
+            put_number(table, "sync_warmup", choice->sync_warmup);
         put_text(table, "recompute", mics_recompute_name(choice->recompute));
         if (choice->outer_steps > 0) {
             put_number(table, "outer_steps", choice->outer_steps);
@@ -226,6 +228,8 @@ static void put_batch(struct mics_table *table, const struct mics_plan *plan, in
             mics_table_cell(table, "outer_momentum");
             mics_table_cell(table, "%g", choice->outer_momentum);
         }
+        if (choice->outer_overlap)
+            put_number(table, "outer_overlap", 1);
         return;
     }
     mics_table_cell(table, "batch");
@@ -241,6 +245,8 @@ static void put_batch(struct mics_table *table, const struct mics_plan *plan, in
         mics_table_cell(table, "%u replicas meet every %u step%s: rate %g, Nesterov momentum %g",
                         mics_choice_replicas(choice), choice->outer_steps,
                         plural(choice->outer_steps), choice->outer_lr, choice->outer_momentum);
+        if (choice->outer_overlap)
+            put_text(table, "", "exchanged during the step after, and applied at its end");
     }
     mics_table_cell(table, "types");
     mics_table_cell(table, "parameters and activations %s%s, gradients %s",
@@ -251,6 +257,11 @@ static void put_batch(struct mics_table *table, const struct mics_plan *plan, in
         mics_table_cell(table, "interval");
         mics_table_cell(table, "second hop of each unit in every %u steps, in turn",
                         choice->sync_interval);
+    }
+    if (choice->sync_warmup > 0) {
+        mics_table_cell(table, "first steps");
+        mics_table_cell(table, "%u step%s with the second hop of all units", choice->sync_warmup,
+                        plural(choice->sync_warmup));
     }
     put_text(table, "activations", describe_recompute(choice->recompute));
 }

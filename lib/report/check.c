@@ -167,7 +167,7 @@ static enum mics_status count_work(const struct mics_plan *plan, uint32_t micro_
             out->flops += op->flops;
         else if (op_class == MICS_CLASS_UPDATE)
             out->update_bytes +=
-                op->memory_bytes / (op->turn == MICS_NONE ? 1 : schedule->interval);
+                op->memory_bytes * mics_op_times(op, schedule) / schedule->interval;
     }
     mics_schedule_counts(schedule, &choice, 0, calls, sent);
     for (int groups = 0; groups < MICS_UNIT_KIND_COUNT; groups++)

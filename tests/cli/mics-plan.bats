@@ -418,7 +418,13 @@ on_terminal() # columns command...
     "${slow[@]}" --sync-interval=4 --json -o four.json
     jq -e '.choice | has("sync_interval") | not' one.json
     cmp <(jq -S 'del(.history)' exact.json) <(jq -S 'del(.history)' one.json)
-    jq -e '.choice.sync_interval == 4' four.json
+    jq -e '.choice.sync_interval == 4 and .choice.sync_warmup == 100' four.json
+    "${slow[@]}" --sync-interval=4 --sync-warmup=0 --json | jq -e '.choice | has("sync_warmup") | not'
+    mics-plan --like=four.json --json | jq -e '.choice.sync_warmup == 100'
+    for bad in --sync-warmup=9 '--sync-warmup=x --sync-interval=4'; do
+        # shellcheck disable=SC2086 # two words
+        run --separate-stderr -2 "${slow[@]}" $bad
+    done
     jq -se '.[1].predicted.step_s < 0.6 * .[0].predicted.step_s' exact.json four.json
     jq -se '.[1].predicted.net_bytes / .[0].predicted.net_bytes | . > 0.24 and . < 0.26' exact.json four.json
     jq -se '.[0].memory == .[1].memory' exact.json four.json

@@ -12,9 +12,11 @@ setup_file()
 {"model_type":"gpt2","vocab_size":257,"n_embd":48,"n_layer":2,"n_head":4,"n_positions":32}
 END
     plan 'node:2 gpu:2' mics:2 >exact.mp
-    plan 'node:2 gpu:2' mics:2 --outer-steps=3 >outer.mp
+    plan 'node:2 gpu:2' mics:2 --outer-steps=3 --sync-warmup=0 >outer.mp
+    plan 'node:2 gpu:2' mics:2 --outer-steps=3 --sync-warmup=2 --outer-overlap --sync-dtype=int8 >overlap.mp
     if command -v mpirun >/dev/null; then
         on 4 2 outer.mp --steps=7 --out=whole --save-every=1
+        on 4 2 overlap.mp --steps=7 --out=overlap --save-every=1
     fi
 }
 
@@ -37,10 +39,10 @@ on() # ranks ranks-of-a-node plan options...
 }
 
 # A run that ended after this step.
-part() # step
+part() # step [run]
 {
     mkdir part
-    cp -r "$base/whole/step-00000$1" part/
+    cp -r "$base/${2-whole}/step-00000$1" part/
     ln -s "step-00000$1" part/latest
 }
 
@@ -56,6 +58,54 @@ part() # step
     done
 }
 
+# Checkpoints of steps 3 and 6 are made while their meetings would be exchanged.
+@test "outer: meetings that overlap, and the first steps, resume bit for bit at each step" {
+    requires mpi:4
+    for step in 1 2 3 4 5 6; do
+        part $step overlap
+        on 4 2 "$base/overlap.mp" --resume=part --out=part --save-every=1
+        for file in part/step-000007/shard-*; do
+            cmp "$file" "$base/overlap/step-000007/${file##*/}"
+        done
+        rm -r part
+    done
+    on 4 2 "$base/overlap.mp" --steps=7 --out=seldom --save-every=4
+    mics-shard verify seldom/step-000007
+    run -4 mics-shard diff seldom/step-000007 "$base/overlap/step-000007"
+}
+
+@test "outer: the first steps are those without outer steps" {
+    requires mpi:4
+    plan 'node:2 gpu:2' mics:2 --outer-steps=3 --outer-overlap --sync-warmup=4 >four.mp
+    on 4 2 four.mp --steps=6 --out=four --metrics=four.jsonl
+    on 4 2 "$base/exact.mp" --steps=6 --out=exact --metrics=exact.jsonl
+    paste -d' ' <(sed -n 's/.*"step":\([0-9]*\),"loss":\([^,]*\).*"grad_norm":\([^,]*\).*/\1 \2 \3/p' four.jsonl) \
+        <(sed -n 's/.*"step":\([0-9]*\),"loss":\([^,]*\).*"grad_norm":\([^,]*\).*/\2 \3/p' exact.jsonl) >both
+    cat both
+    awk '$1 <= 4 { n++; if (($2 - $4) ^ 2 > 1e-10 || ($3 - $5) ^ 2 > 1e-8) exit 1 } END { exit n != 4 }' both
+    awk '$1 == 6 { exit $2 == $4 }' both
+}
+
+@test "outer: meetings that overlap are predicted to be faster, with one vector more" {
+    local net='flops:100G mem:8G membw:10GB/s link:5GB/s,50us net:200mbit,200us' options
+    for options in '' --outer-overlap '--outer-overlap --sync-dtype=int8'; do
+        # shellcheck disable=SC2086 # several words
+        mics-plan --model=gpt2-nano --global-batch=8 --seq=64 --micro-batch=1 --dtype=f32 \
+            --strategy=mics:2 --topology="node:4 gpu:2 $net" --outer-steps=5 $options --json
+    done | jq -se '.[0].choice.outer_overlap == null and .[1].choice.outer_overlap and
+        .[0].choice.sync_warmup == 100 and
+        .[1].predicted.step_s < 0.95 * .[0].predicted.step_s and
+        .[1].predicted.exposed_s < 0.5 * .[0].predicted.exposed_s and
+        .[1].predicted.net_bytes == .[0].predicted.net_bytes and
+        .[2].predicted.step_s < .[1].predicted.step_s and
+        (map(.memory.regions[] | select(.name == "optimizer shards").bytes) |
+            .[1] / .[0] | . > 1.245 and . < 1.255)'
+    mics-plan --like="$base/overlap.mp" --json |
+        jq -e '.choice | .outer_overlap and .sync_warmup == 2'
+    mics-show "$base/overlap.mp" | grep 'exchanged during the step after, and applied at its end'
+    mics-show "$base/overlap.mp" | grep '2 steps with the second hop of all units'
+}
+
 @test "outer: validation changes nothing" {
     requires mpi:4
     on 4 2 "$base/outer.mp" --val-every=2 --steps=7 --out=run --save-every=1 --val-fraction=0.1 \
@@ -68,7 +118,7 @@ part() # step
 @test "outer: a checkpoint between two meetings loads at other ranks and without outer steps" {
     requires mpi:4
     part 4
-    plan 'node:1 gpu:2' mics:1 --outer-steps=3 >two.mp
+    plan 'node:1 gpu:2' mics:1 --outer-steps=3 --sync-warmup=0 >two.mp
     on 2 2 two.mp --resume=part --out=two --save-every=1
     mics-shard verify two/step-000007
     plan 'node:2 gpu:2' zero3 >zero3.mp
@@ -151,6 +201,7 @@ outer_of() # plan: steps, rate and momentum
     for options in --outer-steps=0 --outer-steps=x '--outer-steps=3 --outer-lr=0' \
         '--outer-steps=3 --outer-lr=11' \
         '--outer-steps=3 --outer-momentum=1' '--outer-steps=3 --outer-momentum=-0.1' \
+        --outer-overlap '--outer-steps=1 --outer-overlap' --sync-warmup=5 \
         '--outer-steps=3 --sync-interval=2' --outer-lr=0.5 --outer-momentum=0.5; do
         # shellcheck disable=SC2086 # several words
         run --separate-stderr -2 plan 'node:2 gpu:2' mics:2 $options
@@ -162,4 +213,10 @@ outer_of() # plan: steps, rate and momentum
     [[ $stderr == *"outer steps need more than one replica"*"zero3"* ]]
     mics-show --json "$base/outer.mp" | sed 's/"outer_momentum": *0.9/"outer_momentum":1/' >bad.json
     run --separate-stderr -3 mics-show bad.json
+    mics-show --json "$base/overlap.mp" | jq '.choice.outer_steps = 1' >bad.json
+    run --separate-stderr -3 mics-show bad.json
+    [[ $stderr == *'expected at least 2 outer steps, found 1'* ]]
+    jq '.choice.sync_warmup = 9' <(mics-show --json "$base/exact.mp") >bad.json
+    run --separate-stderr -3 mics-show bad.json
+    [[ $stderr == *'expected up to'*'and an interval or outer steps'* ]]
 }

@@ -108,7 +108,9 @@ static enum mics_status use_carried(struct rank *rank, struct mics_engine *engin
         return MICS_OK;
     while (status == MICS_OK && mics_engine_uncollected(engine) > 0)
         status = mics_engine_collect(engine, step, &rank->err);
-    return status == MICS_OK ? mics_engine_update_carried(engine, &norm, &rank->err) : status;
+    if (status == MICS_OK)
+        status = mics_engine_update_carried(engine, &norm, &rank->err);
+    return status == MICS_OK ? mics_engine_average(engine, &rank->err) : status;
 }
 
 static enum mics_status train(struct rank *rank, struct mics_engine *engine)

@@ -17,7 +17,8 @@ struct parity_case {
     struct mics_plan_choice choice;
     const struct mics_schedule *schedule; /* NULL: built from the choice */
     uint32_t steps;
-    uint32_t carried_every; /* steps after which carried gradients are used up; 0: never */
+    /* Steps after which carried gradients are used up, and replicas averaged; 0: never. */
+    uint32_t carried_every;
     float lr, clip;
     uint32_t random_delay_us; /* before each operation, up to this; 0: none */
     uint32_t slow_op;         /* this operation is delayed by slow_us on every rank; MICS_NONE */

@@ -128,6 +128,27 @@ static void an_interval_of_1_is_none(void)
     parity_result_free(b);
 }
 
+/* In the first steps it is the turn of all units. */
+static void the_first_steps_are_those_without_an_interval(void)
+{
+    struct parity_case with = make_case(3, shapes[1]), without = make_case(1, shapes[1]);
+    struct parity_result *a = NULL, *b = NULL;
+    struct mics_err err = {""};
+
+    with.choice.sync_warmup = with.steps;
+    CHECK_INT(parity_run(&with, &a, &err), MICS_OK);
+    CHECK_INT(parity_run(&without, &b, &err), MICS_OK);
+    if (a && b) {
+        CHECK(parity_distance(&with, a, b) == 0 && a->replicas_agree);
+        CHECK(a->loss == b->loss && a->grad_norm == b->grad_norm);
+    }
+    parity_result_free(a);
+    parity_result_free(b);
+    with.choice.sync_warmup = 3; /* then turns, as in one process */
+    with.carried_every = with.steps;
+    CHECK(distance_of(&with) == 0);
+}
+
 /* What the updates of one slice of rank 0 have taken. */
 struct taken {
     const float *param;
@@ -323,6 +344,7 @@ int main(void)
     TAP_RUN(replicas_agree_with_a_second_hop_in_blocks);
     TAP_RUN(gpt2_agrees_with_one_process);
     TAP_RUN(an_interval_of_1_is_none);
+    TAP_RUN(the_first_steps_are_those_without_an_interval);
     TAP_RUN(updates_take_the_gradients_of_all_of_1000_steps);
     TAP_RUN(turns_are_balanced);
     TAP_RUN(a_unit_that_misses_its_turn_is_detected);

@@ -17,7 +17,16 @@
 enum { WORKERS_MAX = 4 };
 
 /* Deliberate bugs of the reference, which the comparison must notice. */
-enum mutant { NO_MUTANT, MOMENTUM_TWICE, ANCHOR_NOT_UPDATED, UNIT_LEFT_OUT };
+enum mutant {
+    NO_MUTANT,
+    MOMENTUM_TWICE,
+    ANCHOR_NOT_UPDATED,
+    UNIT_LEFT_OUT,
+    STEP_LOST,     /* of overlapping meetings only: the step after a meeting is lost, */
+    NOT_DELAYED,   /* or has the gradient of the parameters after it, */
+    MEETING_LATER, /* or what is exchanged is taken after it */
+    MUTANT_COUNT
+};
 
 struct worker {
     const struct parity_case *c; /* of the sharded run */
@@ -49,7 +58,7 @@ static bool open_worker(struct worker *worker, const struct parity_case *c, uint
 
     *worker = (struct worker){.c = c, .own = parity_reference(c), .replica = replica};
     worker->own.choice.micro_steps = c->choice.micro_steps * c->choice.shapes[0].p_optim;
-    worker->own.choice.outer_steps = 0;
+    worker->own.choice = mics_choice_warmup(&worker->own.choice);
     bool done = mics_comm_new_threads(1, &comm, &err) == MICS_OK &&
                 mics_world_open_over(comm, 1, &worker->world, &err) == MICS_OK &&
                 mics_device_new_host(1, &worker->device, &err) == MICS_OK;
@@ -98,9 +107,9 @@ static void move(struct worker *worker, uint32_t unit, float *values, bool in)
         MICS_OK);
 }
 
-/* Of one unit of all workers. */
+/* Of one unit of all workers; `apply`: they take the parameters of the outer step. */
 static void meet(struct worker *workers, uint32_t count, uint32_t unit, struct outer_unit *outer,
-                 enum mutant mutant)
+                 bool apply, enum mutant mutant)
 {
     const struct mics_plan_choice *choice = &workers[0].c->choice;
     const uint64_t size = workers[0].c->model->units[unit].count;
@@ -124,10 +133,63 @@ static void meet(struct worker *workers, uint32_t count, uint32_t unit, struct o
         if (mutant != ANCHOR_NOT_UPDATED)
             outer->anchor[i] = values[i];
     }
-    for (uint32_t w = 0; w < count; w++)
+    for (uint32_t w = 0; apply && w < count; w++)
         move(&workers[w], unit, values, true);
     free(values);
     free(mean);
+}
+
+/* A step of one worker after a meeting that overlaps with it: what it adds to the parameters, with
+ * their gradient before the meeting, is added to those after it. */
+static void take_merging_step(struct worker *worker, uint32_t step, const struct outer_unit *outer,
+                              enum mutant mutant)
+{
+    const struct mics_model *model = worker->c->model;
+    float **before = calloc(model->unit_count, sizeof *before);
+
+    for (uint32_t u = 0; u < model->unit_count; u++) {
+        before[u] = malloc(model->units[u].count * sizeof *before[u]);
+        move(worker, u, before[u], false);
+    }
+    take_step(worker, step);
+    for (uint32_t u = 0; u < model->unit_count; u++) {
+        float *values = malloc(model->units[u].count * sizeof *values);
+
+        move(worker, u, values, false);
+        for (uint64_t i = 0; i < model->units[u].count; i++)
+            values[i] = (float)(outer[u].anchor[i] +
+                                (mutant == STEP_LOST ? 0 : (double)values[i] - before[u][i]));
+        if (mutant != UNIT_LEFT_OUT || u != 1)
+            move(worker, u, values, true);
+        free(values);
+        free(before[u]);
+    }
+    free(before);
+}
+
+/* The steps of the workers, with their meetings. */
+static void train_workers(struct worker *workers, uint32_t count, struct outer_unit *outer,
+                          enum mutant mutant)
+{
+    const struct parity_case *c = workers[0].c;
+    const uint32_t units = c->model->unit_count;
+    const bool overlap = c->choice.outer_overlap && mutant != NOT_DELAYED;
+    bool merges = false;
+
+    for (uint32_t step = 1; step <= c->steps; step++) {
+        const uint32_t late = mutant == MEETING_LATER;
+        const bool meets = step > late && (step - late) % c->choice.outer_steps == 0;
+
+        for (uint32_t w = 0; w < count; w++)
+            if (merges)
+                take_merging_step(&workers[w], step, outer, mutant);
+            else
+                take_step(&workers[w], step);
+        for (uint32_t u = 0; meets && u < units; u++)
+            if (mutant != UNIT_LEFT_OUT || u != 1)
+                meet(workers, count, u, &outer[u], !overlap || mutant == MEETING_LATER, mutant);
+        merges = meets && overlap && mutant != MEETING_LATER;
+    }
 }
 
 /* The largest difference between the parameters of the workers and those of the run. */
@@ -135,7 +197,7 @@ static double reference_distance(const struct parity_case *c, const struct parit
                                  enum mutant mutant)
 {
     const uint32_t count = mics_choice_replicas(&c->choice), units = c->model->unit_count;
-    struct worker workers[WORKERS_MAX];
+    struct worker workers[WORKERS_MAX] = {{0}};
     struct outer_unit *outer = calloc(units, sizeof *outer);
     double largest = 0;
     bool open = true;
@@ -153,13 +215,8 @@ static double reference_distance(const struct parity_case *c, const struct parit
             outer[u].anchor[i] = values[i];
         free(values);
     }
-    for (uint32_t step = 1; open && step <= c->steps; step++) {
-        for (uint32_t w = 0; w < count; w++)
-            take_step(&workers[w], step);
-        for (uint32_t u = 0; step % c->choice.outer_steps == 0 && u < units; u++)
-            if (mutant != UNIT_LEFT_OUT || u != 1)
-                meet(workers, count, u, &outer[u], mutant);
-    }
+    if (open)
+        train_workers(workers, count, outer, mutant);
     for (uint32_t u = 0; open && u < units; u++) {
         const uint64_t size = c->model->units[u].count;
         float *values = malloc(size * sizeof *values);
@@ -265,6 +322,105 @@ static void replicas_train_as_workers_of_diloco_in_one_process(void)
     mics_model_free(model);
 }
 
+/* The step after each meeting is the delay of one step: its gradient is of the parameters before
+ * the meeting, and is applied to those after it. */
+static void overlapping_meetings_have_a_delay_of_one_step(void)
+{
+    struct mics_model *model = cases_gpt2();
+
+    for (int i = 0; i < SHAPES; i++)
+        for (int clip = 0; clip < 2; clip++) {
+            struct parity_case c = make_case(model, shapes[i], 2, 5);
+
+            c.choice.outer_overlap = true;
+            c.choice.clip = clip;
+            c.clip = clip ? 0.5f : 0;
+            c.all_counted = !clip;
+            c.random_delay_us = 200;
+            struct parity_result *result = run(&c);
+
+            if (!result)
+                continue;
+            /* Replica 0's parameters, which the last step has moved away from the others'. */
+            CHECK(!result->replicas_agree);
+            CHECK(reference_distance(&c, result, NO_MUTANT) <= TOLERANCE);
+            for (enum mutant mutant = MOMENTUM_TWICE; mutant < MUTANT_COUNT; mutant++)
+                if (mutant != ANCHOR_NOT_UPDATED) /* the anchor is what is merged */
+                    CHECK(reference_distance(&c, result, mutant) > 10 * TOLERANCE);
+            CHECK(result->high_water <= result->arena_bytes);
+            parity_result_free(result);
+        }
+    mics_model_free(model);
+}
+
+/* A checkpoint right after a meeting completes it: the outer step is that of a meeting which does
+ * not overlap. */
+static void a_checkpoint_completes_the_meeting_before_it(void)
+{
+    struct mics_model *model = cases_gpt2();
+
+    for (int i = 0; i < SHAPES; i++)
+        for (int blocks = 0; blocks < 2; blocks++) {
+            struct parity_case c = make_case(model, shapes[i], 3, 3), plain;
+
+            if (blocks)
+                c.choice.sync_dtype = c.choice.sync_down_dtype = MICS_INT8;
+            plain = c;
+            c.choice.outer_overlap = true;
+            c.carried_every = 3;
+            struct parity_result *overlapping = run(&c), *other = run(&plain);
+
+            CHECK(overlapping && other && overlapping->replicas_agree &&
+                  parity_distance(&c, overlapping, other) == 0);
+            parity_result_free(overlapping);
+            parity_result_free(other);
+        }
+    mics_model_free(model);
+}
+
+/* As without outer steps, but for the order in which a few scalars are added; then outer steps
+ * begin at the parameters. */
+static void the_first_steps_sum_gradients(void)
+{
+    struct mics_model *model = cases_gpt2();
+
+    for (int i = 0; i < SHAPES; i++)
+        for (int clip = 0; clip < 2; clip++) {
+            struct parity_case c = make_case(model, shapes[i], 2, 3), plain;
+
+            c.choice.clip = clip;
+            c.clip = clip ? 0.5f : 0;
+            plain = c;
+            plain.choice = mics_choice_warmup(&c.choice);
+            c.choice.sync_warmup = 3;
+            c.choice.outer_overlap = i % 2;
+            c.random_delay_us = 100;
+            struct parity_result *first = run(&c), *exact = run(&plain);
+
+            if (first && exact) {
+                CHECK(first->replicas_agree);
+                CHECK(parity_distance(&c, first, exact) <= 1e-6);
+                CHECK_NEAR(first->loss, exact->loss, 1e-6 * exact->loss);
+                CHECK_NEAR(first->grad_norm, exact->grad_norm, 1e-5 * exact->grad_norm);
+            }
+            parity_result_free(first);
+            parity_result_free(exact);
+            c.steps = 4; /* the first meeting: of one step, from the parameters after the third */
+            c.choice.outer_overlap = false;
+            c.choice.outer_lr = 1;
+            c.choice.outer_momentum = 0;
+            plain.steps = 4;
+            first = run(&c);
+            exact = run(&plain);
+            CHECK(first && exact && first->replicas_agree);
+            if (first && exact && !clip)
+                CHECK(parity_distance(&c, first, exact) <= 2e-6);
+            parity_result_free(first);
+            parity_result_free(exact);
+        }
+    mics_model_free(model);
+}
+
 static void between_meetings_replicas_differ(void)
 {
     struct mics_model *model = cases_gpt2();
@@ -354,6 +510,9 @@ int main(void)
 {
     TAP_RUN(meetings_in_every_step_are_the_step_with_the_mean_gradient);
     TAP_RUN(replicas_train_as_workers_of_diloco_in_one_process);
+    TAP_RUN(overlapping_meetings_have_a_delay_of_one_step);
+    TAP_RUN(a_checkpoint_completes_the_meeting_before_it);
+    TAP_RUN(the_first_steps_sum_gradients);
     TAP_RUN(between_meetings_replicas_differ);
     TAP_RUN(a_unit_that_does_not_meet_is_noticed);
     TAP_RUN(random_delays_change_no_bit_of_outer_steps);

@@ -12,6 +12,10 @@
  * updated in the order in which the next step needs them, so that their gathers begin early.
  * Without clipping they are updated in the order in which their gradients arrive, the first needed
  * last: the optimizer runs while gradients are still communicated.
+ *
+ * Outer steps that overlap are three parts: the difference is taken after a unit's update in the
+ * step of the meeting; it is summed in the next step, one unit after another along the forwards and
+ * backwards; and the outer update stands before the unit's update in that step.
  */
 #include "plan/schedule/build.h"
 
@@ -19,11 +23,16 @@
 
 #include <stdlib.h>
 
+/* The exchanges of units by their kind, and of those with an exact second hop. */
+struct route_set {
+    struct mics_routes all[MICS_UNIT_KIND_COUNT], exact[MICS_UNIT_KIND_COUNT];
+};
+
 struct build {
     const struct mics_model *model;
     const struct mics_plan_choice *choice;
-    struct mics_routes routes[MICS_UNIT_KIND_COUNT];
-    struct mics_routes exact[MICS_UNIT_KIND_COUNT]; /* of units with an exact second hop */
+    struct route_set routes;
+    struct route_set warmup; /* of what only the first steps do */
     struct mics_compute_order order;
     struct mics_slot_set params, grads;
     struct mics_residency residency;
@@ -93,7 +102,7 @@ static void reduce_scalars(struct build *build, enum mics_op_kind kind, enum mic
     /* The second hop uses the communicator of the replicas as well: on the same stream, so that all
      * ranks use it in the same order. */
     if (comm == MICS_COMM_REPLICA)
-        op.stream = build->routes[MICS_UNIT_DENSE].of[MICS_OP_SYNC].hops[0].stream;
+        op.stream = build->routes.all[MICS_UNIT_DENSE].of[MICS_OP_SYNC].hops[0].stream;
     op.comm = comm;
     op.collective = MICS_ALL_REDUCE;
     op.from.dtype = op.to.dtype = MICS_F64;
@@ -108,11 +117,11 @@ static enum mics_comm_kind summing_ranks(const struct build *build)
     return build->order.train && build->choice->outer_steps > 0 ? MICS_COMM_OPTIM : MICS_COMM_WORLD;
 }
 
-static void set_routes(struct build *build)
+static void set_routes(struct route_set *set, const struct mics_plan_choice *choice)
 {
     for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++) {
-        build->routes[kind] = mics_choice_routes(build->choice, (enum mics_unit_kind)kind);
-        build->exact[kind] = mics_choice_exact_routes(build->choice, (enum mics_unit_kind)kind);
+        set->all[kind] = mics_choice_routes(choice, (enum mics_unit_kind)kind);
+        set->exact[kind] = mics_choice_exact_routes(choice, (enum mics_unit_kind)kind);
     }
 }
 
@@ -123,13 +132,14 @@ static bool is_exact(const struct build *build, uint32_t unit)
 
 /* The unit of a schedule of one exchange alone has no model, and is dense. */
 static const struct mics_exchange *route_of(const struct build *build, enum mics_op_kind exchange,
-                                            uint32_t unit)
+                                            const struct mics_op *like)
 {
     const enum mics_unit_kind kind =
-        build->model ? mics_unit_kind_of(build->model, unit) : MICS_UNIT_DENSE;
+        build->model ? mics_unit_kind_of(build->model, like->unit) : MICS_UNIT_DENSE;
+    const struct route_set *set = like->turn == MICS_TURN_WARMUP ? &build->warmup : &build->routes;
 
-    return is_exact(build, unit) ? &build->exact[kind].of[exchange]
-                                 : &build->routes[kind].of[exchange];
+    return is_exact(build, like->unit) ? &set->exact[kind].of[exchange]
+                                       : &set->all[kind].of[exchange];
 }
 
 /* Equal segments, the same groups, and the same formats. */
@@ -174,7 +184,7 @@ static void append_exchange(struct build *build, enum mics_op_kind kind, const s
                             uint32_t count)
 {
     /* cppcheck-suppress uninitvar ; count is 1 or more */
-    const struct mics_exchange *exchange = route_of(build, kind, like->unit);
+    const struct mics_exchange *exchange = route_of(build, kind, like);
     const uint32_t segments = build->out->layouts[like->unit].segments;
     const uint32_t together = mics_exchange_has_staging(exchange) ? 1 : count;
 
@@ -259,8 +269,7 @@ static uint32_t take_grad_slot(struct build *build, uint32_t unit)
 /* All segments of a unit at once. */
 static void append_accumulate(struct build *build, const struct mics_op *like)
 {
-    struct mics_op op =
-        hop_op(build, &route_of(build, MICS_OP_ACCUMULATE, like->unit)->hops[0], like);
+    struct mics_op op = hop_op(build, &route_of(build, MICS_OP_ACCUMULATE, like)->hops[0], like);
 
     op.first = op.micro_step == 0;
     append(build, &op);
@@ -283,7 +292,9 @@ static void append_second_hop(struct build *build, const struct mics_op *like, u
         if (size == 0)
             continue;
         append_exchange(build, MICS_OP_SCATTER, set, size);
-        if (build->choice->outer_steps == 0)
+        for (uint32_t i = 0; i < size && build->choice->outer_steps > 0; i++)
+            set[i].turn = MICS_TURN_WARMUP;
+        if (build->choice->outer_steps == 0 || build->choice->sync_warmup > 0)
             append_exchange(build, MICS_OP_SYNC, set, size);
     }
 }
@@ -371,12 +382,39 @@ static void compute(struct build *build, uint32_t index)
         reduce_pending(build, at.micro_step);
 }
 
+/* The unit that is updated as the `index`-th. */
+static uint32_t updated_unit(const struct build *build, uint32_t index)
+{
+    const uint32_t last = build->out->unit_count - 1;
+
+    return build->unit_order[build->choice->clip ? index : last - index];
+}
+
+/* Before computation `now`: what was taken in the step before is summed over the replicas, in the
+ * order in which that was, an equal part of the units at each computation. */
+static void sum_outer_deltas(struct build *build, uint32_t now)
+{
+    const uint64_t length = mics_compute_order_length(&build->order);
+    const uint64_t units = build->out->unit_count;
+
+    if (!build->order.train || !build->choice->outer_overlap)
+        return;
+    for (uint64_t i = now * units / length; i < (now + 1) * units / length; i++) {
+        struct mics_op like =
+            plain_op(MICS_OP_SYNC, MICS_STREAM_COMPUTE, updated_unit(build, (uint32_t)i), 0);
+
+        like.turn = 1;
+        append_exchange(build, MICS_OP_SYNC, &like, 1);
+    }
+}
+
 static void build_forward_backward(struct build *build)
 {
     const uint32_t length = mics_compute_order_length(&build->order);
 
     gather_ahead(build, 0);
     for (uint32_t i = 0; i < length && !build->failed; i++) {
+        sum_outer_deltas(build, i);
         compute(build, i);
         gather_ahead(build, i + 1);
     }
@@ -389,23 +427,28 @@ static void append_norm(struct build *build, uint32_t unit, uint32_t micro_step)
     append(build, &op);
 }
 
-/* The outer step of a unit, in steps that are a multiple of outer_steps. It follows the unit's
- * update on the streams of the second hop, so that other units need not wait for it. */
-static void append_meeting(struct build *build, const struct mics_op *update)
+/* A part of an outer step of a unit, in steps of this turn. */
+static void append_outer(struct build *build, enum mics_op_kind exchange,
+                         const struct mics_op *update, uint32_t turn)
 {
     struct mics_op like = *update;
 
-    like.turn = 0;
-    append_exchange(build, MICS_OP_SYNC, &like, 1);
+    like.turn = turn;
+    append_exchange(build, exchange, &like, 1);
 }
 
 static void append_update(struct build *build, uint32_t unit, uint32_t micro_step)
 {
     const struct mics_op op = turn_op(build, MICS_OP_UPDATE, unit, micro_step);
 
+    if (build->choice->outer_overlap)
+        append_outer(build, MICS_OP_OUTER_UPDATE, &op, 1);
     append(build, &op);
+    /* An outer step is in steps that are a multiple of outer_steps. It follows the unit's update on
+     * the streams of the second hop, so that other units need not wait for it. */
     if (build->choice->outer_steps > 0)
-        append_meeting(build, &op);
+        append_outer(build, build->choice->outer_overlap ? MICS_OP_OUTER_DELTA : MICS_OP_SYNC, &op,
+                     0);
     append_exchange(build, MICS_OP_PUBLISH, &op, 1);
 }
 
@@ -500,6 +543,11 @@ static void move_slots(struct build *build)
 static enum mics_status assemble(struct build *build, struct mics_err *err)
 {
     reduce_scalars(build, MICS_OP_TARGET_COUNT, summing_ranks(build), 0, 1);
+    if (build->order.train && build->choice->outer_steps > 0 && build->choice->sync_warmup > 0) {
+        reduce_scalars(build, MICS_OP_TARGET_COUNT, MICS_COMM_REPLICA, 0, 1);
+        if (!build->failed)
+            build->out->ops[build->out->op_count - 1].turn = MICS_TURN_WARMUP;
+    }
     build_forward_backward(build);
     build_optimizer_tail(build);
     if (build->failed)
@@ -518,7 +566,10 @@ enum mics_status mics_schedule_new(const struct mics_model *model,
 
     if (status != MICS_OK)
         return status;
-    set_routes(&build);
+    const struct mics_plan_choice warmup = mics_choice_warmup(choice);
+
+    set_routes(&build.routes, choice);
+    set_routes(&build.warmup, &warmup);
     build.order =
         (struct mics_compute_order){model->stage_count, train ? choice->micro_steps : 1, train};
     status = prepare(&build, err);
@@ -618,7 +669,7 @@ enum mics_status mics_schedule_new_exchange(const struct mics_plan_choice *choic
             err, MICS_ERR_ARG, "%llu elements cannot be divided into %u segments for %u ranks",
             (unsigned long long)count, choice->segments, choice->shapes[MICS_UNIT_DENSE].p_optim);
     if (status == MICS_OK) {
-        set_routes(&build);
+        set_routes(&build.routes, choice);
         schedule->unit_count = 1;
         schedule->interval = 1;
         schedule->layouts[0] =

@@ -74,6 +74,7 @@ static void access_buffer(const struct tracker *t, struct access_list *list,
     switch (buffer) {
     case MICS_BUFFER_PARAM_SHARD:
     case MICS_BUFFER_GRAD_SHARD:
+    case MICS_BUFFER_OUTER_DELTA:
         which = op->unit;
         break;
     case MICS_BUFFER_PARAM_SLOT:
@@ -249,6 +250,7 @@ static uint32_t buffer_parts(const struct mics_schedule *schedule, enum mics_buf
     switch (buffer) {
     case MICS_BUFFER_PARAM_SHARD:
     case MICS_BUFFER_GRAD_SHARD:
+    case MICS_BUFFER_OUTER_DELTA:
         return schedule->unit_count;
     case MICS_BUFFER_PARAM_SLOT:
         return schedule->param_slot_total;

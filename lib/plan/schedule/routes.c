@@ -80,6 +80,7 @@ enum mics_piece mics_buffer_piece(enum mics_buffer buffer)
         [MICS_BUFFER_GRAD_SLOT] = MICS_PIECE_SEGMENT,
         [MICS_BUFFER_REDUCED] = MICS_PIECE_GRAD,
         [MICS_BUFFER_GRAD_SHARD] = MICS_PIECE_GRAD,
+        [MICS_BUFFER_OUTER_DELTA] = MICS_PIECE_OPTIM,
         [MICS_BUFFER_SCATTER_STAGING] = MICS_PIECE_GRAD,
         [MICS_BUFFER_SCATTER_RECEIVED] = MICS_PIECE_GRAD,
         [MICS_BUFFER_SYNC_STAGING] = MICS_PIECE_OPTIM,
@@ -307,6 +308,13 @@ static struct mics_exchange accumulate_route(const struct mics_exchange *reduce,
 
 static const struct mics_operand optim_shard = {MICS_BUFFER_GRAD_SHARD, MICS_PIECE_OPTIM, MICS_F32};
 
+/* What the second hop sums. */
+static struct mics_operand summed_shard(const struct mics_plan_choice *choice)
+{
+    return choice->outer_overlap ? operand(MICS_BUFFER_OUTER_DELTA, MICS_PIECE_OPTIM, MICS_F32)
+                                 : optim_shard;
+}
+
 static void append_scatter(struct mics_exchange *route, const struct mics_plan_choice *choice,
                            const struct mics_shape *shape)
 {
@@ -322,8 +330,8 @@ static void append_scatter(struct mics_exchange *route, const struct mics_plan_c
 static void append_sync(struct mics_exchange *route, const struct mics_plan_choice *choice,
                         const struct mics_shape *shape)
 {
-    const struct mics_hop hop =
-        make_hop(shape, MICS_OP_SYNC, MICS_COMM_REPLICA, optim_shard, optim_shard);
+    const struct mics_operand summed = summed_shard(choice);
+    const struct mics_hop hop = make_hop(shape, MICS_OP_SYNC, MICS_COMM_REPLICA, summed, summed);
     const uint32_t replicas = mics_shape_world_size(shape) / shape->p_optim;
 
     if (!mics_choice_compresses_sync(choice))
@@ -335,28 +343,46 @@ static void append_sync(struct mics_exchange *route, const struct mics_plan_choi
 }
 
 /* What replicas sum when they meet is not their gradients, but how far their parameters have moved;
- * the route is the same. The gradient shard, which is free after the update, holds it. */
-static struct mics_exchange outer_route(const struct mics_exchange *sync,
-                                        const struct mics_operand updated)
+ * the route is the same. The gradient shard, which is free after the update, holds it, unless the
+ * next step needs that meanwhile. Then what is summed is taken after the update of one step, summed
+ * during the next, and the parameters follow before the update of that. */
+static void add_outer_routes(struct mics_exchange of[MICS_OP_KIND_COUNT],
+                             const struct mics_plan_choice *choice,
+                             const struct mics_operand updated)
 {
-    struct mics_exchange route = {.hop_count = 0};
+    const struct mics_exchange sync = of[MICS_OP_SYNC];
     struct mics_hop delta, update;
 
-    if (sync->hop_count == 0)
-        return route;
-    delta = sync->hops[0];
+    if (sync.hop_count == 0)
+        return;
+    delta = sync.hops[0];
     delta.kind = MICS_OP_OUTER_DELTA;
     delta.from = updated;
-    delta.to = optim_shard;
-    update = sync->hops[sync->hop_count - 1];
+    delta.to = summed_shard(choice);
+    update = sync.hops[sync.hop_count - 1];
     update.kind = MICS_OP_OUTER_UPDATE;
-    update.from = optim_shard;
+    update.from = summed_shard(choice);
     update.to = updated;
-    append_hop(&route, delta);
-    for (uint32_t h = 0; h < sync->hop_count; h++)
-        append_hop(&route, sync->hops[h]);
-    append_hop(&route, update);
-    return route;
+    if (choice->outer_overlap) {
+        update.stream = MICS_STREAM_COMPUTE;
+        append_hop(&of[MICS_OP_OUTER_DELTA], delta);
+        append_hop(&of[MICS_OP_OUTER_UPDATE], update);
+        return;
+    }
+    of[MICS_OP_SYNC].hop_count = 0;
+    append_hop(&of[MICS_OP_SYNC], delta);
+    for (uint32_t h = 0; h < sync.hop_count; h++)
+        append_hop(&of[MICS_OP_SYNC], sync.hops[h]);
+    append_hop(&of[MICS_OP_SYNC], update);
+}
+
+struct mics_plan_choice mics_choice_warmup(const struct mics_plan_choice *choice)
+{
+    struct mics_plan_choice warmup = *choice;
+
+    warmup.outer_steps = warmup.sync_warmup = 0;
+    warmup.outer_overlap = false;
+    return warmup;
 }
 
 struct mics_routes mics_choice_routes(const struct mics_plan_choice *choice,
@@ -377,7 +403,7 @@ struct mics_routes mics_choice_routes(const struct mics_plan_choice *choice,
     if (!is_alone(shape, MICS_COMM_REPLICA))
         append_sync(&of[MICS_OP_SYNC], choice, shape);
     if (choice->outer_steps > 0)
-        of[MICS_OP_SYNC] = outer_route(&of[MICS_OP_SYNC], updated);
+        add_outer_routes(of, choice, updated);
     if (!is_alone(shape, MICS_COMM_PUBLISH))
         append_hop(&of[MICS_OP_PUBLISH],
                    make_hop(shape, MICS_OP_PUBLISH, MICS_COMM_PUBLISH, updated, param));

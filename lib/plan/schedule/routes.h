@@ -15,7 +15,7 @@
 
 /* "Segment" operations exist once per segment of a unit, and once per hop of their route. */
 enum mics_op_kind {
-    MICS_OP_TARGET_COUNT, /* all-reduce the number of targets of the step; once, first */
+    MICS_OP_TARGET_COUNT, /* all-reduce the number of targets of the step; first */
     MICS_OP_GATHER,       /* segment: all-gather parameters into their slot */
     MICS_OP_FORWARD,      /* a stage; in training the head's includes its backward */
     MICS_OP_BACKWARD,     /* a stage */
@@ -56,8 +56,9 @@ enum mics_buffer {
     MICS_BUFFER_PARAM_SHARD,
     MICS_BUFFER_PARAM_SLOT,
     MICS_BUFFER_GRAD_SLOT,
-    MICS_BUFFER_REDUCED,    /* a piece of the gradient slot; benchmarks have it elsewhere */
-    MICS_BUFFER_GRAD_SHARD, /* fp32 */
+    MICS_BUFFER_REDUCED,     /* a piece of the gradient slot; benchmarks have it elsewhere */
+    MICS_BUFFER_GRAD_SHARD,  /* fp32 */
+    MICS_BUFFER_OUTER_DELTA, /* fp32; of outer steps that overlap with the next step */
     MICS_BUFFER_SCATTER_STAGING,
     MICS_BUFFER_SCATTER_RECEIVED, /* blocks of the ranks of an optimizer group */
     MICS_BUFFER_SYNC_STAGING,
@@ -100,13 +101,16 @@ struct mics_exchange {
 };
 
 /* The exchanges of units of one kind, by the kind of their operations: GATHER, REDUCE, ACCUMULATE,
- * SCATTER, SYNC and PUBLISH; all others are empty. */
+ * SCATTER, SYNC and PUBLISH; all others are empty, but OUTER_DELTA and OUTER_UPDATE where these do
+ * not belong to the exchange of SYNC. */
 struct mics_routes {
     struct mics_exchange of[MICS_OP_KIND_COUNT];
 };
 
 struct mics_routes mics_choice_routes(const struct mics_plan_choice *choice,
                                       enum mics_unit_kind kind);
+/* The same choice with gradients that are summed in each step, as in its first steps. */
+struct mics_plan_choice mics_choice_warmup(const struct mics_plan_choice *choice);
 /* Those of its units that are among the choice's sync_exact_units. */
 struct mics_routes mics_choice_exact_routes(const struct mics_plan_choice *choice,
                                             enum mics_unit_kind kind);

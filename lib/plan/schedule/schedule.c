@@ -63,7 +63,7 @@ void mics_schedule_counts(const struct mics_schedule *schedule,
 
         if (!mics_op_is_comm(op->kind) || position->size == 1)
             continue;
-        const uint32_t times = op->turn == MICS_NONE ? schedule->interval : 1;
+        const uint32_t times = mics_op_times(op, schedule);
 
         calls[op->groups][op->comm] += times;
         sent_bytes[op->groups][op->comm] += times * sent_by(op, position);

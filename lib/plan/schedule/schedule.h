@@ -25,6 +25,10 @@
 
 #define MICS_NONE       UINT32_MAX
 #define MICS_TURN_NEVER (UINT32_MAX - 1) /* mics_op.turn of what is left out */
+/* mics_op.turn of what only the first steps do (mics_plan_choice.sync_warmup) */
+#define MICS_TURN_WARMUP (UINT32_MAX - 2)
+/* Turn of a step that is the turn of all units of an interval. */
+#define MICS_TURN_ALL (UINT32_MAX - 3)
 
 struct mics_op {
     enum mics_op_kind kind;
@@ -98,7 +102,24 @@ enum mics_status mics_schedule_new_exchange(const struct mics_plan_choice *choic
 /* Does the operation do nothing in a step of this turn? */
 static inline bool mics_op_is_idle(const struct mics_op *op, uint32_t turn)
 {
-    return op->turn != MICS_NONE && op->turn != turn;
+    return op->turn != MICS_NONE && op->turn != turn && turn != MICS_TURN_ALL;
+}
+
+/* In how many of as many steps as the schedule's interval does the operation do something? */
+static inline uint32_t mics_op_times(const struct mics_op *op, const struct mics_schedule *schedule)
+{
+    if (op->turn == MICS_NONE)
+        return schedule->interval;
+    return op->turn < schedule->interval;
+}
+
+/* The turn of a step, from 1. */
+static inline uint32_t mics_schedule_turn(const struct mics_schedule *schedule,
+                                          const struct mics_plan_choice *choice, uint64_t step)
+{
+    if (!mics_choice_warms_up(choice, step))
+        return (uint32_t)(step % schedule->interval);
+    return choice->outer_steps > 0 ? MICS_TURN_WARMUP : MICS_TURN_ALL;
 }
 
 /* What it works on: its unit's name; of a stage without parameters "block 3 part 2", in `text`;

@@ -174,13 +174,17 @@ static enum mics_status simulate_interval(struct mics_op_costs *costs,
     return MICS_OK;
 }
 
-/* `a` and `b` are the means of a step, or of `b` of every second step, with a meeting of the
- * replicas: make `b` the mean where one in `steps` has. */
-static void mean_of_meetings(struct mics_prediction *b, const struct mics_prediction *a,
-                             uint32_t steps)
+/* The part of the difference from b to a that the mean of a step is away from b: of `a` the replicas
+ * meet every `least` steps, of `b` every least + 1, and of the mean every `steps`. */
+static double part_of_meetings(uint32_t least, uint32_t steps)
 {
-    const double part = 2.0 / steps - 1; /* of the difference between a and b */
+    return least * ((double)least + 1 - steps) / steps;
+}
 
+/* Move b by this part of the difference from it to a. */
+static void mean_of_meetings(struct mics_prediction *b, const struct mics_prediction *a,
+                             double part)
+{
     b->step_s += part * (a->step_s - b->step_s);
     b->compute_s += part * (a->compute_s - b->compute_s);
     b->comm_s += part * (a->comm_s - b->comm_s);
@@ -189,7 +193,8 @@ static void mean_of_meetings(struct mics_prediction *b, const struct mics_predic
     b->sent_bytes += (int64_t)llround(part * ((double)a->sent_bytes - (double)b->sent_bytes));
 }
 
-/* The mean of a step. Steps without a meeting are alike, however many there are. */
+/* The mean of a step. Steps without a meeting, and without what follows one in the next step, are
+ * alike, however many there are. */
 static enum mics_status simulate(struct mics_op_costs *costs, const struct mics_model *model,
                                  const struct mics_plan_choice *choice,
                                  const struct question *question, struct mics_prediction *out,
@@ -199,21 +204,24 @@ static enum mics_status simulate(struct mics_op_costs *costs, const struct mics_
     struct question of_each = *question;
     struct mics_prediction each;
     struct mics_class_times each_classes = {0};
+    const uint32_t least = choice->outer_overlap ? 2 : 1;
     enum mics_status status;
 
-    if (choice->outer_steps <= 2)
+    if (choice->outer_steps <= least + 1)
         return simulate_interval(costs, model, choice, question, out, err);
-    shorter.outer_steps = 1;
+    shorter.outer_steps = least;
     of_each.classes = question->classes ? &each_classes : NULL;
     status = simulate_interval(costs, model, &shorter, &of_each, &each, err);
-    shorter.outer_steps = 2;
+    shorter.outer_steps = least + 1;
     if (status == MICS_OK)
         status = simulate_interval(costs, model, &shorter, question, out, err);
     if (status != MICS_OK)
         return status;
-    mean_of_meetings(out, &each, choice->outer_steps);
+    const double part = part_of_meetings(least, choice->outer_steps);
+
+    mean_of_meetings(out, &each, part);
     if (question->classes)
-        extrapolate_classes(question->classes, &each_classes, 1 - 2.0 / choice->outer_steps);
+        extrapolate_classes(question->classes, &each_classes, -part);
     return MICS_OK;
 }
 

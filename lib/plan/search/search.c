@@ -704,6 +704,7 @@ static enum mics_status find_interval(struct mics_topology *topology, struct mic
 
     *interval = 1;
     *share = 0;
+    choice.sync_warmup = 0;
     if (mics_choice_has_second_hop(&choice))
         status = mics_op_costs_new(topology, model, &costs, err);
     for (uint32_t i = 1; costs && status == MICS_OK && i <= MICS_INTERVAL_AUTO_MAX; i++) {
@@ -734,13 +735,14 @@ static enum mics_status search_with(struct mics_topology *topology, struct mics_
 
 /* Another interval for a plan without topology and model. */
 static enum mics_status set_interval(struct mics_topology *topology, struct mics_model *model,
-                                     uint32_t interval, struct mics_plan *plan,
-                                     struct mics_err *err)
+                                     const struct mics_search_options *options, uint32_t interval,
+                                     struct mics_plan *plan, struct mics_err *err)
 {
     struct mics_op_costs *costs = NULL;
     enum mics_status status = mics_op_costs_new(topology, model, &costs, err);
 
     plan->choice.sync_interval = interval;
+    plan->choice.sync_warmup = interval > 1 ? options->sync_warmup : 0;
     if (status == MICS_OK)
         status = mics_plan_predict(costs, model, &plan->choice, &plan->predicted, err);
     if (status == MICS_OK)
@@ -769,7 +771,7 @@ static enum mics_status search_interval(struct mics_topology *topology, struct m
         if (status == MICS_OK)
             status = find_interval(topology, model, plan->choice, &interval, &share, err);
         if (status == MICS_OK && interval != mics_choice_interval(&plan->choice))
-            status = set_interval(topology, model, interval, plan, err);
+            status = set_interval(topology, model, options, interval, plan, err);
     }
     if (status != MICS_OK) {
         mics_plan_free(plan);

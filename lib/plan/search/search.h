@@ -58,6 +58,8 @@ struct mics_search_options {
     uint32_t sync_interval;
     uint32_t outer_steps; /* as in struct mics_plan_choice */
     double outer_lr, outer_momentum;
+    bool outer_overlap;
+    uint32_t sync_warmup; /* where there are an interval or outer steps */
     /* sync_dtype and sync_down_dtype are to be chosen: the weakest formats, in the fewest units,
      * with which a step is as fast, within MICS_STEP_TIE, as with any. */
     bool sync_auto;

@@ -161,9 +161,12 @@ struct mics_plan_choice mics_search_choice(const struct mics_search *search,
         .outer_steps = options->outer_steps,
         .outer_lr = options->outer_lr,
         .outer_momentum = options->outer_momentum,
+        .outer_overlap = options->outer_overlap,
     };
 
     choice.sync_interval = mics_choice_has_second_hop(&choice) ? options->sync_interval : 1;
+    if (options->outer_steps > 0 || mics_choice_interval(&choice) > 1)
+        choice.sync_warmup = options->sync_warmup;
     choice.micro_steps = (uint32_t)(options->global_batch / n / choice.micro_batch);
     snprintf(choice.strategy, sizeof choice.strategy, "%s", alternative->strategy.name);
     mics_search_set_formats(search, alternative, &choice);

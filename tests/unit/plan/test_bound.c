@@ -308,6 +308,27 @@ static void the_bound_holds_for_the_mean_of_an_interval(void)
     CHECK(sum / 600 > 0.7);
 }
 
+/* Of replicas that meet rarely, with exchanges beside the next step or not. */
+static void the_bound_holds_for_outer_steps(void)
+{
+    struct priced priced =
+        open_priced("node:4 gpu:2 flops:1T membw:1TB/s link:10GB/s,3us net:1gbit,30us", &blocks);
+
+    for (int i = 0; i < 300; i++) {
+        struct mics_plan_choice choice;
+
+        draw_choice(priced.topology, &choice);
+        if (mics_choice_replicas(&choice) == 1)
+            continue;
+        choice.outer_steps = 2 + draw(4);
+        choice.outer_lr = 1;
+        choice.outer_overlap = draw(2);
+        choice.sync_warmup = draw(2);
+        check_bound(&priced, &choice);
+    }
+    close_priced(&priced);
+}
+
 /* Ranks that share cores wait for the last of them. */
 static void the_bound_holds_with_stragglers(void)
 {
@@ -366,6 +387,7 @@ int main(void)
     TAP_RUN(the_bound_holds_for_settings_of_all_kinds);
     TAP_RUN(the_bound_holds_for_extrapolated_steps);
     TAP_RUN(the_bound_holds_for_the_mean_of_an_interval);
+    TAP_RUN(the_bound_holds_for_outer_steps);
     TAP_RUN(the_bound_holds_with_stragglers);
     TAP_RUN(the_bound_holds_around_stages_without_parameters);
     return tap_done();

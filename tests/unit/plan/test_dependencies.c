@@ -17,6 +17,8 @@ enum memory {
     PARAM_SHARD,
     GRAD_SHARD,
     STATE,
+    ANCHOR, /* with the outer momentum */
+    OUTER_DELTA,
     PARAM_SLOT,
     GRAD_SLOT,
     STAGING, /* index: the communicator whose collective runs in it */
@@ -94,6 +96,8 @@ static void use_operand(const struct mics_op *op, const struct mics_operand *ope
         use(uses, BLOCKS, operand->buffer, MICS_NONE, write);
     else if (operand->buffer == MICS_BUFFER_GRAD_SHARD)
         use(uses, GRAD_SHARD, op->unit, op->segment, write);
+    else if (operand->buffer == MICS_BUFFER_OUTER_DELTA)
+        use(uses, OUTER_DELTA, op->unit, op->segment, write);
     else if (operand->buffer == MICS_BUFFER_PARAM_SHARD)
         use(uses, PARAM_SHARD, op->unit, op->segment, write);
     else
@@ -105,7 +109,10 @@ static void use_operand(const struct mics_op *op, const struct mics_operand *ope
 static void describe_exchange(const struct graph *g, const struct mics_op *op, struct uses *uses)
 {
     const bool staged = g->choice->grad_dtype != MICS_F32;
-    const bool back = op->to.buffer == MICS_BUFFER_GRAD_SHARD;
+    const bool outer =
+        op->from.buffer == MICS_BUFFER_OUTER_DELTA || op->to.buffer == MICS_BUFFER_OUTER_DELTA;
+    const enum memory shard = outer ? OUTER_DELTA : GRAD_SHARD;
+    const bool back = op->to.buffer == (outer ? MICS_BUFFER_OUTER_DELTA : MICS_BUFFER_GRAD_SHARD);
 
     if (mics_dtype_is_blocks(op->from.dtype) || mics_dtype_is_blocks(op->to.dtype)) {
         use_operand(op, &op->from, false, uses);
@@ -128,11 +135,21 @@ static void describe_exchange(const struct graph *g, const struct mics_op *op, s
         if (staged)
             use(uses, STAGING, op->comm, MICS_NONE, true);
         else
-            use(uses, GRAD_SHARD, op->unit, op->segment, true);
+            use(uses, shard, op->unit, op->segment, true);
         break;
     case MICS_OP_CONVERT:
         use(uses, STAGING, op->comm, MICS_NONE, !back);
-        use(uses, GRAD_SHARD, op->unit, op->segment, back);
+        use(uses, shard, op->unit, op->segment, back);
+        break;
+    case MICS_OP_OUTER_DELTA:
+        use(uses, PARAM_SHARD, op->unit, op->segment, false);
+        use(uses, ANCHOR, op->unit, op->segment, false);
+        use(uses, shard, op->unit, op->segment, true);
+        break;
+    case MICS_OP_OUTER_UPDATE:
+        use(uses, shard, op->unit, op->segment, false);
+        use(uses, ANCHOR, op->unit, op->segment, true);
+        use(uses, PARAM_SHARD, op->unit, op->segment, true);
         break;
     case MICS_OP_PUBLISH:
         use(uses, PARAM_SHARD, op->unit, op->segment, true);
@@ -157,9 +174,12 @@ static void describe(const struct graph *g, const struct mics_op *op, struct use
     if (op->kind == MICS_OP_TARGET_COUNT || op->kind == MICS_OP_READ)
         use(uses, TARGETS, 0, MICS_NONE, op->kind == MICS_OP_TARGET_COUNT);
     if (op->kind == MICS_OP_NORM || op->kind == MICS_OP_LOSS_NORM_REDUCE ||
-        op->kind == MICS_OP_READ)
+        op->kind == MICS_OP_REPLICA_REDUCE || op->kind == MICS_OP_READ)
         use(uses, NORM, 0, MICS_NONE, op->kind != MICS_OP_READ);
-    if (op->kind == MICS_OP_LOSS_NORM_REDUCE || op->kind == MICS_OP_READ)
+    if (op->kind == MICS_OP_REPLICA_REDUCE)
+        use(uses, TARGETS, 0, MICS_NONE, true);
+    if (op->kind == MICS_OP_LOSS_NORM_REDUCE || op->kind == MICS_OP_REPLICA_REDUCE ||
+        op->kind == MICS_OP_READ)
         use(uses, LOSS, 0, MICS_NONE, op->kind != MICS_OP_READ);
 }
 
@@ -309,6 +329,37 @@ static uint32_t count_undetected(struct graph *g)
     return undetected;
 }
 
+/* Outer steps that overlap with the next step or not, with first steps that sum gradients or not;
+ * where there are replicas. */
+static void check_outer_shape(uint32_t which, const struct fake_model *fake)
+{
+    struct mics_plan_choice choice =
+        fake_choice(shapes[which].nodes, shapes[which].per_node, shapes[which].p_param,
+                    shapes[which].p_grad, shapes[which].p_optim);
+
+    if (mics_choice_replicas(&choice) == 1)
+        return;
+    choice.outer_steps = 2;
+    choice.outer_lr = 1;
+    for (uint32_t i = 0; vary(i, &choice); i++) {
+        const uint32_t kind = i % 7 + which;
+        struct mics_schedule *schedule = NULL;
+        struct graph g;
+
+        choice.outer_overlap = kind % 2;
+        choice.sync_warmup = kind / 2 % 2;
+        choice.grad_dtype = kind % 3 == 0 ? MICS_BF16 : MICS_F32;
+        choice.sync_dtype = choice.sync_down_dtype = kind % 3 == 1 ? MICS_INT8 : MICS_F32;
+        CHECK_INT(mics_schedule_new(&fake->model, &choice, true, &schedule, NULL), MICS_OK);
+        if (!schedule)
+            return;
+        graph_open(&g, schedule, &choice);
+        CHECK_INT(count_races(&g), 0);
+        graph_close(&g);
+        mics_schedule_free(schedule);
+    }
+}
+
 static void check_shape(uint32_t which, const struct fake_model *fake, bool train, bool drop)
 {
     struct mics_plan_choice choice =
@@ -363,6 +414,15 @@ static void no_accesses_race_around_stages_without_parameters(void)
     fake_model_split_blocks(&fake);
     for (uint32_t i = 0; i < SHAPES; i++)
         check_shape(i, &fake, true, false);
+}
+
+static void no_accesses_race_in_outer_steps(void)
+{
+    struct fake_model fake;
+
+    fake_model_init(&fake, 2, 10000, 7001, true);
+    for (uint32_t i = 0; i < SHAPES; i++)
+        check_outer_shape(i, &fake);
 }
 
 static void no_accesses_race_in_an_evaluation(void)
@@ -424,6 +484,7 @@ int main(void)
     TAP_RUN(no_two_accesses_of_the_same_memory_race);
     TAP_RUN(no_accesses_race_in_an_untied_model);
     TAP_RUN(no_accesses_race_around_stages_without_parameters);
+    TAP_RUN(no_accesses_race_in_outer_steps);
     TAP_RUN(no_accesses_race_in_an_evaluation);
     TAP_RUN(every_single_wait_is_needed);
     TAP_RUN(conversions_on_other_streams_wait_for_their_collectives);
