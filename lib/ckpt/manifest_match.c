@@ -181,6 +181,9 @@ static const struct {
     {"n_kv_head", offsetof(struct mics_model_config, n_kv_head)},
     {"head_dim", offsetof(struct mics_model_config, head_dim)},
     {"sliding_window", offsetof(struct mics_model_config, sliding_window)},
+    {"n_expert", offsetof(struct mics_model_config, n_expert)},
+    {"n_expert_used", offsetof(struct mics_model_config, n_expert_used)},
+    {"expert_inner", offsetof(struct mics_model_config, expert_inner)},
     {"rope_scaling.original_max_position_embeddings",
      offsetof(struct mics_model_config, rope_scaling.original_positions)},
 };
@@ -248,6 +251,13 @@ static enum mics_status compare_configs(const struct mics_model_config *then,
         return mics_err_set(err, MICS_ERR_FORMAT,
                             "the checkpoint's model has its sliding_window in other layers than "
                             "the plan's");
+    if (then->norm_topk_prob != now->norm_topk_prob)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "the checkpoint's model has another norm_topk_prob than the plan's");
+    if (memcmp(then->dense_layers, now->dense_layers, sizeof now->dense_layers) != 0)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "the checkpoint's model has its experts in other layers than the "
+                            "plan's");
     if (then->untied != now->untied)
         return mics_err_set(err, MICS_ERR_FORMAT,
                             "the checkpoint's model has a %s head, the plan's has not",

@@ -41,6 +41,8 @@ void mics_config_resolve(struct mics_model_config *config, const struct mics_fam
         config->n_kv_head = config->n_head;
     if (fixed || config->head_dim == 0)
         config->head_dim = divides ? config->n_embd / config->n_head : 0;
+    if (family->experts && config->expert_inner == 0)
+        config->expert_inner = config->n_inner;
     if (config->n_layer <= MICS_MAX_LAYERS && mics_config_windowed_layers(config) == 0) {
         config->sliding_window = 0;
         memset(config->full_attention, 0, sizeof config->full_attention);
@@ -89,9 +91,36 @@ static enum mics_status check_heads(const struct mics_model_config *config,
     return mics_family_is_rotary(family) ? check_rotary(config, err) : MICS_OK;
 }
 
+static enum mics_status check_experts(const struct mics_model_config *config,
+                                      const struct mics_family *family, struct mics_err *err)
+{
+    if (!family->experts && config->n_expert > 0)
+        return mics_err_set(err, MICS_ERR_UNSUPPORTED, "n_expert: a %s has no experts",
+                            config->family);
+    if (!family->experts)
+        return MICS_OK;
+    if (config->n_expert < 1 || config->n_expert > MICS_EXPERTS_MAX)
+        return mics_err_set(err, MICS_ERR_FORMAT, "n_expert: %u is not in 1 .. %d",
+                            config->n_expert, MICS_EXPERTS_MAX);
+    if (config->n_expert_used < 1 || config->n_expert_used > config->n_expert)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "n_expert_used: %u experts of a token, but a layer has %u",
+                            config->n_expert_used, config->n_expert);
+    if (config->expert_inner < 1 || config->expert_inner > MICS_MAX_INNER)
+        return mics_err_set(err, MICS_ERR_FORMAT, "expert_inner: %u is not in 1 .. %u",
+                            config->expert_inner, MICS_MAX_INNER);
+    if (family->qk_norm_whole && config->n_kv_head != config->n_head)
+        return mics_err_set(err, MICS_ERR_UNSUPPORTED,
+                            "n_kv_head: a %s has as many heads of keys as of queries",
+                            config->family);
+    return MICS_OK;
+}
+
 enum mics_status mics_config_check(const struct mics_model_config *config,
                                    const struct mics_family *family, struct mics_err *err)
 {
+    enum mics_status status = MICS_OK;
+
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         const uint32_t value = *size_of((struct mics_model_config *)config, &sizes[i]);
 
@@ -102,7 +131,9 @@ enum mics_status mics_config_check(const struct mics_model_config *config,
     if (!(config->layer_norm_epsilon > 0 && config->layer_norm_epsilon < 1))
         return mics_err_set(err, MICS_ERR_FORMAT, "layer_norm_epsilon: %g is not between 0 and 1",
                             config->layer_norm_epsilon);
-    return family ? check_heads(config, family, err) : MICS_OK;
+    if (family)
+        status = check_heads(config, family, err);
+    return family && status == MICS_OK ? check_experts(config, family, err) : status;
 }
 
 enum mics_status mics_model_check_seq(const struct mics_model *model, uint32_t seq,
@@ -325,6 +356,98 @@ bool mics_rope_scaling_equal(const struct mics_rope_scaling *a, const struct mic
 }
 
 /*
+ * Mixtures of experts in a plan.
+ */
+
+static const char *const balances[MICS_BALANCE_KINDS] = {"none", "micro-batch", "sequence"};
+
+static json_t *dense_layers_to_json(const struct mics_model_config *c)
+{
+    json_t *layers = json_array();
+
+    for (uint32_t i = 0; layers && i < c->n_layer; i++)
+        if (c->dense_layers[i / 64] >> i % 64 & 1 &&
+            json_array_append_new(layers, json_integer((json_int_t)i)) < 0) {
+            json_decref(layers);
+            return NULL;
+        }
+    return layers;
+}
+
+static int add_experts(json_t *value, const struct mics_model_config *c)
+{
+    json_t *more = json_pack("{s:I, s:I, s:I, s:b}", "n_expert", (json_int_t)c->n_expert,
+                             "n_expert_used", (json_int_t)c->n_expert_used, "expert_inner",
+                             (json_int_t)c->expert_inner, "norm_topk_prob", c->norm_topk_prob);
+    int failed = more ? json_object_update(value, more) : -1;
+    json_t *dense = dense_layers_to_json(c);
+
+    if (json_array_size(dense) > 0)
+        failed |= json_object_set(value, "dense_layers", dense);
+    if (c->balance.kind != MICS_BALANCE_NONE)
+        failed |= json_object_set_new(value, "balance_loss",
+                                      json_pack("{s:s, s:f}", "over", balances[c->balance.kind],
+                                                "coefficient", c->balance.coefficient));
+    if (c->balance.z_coefficient > 0)
+        failed |= json_object_set_new(value, "router_z_loss", json_real(c->balance.z_coefficient));
+    json_decref(dense);
+    json_decref(more);
+    return failed;
+}
+
+static void read_dense_layers(const struct mics_cursor *at, const char *key,
+                              struct mics_model_config *out)
+{
+    const struct mics_cursor layers = mics_cursor_get_array(at, key, 0, MICS_MAX_LAYERS);
+
+    for (size_t i = 0; i < mics_cursor_count(&layers) && mics_cursor_ok(at); i++) {
+        const struct mics_cursor layer = mics_cursor_item_any(&layers, i);
+        const json_int_t number = json_integer_value(layer.value);
+
+        if (!json_is_integer(layer.value) || number < 0 || number >= (json_int_t)out->n_layer)
+            mics_cursor_reject(&layer, NULL, "expected the number of a layer below %u",
+                               out->n_layer);
+        else
+            out->dense_layers[number / 64] |= UINT64_C(1) << number % 64;
+    }
+}
+
+void mics_dense_layers_read(const struct mics_cursor *at, const char *key, uint32_t sparse_step,
+                            struct mics_model_config *out)
+{
+    if (mics_cursor_has(at, key))
+        read_dense_layers(at, key, out);
+    for (uint32_t i = 0; i < out->n_layer; i++)
+        if ((i + 1) % sparse_step != 0)
+            out->dense_layers[i / 64] |= UINT64_C(1) << i % 64;
+}
+
+static void read_balance(const struct mics_cursor *at, struct mics_balance *out)
+{
+    const struct mics_cursor balance = mics_cursor_get_object(at, "balance_loss");
+    const char *const over = mics_cursor_get_string(&balance, "over");
+
+    for (int i = MICS_BALANCE_MICRO_BATCH; i < MICS_BALANCE_KINDS; i++)
+        if (strcmp(over, balances[i]) == 0)
+            out->kind = (enum mics_balance_kind)i;
+    if (out->kind == MICS_BALANCE_NONE)
+        mics_cursor_reject(&balance, "over", "'%s' is not 'micro-batch' or 'sequence'", over);
+    out->coefficient = mics_cursor_get_double(&balance, "coefficient", 0, 1e6);
+}
+
+static void read_experts(const struct mics_cursor *at, struct mics_model_config *out)
+{
+    out->n_expert = mics_cursor_get_u32(at, "n_expert", 1, MICS_EXPERTS_MAX);
+    out->n_expert_used = mics_cursor_get_u32(at, "n_expert_used", 1, MICS_EXPERTS_MAX);
+    out->expert_inner = mics_cursor_get_u32(at, "expert_inner", 1, MICS_MAX_INNER);
+    out->norm_topk_prob = mics_cursor_get_bool(at, "norm_topk_prob");
+    mics_dense_layers_read(at, "dense_layers", 1, out);
+    if (mics_cursor_has(at, "balance_loss"))
+        read_balance(at, &out->balance);
+    out->balance.z_coefficient = mics_cursor_opt_double(at, "router_z_loss", 0, 1e6, 0);
+}
+
+/*
  * The model in a plan.
  */
 
@@ -361,10 +484,11 @@ json_t *mics_model_to_json(const struct mics_model *model)
                   "vocab_size", (json_int_t)c->vocab_size, "n_inner", (json_int_t)c->n_inner,
                   "layer_norm_epsilon", c->layer_norm_epsilon);
 
-    if (value && ((rotary && add_rotary(value, c) != 0) ||
-                  json_object_set_new(value, "parameters",
-                                      json_integer((json_int_t)model->param_count)) != 0 ||
-                  (model->source && json_object_set(value, "source", model->source) < 0))) {
+    if (value &&
+        ((rotary && add_rotary(value, c) != 0) || (c->n_expert > 0 && add_experts(value, c) != 0) ||
+         json_object_set_new(value, "parameters", json_integer((json_int_t)model->param_count)) !=
+             0 ||
+         (model->source && json_object_set(value, "source", model->source) < 0))) {
         json_decref(value);
         return NULL;
     }
@@ -401,6 +525,8 @@ static void read_config(const struct mics_cursor *at, struct mics_model_config *
     family = mics_family_find(out->family); /* an unknown one is refused with the whole model */
     if (family && mics_family_is_rotary(family))
         read_rotary(at, out);
+    if (family && family->experts)
+        read_experts(at, out);
 }
 
 enum mics_status mics_model_from_json(const json_t *value, struct mics_model **out,

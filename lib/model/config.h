@@ -51,6 +51,11 @@ json_t *mics_layer_types_to_json(const struct mics_model_config *config);
 /* Read it into full_attention, which is 0; n_layer is set. */
 void mics_layer_types_read(const struct mics_cursor *at, struct mics_model_config *out);
 
+/* Which layers have no experts: those that the list `key`, which may be absent, has, and all but
+ * every sparse_step-th, the first of which is layer sparse_step - 1. n_layer is set. */
+void mics_dense_layers_read(const struct mics_cursor *at, const char *key, uint32_t sparse_step,
+                            struct mics_model_config *out);
+
 /* What a scaling takes from outside of its map. 0: the map must have it. */
 struct mics_rope_positions {
     uint32_t model;    /* max_position_embeddings, which the map's own default to */

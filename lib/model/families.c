@@ -4,7 +4,9 @@
  *
  * GPT-2: Radford et al. 2019. Llama: Touvron et al. 2023. Mistral: Jiang et al. 2023; a Llama but
  * for defaults and a sliding window. Qwen2: Yang et al. 2024; queries, keys and values have biases.
- * Qwen3: Yang et al. 2025; the heads of queries and keys are normalised instead.
+ * Qwen3: Yang et al. 2025; the heads of queries and keys are normalised instead. Mixtral: Jiang et
+ * al. 2024; a Mistral with experts. OLMoE: Muennighoff et al. 2024; all queries, and all keys, of a
+ * token are normalised together. Qwen3-MoE: a Qwen3 with experts.
  */
 #include "model/config.h"
 #include "model/family.h"
@@ -51,6 +53,39 @@ static const struct mics_hf_size mistral_sizes[] = LLAMA_SIZES(8, 0, 131072);
 static const struct mics_hf_size qwen2_sizes[] = LLAMA_SIZES(32, 0, 32768);
 static const struct mics_hf_size qwen3_sizes[] = LLAMA_SIZES(32, 128, 32768);
 
+/* The expert's intermediate_size. */
+static const struct mics_hf_size mixtral_sizes[] = LLAMA_SIZES(8, 0, 131072);
+static const struct mics_hf_size olmoe_sizes[] = LLAMA_SIZES(0, 0, 4096);
+static const struct mics_hf_size qwen3_moe_sizes[] = LLAMA_SIZES(4, 0, 32768);
+
+static const struct mics_hf_experts mixtral_experts = {
+    .count = 8,
+    .used = 2,
+    .coefficient = 0.001,
+    .always_normalised = true,
+    .block = "block_sparse_moe.experts",
+    .names = {"w1.weight", "w3.weight", "w2.weight"},
+};
+static const struct mics_hf_experts olmoe_experts = {
+    .count = 64,
+    .used = 8,
+    .coefficient = 0.01,
+    .block = "mlp.experts",
+    .names = {"gate_proj.weight", "up_proj.weight", "down_proj.weight"},
+};
+static const struct mics_hf_experts qwen3_moe_experts = {
+    .count = 128,
+    .used = 8,
+    .inner_key = "moe_intermediate_size",
+    .inner = 768,
+    .coefficient = 0.001,
+    .dense_layers = true,
+    .block = "mlp.experts",
+    .names = {"gate_proj.weight", "up_proj.weight", "down_proj.weight"},
+};
+static const char *const mixtral_nulls[] = {"router_jitter_noise", NULL};
+static const char *const olmoe_nulls[] = {"clip_qkv", NULL};
+
 static const struct mics_hf_switch gpt2_switches[] = {
     {"tie_word_embeddings", true, true},
     {"scale_attn_weights", true, false},
@@ -95,20 +130,30 @@ static const char *const wrappers[] = {"module",
         [MICS_HEAD_NORM] = "norm.weight",                                                          \
     }
 
-#define LLAMA_BLOCK                                                                                \
+#define LLAMA_ATTENTION                                                                            \
     [MICS_BLOCK_Q] = "self_attn.q_proj.weight", [MICS_BLOCK_K] = "self_attn.k_proj.weight",        \
     [MICS_BLOCK_V] = "self_attn.v_proj.weight", [MICS_BLOCK_OUT] = "self_attn.o_proj.weight",      \
-    [MICS_BLOCK_GATE] = "mlp.gate_proj.weight", [MICS_BLOCK_UP] = "mlp.up_proj.weight",            \
-    [MICS_BLOCK_DOWN] = "mlp.down_proj.weight", [MICS_BLOCK_NORM_1] = "input_layernorm.weight",    \
+    [MICS_BLOCK_NORM_1] = "input_layernorm.weight",                                                \
     [MICS_BLOCK_NORM_2] = "post_attention_layernorm.weight"
+
+#define LLAMA_MLP                                                                                  \
+    [MICS_BLOCK_GATE] = "mlp.gate_proj.weight", [MICS_BLOCK_UP] = "mlp.up_proj.weight",            \
+    [MICS_BLOCK_DOWN] = "mlp.down_proj.weight"
+
+#define LLAMA_BLOCK LLAMA_ATTENTION, LLAMA_MLP
+
+#define QK_NORMS                                                                                   \
+    [MICS_BLOCK_Q_NORM] = "self_attn.q_norm.weight", [MICS_BLOCK_K_NORM] = "self_attn.k_norm."     \
+                                                                           "weight"
 
 #define QKV_BIASES                                                                                 \
     [MICS_BLOCK_Q_BIAS] = "self_attn.q_proj.bias", [MICS_BLOCK_K_BIAS] = "self_attn.k_proj.bias",  \
     [MICS_BLOCK_V_BIAS] = "self_attn.v_proj.bias"
 
-#define LLAMA_KEYS                                                                                 \
+#define LLAMA_KEYS_WITH(eps)                                                                       \
     .activation_key = "hidden_act", .activations = silu, .epsilon_key = "rms_norm_eps",            \
-    .epsilon = 1e-6, .dropouts = llama_dropouts
+    .epsilon = (eps), .dropouts = llama_dropouts
+#define LLAMA_KEYS LLAMA_KEYS_WITH(1e-6)
 
 static const struct mics_family families[] = {
     {
@@ -188,10 +233,41 @@ static const struct mics_family families[] = {
         LLAMA_DECODER,
         .optional_attention_bias = true,
         .block = {LLAMA_BLOCK, QKV_BIASES, [MICS_BLOCK_OUT_BIAS] = "self_attn.o_proj.bias",
-                  [MICS_BLOCK_Q_NORM] = "self_attn.q_norm.weight",
-                  [MICS_BLOCK_K_NORM] = "self_attn.k_norm.weight"},
+                  QK_NORMS},
         .hf = {LLAMA_KEYS, .sizes = qwen3_sizes, .switches = no_switches,
                .window = MICS_HF_WINDOW_LAYERS},
+    },
+    {
+        .name = "mixtral",
+        .architecture = "MixtralForCausalLM",
+        LLAMA_DECODER,
+        .block = {LLAMA_ATTENTION, [MICS_BLOCK_ROUTER] = "block_sparse_moe.gate.weight"},
+        .experts = &mixtral_experts,
+        .hf = {LLAMA_KEYS_WITH(1e-5), .sizes = mixtral_sizes, .switches = no_switches,
+               .window = MICS_HF_WINDOW_GIVEN, .rope_theta = 1e6, .nulls = mixtral_nulls},
+    },
+    {
+        .name = "olmoe",
+        .architecture = "OlmoeForCausalLM",
+        LLAMA_DECODER,
+        .optional_attention_bias = true,
+        .qk_norm_whole = true,
+        .block = {LLAMA_ATTENTION, QKV_BIASES, [MICS_BLOCK_OUT_BIAS] = "self_attn.o_proj.bias",
+                  QK_NORMS, [MICS_BLOCK_ROUTER] = "mlp.gate.weight"},
+        .experts = &olmoe_experts,
+        .hf = {LLAMA_KEYS_WITH(1e-5), .sizes = olmoe_sizes, .switches = no_switches,
+               .nulls = olmoe_nulls},
+    },
+    {
+        .name = "qwen3_moe",
+        .architecture = "Qwen3MoeForCausalLM",
+        LLAMA_DECODER,
+        .optional_attention_bias = true,
+        .block = {LLAMA_BLOCK, QKV_BIASES, [MICS_BLOCK_OUT_BIAS] = "self_attn.o_proj.bias",
+                  QK_NORMS, [MICS_BLOCK_ROUTER] = "mlp.gate.weight"},
+        .experts = &qwen3_moe_experts,
+        .hf = {LLAMA_KEYS, .sizes = qwen3_moe_sizes, .switches = no_switches,
+               .window = MICS_HF_WINDOW_USED},
     },
 };
 

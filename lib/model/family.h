@@ -27,7 +27,8 @@ enum mics_positions_kind { MICS_POSITIONS_LEARNED, MICS_POSITIONS_ROTARY };
 enum mics_mlp_kind { MICS_MLP_GELU, MICS_MLP_SWIGLU };
 
 /* The tensors of a block in the order in which its unit stores them: matrices, which decay, then
- * vectors. A family has those that it names, of biases those that its model has. Matrices that
+ * vectors. A family has those that it names, of biases those that its model has; a layer with
+ * experts has a ROUTER [E, C] instead of the matrices of an MLP. Matrices that
  * share their input are one product: either one tensor, QKV, or Q, K and V end to end, and GATE and
  * UP. The biases follow the matrices. */
 enum mics_block_tensor {
@@ -40,6 +41,7 @@ enum mics_block_tensor {
     MICS_BLOCK_GATE,
     MICS_BLOCK_UP,
     MICS_BLOCK_DOWN,
+    MICS_BLOCK_ROUTER,
     MICS_BLOCK_NORM_1,
     MICS_BLOCK_NORM_1_BIAS,
     MICS_BLOCK_QKV_BIAS,
@@ -57,6 +59,10 @@ enum mics_block_tensor {
     MICS_BLOCK_DOWN_BIAS,
     MICS_BLOCK_TENSORS
 };
+
+/* The matrices of an expert in the order in which the unit of a layer's experts stores them, one
+ * expert after another. */
+enum mics_expert_tensor { MICS_EXPERT_GATE, MICS_EXPERT_UP, MICS_EXPERT_DOWN, MICS_EXPERT_TENSORS };
 
 /* The tensors outside of blocks. A tied model has no HEAD and stores all in one unit; in an untied
  * one HEAD and NORM are a unit of their own. */
@@ -91,7 +97,9 @@ struct mics_hf_switch {
 enum mics_hf_window {
     MICS_HF_WINDOW_NONE,
     MICS_HF_WINDOW_ALWAYS, /* by sliding_window: null is none, an absent key is 4096 */
-    /* The same if use_sliding_window is true, in the layers that layer_types lists, without it in
+    MICS_HF_WINDOW_GIVEN,  /* the same, but an absent key is none */
+    MICS_HF_WINDOW_USED,   /* as ALWAYS if use_sliding_window is true */
+    /* The same in the layers that layer_types lists, without it in
      * those from max_window_layers on. */
     MICS_HF_WINDOW_LAYERS,
 };
@@ -105,7 +113,21 @@ struct mics_hf_keys {
     double epsilon; /* where the key is absent */
     const struct mics_hf_switch *switches;
     enum mics_hf_window window;
+    double rope_theta;           /* where the key is absent; 0: 10,000 */
+    const char *const *nulls;    /* keys that must be absent, null or 0; NULL: none */
     const char *const *dropouts; /* written as 0, and ignored when read */
+};
+
+/* Experts in config.json and in files. */
+struct mics_hf_experts {
+    uint32_t count, used;   /* where the keys are absent */
+    const char *inner_key;  /* of an expert's n_inner; NULL: the one of n_inner */
+    uint32_t inner;         /* where it is absent */
+    double coefficient;     /* of the auxiliary loss, likewise */
+    bool always_normalised; /* else norm_topk_prob says so */
+    bool dense_layers;      /* decoder_sparse_step and mlp_only_layers name some */
+    const char *block;      /* of names: "mlp.experts" for "mlp.experts.3.up_proj.weight" */
+    const char *names[MICS_EXPERT_TENSORS];
 };
 
 struct mics_family {
@@ -124,11 +146,13 @@ struct mics_family {
     bool scaled_init;       /* OUT and DOWN start from a deviation smaller by sqrt(2 L) */
     /* A model has its biases of attention, or of the MLP, only if its configuration says so. */
     bool optional_attention_bias, optional_mlp_bias;
+    bool qk_norm_whole; /* norms of all queries, and of all keys, of a token; not of each head */
 
     const char *prefix; /* of all names but the head's in a file of a causal language model */
     const char *layer;  /* of the names in a block: "layers" for "layers.7.mlp.up_proj.weight" */
     const char *embed_head[MICS_HEAD_TENSORS];
     const char *block[MICS_BLOCK_TENSORS];
+    const struct mics_hf_experts *experts; /* NULL: no layer has any */
     const char *const *buffers; /* names in files that are no parameters; '#' is a number */
     struct mics_hf_keys hf;
 };

@@ -117,8 +117,8 @@ static bool read_rope_member(const struct mics_cursor *at, const char *key,
 }
 
 /* rope_scaling replaces rope_parameters, with its base. A base that is then not used, or another
- * scaling, is an error: either of the two may be meant. */
-static void read_rope(const struct mics_cursor *at, struct mics_model_config *out)
+ * scaling, is an error: either of the two may be meant. absent: the base if there is none. */
+static void read_rope(const struct mics_cursor *at, double absent, struct mics_model_config *out)
 {
     struct mics_rope_positions positions = {.model = out->n_positions};
     struct rope old = {0}, new = {0};
@@ -130,7 +130,7 @@ static void read_rope(const struct mics_cursor *at, struct mics_model_config *ou
     read_rope_member(at, "rope_parameters", &positions, &new);
 
     const struct rope *const used = has_old ? &old : &new;
-    const double theta = used->theta > 0 ? used->theta : outer > 0 ? outer : DEFAULT_ROPE_THETA;
+    const double theta = used->theta > 0 ? used->theta : outer > 0 ? outer : absent;
     if (outer > 0 && fabs(outer - theta) > 0)
         mics_cursor_reject(at, "rope_theta", "%g, but %s has %g", outer,
                            has_old ? "rope_scaling" : "rope_parameters", theta);
@@ -160,15 +160,16 @@ static void read_window_layers(const struct mics_cursor *at, struct mics_model_c
 static void read_window(const struct mics_cursor *at, enum mics_hf_window kind,
                         struct mics_model_config *out)
 {
-    bool windowed = kind == MICS_HF_WINDOW_ALWAYS;
+    bool windowed = kind == MICS_HF_WINDOW_ALWAYS || kind == MICS_HF_WINDOW_GIVEN;
 
-    if (kind == MICS_HF_WINDOW_LAYERS) {
+    if (kind == MICS_HF_WINDOW_LAYERS || kind == MICS_HF_WINDOW_USED)
         windowed = mics_cursor_opt_bool(at, "use_sliding_window", false);
+    if (kind == MICS_HF_WINDOW_LAYERS)
         read_window_layers(at, out);
-    }
     if (windowed && mics_cursor_has(at, "sliding_window"))
         out->sliding_window = mics_cursor_get_u32(at, "sliding_window", 1, UINT32_MAX);
-    else if (windowed && !json_object_get(at->value, "sliding_window"))
+    else if (windowed && kind != MICS_HF_WINDOW_GIVEN &&
+             !json_object_get(at->value, "sliding_window"))
         out->sliding_window = DEFAULT_SLIDING_WINDOW;
     if (out->sliding_window > 0 || !mics_cursor_has(at, "layer_types") ||
         kind != MICS_HF_WINDOW_LAYERS)
@@ -185,13 +186,69 @@ static void read_window(const struct mics_cursor *at, enum mics_hf_window kind,
 static void read_hf_rotary(const struct mics_cursor *at, const struct mics_family *family,
                            struct mics_model_config *out)
 {
-    read_rope(at, out);
+    read_rope(at, family->hf.rope_theta > 0 ? family->hf.rope_theta : DEFAULT_ROPE_THETA, out);
     read_window(at, family->hf.window, out);
     if (family->optional_attention_bias)
         out->attention_bias = mics_cursor_opt_bool(at, "attention_bias", false);
     if (family->optional_mlp_bias)
         out->mlp_bias = mics_cursor_opt_bool(at, "mlp_bias", false);
     out->untied = !mics_cursor_opt_bool(at, "tie_word_embeddings", false);
+}
+
+/* Both names of the number of experts are read in every family; version 5 writes num_local_experts
+ * where version 4 wrote num_experts. */
+static uint32_t read_expert_count(const struct mics_cursor *at, uint32_t absent)
+{
+    static const char one[] = "num_experts", other[] = "num_local_experts";
+    const uint32_t count = mics_cursor_opt_u32(at, one, 1, MICS_EXPERTS_MAX, 0);
+    const uint32_t local = mics_cursor_opt_u32(at, other, 1, MICS_EXPERTS_MAX, 0);
+
+    if (count > 0 && local > 0 && count != local)
+        mics_cursor_reject(at, other, "%u, but %s is %u", local, one, count);
+    return count > 0 ? count : local > 0 ? local : absent;
+}
+
+static void read_experts(const struct mics_cursor *at, const struct mics_hf_experts *experts,
+                         struct mics_model_config *out)
+{
+    out->n_expert = read_expert_count(at, experts->count);
+    out->n_expert_used =
+        mics_cursor_opt_u32(at, "num_experts_per_tok", 1, MICS_EXPERTS_MAX, experts->used);
+    if (out->n_expert_used > out->n_expert)
+        mics_cursor_reject(at, "num_experts_per_tok", "%u experts of a token, but a layer has %u",
+                           out->n_expert_used, out->n_expert);
+    if (experts->inner_key)
+        out->expert_inner =
+            mics_cursor_opt_u32(at, experts->inner_key, 1, MICS_MAX_INNER, experts->inner);
+    out->norm_topk_prob =
+        experts->always_normalised || mics_cursor_opt_bool(at, "norm_topk_prob", false);
+    if (experts->dense_layers)
+        mics_dense_layers_read(
+            at, "mlp_only_layers",
+            mics_cursor_opt_u32(at, "decoder_sparse_step", 1, MICS_MAX_LAYERS, 1), out);
+    if (!mics_cursor_opt_bool(at, "output_router_logits", false))
+        return;
+    out->balance.coefficient =
+        mics_cursor_opt_double(at, "router_aux_loss_coef", 0, 1e6, experts->coefficient);
+    if (out->balance.coefficient > 0)
+        out->balance.kind = MICS_BALANCE_MICRO_BATCH;
+}
+
+/* Keys of experts of a family that has none, and those that must not be set. */
+static void refuse_keys(const struct mics_cursor *at, const struct mics_family *family)
+{
+    static const char *const experts[] = {"num_experts", "num_local_experts", "n_routed_experts",
+                                          NULL};
+
+    for (const char *const *key = experts; !family->experts && *key; key++)
+        if (json_integer_value(json_object_get(at->value, *key)) > 0)
+            mics_cursor_reject(at, *key, "a %s has no experts", family->name);
+    for (const char *const *key = family->hf.nulls; key && *key; key++) {
+        const json_t *value = json_object_get(at->value, *key);
+
+        if (value && !json_is_null(value) && !(json_number_value(value) <= 0))
+            mics_cursor_reject(at, *key, "is not supported");
+    }
 }
 
 enum mics_status mics_config_from_hf(const json_t *doc, const char *name,
@@ -213,10 +270,13 @@ enum mics_status mics_config_from_hf(const json_t *doc, const char *name,
     if (mics_cursor_has(&at, keys->activation_key))
         expect_text(&at, keys->activation_key, keys->activations);
     expect_switches(&at, keys->switches);
+    refuse_keys(&at, family);
     read_sizes(&at, keys->sizes, &config);
     config.layer_norm_epsilon = mics_cursor_opt_double(&at, keys->epsilon_key, 0, 1, keys->epsilon);
     if (reading.status == MICS_OK && mics_family_is_rotary(family))
         read_hf_rotary(&at, family, &config);
+    if (reading.status == MICS_OK && family->experts)
+        read_experts(&at, family->experts, &config);
     if (reading.status != MICS_OK)
         return reading.status;
     snprintf(config.family, sizeof config.family, "%s", family->name);
@@ -262,6 +322,8 @@ static int add_window(json_t *config, const struct mics_model *model)
         return 0;
     failed |= json_object_set_new(config, "sliding_window",
                                   window ? json_integer((json_int_t)window) : json_null());
+    if (kind == MICS_HF_WINDOW_USED)
+        failed |= json_object_set_new(config, "use_sliding_window", json_boolean(window > 0));
     if (kind == MICS_HF_WINDOW_LAYERS) {
         while (first < c->n_layer && !mics_config_is_windowed(c, first))
             first++;
@@ -282,6 +344,41 @@ static int add_biases(json_t *config, const struct mics_model *model)
                                       json_boolean(model->config.attention_bias));
     if (model->family->optional_mlp_bias)
         failed |= json_object_set_new(config, "mlp_bias", json_boolean(model->config.mlp_bias));
+    return failed;
+}
+
+static int add_experts(json_t *config, const struct mics_model *model)
+{
+    const struct mics_hf_experts *experts = model->family->experts;
+    const struct mics_model_config *c = &model->config;
+    json_t *dense = json_array();
+    int failed = dense == NULL;
+
+    if (experts) {
+        failed |= json_object_set_new(config, "num_experts", json_integer(c->n_expert));
+        failed |= json_object_set_new(config, "num_local_experts", json_integer(c->n_expert));
+        failed |=
+            json_object_set_new(config, "num_experts_per_tok", json_integer(c->n_expert_used));
+        failed |= json_object_set_new(config,
+                                      experts->inner_key ? experts->inner_key : "intermediate_size",
+                                      json_integer(c->expert_inner));
+        if (!experts->always_normalised)
+            failed |=
+                json_object_set_new(config, "norm_topk_prob", json_boolean(c->norm_topk_prob));
+        if (c->balance.kind != MICS_BALANCE_NONE)
+            failed |= json_object_set_new(config, "router_aux_loss_coef",
+                                          json_real(c->balance.coefficient));
+        failed |= json_object_set_new(config, "output_router_logits",
+                                      json_boolean(c->balance.kind == MICS_BALANCE_MICRO_BATCH));
+    }
+    for (uint32_t i = 0; i < c->n_layer && experts; i++)
+        if (!mics_model_is_sparse(model, i))
+            failed |= json_array_append_new(dense, json_integer(i));
+    if (experts && experts->dense_layers) {
+        failed |= json_object_set_new(config, "decoder_sparse_step", json_integer(1));
+        failed |= json_object_set(config, "mlp_only_layers", dense);
+    }
+    json_decref(dense);
     return failed;
 }
 
@@ -316,6 +413,7 @@ static json_t *new_config(const struct mics_model *model)
             failed |= json_object_set_new(config, one->key, json_boolean(one->value));
     failed |= add_biases(config, model);
     failed |= add_window(config, model);
+    failed |= add_experts(config, model);
     for (const char *const *dropout = keys->dropouts; *dropout; dropout++)
         failed |= json_object_set_new(config, *dropout, json_real(0.0));
     failed |= add_special_tokens(config, &c);

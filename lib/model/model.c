@@ -97,6 +97,24 @@ enum mics_status mics_model_new(const struct mics_model_config *config, struct m
     return mics_model_new_custom(&mics_transformer_ops, family, config, out, err);
 }
 
+bool mics_model_is_sparse(const struct mics_model *model, uint32_t layer)
+{
+    const struct mics_model_config *c = &model->config;
+
+    return c->n_expert > 0 && !(c->dense_layers[layer / 64] >> layer % 64 & 1);
+}
+
+uint64_t mics_model_active_params(const struct mics_model *model)
+{
+    const struct mics_model_config *c = &model->config;
+    uint64_t count = model->param_count;
+
+    for (uint32_t i = 0; i < model->unit_count; i++)
+        if (model->units[i].kind == MICS_UNIT_EXPERT && c->n_expert > 0)
+            count -= model->units[i].param_count / c->n_expert * (c->n_expert - c->n_expert_used);
+    return count;
+}
+
 void mics_model_free(struct mics_model *model)
 {
     if (!model)
@@ -119,8 +137,8 @@ double mics_model_flops_per_token(const struct mics_model *model, uint32_t T)
     const double width = (double)c->n_head * c->head_dim;
 
     const uint32_t windowed = mics_config_windowed_layers(c);
-    double flops =
-        6.0 * ((double)model->param_count - looked_up) + 6.0 * (c->n_layer - windowed) * width * T;
+    double flops = 6.0 * ((double)mics_model_active_params(model) - looked_up) +
+                   6.0 * (c->n_layer - windowed) * width * T;
 
     if (windowed > 0 && T > 0)
         flops += 12.0 * windowed * width * mics_attention_pairs(T, c->sliding_window) / T;

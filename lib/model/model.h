@@ -87,6 +87,23 @@ static inline bool mics_stage_needs_params(const struct mics_stage *stage, bool 
 /* The most layers of a model. */
 #define MICS_MAX_LAYERS 4096
 
+/* What the auxiliary loss of a router is computed over: all layers and tokens of a micro-batch, as
+ * transformers does, or each sequence in each layer, which does not depend on how a batch is cut.
+ * The latter is the mean over layers, so that one coefficient fits both. */
+enum mics_balance_kind {
+    MICS_BALANCE_NONE,
+    MICS_BALANCE_MICRO_BATCH,
+    MICS_BALANCE_SEQUENCE,
+    MICS_BALANCE_KINDS
+};
+
+/* Losses that keep the load of experts even; of the mean over targets, as the loss itself. */
+struct mics_balance {
+    enum mics_balance_kind kind;
+    double coefficient;   /* of the auxiliary loss; 0 if the kind is NONE */
+    double z_coefficient; /* of the router's z-loss; 0: none */
+};
+
 struct mics_model_config {
     char family[16]; /* a row of the table in families.c: "gpt2", "llama", "mistral", ... */
     char name[32];   /* "gpt2-nano" or the configuration's file name */
@@ -102,6 +119,13 @@ struct mics_model_config {
     struct mics_rope_scaling rope_scaling;
     bool untied;                   /* the head has a matrix of its own, not the embedding's */
     bool attention_bias, mlp_bias; /* of linear layers, where the family leaves it to the model */
+    /* Mixtures of experts; 0: the family has none. */
+    uint32_t n_expert, n_expert_used; /* of a layer, of a token */
+    uint32_t expert_inner;            /* n_inner of an expert */
+    bool norm_topk_prob;              /* the weights of a token's experts add up to 1 */
+    /* Bit i % 64 of word i / 64: layer i has no experts, but an MLP of n_inner. */
+    uint64_t dense_layers[MICS_MAX_LAYERS / 64];
+    struct mics_balance balance;
 };
 
 struct mics_family;
@@ -227,6 +251,10 @@ void mics_model_free(struct mics_model *model); /* NULL is fine */
  * model's own source, or one made from its sizes. A new reference; NULL: out of memory. */
 json_t *mics_model_to_hf_config(const struct mics_model *model);
 
+/* Does that layer have experts? */
+bool mics_model_is_sparse(const struct mics_model *model, uint32_t layer);
+/* Parameters that a token is multiplied with: of the experts only its own. */
+uint64_t mics_model_active_params(const struct mics_model *model);
 /* Tokens that attention sees in that layer, the token itself included; 0: all. */
 uint32_t mics_model_window(const struct mics_model *model, uint32_t layer);
 /* MICS_ERR_ARG: `seq` is 0 or more than the model's positions; the message names the limit. */
@@ -244,8 +272,8 @@ void mics_model_init_range_parallel(struct mics_pool *pool, const struct mics_mo
                                     float *out);
 
 /* Model FLOPs of a step per token: 6 N + 6 L C T (causal attention counted once; in layers with a
- * window only the pairs that it leaves). C are the channels of all heads; N leaves out an untied
- * embedding, which is looked up and multiplies nothing. */
+ * window only the pairs that it leaves). C are the channels of all heads; N are the active
+ * parameters without an untied embedding, which is looked up and multiplies nothing. */
 double mics_model_flops_per_token(const struct mics_model *model, uint32_t T);
 
 #endif

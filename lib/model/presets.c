@@ -8,7 +8,7 @@
  * sequences have 512 tokens). llama2, llama3, llama3.1 and llama3.2 are Meta's sizes (Touvron et
  * al. 2023, Grattafiori et al. 2024, and the config.json of the released 3.1 and 3.2),
  * tinyllama-1.1b those of Zhang et al. 2024. mistral-7b is version 0.3, which has no sliding
- * window. The Mistral and Qwen sizes are those of the released config.json.
+ * window. The Mistral, Mixtral, OLMoE and Qwen sizes are those of the released config.json.
  */
 #include "model/config.h"
 
@@ -60,6 +60,13 @@
     ROTARY("qwen3", title, layers, width, heads, 8, inner, 40960, 151936, 1e6, 1e-6,               \
            .head_dim = 128, .untied = !(tied))
 
+#define EXPERTS(count, used, inner)                                                                \
+    .n_expert = (count), .n_expert_used = (used), .expert_inner = (inner)
+
+#define QWEN3_MOE(title, layers, width, heads, kv_heads, inner, expert)                            \
+    ROTARY("qwen3_moe", title, layers, width, heads, kv_heads, inner, 40960, 151936, 1e6, 1e-6,    \
+           .head_dim = 128, .untied = true, EXPERTS(128, 8, expert), .norm_topk_prob = true)
+
 static const struct mics_model_config presets[] = {
     GPT2("gpt2-nano", 4, 128, 4, 256, 257),
     GPT2("gpt2-micro", 6, 256, 8, 256, 257),
@@ -92,6 +99,14 @@ static const struct mics_model_config presets[] = {
     QWEN3("qwen3-0.6b", 28, 1024, 16, 3072, true),
     QWEN3("qwen3-8b", 36, 4096, 32, 12288, false),
     QWEN3("qwen3-32b", 64, 5120, 64, 25600, false),
+    ROTARY("olmoe", "moe-nano", 4, 128, 4, 4, 128, 256, 257, 1e4, 1e-5, .untied = true,
+           EXPERTS(8, 2, 128)),
+    ROTARY("mixtral", "mixtral-8x7b", 32, 4096, 32, 8, 14336, 32768, 32000, 1e6, 1e-5,
+           .untied = true, EXPERTS(8, 2, 14336), .norm_topk_prob = true),
+    ROTARY("olmoe", "olmoe-1b-7b", 16, 2048, 16, 16, 1024, 4096, 50304, 1e4, 1e-5, .untied = true,
+           EXPERTS(64, 8, 1024)),
+    QWEN3_MOE("qwen3-30b-a3b", 48, 2048, 32, 4, 6144, 768),
+    QWEN3_MOE("qwen3-235b-a22b", 94, 4096, 64, 4, 12288, 1536),
 };
 
 #define PRESET_COUNT (sizeof presets / sizeof presets[0])

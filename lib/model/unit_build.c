@@ -8,18 +8,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum mics_status mics_build_stages(struct mics_model *model, struct mics_err *err)
+enum mics_status mics_build_alloc(struct mics_model *model, uint32_t units, uint32_t stages,
+                                  struct mics_err *err)
 {
-    const uint32_t layers = model->config.n_layer;
-    const uint32_t units = layers + (model->config.untied ? 2 : 1);
-
     model->units = calloc(units, sizeof *model->units);
-    model->stages = calloc(layers + 2, sizeof *model->stages);
+    model->stages = calloc(stages, sizeof *model->stages);
     if (!model->units || !model->stages)
         return mics_err_nomem(err);
     model->unit_count = units;
-    model->stage_count = layers + 2;
+    model->stage_count = stages;
     model->boundary_count = 1;
+    return MICS_OK;
+}
+
+enum mics_status mics_build_stages(struct mics_model *model, struct mics_err *err)
+{
+    const uint32_t layers = model->config.n_layer;
+    const enum mics_status status =
+        mics_build_alloc(model, layers + (model->config.untied ? 2 : 1), layers + 2, err);
+
+    if (status != MICS_OK)
+        return status;
 
     model->stages[0] = (struct mics_stage){.kind = MICS_STAGE_EMBED, .hands_on = 1};
     for (uint32_t i = 0; i < layers; i++)

@@ -17,6 +17,10 @@ struct mics_tensor_spec {
     uint64_t padding_rows; /* zeros behind it that products include; their gradients are 0, too */
 };
 
+/* Allocate units and stages of a model; after a failure the model owns what was allocated. */
+enum mics_status mics_build_alloc(struct mics_model *model, uint32_t units, uint32_t stages,
+                                  struct mics_err *err);
+
 /* Allocate the units and stages embed, block 0 .. block L-1, head, with the residual stream between
  * them. Embedding and head use unit 0,
  * or, in an untied model, the head has unit L + 1; blocks use units 1 .. L. The embedding only

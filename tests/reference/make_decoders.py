@@ -36,6 +36,7 @@ SIZES = {
     "rms_norm_eps": 1e-5,
     "rope_theta": 500.0,
     "attn_implementation": "eager",
+    "experts_implementation": "eager",
     "bos_token_id": 0,
     "eos_token_id": 0,
 }
@@ -58,6 +59,15 @@ MODELS = {
     "qwen3-window": (transformers.Qwen3ForCausalLM, transformers.Qwen3Config,
                      {"head_dim": 6, "attention_bias": True, "use_sliding_window": True, "sliding_window": 5,
                       "layer_types": ["sliding_attention", "full_attention"]}, 20250429),
+    "mixtral": (transformers.MixtralForCausalLM, transformers.MixtralConfig,
+                {"num_local_experts": 4, "num_experts_per_tok": 2}, 20240108),
+    "olmoe": (transformers.OlmoeForCausalLM, transformers.OlmoeConfig,
+              {"num_key_value_heads": 3, "num_experts": 5, "num_experts_per_tok": 3, "output_router_logits": True,
+               "router_aux_loss_coef": 0.5}, 20240903),
+    "qwen3-moe": (transformers.Qwen3MoeForCausalLM, transformers.Qwen3MoeConfig,
+                  {"head_dim": 8, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 3,
+                   "moe_intermediate_size": 14, "num_experts": 4, "num_experts_per_tok": 2, "norm_topk_prob": True,
+                   "mlp_only_layers": [0], "output_router_logits": True, "router_aux_loss_coef": 0.25}, 20250728),
 }
 
 
@@ -77,6 +87,27 @@ def bare(name):
     return name[len("model."):] if name.startswith("model.") else name
 
 
+def file_tensors(name, tensor, values):
+    """Names and values, in files, of what version 5 of the library has for all experts of a layer in one tensor."""
+    layer, _, kind = tensor.rpartition(".")
+    if kind not in ("gate_up_proj", "down_proj"):
+        return [(tensor.replace(".mlp.", ".block_sparse_moe.") if name == "mixtral" else tensor, values)]
+    parts = ("gate_proj", "up_proj") if kind == "gate_up_proj" else ("down_proj",)
+    if name == "mixtral":
+        layer = layer.replace(".mlp.", ".block_sparse_moe.")
+        parts = [{"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}[part] for part in parts]
+    return [(f"{layer}.{expert}.{part}.weight", piece.contiguous())
+            for expert, matrix in enumerate(values) for part, piece in zip(parts, matrix.chunk(len(parts)))]
+
+
+def check_choices(router_logits, chosen):
+    """No choice of a router may depend on rounding."""
+    for logits in router_logits or ():
+        best = logits.sort(-1, descending=True).values
+        if (best[:, chosen - 1] - best[:, chosen]).min() < 1e-4:
+            raise SystemExit("two experts are too close: choose another seed")
+
+
 def make_reference(name):
     generator = torch.Generator().manual_seed(MODELS[name][3])
     folder = pathlib.Path(__file__).resolve().parent / f"{name}-tiny"
@@ -89,13 +120,21 @@ def make_reference(name):
     targets = torch.randint(vocabulary, (B, T), generator=generator)
     targets[0, 3] = targets[1, 0] = targets[1, 9] = -1
     model = model.double()
-    logits = model(tokens).logits.double()
+    routed = hasattr(model.config, "num_experts_per_tok")
+    output = model(tokens, output_router_logits=True) if routed else model(tokens)
+    logits = output.logits.double()
     loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1, reduction="sum")
+    if routed:
+        check_choices(output.router_logits, model.config.num_experts_per_tok)
+        if model.config.output_router_logits:
+            loss = loss + model.config.router_aux_loss_coef * output.aux_loss * (targets >= 0).sum()
     loss.backward()
 
     reference = {"loss": loss.detach().reshape(1), "logits": logits.detach().float()}
     reference.update(tokens=tokens.int(), targets=targets.int())
-    reference.update({f"grad.{bare(name)}": values.grad.float() for name, values in model.named_parameters()})
+    for tensor, parameter in model.named_parameters():
+        reference.update({f"grad.{bare(part)}": values.float()
+                          for part, values in file_tensors(name, tensor, parameter.grad)})
     write_safetensors(folder / "reference.safetensors", reference)
 
 

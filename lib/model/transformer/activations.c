@@ -11,6 +11,11 @@
  * With norms after their sublayers what they take is saved (2C) at both levels, and not what they
  * put out. With full recomputation a block saves its input only, C. Evaluation uses the acts of
  * training, so that it fits the same arena.
+ *
+ * A layer with experts hands on 2C from its router (the residual stream and what the experts take)
+ * and saves the E logits at every level, so that no token is routed twice. Its experts work on N
+ * rows, whatever the router does: they keep 2I of each with selective recomputation, C + 3I with
+ * none, and nothing with full.
  */
 #include "model/activation_layout.h"
 #include "model/transformer/transformer.h"
@@ -26,15 +31,35 @@ static struct mics_norm_stats take_stats(const struct mics_model *model,
     return stats;
 }
 
-struct mics_block_activations mics_block_activations_of(const struct mics_model *model,
-                                                        const struct mics_batch *batch, void *saved,
-                                                        void *scratch,
-                                                        struct mics_stage_bytes *bytes)
+/* What a stage of attention and a router has instead of an MLP. */
+static void take_router(const struct mics_model *model, const struct mics_batch *batch,
+                        struct mics_activation_cursor *keep, struct mics_activation_cursor *work,
+                        struct mics_block_activations *acts)
 {
     const struct mics_transformer_dims s = mics_transformer_dims_of(model, batch);
+    const uint64_t R = s.rows;
+
+    acts->norm_2 = take_stats(model, keep, R);
+    acts->logits = mics_activation_take_floats(keep, R * s.E);
+    if (model->config.balance.kind == MICS_BALANCE_SEQUENCE)
+        acts->balance = mics_activation_take_floats(keep, (uint64_t)batch->B * s.E);
+    if (model->config.balance.kind != MICS_BALANCE_MICRO_BATCH)
+        acts->load = mics_activation_take_floats(work, (uint64_t)batch->B * 2 * s.E);
+    acts->grad_logits = mics_activation_take_typed(work, R * s.E, batch->dtype);
+}
+
+struct mics_block_activations mics_block_activations_of(const struct mics_model *model,
+                                                        const struct mics_batch *batch,
+                                                        uint32_t layer, void *saved, void *scratch,
+                                                        struct mics_stage_bytes *bytes)
+{
+    const bool sparse = mics_model_is_sparse(model, layer);
+    struct mics_transformer_dims s = mics_transformer_dims_of(model, batch);
+    if (sparse)
+        s.F = s.hidden = 0;
     const bool all = batch->recompute == MICS_RECOMPUTE_NONE;
     const bool after = model->family->norm_place == MICS_NORM_AFTER;
-    const bool qk_norm = mics_transformer_has(model, MICS_BLOCK_Q_NORM);
+    const bool qk_norm = mics_transformer_has(model, layer, MICS_BLOCK_Q_NORM);
     const uint64_t R = s.rows, widest = mics_max_u64(s.F, s.C);
     const enum mics_dtype dtype = batch->dtype;
     struct mics_activation_cursor keep = {.base = saved}, work = {.base = scratch};
@@ -46,9 +71,13 @@ struct mics_block_activations mics_block_activations_of(const struct mics_model 
     acts.qkv = mics_activation_take_typed(kept, R * s.W, dtype);
     acts.lse = mics_activation_take_floats(kept, R * s.H);
     acts.attention = mics_activation_take_typed(kept, R * s.A, dtype);
-    acts.middle = mics_activation_take_typed(kept, R * s.C, dtype);
-    acts.norm_2 = take_stats(model, kept, R);
-    acts.hidden = mics_activation_take_typed(kept, R * s.hidden, dtype);
+    if (sparse) {
+        take_router(model, batch, &keep, &work, &acts);
+    } else {
+        acts.middle = mics_activation_take_typed(kept, R * s.C, dtype);
+        acts.norm_2 = take_stats(model, kept, R);
+        acts.hidden = mics_activation_take_typed(kept, R * s.hidden, dtype);
+    }
     acts.wide_a =
         mics_activation_take_typed(&work, R * mics_max_u64(all ? s.C : widest, s.A), dtype);
     acts.wide_b =
@@ -58,9 +87,11 @@ struct mics_block_activations mics_block_activations_of(const struct mics_model 
         acts.sum_2 = mics_activation_take_typed(kept, R * s.C, dtype);
     } else {
         acts.normed_1 = all ? mics_activation_take_typed(&keep, R * s.C, dtype) : acts.wide_b;
-        acts.normed_2 = all ? mics_activation_take_typed(&keep, R * s.C, dtype) : acts.wide_b;
+        if (!sparse)
+            acts.normed_2 = all ? mics_activation_take_typed(&keep, R * s.C, dtype) : acts.wide_b;
     }
-    acts.activated = all ? mics_activation_take_typed(&keep, R * s.F, dtype) : acts.wide_a;
+    if (!sparse)
+        acts.activated = all ? mics_activation_take_typed(&keep, R * s.F, dtype) : acts.wide_a;
     acts.delta = mics_activation_take_floats(&work, R * s.H);
     acts.attended = acts.qkv;
     if (qk_norm) {
@@ -69,6 +100,48 @@ struct mics_block_activations mics_block_activations_of(const struct mics_model 
     }
     if (after || model->family->parallel_residual)
         acts.grad_out = mics_activation_take_typed(&work, R * s.C, dtype);
+    if (bytes)
+        *bytes = (struct mics_stage_bytes){.saved = keep.used, .scratch = work.used};
+    return acts;
+}
+
+struct mics_routing mics_routing_of(const struct mics_model *model, const struct mics_batch *batch,
+                                    void *base, uint64_t *bytes)
+{
+    const struct mics_transformer_dims s = mics_transformer_dims_of(model, batch);
+    const uint64_t N = s.N;
+    struct mics_activation_cursor at = {.base = base};
+    struct mics_routing routing;
+
+    routing.experts = mics_activation_take(&at, N * sizeof *routing.experts);
+    routing.weights = mics_activation_take_floats(&at, N);
+    routing.offsets = mics_activation_take(&at, (s.E + 1) * sizeof *routing.offsets);
+    routing.order = mics_activation_take(&at, N * sizeof *routing.order);
+    routing.position = mics_activation_take(&at, N * sizeof *routing.position);
+    if (bytes)
+        *bytes = at.used;
+    return routing;
+}
+
+struct mics_expert_activations mics_expert_activations_of(const struct mics_model *model,
+                                                          const struct mics_batch *batch,
+                                                          void *saved, void *scratch,
+                                                          struct mics_stage_bytes *bytes)
+{
+    const struct mics_transformer_dims s = mics_transformer_dims_of(model, batch);
+    const uint64_t N = s.N;
+    const enum mics_dtype dtype = batch->dtype;
+    struct mics_activation_cursor keep = {.base = saved}, work = {.base = scratch};
+    struct mics_activation_cursor *const most =
+        batch->recompute == MICS_RECOMPUTE_NONE ? &keep : &work;
+    struct mics_expert_activations acts;
+
+    acts.hidden = mics_activation_take_typed(
+        batch->recompute == MICS_RECOMPUTE_FULL ? &work : &keep, N * 2 * s.I, dtype);
+    acts.taken = mics_activation_take_typed(most, N * s.C, dtype);
+    acts.activated = mics_activation_take_typed(most, N * s.I, dtype);
+    acts.rows = mics_activation_take_typed(&work, N * s.C, dtype);
+    acts.grad_activated = mics_activation_take_typed(&work, N * s.I, dtype);
     if (bytes)
         *bytes = (struct mics_stage_bytes){.saved = keep.used, .scratch = work.used};
     return acts;
@@ -97,12 +170,23 @@ struct mics_head_activations mics_head_activations_of(const struct mics_model *m
 void mics_transformer_boundary_bytes(const struct mics_model *model, const struct mics_batch *batch,
                                      uint32_t boundary, struct mics_boundary_bytes *out)
 {
-    struct mics_activation_cursor residual = {0};
+    const struct mics_transformer_dims s = mics_transformer_dims_of(model, batch);
+    struct mics_activation_cursor value = {0}, grad = {0};
 
-    (void)boundary;
-    mics_activation_take_typed(&residual, (uint64_t)batch->B * batch->T * model->config.n_embd,
-                               batch->dtype);
-    *out = (struct mics_boundary_bytes){.value = residual.used, .grad = residual.used};
+    switch (boundary) {
+    case MICS_ROUTING:
+        mics_routing_of(model, batch, NULL, &value.used);
+        mics_activation_take_floats(&grad, s.N);
+        break;
+    case MICS_LOAD:
+        mics_activation_take_floats(&value, 2 * (uint64_t)s.E);
+        mics_activation_take_floats(&grad, s.E);
+        break;
+    default:
+        mics_activation_take_typed(&value, (uint64_t)s.rows * s.C, batch->dtype);
+        grad = value;
+    }
+    *out = (struct mics_boundary_bytes){.value = value.used, .grad = grad.used};
 }
 
 void mics_transformer_stage_bytes(const struct mics_model *model, const struct mics_batch *batch,
@@ -113,7 +197,10 @@ void mics_transformer_stage_bytes(const struct mics_model *model, const struct m
         *out = (struct mics_stage_bytes){0};
         break;
     case MICS_STAGE_BLOCK:
-        mics_block_activations_of(model, batch, NULL, NULL, out);
+        if (model->stages[stage].part == 1)
+            mics_expert_activations_of(model, batch, NULL, NULL, out);
+        else
+            mics_block_activations_of(model, batch, model->stages[stage].layer, NULL, NULL, out);
         break;
     case MICS_STAGE_HEAD:
         mics_head_activations_of(model, batch, NULL, out);

@@ -22,19 +22,25 @@ static struct mics_linear out_of(const struct mics_sublayer *attention)
 
 static bool has_qk_norm(const struct mics_sublayer *attention)
 {
-    return mics_transformer_has(attention->pass->model, MICS_BLOCK_Q_NORM);
+    return mics_transformer_has(attention->pass->model, attention->stage->layer, MICS_BLOCK_Q_NORM);
 }
 
-/* The norms of heads; their parameters as those of two root mean square norms. */
+/* The norms of heads; their parameters as those of two root mean square norms. Norms of all queries
+ * and of all keys are those of one wide head each. */
 struct qk_norms {
     struct mics_norm q, k;
+    uint32_t H, H_kv, D;
 };
 
 static struct qk_norms qk_norms_of(const struct mics_sublayer *attention)
 {
     const struct mics_norm_stats stats = {.rstd = attention->acts->qk_rstd};
+    const bool whole = attention->pass->model->family->qk_norm_whole;
 
     return (struct qk_norms){
+        .H = whole ? 1 : attention->dims.H,
+        .H_kv = whole ? 1 : attention->dims.H_kv,
+        .D = whole ? attention->dims.A : attention->dims.D,
         .q = mics_sublayer_norm(attention, MICS_BLOCK_Q_NORM, MICS_BLOCK_TENSORS, &stats),
         .k = mics_sublayer_norm(attention, MICS_BLOCK_K_NORM, MICS_BLOCK_TENSORS, &stats),
     };
@@ -79,9 +85,9 @@ static void prepare_heads(const struct mics_sublayer *attention)
                                                          .q_weight = norms.q.weight,
                                                          .k_weight = norms.k.weight,
                                                          .rows = attention->dims.rows,
-                                                         .H = attention->dims.H,
-                                                         .H_kv = attention->dims.H_kv,
-                                                         .D = attention->dims.D,
+                                                         .H = norms.H,
+                                                         .H_kv = norms.H_kv,
+                                                         .D = norms.D,
                                                          .eps = norms.q.eps,
                                                          .dtype = norms.q.dtype,
                                                      });
@@ -105,9 +111,9 @@ static void prepare_heads_backward(const struct mics_sublayer *attention)
                                                               .k_weight = norms.k.weight,
                                                               .rstd = norms.q.stats.rstd,
                                                               .rows = attention->dims.rows,
-                                                              .H = attention->dims.H,
-                                                              .H_kv = attention->dims.H_kv,
-                                                              .D = attention->dims.D,
+                                                              .H = norms.H,
+                                                              .H_kv = norms.H_kv,
+                                                              .D = norms.D,
                                                               .dtype = norms.q.dtype,
                                                               .grad_dtype = norms.q.grad_dtype,
                                                           });
@@ -160,11 +166,18 @@ static void forward(const struct mics_sublayer *attention)
                             attention->sum);
 }
 
-/* With full recomputation forward() runs again, since the MLP needs its result. */
+/* With full recomputation, where an MLP needs the result, forward() runs again instead. */
 static void recompute(const struct mics_sublayer *attention)
 {
-    if (has_qk_norm(attention))
+    const struct mics_linear qkv = qkv_of(attention);
+    const bool full = attention->pass->batch.recompute == MICS_RECOMPUTE_FULL;
+
+    if (full)
+        mics_linear_forward(&qkv, attention->dims.rows, attention->taken, attention->acts->qkv);
+    if (full || has_qk_norm(attention))
         prepare_heads(attention);
+    if (full)
+        attend(attention);
 }
 
 static void backward(const struct mics_sublayer *attention, const void *grad, const void *add,

@@ -5,6 +5,9 @@
  * forward computes both. backward goes the opposite way. With full recomputation it first runs the
  * forward pass again, up to the last product, whose result only a norm behind it would need; with
  * selective recomputation each result that was not kept is computed again just before it is used.
+ *
+ * In a layer with experts the first stage ends with the norm in front of the experts and the
+ * router, whose results are boundary tensors: they stay, and only attention is computed again.
  */
 #include "device/launch.h"
 #include "model/transformer/transformer.h"
@@ -17,10 +20,11 @@ struct block {
     struct mics_sublayer attention, mlp;
 };
 
-static uint32_t index_of(const struct mics_model *model, enum mics_block_tensor tensor)
+static uint32_t index_of(const struct mics_model *model, uint32_t layer,
+                         enum mics_block_tensor tensor)
 {
-    return tensor < MICS_BLOCK_TENSORS && mics_transformer_has(model, tensor)
-               ? mics_transformer_block_index(model, tensor)
+    return tensor < MICS_BLOCK_TENSORS && mics_transformer_has(model, layer, tensor)
+               ? mics_transformer_block_index(model, layer, tensor)
                : MICS_NO_TENSOR;
 }
 
@@ -31,11 +35,12 @@ struct mics_linear mics_sublayer_linear(const struct mics_sublayer *sublayer,
                                         uint32_t out)
 {
     const struct mics_model *model = sublayer->pass->model;
-    const bool one = mics_transformer_has(model, weight);
+    const uint32_t layer = sublayer->stage->layer;
+    const bool one = mics_transformer_has(model, layer, weight);
 
     return mics_linear_of(sublayer->pass, sublayer->stage->unit,
-                          index_of(model, one ? weight : first),
-                          index_of(model, one ? bias : first_bias), in, out);
+                          index_of(model, layer, one ? weight : first),
+                          index_of(model, layer, one ? bias : first_bias), in, out);
 }
 
 struct mics_norm mics_sublayer_norm(const struct mics_sublayer *sublayer,
@@ -43,9 +48,10 @@ struct mics_norm mics_sublayer_norm(const struct mics_sublayer *sublayer,
                                     const struct mics_norm_stats *stats)
 {
     const struct mics_model *model = sublayer->pass->model;
+    const uint32_t layer = sublayer->stage->layer;
 
-    return mics_norm_of(sublayer->pass, sublayer->stage->unit, index_of(model, weight),
-                        index_of(model, bias), stats);
+    return mics_norm_of(sublayer->pass, sublayer->stage->unit, index_of(model, layer, weight),
+                        index_of(model, layer, bias), stats);
 }
 
 /* The places of a sublayer's activations: from `in` to `out`, with norm_in, what a norm before it
@@ -74,8 +80,15 @@ static void open_block(struct block *block, const struct mics_pass *pass,
     struct mics_block_activations *acts = &block->acts;
 
     assert(!family->parallel_residual || family->norm_place == MICS_NORM_BEFORE);
+    assert(!family->experts ||
+           (!family->parallel_residual && family->norm_place == MICS_NORM_BEFORE));
     block->pass = pass;
-    *acts = mics_block_activations_of(pass->model, &pass->batch, pass->saved, pass->scratch, NULL);
+    *acts = mics_block_activations_of(pass->model, &pass->batch, stage->layer, pass->saved,
+                                      pass->scratch, NULL);
+    if (mics_model_is_sparse(pass->model, stage->layer)) {
+        acts->middle = pass->out[MICS_RESIDUAL];
+        acts->normed_2 = pass->out[MICS_NORMED];
+    }
     block->attention = (struct mics_sublayer){
         .function = &mics_attention_function,
         .pass = pass,
@@ -115,8 +128,17 @@ void mics_block_forward(const struct mics_pass *pass, const struct mics_stage *s
 {
     struct block block;
 
+    if (stage->part == 1) {
+        mics_experts_forward(pass, stage);
+        return;
+    }
     open_block(&block, pass, stage, kv_cache, pass->out[MICS_RESIDUAL]);
     forward(&block.attention);
+    if (mics_model_is_sparse(pass->model, stage->layer)) {
+        run_norm(&block.mlp);
+        mics_router_forward(&block.mlp);
+        return;
+    }
     forward(&block.mlp);
 }
 
@@ -196,12 +218,36 @@ static void recompute(const struct block *block)
     mlp->function->recompute(mlp);
 }
 
+/* The stage of attention and the router. */
+static void routed_backward(const struct block *block)
+{
+    const struct mics_pass *pass = block->pass;
+    const struct mics_sublayer *attention = &block->attention, *router = &block->mlp;
+
+    mics_router_backward(router, block->acts.wide_a);
+    mics_norm_backward(&router->norm, router->dims.rows, router->norm_in, block->acts.wide_a,
+                       pass->grad[MICS_RESIDUAL]);
+    if (pass->batch.recompute == MICS_RECOMPUTE_FULL)
+        run_norm(attention);
+    if (pass->batch.recompute != MICS_RECOMPUTE_NONE)
+        attention->function->recompute(attention);
+    backward_before(attention, pass->grad[MICS_RESIDUAL]);
+}
+
 void mics_block_backward(const struct mics_pass *pass, const struct mics_stage *stage)
 {
     const void *grad_middle = pass->grad[MICS_RESIDUAL];
     struct block block;
 
+    if (stage->part == 1) {
+        mics_experts_backward(pass, stage);
+        return;
+    }
     open_block(&block, pass, stage, NULL, NULL);
+    if (mics_model_is_sparse(pass->model, stage->layer)) {
+        routed_backward(&block);
+        return;
+    }
     if (block.mlp.place == MICS_NORM_AFTER)
         block.mlp.norm_out = block.acts.grad_out; /* of a recomputation; not read */
     if (pass->batch.recompute != MICS_RECOMPUTE_NONE)

@@ -153,6 +153,8 @@ void mics_head_forward(const struct mics_pass *pass, uint32_t unit)
         if (pass->batch.train)
             chunk_backward(&head, first, rows);
     }
+    if (mics_transformer_pools_load(pass->model))
+        mics_load_loss(pass);
 }
 
 void mics_head_logits(const struct mics_pass *pass, uint32_t unit, uint32_t first, uint32_t rows,

@@ -35,7 +35,7 @@ struct mics_generator {
     uint32_t sequence[CHUNK_ROWS], position[CHUNK_ROWS];
     float *logits[CHUNK_ROWS];              /* where those of a row go, or NULL */
     void *boundary[MICS_BOUNDARIES_MAX][2]; /* what a stage receives and hands on, in turns */
-    void *scratch;
+    void *saved, *scratch;
 };
 
 /* from[rows, columns] -> to[columns, rows]. */
@@ -83,8 +83,8 @@ static enum mics_status transpose_blocks(const struct mics_generator *generator,
     return MICS_OK;
 }
 
-/* A pass over `rows` rows from `row` on, from or to boundary tensors. Blocks leave nothing for a
- * backward pass. */
+/* A pass over `rows` rows from `row` on, from or to boundary tensors. What blocks leave for a
+ * backward pass is little, and not used. */
 static struct mics_pass pass_of(const struct mics_generator *g, uint32_t unit, uint32_t row,
                                 uint32_t rows, void *const *in, void *const *out)
 {
@@ -96,6 +96,7 @@ static struct mics_pass pass_of(const struct mics_generator *g, uint32_t unit, u
         .params = unit == MICS_NO_UNIT ? NULL : g->options.params[unit],
         .in = in,
         .out = out,
+        .saved = g->saved,
         .scratch = g->scratch,
     };
 }
@@ -120,17 +121,19 @@ static enum mics_status allocate(struct mics_generator *g, struct mics_err *err)
     const struct mics_batch block = pass_of(g, 0, 0, CHUNK_ROWS, NULL, NULL).batch;
     const struct mics_batch head = head_pass(g, NULL).batch;
     struct mics_stage_bytes bytes;
-    uint64_t scratch = 0;
+    uint64_t saved = 0, scratch = 0;
 
     for (uint32_t i = 0; i < g->model.stage_count; i++) {
         const bool is_head = g->model.stages[i].kind == MICS_STAGE_HEAD;
 
         mics_transformer_stage_bytes(&g->model, is_head ? &head : &block, i, &bytes);
+        saved = mics_max_u64(saved, bytes.saved);
         scratch = mics_max_u64(scratch, bytes.scratch);
     }
+    g->saved = malloc(saved + 1);
     g->scratch = malloc(scratch);
     g->lengths = calloc(g->options.sequences, sizeof *g->lengths);
-    if (!g->scratch || !g->lengths)
+    if (!g->saved || !g->scratch || !g->lengths)
         return mics_err_nomem(err);
     for (uint32_t i = 0; i < g->model.boundary_count; i++) {
         struct mics_boundary_bytes boundary;
@@ -188,6 +191,7 @@ void mics_generator_free(struct mics_generator *generator)
         free(generator->boundary[i][0]);
         free(generator->boundary[i][1]);
     }
+    free(generator->saved);
     free(generator->scratch);
     free(generator);
 }

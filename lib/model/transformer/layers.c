@@ -81,6 +81,15 @@ void mics_linear_forward_add(const struct mics_linear *layer, uint32_t rows, con
     mics_launch_matmul(layer->stream, &op);
 }
 
+void mics_linear_forward_f32(const struct mics_linear *layer, uint32_t rows, const void *in,
+                             float *out)
+{
+    struct mics_args_matmul op = forward_of(layer, rows, in, out);
+
+    op.out_dtype = MICS_F32;
+    mics_launch_matmul(layer->stream, &op);
+}
+
 void mics_linear_forward_gelu(const struct mics_linear *layer, uint32_t rows, const void *in,
                               void *pre, void *out)
 {

@@ -3,6 +3,10 @@
  * transformer.c - the units of a decoder from its family's row, and the dispatch from stages to
  * their pieces.
  *
+ * A layer with experts has two units and two stages: one of attention and the router, as other
+ * blocks, and one of kind expert. The latter is laid out expert by expert, each at a multiple of
+ * MICS_TENSOR_ALIGN: so a group whose size divides their number cuts it between experts.
+ *
  * Matrices start from N(0, 0.02), those that end a residual branch, where the family scales them,
  * from N(0, 0.02 / sqrt(2 L)); norms from 1, biases from 0.
  */
@@ -13,6 +17,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #define STD 0.02
 
@@ -31,6 +36,10 @@ struct mics_transformer_dims mics_transformer_dims_of(const struct mics_model *m
         .A = c->n_head * c->head_dim,
         .W = (c->n_head + 2 * c->n_kv_head) * c->head_dim,
         .hidden = model->family->mlp == MICS_MLP_SWIGLU ? 2 * c->n_inner : c->n_inner,
+        .E = c->n_expert,
+        .k = c->n_expert_used,
+        .N = batch->B * batch->T * c->n_expert_used,
+        .I = c->expert_inner,
     };
 }
 
@@ -60,13 +69,21 @@ uint32_t mics_transformer_embed_head_index(const struct mics_model *model,
     return index;
 }
 
-bool mics_transformer_has(const struct mics_model *model, enum mics_block_tensor tensor)
+bool mics_transformer_has(const struct mics_model *model, uint32_t layer,
+                          enum mics_block_tensor tensor)
 {
     const struct mics_family *family = model->family;
 
     if (!family->block[tensor])
         return false;
     switch (tensor) {
+    case MICS_BLOCK_FC:
+    case MICS_BLOCK_GATE:
+    case MICS_BLOCK_UP:
+    case MICS_BLOCK_DOWN:
+        return !mics_model_is_sparse(model, layer);
+    case MICS_BLOCK_ROUTER:
+        return mics_model_is_sparse(model, layer);
     case MICS_BLOCK_QKV_BIAS:
     case MICS_BLOCK_Q_BIAS:
     case MICS_BLOCK_K_BIAS:
@@ -83,12 +100,13 @@ bool mics_transformer_has(const struct mics_model *model, enum mics_block_tensor
     }
 }
 
-uint32_t mics_transformer_block_index(const struct mics_model *model, enum mics_block_tensor tensor)
+uint32_t mics_transformer_block_index(const struct mics_model *model, uint32_t layer,
+                                      enum mics_block_tensor tensor)
 {
     uint32_t index = 0;
 
     for (int i = 0; i < (int)tensor; i++)
-        index += mics_transformer_has(model, (enum mics_block_tensor)i);
+        index += mics_transformer_has(model, layer, (enum mics_block_tensor)i);
     return index;
 }
 
@@ -172,14 +190,15 @@ static struct shape shape_of(const struct mics_model *model, enum mics_block_ten
         [MICS_BLOCK_GATE] = {C, F},
         [MICS_BLOCK_UP] = {C, F},
         [MICS_BLOCK_DOWN] = {F, C},
+        [MICS_BLOCK_ROUTER] = {C, c->n_expert},
         [MICS_BLOCK_NORM_1] = {C, 0},
         [MICS_BLOCK_NORM_1_BIAS] = {C, 0},
         [MICS_BLOCK_QKV_BIAS] = {W, 0},
         [MICS_BLOCK_Q_BIAS] = {A, 0},
         [MICS_BLOCK_K_BIAS] = {keys, 0},
         [MICS_BLOCK_V_BIAS] = {keys, 0},
-        [MICS_BLOCK_Q_NORM] = {c->head_dim, 0},
-        [MICS_BLOCK_K_NORM] = {c->head_dim, 0},
+        [MICS_BLOCK_Q_NORM] = {model->family->qk_norm_whole ? A : c->head_dim, 0},
+        [MICS_BLOCK_K_NORM] = {model->family->qk_norm_whole ? keys : c->head_dim, 0},
         [MICS_BLOCK_OUT_BIAS] = {C, 0},
         [MICS_BLOCK_NORM_2] = {C, 0},
         [MICS_BLOCK_NORM_2_BIAS] = {C, 0},
@@ -233,32 +252,148 @@ static uint64_t written_count(const struct mics_unit *unit)
     return count == unit->decay_count ? count : 0;
 }
 
-static enum mics_status build_block(struct mics_model *model, uint32_t layer, struct mics_err *err)
+/* The unit of attention and the router, or of a whole block. */
+static enum mics_status build_block(struct mics_model *model, uint32_t index, uint32_t layer,
+                                    struct mics_err *err)
 {
-    struct mics_unit *unit = &model->units[1 + layer];
+    struct mics_unit *unit = &model->units[index];
     enum mics_status status;
     struct mics_tensor_spec specs[MICS_BLOCK_TENSORS];
     uint32_t count = 0;
     char name[32];
 
     for (int i = 0; i < MICS_BLOCK_TENSORS; i++)
-        if (mics_transformer_has(model, (enum mics_block_tensor)i))
+        if (mics_transformer_has(model, layer, (enum mics_block_tensor)i))
             specs[count++] = block_spec(model, (enum mics_block_tensor)i);
     snprintf(name, sizeof name, "%s.%u", model->family->layer, layer);
-    status = mics_build_unit(model, 1 + layer, name, name, false, specs, count, err);
+    status = mics_build_unit(model, index, name, name, false, specs, count, err);
     if (status == MICS_OK)
         unit->written_count = written_count(unit);
     return status;
 }
 
+/* The unit of a layer's experts. */
+static enum mics_status build_experts(struct mics_model *model, uint32_t index, uint32_t layer,
+                                      struct mics_err *err)
+{
+    const struct mics_hf_experts *const experts = model->family->experts;
+    const struct mics_model_config *c = &model->config;
+    const uint32_t count = c->n_expert * MICS_EXPERT_TENSORS;
+    struct mics_tensor_spec *specs = calloc(count, sizeof *specs);
+    char(*names)[64] = calloc(count, sizeof *names);
+    char name[32], prefix[32];
+    enum mics_status status = specs && names ? MICS_OK : mics_err_nomem(err);
+
+    snprintf(name, sizeof name, "%s.%u.experts", model->family->layer, layer);
+    snprintf(prefix, sizeof prefix, "%s.%u", model->family->layer, layer);
+    for (uint32_t i = 0; status == MICS_OK && i < count; i++) {
+        const uint32_t kind = i % MICS_EXPERT_TENSORS;
+        const bool down = kind == MICS_EXPERT_DOWN;
+
+        snprintf(names[i], sizeof names[i], "%s.%u.%s", experts->block, i / MICS_EXPERT_TENSORS,
+                 experts->names[kind]);
+        specs[i] = matrix_spec(names[i], down ? c->n_embd : c->expert_inner,
+                               down ? c->expert_inner : c->n_embd);
+        specs[i].contiguous = kind != MICS_EXPERT_GATE;
+    }
+    if (status == MICS_OK)
+        status = mics_build_unit(model, index, name, prefix, false, specs, count, err);
+    if (status == MICS_OK) {
+        model->units[index].kind = MICS_UNIT_EXPERT;
+        model->units[index].written_count = written_count(&model->units[index]);
+    }
+    free(specs);
+    free(names);
+    return status;
+}
+
+uint32_t mics_transformer_sparse_layers(const struct mics_model *model)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < model->config.n_layer; i++)
+        count += mics_model_is_sparse(model, i);
+    return count;
+}
+
+bool mics_transformer_pools_load(const struct mics_model *model)
+{
+    return model->config.balance.kind == MICS_BALANCE_MICRO_BATCH &&
+           mics_transformer_sparse_layers(model) > 0;
+}
+
+/* The stages of a layer with experts, from `at` on, and their units, from `unit` on. */
+static void add_sparse_layer(const struct mics_model *model, uint32_t layer, uint32_t unit,
+                             bool first, struct mics_stage *at)
+{
+    const bool pooled = mics_transformer_pools_load(model);
+    const uint32_t routed = 1u << MICS_RESIDUAL | 1u << MICS_NORMED | 1u << MICS_ROUTING;
+    const uint32_t load = pooled ? 1u << MICS_LOAD : 0;
+
+    at[0] = (struct mics_stage){.kind = MICS_STAGE_BLOCK,
+                                .unit = unit,
+                                .layer = layer,
+                                .receives = 1u << MICS_RESIDUAL | (first ? 0 : load),
+                                .hands_on = routed | load,
+                                .backward_needs_params = true};
+    at[1] = (struct mics_stage){.kind = MICS_STAGE_BLOCK,
+                                .unit = unit + 1,
+                                .layer = layer,
+                                .part = 1,
+                                .receives = routed,
+                                .hands_on = 1u << MICS_RESIDUAL,
+                                .backward_needs_params = true};
+}
+
+/* As mics_build_stages(), with two stages and units for each layer with experts. */
+static enum mics_status build_sparse_stages(struct mics_model *model, struct mics_err *err)
+{
+    const uint32_t layers = model->config.n_layer, sparse = mics_transformer_sparse_layers(model);
+    const bool pooled = mics_transformer_pools_load(model);
+    const enum mics_status status = mics_build_alloc(
+        model, layers + sparse + (model->config.untied ? 2 : 1), layers + sparse + 2, err);
+    uint32_t stage = 1, seen = 0;
+
+    if (status != MICS_OK)
+        return status;
+    model->boundary_count = pooled ? MICS_LOAD + 1 : MICS_ROUTING + 1;
+    model->stages[0] = (struct mics_stage){.kind = MICS_STAGE_EMBED, .hands_on = 1};
+    for (uint32_t i = 0; i < layers; i++) {
+        if (mics_model_is_sparse(model, i)) {
+            add_sparse_layer(model, i, stage, seen++ == 0, &model->stages[stage]);
+            stage += 2;
+            continue;
+        }
+        model->stages[stage] = (struct mics_stage){.kind = MICS_STAGE_BLOCK,
+                                                   .unit = stage,
+                                                   .layer = i,
+                                                   .receives = 1,
+                                                   .hands_on = 1,
+                                                   .backward_needs_params = true};
+        stage++;
+    }
+    model->stages[stage] =
+        (struct mics_stage){.kind = MICS_STAGE_HEAD,
+                            .unit = model->config.untied ? model->unit_count - 1 : 0,
+                            .receives = 1u << MICS_RESIDUAL | (pooled ? 1u << MICS_LOAD : 0),
+                            .backward_needs_params = true};
+    return MICS_OK;
+}
+
 static enum mics_status build(struct mics_model *model, struct mics_err *err)
 {
-    enum mics_status status = mics_build_stages(model, err);
+    enum mics_status status = mics_transformer_sparse_layers(model) > 0
+                                  ? build_sparse_stages(model, err)
+                                  : mics_build_stages(model, err);
 
     if (status == MICS_OK)
         status = build_embed_head(model, 0, false, err);
-    for (uint32_t i = 0; status == MICS_OK && i < model->config.n_layer; i++)
-        status = build_block(model, i, err);
+    for (uint32_t i = 1; status == MICS_OK && i + 1 < model->stage_count; i++) {
+        const struct mics_stage *stage = &model->stages[i];
+
+        status = stage->part == 0 ? build_block(model, stage->unit, stage->layer, err)
+                                  : build_experts(model, stage->unit, stage->layer, err);
+    }
     if (status == MICS_OK && model->config.untied)
         status = build_embed_head(model, model->unit_count - 1, true, err);
     return status;

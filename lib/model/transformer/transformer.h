@@ -5,7 +5,8 @@
  *
  * Shapes: R = B T rows, C = n_embd, F = n_inner, H heads of D channels for queries, H_kv for keys
  * and values, A = H D channels of all queries, W = (H + 2 H_kv) D of queries, keys and values, V
- * vocabulary.
+ * vocabulary. In layers with experts: E experts, k of each token, N = R k assignments
+ * of tokens to experts, I the experts' n_inner.
  */
 #ifndef MICS_MODEL_TRANSFORMER_TRANSFORMER_H
 #define MICS_MODEL_TRANSFORMER_TRANSFORMER_H
@@ -18,17 +19,19 @@ extern const struct mics_model_ops mics_transformer_ops;
 struct mics_transformer_dims {
     uint32_t rows, C, F, H, H_kv, D, A, W;
     uint32_t hidden; /* of the MLP's first product: F, or 2 F of gate and up side by side */
+    uint32_t E, k, N, I;
 };
 
 struct mics_transformer_dims mics_transformer_dims_of(const struct mics_model *model,
                                                       const struct mics_batch *batch);
 
-/* Does a block have that tensor? */
-bool mics_transformer_has(const struct mics_model *model, enum mics_block_tensor tensor);
+/* Does the block of a layer have that tensor? */
+bool mics_transformer_has(const struct mics_model *model, uint32_t layer,
+                          enum mics_block_tensor tensor);
 
 /* The index in its unit of a tensor of a block, or of the unit that stage `stage` uses. Only for
  * tensors that the model has. */
-uint32_t mics_transformer_block_index(const struct mics_model *model,
+uint32_t mics_transformer_block_index(const struct mics_model *model, uint32_t layer,
                                       enum mics_block_tensor tensor);
 uint32_t mics_transformer_embed_head_index(const struct mics_model *model,
                                            enum mics_embed_head_tensor tensor);
@@ -59,6 +62,9 @@ struct mics_linear mics_linear_of(const struct mics_pass *pass, uint32_t unit, u
 void mics_linear_forward(const struct mics_linear *layer, uint32_t rows, const void *in, void *out);
 void mics_linear_forward_add(const struct mics_linear *layer, uint32_t rows, const void *in,
                              const void *residual, void *out);
+/* The same into fp32, without a residual. */
+void mics_linear_forward_f32(const struct mics_linear *layer, uint32_t rows, const void *in,
+                             float *out);
 /* pre = in weight + bias, out = gelu(pre), both [rows, out]. */
 void mics_linear_forward_gelu(const struct mics_linear *layer, uint32_t rows, const void *in,
                               void *pre, void *out);
@@ -124,6 +130,31 @@ struct mics_block_activations {
     void *wide_b;   /* [R, max(F, C, W)]; [R, max(F, W)] if nothing is recomputed */
     float *delta;   /* [B, H, T] */
     void *grad_out; /* [R, C] with norms after or a parallel residual: the gradient of an output */
+    /* Of a layer with experts, whose middle and normed_2 are boundary tensors. */
+    float *logits;     /* [R, E], saved at every level */
+    float *balance;    /* [B, E], of an auxiliary loss by sequence, likewise */
+    float *load;       /* [B, 2 E], scratch */
+    void *grad_logits; /* [R, E], scratch */
+};
+
+/* What a router has chosen: a boundary tensor. */
+struct mics_routing {
+    int32_t *experts; /* [R, k] */
+    float *weights;   /* [R, k] */
+    uint32_t *offsets, *order, *position;
+};
+
+/* The layout of a boundary tensor of `value` bytes at base, or with NULL only its size. */
+struct mics_routing mics_routing_of(const struct mics_model *model, const struct mics_batch *batch,
+                                    void *base, uint64_t *bytes);
+
+/* The memory of a pass of experts, whose rows are assignments in the order of experts. */
+struct mics_expert_activations {
+    void *taken;     /* [N, C]: saved if nothing is recomputed, else scratch */
+    void *hidden;    /* [N, 2 I]: gate and up, replaced by their gradients; saved but at FULL */
+    void *activated; /* [N, I], times the router's weight; saved if nothing is recomputed */
+    void *rows;      /* [N, C], scratch: results, or the gradients of results, then of `taken` */
+    void *grad_activated; /* [N, I], scratch */
 };
 
 /* The head works on a chunk of `rows` rows at a time. */
@@ -138,15 +169,22 @@ struct mics_head_activations {
 /* Each either measures (saved and scratch NULL, *bytes is filled) or returns pointers (bytes may be
  * NULL). */
 struct mics_block_activations mics_block_activations_of(const struct mics_model *model,
-                                                        const struct mics_batch *batch, void *saved,
-                                                        void *scratch,
+                                                        const struct mics_batch *batch,
+                                                        uint32_t layer, void *saved, void *scratch,
                                                         struct mics_stage_bytes *bytes);
+struct mics_expert_activations mics_expert_activations_of(const struct mics_model *model,
+                                                          const struct mics_batch *batch,
+                                                          void *saved, void *scratch,
+                                                          struct mics_stage_bytes *bytes);
 struct mics_head_activations mics_head_activations_of(const struct mics_model *model,
                                                       const struct mics_batch *batch, void *scratch,
                                                       struct mics_stage_bytes *bytes);
 
-/* The only boundary tensor is the residual stream [B, T, C]. */
-enum { MICS_RESIDUAL };
+/* Boundary tensors: the residual stream [B, T, C]; from a router to the experts of its layer what
+ * they take, [B, T, C], and the routing, whose gradient is that of its weights, [R, k]; and from
+ * router to router up to the head, where an auxiliary loss is computed over all of them, the load,
+ * [2 E] (struct mics_args_router_load), whose gradient is that of the loss by probabilities, [E]. */
+enum { MICS_RESIDUAL, MICS_NORMED, MICS_ROUTING, MICS_LOAD, MICS_BOUNDARY_KINDS };
 
 void mics_transformer_boundary_bytes(const struct mics_model *model, const struct mics_batch *batch,
                                      uint32_t boundary, struct mics_boundary_bytes *out);
@@ -155,6 +193,7 @@ void mics_transformer_stage_bytes(const struct mics_model *model, const struct m
 
 /*
  * block.c: a block is two sublayers, attention and the MLP. attention.c and mlp.c: their functions.
+ * In a layer with experts attention and the router are a stage, the experts another (experts.c).
  */
 
 struct mics_sublayer;
@@ -164,7 +203,7 @@ struct mics_sublayer_function {
     /* sum = in + f(taken) */
     void (*forward)(const struct mics_sublayer *sublayer);
     /* Compute again, from `taken`, what backward() reads and the level of recomputation has not
-     * kept, but for what is one pass over memory away from what it has kept. */
+     * kept, but for what is one pass over memory away from what it has kept, and for the sum. */
     void (*recompute)(const struct mics_sublayer *sublayer);
     /* grad_taken = the gradient of `taken` (+ add), from that of f(taken); adds to those of the
      * parameters. add may be NULL, or grad_taken, which may be grad. */
@@ -215,6 +254,20 @@ void mics_sublayer_first_backward(const struct mics_sublayer *sublayer,
 void mics_block_forward(const struct mics_pass *pass, const struct mics_stage *stage,
                         struct mics_kv_cache *kv_cache);
 void mics_block_backward(const struct mics_pass *pass, const struct mics_stage *stage);
+
+/* The stages of a layer with experts. */
+void mics_router_forward(const struct mics_sublayer *sublayer);
+/* grad_normed = the gradient of what the router takes, with that of the experts; adds to that of
+ * the router. */
+void mics_router_backward(const struct mics_sublayer *sublayer, void *grad_normed);
+void mics_experts_forward(const struct mics_pass *pass, const struct mics_stage *stage);
+void mics_experts_backward(const struct mics_pass *pass, const struct mics_stage *stage);
+/* The auxiliary loss over all layers, and its gradient, in the head. */
+void mics_load_loss(const struct mics_pass *pass);
+/* Is an auxiliary loss computed over all layers? */
+bool mics_transformer_pools_load(const struct mics_model *model);
+/* The number of layers with experts. */
+uint32_t mics_transformer_sparse_layers(const struct mics_model *model);
 
 /*
  * embed_head.c: the other stages.
