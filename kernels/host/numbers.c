@@ -20,22 +20,6 @@ size_t mics_storage_dtype_bytes(enum mics_storage_dtype dtype)
     return bytes[dtype];
 }
 
-static inline uint32_t bits_of(float value)
-{
-    uint32_t bits;
-
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-static inline float float_of(uint32_t bits)
-{
-    float value;
-
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
 /* The exponent's bias moves from 15 to 127. A subnormal is a whole number of 2^-24: scaled as if it
  * were normal, with the hidden one taken off again. */
 static inline uint32_t f16_to_bits(uint16_t half)
@@ -44,7 +28,8 @@ static inline uint32_t f16_to_bits(uint16_t half)
     const uint32_t exponent = half & F16_INFINITE;
     const uint32_t moved = ((uint32_t)(half & 0x7fffu) << 13) + (112u << 23);
     const uint32_t infinite = moved + (112u << 23);
-    const uint32_t small = bits_of(float_of(moved + (1u << 23)) - float_of(113u << 23));
+    const uint32_t small =
+        mics_float_bits(mics_bits_float(moved + (1u << 23)) - mics_bits_float(113u << 23));
     const uint32_t normal = exponent == F16_INFINITE ? infinite : moved;
 
     return sign | (exponent == 0 ? small : normal);
@@ -57,7 +42,7 @@ static inline uint16_t bits_to_f16(uint32_t bits)
     const uint32_t sign = bits & F32_SIGN, size = bits ^ sign;
     const uint32_t magic = 126u << 23;
     const uint32_t large = size > F32_INFINITE ? 0x7e00u : F16_INFINITE;
-    const uint32_t small = bits_of(float_of(size) + float_of(magic)) - magic;
+    const uint32_t small = mics_float_bits(mics_bits_float(size) + mics_bits_float(magic)) - magic;
     const uint32_t normal = (size - (112u << 23) + 0xfffu + ((size >> 13) & 1u)) >> 13;
     const uint32_t value = size < (113u << 23) ? small : normal;
 
@@ -80,13 +65,13 @@ void mics_numbers_to_f32(enum mics_storage_dtype dtype, const void *src, float *
         memcpy(dst, src, count * sizeof *dst);
     else if (dtype == MICS_STORAGE_F16)
         for (size_t i = 0; i < count; i++)
-            dst[i] = float_of(f16_to_bits(in[i]));
+            dst[i] = mics_bits_float(f16_to_bits(in[i]));
     else if (dtype == MICS_STORAGE_F64)
         for (size_t i = 0; i < count; i++)
             dst[i] = (float)((const double *)src)[i];
     else
         for (size_t i = 0; i < count; i++)
-            dst[i] = float_of((uint32_t)in[i] << 16);
+            dst[i] = mics_bits_float((uint32_t)in[i] << 16);
 }
 
 void mics_numbers_from_f32(enum mics_storage_dtype dtype, const float *src, void *dst, size_t count)
@@ -97,10 +82,10 @@ void mics_numbers_from_f32(enum mics_storage_dtype dtype, const float *src, void
         memcpy(dst, src, count * sizeof *src);
     else if (dtype == MICS_STORAGE_F16)
         for (size_t i = 0; i < count; i++)
-            out[i] = bits_to_f16(bits_of(src[i]));
+            out[i] = bits_to_f16(mics_float_bits(src[i]));
     else
         for (size_t i = 0; i < count; i++)
-            out[i] = bits_to_bf16(bits_of(src[i]));
+            out[i] = bits_to_bf16(mics_float_bits(src[i]));
 }
 
 static bool finite_32(const uint32_t *data, size_t count)

@@ -10,6 +10,24 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
+
+/* The bits of a number, and the number of some bits. */
+static inline uint32_t mics_float_bits(float value)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static inline float mics_bits_float(uint32_t bits)
+{
+    float value;
+
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
 
 /* How a number is stored. RAW: bytes of any other type, which are copied unchanged. */
 enum mics_storage_dtype {

@@ -8,6 +8,7 @@
  */
 #include "base/philox.h"
 #include "host/kernels.h"
+#include "host/numbers.h"
 #include "host/vector.h"
 
 #include <assert.h>
@@ -23,22 +24,6 @@ enum { SUB_BLOCKS = MICS_BLOCK / MICS_SUB_BLOCK, HALF = MICS_SUB_BLOCK / 2 };
 
 /* 1.5 * 2^23: added to a number below 2^22, it leaves the nearest integer in the low bits. */
 #define ROUNDER 12582912.0f
-
-static inline uint32_t bits_of(float value)
-{
-    uint32_t bits;
-
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-static inline float float_of(uint32_t bits)
-{
-    float value;
-
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
 
 typedef uint8_t mics_vb __attribute__((vector_size(MICS_LANES)));
 
@@ -106,13 +91,14 @@ struct steps {
  * infinity and NaN above all others. */
 static inline struct steps steps_for(uint32_t largest, float most, uint32_t dropped_bits)
 {
-    const uint32_t bits = (bits_of(float_of(largest) / most) + dropped_bits) & ~dropped_bits;
+    const uint32_t bits =
+        (mics_float_bits(mics_bits_float(largest) / most) + dropped_bits) & ~dropped_bits;
 
     if (largest >= INFINITE_BITS)
-        return (struct steps){.scale = float_of(NAN_BITS)};
+        return (struct steps){.scale = mics_bits_float(NAN_BITS)};
     if (bits < NORMAL_BITS)
         return (struct steps){0};
-    return (struct steps){float_of(bits), 1 / float_of(bits)};
+    return (struct steps){mics_bits_float(bits), 1 / mics_bits_float(bits)};
 }
 
 static inline uint32_t largest_bits(const float *x, const unsigned count)
@@ -120,7 +106,7 @@ static inline uint32_t largest_bits(const float *x, const unsigned count)
     uint32_t largest = 0;
 
     for (unsigned i = 0; i < count; i++) {
-        const uint32_t bits = bits_of(x[i]) & 0x7fffffffu;
+        const uint32_t bits = mics_float_bits(x[i]) & 0x7fffffffu;
 
         largest = bits > largest ? bits : largest;
     }
@@ -146,7 +132,7 @@ static inline void round_nearest(int32_t *restrict to, const float *restrict x, 
                                  const unsigned count)
 {
     for (unsigned i = 0; i < count; i++)
-        to[i] = (int32_t)(bits_of(x[i] * inverse + ROUNDER) - bits_of(ROUNDER));
+        to[i] = (int32_t)(mics_float_bits(x[i] * inverse + ROUNDER) - mics_float_bits(ROUNDER));
 }
 
 /* |x| / scale + u, u uniform in (0, 1), without its fraction. The quotient is exact for a whole
@@ -159,9 +145,9 @@ static inline void round_randomly(int32_t *restrict to, const float *restrict x,
 
     for (unsigned i = 0; i < MICS_SUB_BLOCK; i++) {
         const float u = (float)(int32_t)(words[i] >> shift & 0xffffu) * 0x1p-16f + 0x1p-17f;
-        const uint32_t sign = bits_of(x[i]) & 0x80000000u;
+        const uint32_t sign = mics_float_bits(x[i]) & 0x80000000u;
 
-        to[i] = (int32_t)(x[i] / scale + float_of(bits_of(u) | sign));
+        to[i] = (int32_t)(x[i] / scale + mics_bits_float(mics_float_bits(u) | sign));
     }
 }
 
@@ -193,7 +179,7 @@ MICS_TYPED void write_int4(struct mics_int4_block *restrict block, const float *
             steps_for(largest_bits(x, MICS_SUB_BLOCK), MICS_INT4_MAX, 0xffff);
         int32_t q[MICS_SUB_BLOCK];
 
-        block->scale[s] = (uint16_t)(bits_of(steps.scale) >> 16);
+        block->scale[s] = (uint16_t)(mics_float_bits(steps.scale) >> 16);
         if (steps.inverse == 0) {
             memset(block->steps[s], 0, HALF);
             continue;

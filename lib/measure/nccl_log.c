@@ -548,12 +548,9 @@ static enum mics_status read_config(struct reader *reader, const char *line)
 {
     const char *warmup = strstr(line, "warmup iters: ");
     const char *iters = warmup ? strstr(warmup + 8, " iters: ") : NULL;
-    enum mics_status status;
+    const bool is_next = reader->run && reader->ranks > 0;
+    const enum mics_status status = is_next ? begin_run(reader) : need_run(reader);
 
-    if (reader->run && (reader->ranks > 0 || reader->begun))
-        status = begin_run(reader);
-    else
-        status = need_run(reader);
     if (status != MICS_OK || !warmup)
         return status;
     reader->run->warmup = (uint32_t)strtoul(warmup + 14, NULL, 10);
@@ -576,12 +573,10 @@ static enum mics_status read_comment(struct reader *reader, const char *line)
 static enum mics_status read_debug(struct reader *reader, const char *line)
 {
     const char *network = strstr(line, "Using network ");
-    enum mics_status status = MICS_OK;
 
     if (reader->begun) /* the transports of a run are reported before its rows */
         return MICS_OK;
-    if (!reader->run)
-        status = need_run(reader);
+    const enum mics_status status = need_run(reader);
     if (status != MICS_OK)
         return status;
     if (network)
@@ -733,11 +728,10 @@ static enum mics_status read_json_run(struct reader *reader, const json_t *doc)
 
         status = read_json_row(reader, &row);
     }
-    if (status == MICS_OK && reading.status == MICS_OK)
-        return MICS_OK;
-    if (reading.status != MICS_OK)
-        mics_err_prefix(reader->err, "%s", reader->name);
-    return reading.status != MICS_OK ? reading.status : status;
+    if (reading.status == MICS_OK)
+        return status;
+    mics_err_prefix(reader->err, "%s", reader->name);
+    return reading.status;
 }
 
 /* One document, or several one after another. */

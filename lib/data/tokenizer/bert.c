@@ -4,23 +4,10 @@
 
 #include <string.h>
 
-enum mics_bert_class mics_bert_class(uint32_t character)
+char mics_char_range_class(const struct mics_char_range *ranges, size_t count, uint32_t character)
 {
-    static const struct {
-        uint32_t first, last;
-        char class;
-    } ranges[] = {
-#include "data/tokenizer/bert.inc"
-    };
-    size_t low = 0, high = sizeof ranges / sizeof ranges[0];
+    size_t low = 0, high = count;
 
-    if (character < 0x80) {
-        if (character < 0x20 || character == 0x7f)
-            return character == '\t' || character == '\n' || character == '\r' ? MICS_BERT_OTHER
-                                                                               : MICS_BERT_CONTROL;
-        return strchr("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~", (int)character) ? MICS_BERT_PUNCTUATION
-                                                                            : MICS_BERT_OTHER;
-    }
     while (low < high) {
         const size_t middle = (low + high) / 2;
 
@@ -29,13 +16,29 @@ enum mics_bert_class mics_bert_class(uint32_t character)
         else
             high = middle;
     }
-    if (low == sizeof ranges / sizeof ranges[0] || character < ranges[low].first)
-        return MICS_BERT_OTHER;
-    switch (ranges[low].class) {
+    return low < count && character >= ranges[low].first ? ranges[low].class : ' ';
+}
+
+enum mics_bert_class mics_bert_class(uint32_t character)
+{
+    static const struct mics_char_range ranges[] = {
+#include "data/tokenizer/bert.inc"
+    };
+
+    if (character < 0x80) {
+        if (character < 0x20 || character == 0x7f)
+            return character == '\t' || character == '\n' || character == '\r' ? MICS_BERT_OTHER
+                                                                               : MICS_BERT_CONTROL;
+        return strchr("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~", (int)character) ? MICS_BERT_PUNCTUATION
+                                                                            : MICS_BERT_OTHER;
+    }
+    switch (mics_char_range_class(ranges, sizeof ranges / sizeof *ranges, character)) {
     case 'C':
         return MICS_BERT_CONTROL;
     case 'M':
         return MICS_BERT_MARK;
+    case ' ':
+        return MICS_BERT_OTHER;
     default:
         return MICS_BERT_PUNCTUATION;
     }

@@ -167,13 +167,9 @@ bool mics_charsmap_changes_ascii(const struct mics_charsmap *map)
  * or a consonant, ' ' others. */
 static char class_of(uint32_t character)
 {
-    static const struct {
-        uint32_t first, last;
-        char class;
-    } ranges[] = {
+    static const struct mics_char_range ranges[] = {
 #include "data/tokenizer/graphemes.inc"
     };
-    size_t low = 0, high = sizeof ranges / sizeof ranges[0];
 
     if (character < 0x80) {
         if (character >= 0x20 && character != 0x7f)
@@ -182,17 +178,7 @@ static char class_of(uint32_t character)
     }
     if (character >= 0xac00 && character <= 0xd7a3)
         return (character - 0xac00) % 28 == 0 ? 'v' : 't';
-    while (low < high) {
-        const size_t middle = (low + high) / 2;
-
-        if (character > ranges[middle].last)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < sizeof ranges / sizeof ranges[0] && character >= ranges[low].first
-               ? ranges[low].class
-               : ' ';
+    return mics_char_range_class(ranges, sizeof ranges / sizeof *ranges, character);
 }
 
 /* InCB=Linker: conjoins consonants. */

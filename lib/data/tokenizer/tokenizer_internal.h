@@ -76,7 +76,7 @@ bool mics_byte_level_decode(const char *text, size_t length, unsigned char *byte
 enum mics_status mics_byte_level_encode(const unsigned char *bytes, size_t size,
                                         struct mics_text *out);
 
-/* ---- byte-pair encoding (bpe.c) ---- */
+/* ---- byte-pair encoding (model/bpe.c) ---- */
 
 struct mics_merge {
     uint32_t left, right; /* left is MICS_NO_TOKEN: an empty slot */
@@ -98,7 +98,7 @@ enum mics_status mics_bpe_add_merge(struct mics_bpe *bpe, uint32_t left, uint32_
 const struct mics_merge *mics_bpe_find_merge(const struct mics_bpe *bpe, uint32_t left,
                                              uint32_t right); /* NULL: none */
 
-/* ---- tokens by what a text begins with (trie.c) ---- */
+/* ---- tokens by what a text begins with (model/trie.c) ---- */
 
 /* A tree of texts, whose nodes have their children side by side, ordered by byte. */
 struct mics_trie {
@@ -143,7 +143,7 @@ static inline uint32_t mics_trie_next(const struct mics_trie *trie, uint32_t nod
     return 0;
 }
 
-/* ---- WordPiece (wordpiece.c) ---- */
+/* ---- WordPiece (model/wordpiece.c) ---- */
 
 /* A piece is cut from left to right into the longest tokens, of which all but the first begin with
  * a prefix; if that cannot be done, or it has too many characters, it is the unknown token. */
@@ -153,7 +153,7 @@ struct mics_wordpiece {
     struct mics_trie first, next; /* `next` without the prefix */
 };
 
-/* ---- Unigram (unigram.c) ---- */
+/* ---- Unigram (model/unigram.c) ---- */
 
 /* Cuts a piece into the tokens and unknown characters whose sum of scores is highest. */
 struct mics_unigram {
@@ -167,7 +167,7 @@ struct mics_unigram {
 enum mics_status mics_unigram_set_score(struct mics_unigram *unigram, uint32_t id, double score,
                                         struct mics_err *err);
 
-/* ---- models (model.c) ---- */
+/* ---- models (model/model.c) ---- */
 
 enum mics_model_kind { MICS_MODEL_BPE, MICS_MODEL_WORDPIECE, MICS_MODEL_UNIGRAM };
 
@@ -231,7 +231,7 @@ enum mics_status mics_unigram_encode(const struct mics_model *model, const struc
 uint32_t mics_model_fall_back(const struct mics_model *model, const unsigned char *character,
                               uint32_t length, uint32_t *ids);
 
-/* ---- pieces that were seen before (pieces.c) ---- */
+/* ---- pieces that were seen before (model/pieces.c) ---- */
 
 /* A cache of the ids of pieces. One thread at a time. */
 struct mics_piece_cache;

@@ -38,6 +38,14 @@ struct mics_metaspace {
 };
 struct mics_metaspace mics_json_read_metaspace(const struct mics_cursor *cursor);
 
+/* Characters of one class. */
+struct mics_char_range {
+    uint32_t first, last;
+    char class;
+};
+/* The class of a character in sorted ranges, ' ' outside of them (bert.c). */
+char mics_char_range_class(const struct mics_char_range *ranges, size_t count, uint32_t character);
+
 /* What characters are to BERT. */
 enum mics_bert_class {
     MICS_BERT_OTHER,

@@ -83,6 +83,12 @@ enum mics_status mics_search_init(struct mics_search *search, const struct mics_
                                   const struct mics_search_options *options, struct mics_err *err);
 void mics_search_fini(struct mics_search *search);
 
+/* Search with this interval and the formats of the options; *out has no topology and no model. */
+enum mics_status mics_search_once(const struct mics_topology *topology,
+                                  const struct mics_model *model,
+                                  const struct mics_search_options *options, uint32_t interval,
+                                  struct mics_plan **out, struct mics_err *err);
+
 /* The strategies that `strategy` allows on this cluster, simplest first: by the size of the
  * optimizer group, then of the gradient group, then of the parameter group. *out belongs to the
  * caller, who calls free(). MICS_ERR_ARG: no such strategy. */
