@@ -15,6 +15,9 @@
 
 enum { GRAIN_ELEMENTS = 16384 };
 
+/* Blocks of rows, or of assignments, whose sums are made apart and then added in order. */
+enum { PARTS = 16, SERIAL_ELEMENTS = 16384 /* below, one thread does all of them */ };
+
 static uint64_t grain_of(uint64_t row_elements)
 {
     return mics_max_u64(1, GRAIN_ELEMENTS / mics_max_u64(1, row_elements));
@@ -22,24 +25,42 @@ static uint64_t grain_of(uint64_t row_elements)
 
 /* Router ------------------------------------------------------------------------------------- */
 
+/* Logits, then their softmax, with zeros up to a whole vector; `log_sum` is logsumexp(). A NaN among
+ * the logits makes all NaN. */
 struct softmax {
-    float max, sum;
+    float p[MICS_EXPERTS_MAX + MICS_LANES];
+    float log_sum;
 };
 
-static struct softmax softmax_of(const float *logits, uint32_t E)
+/* Of `count` logits in s->p. */
+static void make_softmax(struct softmax *s, uint32_t count)
 {
-    struct softmax s = {-INFINITY, 0};
+    mics_vf most = mics_vset(-INFINITY), sum = {0};
+    float lanes[MICS_LANES], max = -INFINITY;
 
-    for (uint32_t e = 0; e < E; e++)
-        s.max = logits[e] > s.max ? logits[e] : s.max;
-    for (uint32_t e = 0; e < E; e++)
-        s.sum += expf(logits[e] - s.max);
-    return s;
+    for (uint32_t e = count; e < mics_round_up(count, MICS_LANES); e++)
+        s->p[e] = -INFINITY;
+    for (uint32_t e = 0; e < count; e += MICS_LANES)
+        most = mics_vmax(mics_vload(s->p + e), most); /* not of NaN */
+    mics_vstore(lanes, most);
+    for (uint32_t e = 0; e < MICS_LANES; e++)
+        max = lanes[e] > max ? lanes[e] : max;
+    for (uint32_t e = 0; e < count; e += MICS_LANES) {
+        const mics_vf power = mics_vexp(mics_vload(s->p + e) - mics_vset(max));
+
+        mics_vstore(s->p + e, power);
+        sum += power;
+    }
+    const float total = mics_vsum(sum);
+    for (uint32_t e = 0; e < count; e += MICS_LANES)
+        mics_vstore(s->p + e, mics_vload(s->p + e) / mics_vset(total));
+    s->log_sum = max + logf(total);
 }
 
-static float probability(const struct softmax *s, float logit)
+static void softmax_of(const float *logits, uint32_t count, struct softmax *s)
 {
-    return expf(logit - s->max) / s->sum;
+    memcpy(s->p, logits, count * sizeof *logits);
+    make_softmax(s, count);
 }
 
 /* Does a come before b, which has a lower index? Then b is replaced. */
@@ -68,14 +89,18 @@ static void choose(const float *logits, uint32_t E, uint32_t k, int32_t *experts
 static void weigh(const struct mics_args_route *args, const float *logits, const int32_t *experts,
                   float *weights)
 {
-    float chosen[MICS_EXPERTS_MAX];
     struct softmax s;
 
+    if (args->renormalise) {
+        for (uint32_t j = 0; j < args->k; j++)
+            s.p[j] = logits[experts[j]];
+        make_softmax(&s, args->k);
+        memcpy(weights, s.p, args->k * sizeof *weights);
+        return;
+    }
+    softmax_of(logits, args->E, &s);
     for (uint32_t j = 0; j < args->k; j++)
-        chosen[j] = logits[experts[j]];
-    s = args->renormalise ? softmax_of(chosen, args->k) : softmax_of(logits, args->E);
-    for (uint32_t j = 0; j < args->k; j++)
-        weights[j] = probability(&s, chosen[j]);
+        weights[j] = s.p[experts[j]];
 }
 
 static void route_rows(void *context, uint64_t begin, uint64_t end)
@@ -100,7 +125,6 @@ void mics_host_route(struct mics_pool *pool, const struct mics_args_route *args)
 static void weights_backward(const struct mics_args_route_grad *args, uint64_t r,
                              const struct softmax *s, float *grad)
 {
-    const float *const logits = args->logits + r * args->E;
     const int32_t *const experts = args->experts + r * args->k;
     const float *const weights = args->weights + r * args->k;
     const float *const slope = args->grad_weights + r * args->k;
@@ -109,37 +133,41 @@ static void weights_backward(const struct mics_args_route_grad *args, uint64_t r
     for (uint32_t j = 0; j < args->k; j++)
         mean += weights[j] * slope[j];
     for (uint32_t e = 0; e < args->E; e++)
-        grad[e] = args->renormalise ? 0 : -probability(s, logits[e]) * mean;
+        grad[e] = args->renormalise ? 0 : -s->p[e] * mean;
     for (uint32_t j = 0; j < args->k; j++)
         grad[experts[j]] = weights[j] * (slope[j] - mean);
 }
 
+/* What both losses of balance add. */
 static void losses_backward(const struct mics_args_route_grad *args, uint64_t r,
                             const struct softmax *s, float *grad)
 {
-    const float *const logits = args->logits + r * args->E;
     const bool counted = args->z_coefficient > 0 && args->targets[r] >= 0;
-    const float z = counted ? 2 * args->z_coefficient * (s->max + logf(s->sum)) : 0;
+    const float z = counted ? 2 * args->z_coefficient * s->log_sum : 0;
     const float *const balance =
         args->balance ? args->balance + r / args->group_rows * args->E : NULL;
     float mean = 0;
 
     for (uint32_t e = 0; balance && e < args->E; e++)
-        mean += probability(s, logits[e]) * balance[e];
-    for (uint32_t e = 0; e < args->E; e++)
-        grad[e] += probability(s, logits[e]) * (z + (balance ? balance[e] - mean : 0));
+        mean += s->p[e] * balance[e];
+    for (uint32_t e = 0; balance && e < args->E; e++)
+        grad[e] += s->p[e] * (balance[e] - mean + z);
+    for (uint32_t e = 0; !balance && e < args->E; e++)
+        grad[e] += s->p[e] * z;
 }
 
 static void route_grad_rows(void *context, uint64_t begin, uint64_t end)
 {
     const struct mics_args_route_grad *args = context;
+    const bool losses = args->balance || args->z_coefficient > 0;
     float grad[MICS_EXPERTS_MAX];
+    struct softmax s;
 
     for (uint64_t r = begin; r < end; r++) {
-        const struct softmax s = softmax_of(args->logits + r * args->E, args->E);
-
+        if (losses || !args->renormalise)
+            softmax_of(args->logits + r * args->E, args->E, &s);
         weights_backward(args, r, &s, grad);
-        if (args->balance || args->z_coefficient > 0)
+        if (losses)
             losses_backward(args, r, &s, grad);
         for (uint32_t e = 0; e < args->E; e++)
             mics_store_as(args->grad_logits, r * args->E + e, grad[e], args->dtype);
@@ -152,50 +180,71 @@ void mics_host_route_grad(struct mics_pool *pool, const struct mics_args_route_g
     mics_pool_run(pool, args->rows, grain_of(args->E), route_grad_rows, (void *)args);
 }
 
-/* Experts [begin, end) of all groups. */
-static void load_experts(void *context, uint64_t begin, uint64_t end)
+/* A group of rows, of which each part has sums of its own. */
+struct load {
+    const struct mics_args_router_load *args;
+    uint64_t first, stop;
+    uint32_t counts[PARTS][MICS_EXPERTS_MAX];
+    double sums[PARTS][MICS_EXPERTS_MAX], squares[PARTS];
+};
+
+static void load_parts(void *context, uint64_t begin, uint64_t end)
 {
-    const struct mics_args_router_load *args = context;
-    const uint32_t E = args->E, width = 2 * E;
+    struct load *load = context;
+    const struct mics_args_router_load *args = load->args;
+    const uint64_t rows = mics_ceil_div(load->stop - load->first, PARTS);
+    const bool z_loss = args->z_coefficient > 0;
+    struct softmax s;
 
-    for (uint64_t first = 0; first < args->rows; first += args->group_rows) {
-        const uint64_t at = first / args->group_rows * width;
-        const uint64_t stop = mics_min_u64(args->rows, first + args->group_rows);
-        float counts[MICS_EXPERTS_MAX] = {0};
-        double sums[MICS_EXPERTS_MAX] = {0};
+    for (uint64_t part = begin; part < end; part++) {
+        const uint64_t stop = mics_min_u64(load->stop, load->first + (part + 1) * rows);
+        uint32_t *const counts = load->counts[part];
+        double *const sums = load->sums[part];
 
-        for (uint64_t r = first; r < stop; r++) {
-            const float *const logits = args->logits + r * E;
-            const struct softmax s = softmax_of(logits, E);
-
+        memset(counts, 0, args->E * sizeof *counts);
+        memset(sums, 0, args->E * sizeof *sums);
+        load->squares[part] = 0;
+        for (uint64_t r = load->first + part * rows; r < stop; r++) {
+            softmax_of(args->logits + r * args->E, args->E, &s);
             for (uint32_t j = 0; j < args->k; j++)
-                counts[args->experts[r * args->k + j]] += 1;
-            for (uint64_t e = begin; e < end; e++)
-                sums[e] += (double)probability(&s, logits[e]);
-        }
-        for (uint64_t e = begin; e < end; e++) {
-            args->load[at + e] = counts[e] + (args->add ? args->add[at + e] : 0);
-            args->load[at + E + e] = (float)sums[e] + (args->add ? args->add[at + E + e] : 0);
+                counts[args->experts[r * args->k + j]]++;
+            for (uint32_t e = 0; e < args->E; e++)
+                sums[e] += (double)s.p[e];
+            if (z_loss && args->targets[r] >= 0)
+                load->squares[part] += (double)s.log_sum * (double)s.log_sum;
         }
     }
 }
 
 void mics_host_router_load(struct mics_pool *pool, const struct mics_args_router_load *args)
 {
-    double sum = 0;
+    const uint32_t E = args->E;
+    struct load load = {.args = args};
+    double squares = 0;
 
-    assert(args->E <= MICS_EXPERTS_MAX);
-    mics_pool_run(pool, args->E, args->E, load_experts, (void *)args);
-    if (!(args->z_coefficient > 0))
-        return;
-    for (uint64_t r = 0; r < args->rows; r++) {
-        const struct softmax s = softmax_of(args->logits + r * args->E, args->E);
-        const double z = (double)s.max + log((double)s.sum);
+    assert(E <= MICS_EXPERTS_MAX);
+    for (; load.first < args->rows; load.first = load.stop) {
+        const uint64_t at = load.first / args->group_rows * 2 * E;
 
-        if (args->targets[r] >= 0)
-            sum += z * z;
+        load.stop = mics_min_u64(args->rows, load.first + args->group_rows);
+        const bool serial = (load.stop - load.first) * E < SERIAL_ELEMENTS;
+        mics_pool_run(pool, PARTS, serial ? PARTS : 1, load_parts, &load);
+        for (uint32_t e = 0; e < E; e++) {
+            uint32_t count = 0;
+            double sum = 0;
+
+            for (uint32_t part = 0; part < PARTS; part++) {
+                count += load.counts[part][e];
+                sum += load.sums[part][e];
+            }
+            args->load[at + e] = (float)count + (args->add ? args->add[at + e] : 0);
+            args->load[at + E + e] = (float)sum + (args->add ? args->add[at + E + e] : 0);
+        }
+        for (uint32_t part = 0; part < PARTS; part++)
+            squares += load.squares[part];
     }
-    *args->loss_sum += (double)args->z_coefficient * sum;
+    if (args->z_coefficient > 0)
+        *args->loss_sum += (double)args->z_coefficient * squares;
 }
 
 void mics_host_balance_loss(struct mics_pool *pool, const struct mics_args_balance_loss *args)
@@ -224,26 +273,73 @@ void mics_host_balance_loss(struct mics_pool *pool, const struct mics_args_balan
 
 /* Rows by expert ----------------------------------------------------------------------------- */
 
+struct sort {
+    const struct mics_args_sort_experts *args;
+    uint32_t counts[PARTS][MICS_EXPERTS_MAX]; /* then the next row of each expert */
+};
+
+/* Assignments [*begin, returned value) of a part. */
+static uint32_t part_of(const struct sort *sort, uint64_t part, uint32_t *begin)
+{
+    const uint64_t count = (uint64_t)sort->args->rows * sort->args->k;
+    const uint64_t each = mics_ceil_div(count, PARTS);
+
+    *begin = (uint32_t)mics_min_u64(count, part * each);
+    return (uint32_t)mics_min_u64(count, (part + 1) * each);
+}
+
+static void count_parts(void *context, uint64_t begin, uint64_t end)
+{
+    struct sort *sort = context;
+
+    for (uint64_t part = begin; part < end; part++) {
+        uint32_t a, *const counts = sort->counts[part];
+        const uint32_t stop = part_of(sort, part, &a);
+
+        memset(counts, 0, sort->args->E * sizeof *counts);
+        for (; a < stop; a++)
+            counts[sort->args->experts[a]]++;
+    }
+}
+
+static void place_parts(void *context, uint64_t begin, uint64_t end)
+{
+    struct sort *sort = context;
+    const struct mics_args_sort_experts *args = sort->args;
+
+    for (uint64_t part = begin; part < end; part++) {
+        uint32_t a, *const next = sort->counts[part];
+        const uint32_t stop = part_of(sort, part, &a);
+
+        for (; a < stop; a++) {
+            const uint32_t at = next[args->experts[a]]++;
+
+            args->order[at] = a;
+            args->position[a] = at;
+        }
+    }
+}
+
 void mics_host_sort_experts(struct mics_pool *pool, const struct mics_args_sort_experts *args)
 {
-    const uint32_t count = args->rows * args->k;
-    uint32_t next[MICS_EXPERTS_MAX];
+    struct sort sort = {.args = args};
+    const bool serial = (uint64_t)args->rows * args->k < SERIAL_ELEMENTS;
+    const uint64_t grain = serial ? PARTS : 1;
+    uint32_t row = 0;
 
-    (void)pool;
     assert(args->E <= MICS_EXPERTS_MAX);
-    memset(args->offsets, 0, (args->E + 1) * sizeof *args->offsets);
-    for (uint32_t a = 0; a < count; a++)
-        args->offsets[args->experts[a] + 1]++;
+    mics_pool_run(pool, PARTS, grain, count_parts, &sort);
     for (uint32_t e = 0; e < args->E; e++) {
-        next[e] = args->offsets[e];
-        args->offsets[e + 1] += args->offsets[e];
-    }
-    for (uint32_t a = 0; a < count; a++) {
-        const uint32_t at = next[args->experts[a]]++;
+        args->offsets[e] = row;
+        for (uint32_t part = 0; part < PARTS; part++) {
+            const uint32_t count = sort.counts[part][e];
 
-        args->order[at] = a;
-        args->position[a] = at;
+            sort.counts[part][e] = row;
+            row += count;
+        }
     }
+    args->offsets[args->E] = row;
+    mics_pool_run(pool, PARTS, grain, place_parts, &sort);
 }
 
 static void gather_range(void *context, uint64_t begin, uint64_t end)
@@ -262,17 +358,42 @@ void mics_host_gather_rows(struct mics_pool *pool, const struct mics_args_gather
                   (void *)args);
 }
 
+/* A vector, or the first `count` of its lanes. */
+MICS_TYPED mics_vf load_lanes(const void *from, uint64_t i, unsigned count,
+                              const enum mics_dtype dtype)
+{
+    return count == MICS_LANES ? mics_vload_as(from, i, dtype)
+                               : mics_vload_part_as(from, i, count, dtype);
+}
+
+MICS_TYPED void store_lanes(void *to, uint64_t i, mics_vf value, unsigned count,
+                            const enum mics_dtype dtype)
+{
+    if (count == MICS_LANES)
+        mics_vstore_as(to, i, value, dtype);
+    else
+        mics_vstore_part_as(to, i, value, count, dtype);
+}
+
+static unsigned lanes_from(uint32_t c, uint32_t C)
+{
+    return C - c < MICS_LANES ? C - c : MICS_LANES;
+}
+
 MICS_TYPED void combine_row(const struct mics_args_combine_rows *args, uint64_t r,
                             const enum mics_dtype dtype)
 {
     const uint32_t *const position = args->position + r * args->k;
 
-    for (uint32_t c = 0; c < args->C; c++) {
-        float sum = args->add ? mics_load_as(args->add, r * args->C + c, dtype) : 0;
+    for (uint32_t c = 0; c < args->C; c += MICS_LANES) {
+        const unsigned lanes = lanes_from(c, args->C);
+        mics_vf sum = {0};
 
+        if (args->add)
+            sum = load_lanes(args->add, r * args->C + c, lanes, dtype);
         for (uint32_t j = 0; j < args->k; j++)
-            sum += mics_load_as(args->in, (uint64_t)position[j] * args->C + c, dtype);
-        mics_store_as(args->out, r * args->C + c, sum, dtype);
+            sum += load_lanes(args->in, (uint64_t)position[j] * args->C + c, lanes, dtype);
+        store_lanes(args->out, r * args->C + c, sum, lanes, dtype);
     }
 }
 
@@ -295,26 +416,31 @@ void mics_host_combine_rows(struct mics_pool *pool, const struct mics_args_combi
 
 /* The activation of experts ------------------------------------------------------------------ */
 
-static float silu(float x)
+MICS_TYPED void swiglu_row(const struct mics_args_expert_swiglu *args, uint64_t i,
+                           const enum mics_dtype dtype)
 {
-    return x / (1 + expf(-x));
+    const uint32_t F = args->F;
+    const mics_vf weight = mics_vset(args->weights[args->order[i]]);
+
+    for (uint32_t f = 0; f < F; f += MICS_LANES) {
+        const unsigned lanes = lanes_from(f, F);
+        const mics_vf gate = load_lanes(args->in, 2 * i * F + f, lanes, dtype);
+        const mics_vf up = load_lanes(args->in, 2 * i * F + F + f, lanes, dtype);
+
+        store_lanes(args->out, i * F + f, weight * (gate / mics_vlogistic_divisor(gate) * up),
+                    lanes, dtype);
+    }
 }
 
 static void swiglu_range(void *context, uint64_t begin, uint64_t end)
 {
     const struct mics_args_expert_swiglu *args = context;
 
-    for (uint64_t i = begin; i < end; i++) {
-        const float weight = args->weights[args->order[i]];
-
-        for (uint32_t f = 0; f < args->F; f++) {
-            const uint64_t at = 2 * i * args->F + f;
-            const float gate = mics_load_as(args->in, at, args->dtype);
-            const float up = mics_load_as(args->in, at + args->F, args->dtype);
-
-            mics_store_as(args->out, i * args->F + f, weight * (silu(gate) * up), args->dtype);
-        }
-    }
+    for (uint64_t i = begin; i < end; i++)
+        if (args->dtype == MICS_BF16)
+            swiglu_row(args, i, MICS_BF16);
+        else
+            swiglu_row(args, i, MICS_F32);
 }
 
 void mics_host_expert_swiglu(struct mics_pool *pool, const struct mics_args_expert_swiglu *args)
@@ -322,28 +448,39 @@ void mics_host_expert_swiglu(struct mics_pool *pool, const struct mics_args_expe
     mics_pool_run(pool, args->rows, grain_of(args->F), swiglu_range, (void *)args);
 }
 
+/* Elements are read before they are written: grad_in may be in. */
+MICS_TYPED void swiglu_grad_row(const struct mics_args_expert_swiglu_grad *args, uint64_t i,
+                                const enum mics_dtype dtype)
+{
+    const uint32_t F = args->F;
+    const mics_vf weight = mics_vset(args->weights[args->order[i]]);
+    mics_vf slope = {0};
+
+    for (uint32_t f = 0; f < F; f += MICS_LANES) {
+        const unsigned lanes = lanes_from(f, F);
+        const uint64_t at = 2 * i * F + f;
+        const mics_vf gate = load_lanes(args->in, at, lanes, dtype);
+        const mics_vf up = load_lanes(args->in, at + F, lanes, dtype);
+        const mics_vf grad = load_lanes(args->grad_out, i * F + f, lanes, dtype);
+        const mics_vf s = mics_vsigmoid(gate), of_gate = grad * up;
+
+        slope += of_gate * (gate * s);
+        store_lanes(args->grad_in, at, weight * of_gate * (s * (1.0f + gate * (1.0f - s))), lanes,
+                    dtype);
+        store_lanes(args->grad_in, at + F, weight * grad * (gate * s), lanes, dtype);
+    }
+    args->grad_weights[args->order[i]] = mics_vsum(slope);
+}
+
 static void swiglu_grad_range(void *context, uint64_t begin, uint64_t end)
 {
     const struct mics_args_expert_swiglu_grad *args = context;
 
-    for (uint64_t i = begin; i < end; i++) {
-        const float weight = args->weights[args->order[i]];
-        float slope = 0;
-
-        for (uint32_t f = 0; f < args->F; f++) {
-            const uint64_t at = 2 * i * args->F + f;
-            const float gate = mics_load_as(args->in, at, args->dtype);
-            const float up = mics_load_as(args->in, at + args->F, args->dtype);
-            const float grad = mics_load_as(args->grad_out, i * args->F + f, args->dtype);
-            const float sigmoid = 1 / (1 + expf(-gate)), activated = gate * sigmoid;
-
-            slope += grad * activated * up;
-            mics_store_as(args->grad_in, at,
-                          weight * grad * up * sigmoid * (1 + gate * (1 - sigmoid)), args->dtype);
-            mics_store_as(args->grad_in, at + args->F, weight * grad * activated, args->dtype);
-        }
-        args->grad_weights[args->order[i]] = slope;
-    }
+    for (uint64_t i = begin; i < end; i++)
+        if (args->dtype == MICS_BF16)
+            swiglu_grad_row(args, i, MICS_BF16);
+        else
+            swiglu_grad_row(args, i, MICS_F32);
 }
 
 void mics_host_expert_swiglu_grad(struct mics_pool *pool,

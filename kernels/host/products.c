@@ -77,14 +77,6 @@ static const struct cut {
 };
 static const double pieces_of_transposed = 16; /* by oneDNN */
 
-struct matmul {
-    const struct mics_args_matmul *args;
-    struct mics_onednn *onednn;
-    enum mics_product_method method;
-    uint32_t m, n;   /* of a piece; the last of a row or column may be smaller */
-    uint32_t across; /* pieces side by side */
-};
-
 static bool has_matrix_units(void)
 {
     unsigned a, b, c, d = 0;
@@ -193,12 +185,12 @@ static uint32_t piece_size(uint32_t side, uint64_t pieces, uint32_t multiple)
 }
 
 /* Whether our own product reads a where it is. */
-static bool in_place(const struct matmul *matmul)
+static bool in_place(const struct mics_product *product)
 {
-    const struct mics_args_matmul *args = matmul->args;
+    const struct mics_args_matmul *args = product->args;
 
-    return !args->trans_a && (matmul->method == MICS_PRODUCT_PAIRS ||
-                              (matmul->method == MICS_PRODUCT_OWN && args->dtype == MICS_F32));
+    return !args->trans_a && (product->method == MICS_PRODUCT_PAIRS ||
+                              (product->method == MICS_PRODUCT_OWN && args->dtype == MICS_F32));
 }
 
 /* Elements of the result that fall to the busiest of `threads`, which claim pieces of m x n in
@@ -219,12 +211,12 @@ static double largest_share(const struct mics_args_matmul *args, uint32_t m, uin
 
 /* About `pieces`, as far as the sides allow, which take `threads` the least time: by what is packed
  * and, of our own products, of which any part has the same bits, by how evenly they are shared. */
-static void cut_both_sides(struct matmul *matmul, uint64_t pieces, unsigned threads)
+static void cut_both_sides(struct mics_product *product, uint64_t pieces, unsigned threads)
 {
-    const struct mics_args_matmul *args = matmul->args;
-    const bool own = matmul->method != MICS_PRODUCT_OPENBLAS;
-    const double of_a = in_place(matmul) ? a_in_place : 1;
-    const struct cut *cut = &cuts[matmul->method];
+    const struct mics_args_matmul *args = product->args;
+    const bool own = product->method != MICS_PRODUCT_OPENBLAS;
+    const double of_a = in_place(product) ? a_in_place : 1;
+    const struct cut *cut = &cuts[product->method];
     double least = INFINITY;
     bool enough = false;
 
@@ -241,37 +233,43 @@ static void cut_both_sides(struct matmul *matmul, uint64_t pieces, unsigned thre
             continue;
         enough = nearly;
         least = time;
-        matmul->m = m;
-        matmul->n = n;
+        product->m = m;
+        product->n = n;
     }
 }
 
-static struct matmul cut_product(struct mics_pool *pool, const struct mics_args_matmul *args,
-                                 enum mics_product_method method)
+struct mics_product mics_product_cut(struct mics_pool *pool, const struct mics_args_matmul *args,
+                                     enum mics_product_method method, double least_flops,
+                                     unsigned threads)
 {
-    struct matmul matmul = {.args = args,
-                            .onednn = mics_pool_onednn(pool),
-                            .method = method,
-                            .m = args->m,
-                            .n = args->n};
+    struct mics_product product = {.args = args,
+                                   .onednn = mics_pool_onednn(pool),
+                                   .method = method,
+                                   .m = args->m,
+                                   .n = args->n};
     double most = cuts[method].pieces_most;
 
     if (method != MICS_PRODUCT_ONEDNN)
         most = fmin(most, fmax(PIECES_LEAST, (double)args->m * args->n /
-                                                 (in_place(&matmul) ? WIDE_PIECE : LARGE_PIECE)));
+                                                 (in_place(&product) ? WIDE_PIECE : LARGE_PIECE)));
     else if (args->trans_a)
         most = pieces_of_transposed;
     const double flops = 2.0 * args->m * args->n * args->k;
-    const uint64_t pieces = (uint64_t)fmax(1, fmin(most, flops / cuts[method].piece_flops));
+    const double each = fmax(least_flops, cuts[method].piece_flops);
+    const uint64_t pieces = (uint64_t)fmax(1, fmin(most, flops / each));
 
     if (method != MICS_PRODUCT_ONEDNN)
-        cut_both_sides(&matmul, pieces, mics_pool_threads(pool));
+        cut_both_sides(&product, pieces, threads);
     else if (cut_rows(args))
-        matmul.m = piece_size(args->m, pieces, cuts[method].rows);
+        product.m = piece_size(args->m, pieces, cuts[method].rows);
     else
-        matmul.n = piece_size(args->n, pieces, cuts[method].columns);
-    matmul.across = (uint32_t)mics_ceil_div(args->n, matmul.n);
-    return matmul;
+        product.n = piece_size(args->n, pieces, cuts[method].columns);
+    return product;
+}
+
+double mics_product_piece_flops(enum mics_product_method method)
+{
+    return cuts[method].piece_flops;
 }
 
 /* Element `count` of an array that may be NULL. */
@@ -425,43 +423,51 @@ static enum mics_status prepare_piece(struct mics_onednn *onednn,
     return status;
 }
 
-static void multiply(const struct mics_args_matmul *args, const struct matmul *matmul)
+void mics_product_multiply(const struct mics_product *product, const struct mics_args_matmul *args)
 {
-    if (matmul->method == MICS_PRODUCT_ONEDNN) {
-        multiply_by_onednn(matmul->onednn, args);
+    if (product->method == MICS_PRODUCT_ONEDNN) {
+        multiply_by_onednn(product->onednn, args);
         return;
     }
-    if (matmul->method == MICS_PRODUCT_OPENBLAS) {
+    if (product->method == MICS_PRODUCT_OPENBLAS) {
         multiply_by_openblas(args);
         return;
     }
-    mics_gemm(args, matmul->method == MICS_PRODUCT_PAIRS);
+    mics_gemm(args, product->method == MICS_PRODUCT_PAIRS);
 }
 
-static uint64_t piece_count(const struct matmul *matmul)
+uint64_t mics_product_pieces(const struct mics_product *product)
 {
-    return mics_ceil_div(matmul->args->m, matmul->m) * matmul->across;
+    return mics_ceil_div(product->args->m, product->m) *
+           mics_ceil_div(product->args->n, product->n);
 }
 
-static struct mics_args_matmul piece_at(const struct matmul *matmul, uint64_t i)
+struct mics_args_matmul mics_product_piece(const struct mics_product *product, uint64_t i)
 {
-    const struct mics_args_matmul *args = matmul->args;
-    const uint32_t row = (uint32_t)(i / matmul->across) * matmul->m;
-    const uint32_t column = (uint32_t)(i % matmul->across) * matmul->n;
+    const struct mics_args_matmul *args = product->args;
+    const uint64_t across = mics_ceil_div(args->n, product->n);
+    const uint32_t row = (uint32_t)(i / across) * product->m;
+    const uint32_t column = (uint32_t)(i % across) * product->n;
 
-    return part_of(args, row, (uint32_t)mics_min_u64(matmul->m, args->m - row), column,
-                   (uint32_t)mics_min_u64(matmul->n, args->n - column));
+    return part_of(args, row, (uint32_t)mics_min_u64(product->m, args->m - row), column,
+                   (uint32_t)mics_min_u64(product->n, args->n - column));
 }
 
 static void matmul_pieces(void *context, uint64_t begin, uint64_t end)
 {
-    const struct matmul *matmul = context;
+    const struct mics_product *product = context;
 
     for (uint64_t i = begin; i < end; i++) {
-        const struct mics_args_matmul part = piece_at(matmul, i);
+        const struct mics_args_matmul piece = mics_product_piece(product, i);
 
-        multiply(&part, matmul);
+        mics_product_multiply(product, &piece);
     }
+}
+
+void mics_product_begin(void)
+{
+    if (mics_blas()->get_num_threads() != 1)
+        mics_blas()->set_num_threads(1);
 }
 
 void mics_host_matmul_with_method(struct mics_pool *pool, const struct mics_args_matmul *args,
@@ -469,10 +475,9 @@ void mics_host_matmul_with_method(struct mics_pool *pool, const struct mics_args
 {
     if (args->m == 0 || args->n == 0)
         return;
-    if (mics_blas()->get_num_threads() != 1)
-        mics_blas()->set_num_threads(1);
-    struct matmul matmul = cut_product(pool, args, method);
-    mics_pool_run(pool, piece_count(&matmul), 1, matmul_pieces, &matmul);
+    mics_product_begin();
+    struct mics_product product = mics_product_cut(pool, args, method, 0, mics_pool_threads(pool));
+    mics_pool_run(pool, mics_product_pieces(&product), 1, matmul_pieces, &product);
 }
 
 void mics_host_matmul(struct mics_pool *pool, const struct mics_args_matmul *args)
@@ -484,15 +489,16 @@ enum mics_status mics_host_matmul_prepare(struct mics_pool *pool,
                                           const struct mics_args_matmul *args, struct mics_err *err)
 {
     const enum mics_product_method method = mics_product_method(pool, args);
+    const unsigned threads = mics_pool_threads(pool);
     enum mics_status status = MICS_OK;
 
     if (method != MICS_PRODUCT_ONEDNN || args->m == 0 || args->n == 0)
         return MICS_OK;
-    const struct matmul matmul = cut_product(pool, args, method);
-    for (uint64_t i = 0; i < piece_count(&matmul) && status == MICS_OK; i++) {
-        const struct mics_args_matmul part = piece_at(&matmul, i);
+    const struct mics_product product = mics_product_cut(pool, args, method, 0, threads);
+    for (uint64_t i = 0; i < mics_product_pieces(&product) && status == MICS_OK; i++) {
+        const struct mics_args_matmul piece = mics_product_piece(&product, i);
 
-        status = prepare_piece(matmul.onednn, &part, mics_pool_threads(pool), err);
+        status = prepare_piece(product.onednn, &piece, threads, err);
     }
     return status;
 }

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+struct mics_onednn;
 struct mics_pool;
 
 enum mics_product_method {
@@ -55,6 +56,45 @@ void mics_host_matmul_with_method(struct mics_pool *pool, const struct mics_args
 enum mics_status mics_host_matmul_prepare(struct mics_pool *pool,
                                           const struct mics_args_matmul *args,
                                           struct mics_err *err);
+
+/* Parts of products, for grouped.c ---------------------------------------------------------- */
+
+/* A product, cut into pieces of m x n; the last of a row or column may be smaller. */
+struct mics_product {
+    const struct mics_args_matmul *args;
+    struct mics_onednn *onednn;
+    enum mics_product_method method;
+    uint32_t m, n;
+};
+
+/* Cut a product, m and n > 0, for `threads`, into pieces of at least `least_flops`, unless the
+ * method's own least is more. Only the cut of our own products depends on the last two: the bits
+ * of these do not depend on the cut. */
+struct mics_product mics_product_cut(struct mics_pool *pool, const struct mics_args_matmul *args,
+                                     enum mics_product_method method, double least_flops,
+                                     unsigned threads);
+
+/* The least of a method. */
+double mics_product_piece_flops(enum mics_product_method method);
+
+/* How many there are, and piece i as a product of its own. */
+uint64_t mics_product_pieces(const struct mics_product *product);
+struct mics_args_matmul mics_product_piece(const struct mics_product *product, uint64_t i);
+
+/* To be called before an operation's first piece. */
+void mics_product_begin(void);
+
+/* Multiply a piece, in the calling thread, by the method of `product`. */
+void mics_product_multiply(const struct mics_product *product, const struct mics_args_matmul *args);
+
+/* mics_host_grouped_matmul() and mics_host_grouped_matmul_grad() by a given method, with the
+ * conditions of mics_host_matmul_with_method() apart from k. */
+void mics_host_grouped_matmul_with_method(struct mics_pool *pool,
+                                          const struct mics_args_grouped_matmul *args,
+                                          enum mics_product_method method);
+void mics_host_grouped_matmul_grad_with_method(struct mics_pool *pool,
+                                               const struct mics_args_grouped_matmul_grad *args,
+                                               enum mics_product_method method);
 
 /* gemm.c: parts of an operation, on one thread. For products.c ------------------------------- */
 
