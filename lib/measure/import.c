@@ -157,14 +157,14 @@ static int by_case(const void *a, const void *b)
 }
 
 /* Times of one collective on groups of one shape, by increasing size: in place, where that was
- * measured. */
+ * measured. samples[rows]. */
 static size_t collect(const struct import *import, const struct mics_bench_row *like,
                       struct mics_sample *samples)
 {
     size_t count = 0;
 
     for (int in_place = 1; in_place >= 0 && count == 0; in_place--)
-        for (size_t i = 0; i < import->rows.count && count < MICS_FIT_MAX; i++) {
+        for (size_t i = 0; i < import->rows.count; i++) {
             const struct mics_bench_row *row = &import->rows.rows[i];
 
             if (row->op != like->op || row->nodes != like->nodes ||
@@ -176,10 +176,10 @@ static size_t collect(const struct import *import, const struct mics_bench_row *
     return count;
 }
 
-/* Equal sizes, which several runs measured, become their median. Sorted by size. */
-static size_t merge_sizes(struct mics_sample *samples, size_t count)
+/* Equal sizes, which several runs measured, become their median. Sorted by size. times[count] is
+ * overwritten. */
+static size_t merge_sizes(struct mics_sample *samples, size_t count, double *times)
 {
-    double times[MICS_FIT_MAX];
     size_t merged = 0;
 
     for (size_t i = 0; i < count;) {
@@ -225,18 +225,20 @@ static enum mics_status put_topology(const struct import *import, json_t *doc, s
     const struct mics_topology *topology = import->topology;
     struct mics_collective_cost *costs =
         calloc(import->rows.count + topology->cost_count + 1, sizeof *costs);
+    struct mics_sample *samples = calloc(import->rows.count + 1, sizeof *samples);
+    double *times = calloc(import->rows.count + 1, sizeof *times);
     json_t *out = NULL;
     uint32_t count = 0;
-    enum mics_status status = costs ? MICS_OK : mics_err_nomem(err);
+    enum mics_status status = costs && samples && times ? MICS_OK : mics_err_nomem(err);
 
     for (size_t i = 0; i < import->rows.count && status == MICS_OK; i++) {
         const struct mics_bench_row *row = &import->rows.rows[i];
-        struct mics_sample samples[MICS_FIT_MAX];
         size_t sizes;
 
         if (!is_usable(topology, row) || has_cost(costs, count, collective_of[row->op], row))
             continue;
-        sizes = merge_sizes(samples, collect(import, row, samples));
+        sizes = merge_sizes(samples, collect(import, row, samples), times);
+        sizes = mics_samples_thin(samples, sizes, MICS_COLLECTIVE_POINTS);
         if (sizes < 2)
             continue;
         status = mics_collective_cost_fit(collective_of[row->op], row->nodes, row->per_node,
@@ -258,6 +260,8 @@ static enum mics_status put_topology(const struct import *import, json_t *doc, s
         status = mics_err_nomem(err);
     json_decref(out);
     free(costs);
+    free(samples);
+    free(times);
     return status;
 }
 

@@ -123,19 +123,22 @@ static struct mics_link fit_curve(const struct mics_bench_result *result, size_t
                                   const struct mics_link *before)
 {
     const struct mics_bench_row *row = &result->rows[index];
-    struct mics_sample samples[MICS_FIT_MAX];
+    struct mics_sample *samples;
     struct mics_link fit = {0};
     size_t count = 0;
 
     for (size_t i = 0; i < index; i++)
         if (same_curve(&result->rows[i], row))
             return before[i];
-    for (size_t i = index; i < result->count && count < MICS_FIT_MAX; i++)
+    samples = calloc(result->count, sizeof *samples);
+    for (size_t i = index; samples && i < result->count; i++)
         if (same_curve(&result->rows[i], row) && result->rows[i].time_s > 0)
             samples[count++] =
                 (struct mics_sample){(double)result->rows[i].bytes, result->rows[i].time_s};
+    count = mics_samples_thin(samples, count, MICS_FIT_MAX);
     if (mics_fit_link(samples, mics_fit_drop_bursts(samples, count), &fit, NULL) != MICS_OK)
-        return (struct mics_link){0};
+        fit = (struct mics_link){0};
+    free(samples);
     return fit;
 }
 

@@ -8,6 +8,7 @@
  */
 #include "measure/statistics.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -161,6 +162,16 @@ void mics_sustain(struct mics_sample *samples, size_t count)
     }
 }
 
+size_t mics_samples_thin(struct mics_sample *samples, size_t count, size_t most)
+{
+    assert(most >= 2);
+    if (count <= most)
+        return count;
+    for (size_t i = 0; i < most; i++)
+        samples[i] = samples[i * (count - 1) / (most - 1)];
+    return most;
+}
+
 enum mics_status mics_collective_cost_fit(enum mics_collective collective, uint32_t nodes,
                                           uint32_t per_node, struct mics_sample *samples,
                                           size_t count, struct mics_collective_cost *out,
@@ -170,7 +181,8 @@ enum mics_status mics_collective_cost_fit(enum mics_collective collective, uint3
         .collective = collective, .nodes = nodes, .per_node = per_node};
     if (nodes > 1)
         mics_sustain(samples, count);
-    for (size_t i = 0; i < count && i < MICS_COLLECTIVE_POINTS; i++)
+    assert(count <= MICS_COLLECTIVE_POINTS);
+    for (size_t i = 0; i < count; i++)
         out->points[out->point_count++] =
             (struct mics_collective_point){samples[i].bytes, samples[i].seconds};
     return mics_fit_link(samples, mics_fit_drop_bursts(samples, count), &out->cost, err);

@@ -53,9 +53,13 @@ size_t mics_fit_drop_bursts(struct mics_sample *samples, size_t count);
  * larger one, to the highest rate of these: what lasts, without bursts. */
 void mics_sustain(struct mics_sample *samples, size_t count);
 
+/* Keep `most` (2 or more) samples of more, the first, the last and evenly many between them. Returns
+ * the number that is left. */
+size_t mics_samples_thin(struct mics_sample *samples, size_t count, size_t most);
+
 /* The cost of a collective on groups of nodes x per_node ranks from the times of samples, in
- * ascending order of size: its points, at most MICS_COLLECTIVE_POINTS of them, and the line fitted
- * to them. Over the network a size is not taken to be faster than larger ones: a token bucket was
+ * ascending order of size, MICS_COLLECTIVE_POINTS at most: its points, and the line fitted to
+ * them. Over the network a size is not taken to be faster than larger ones: a token bucket was
  * full then, or the other groups on the same card had finished. In a node, what fits the caches is
  * faster in training, too. `samples` are changed. Errors as of mics_fit_link(). */
 enum mics_status mics_collective_cost_fit(enum mics_collective collective, uint32_t nodes,

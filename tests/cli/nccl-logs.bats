@@ -313,6 +313,31 @@ END
     [[ $stderr == *": measurements without a topology; mics-bench --import --topology=... adds it" ]]
 }
 
+# Runs of an all_reduce on 2 x 8 ranks at 300 GB/s on the bus: sizes from 1 MiB on.
+many_sizes() # runs sizes
+{
+    local run
+    for ((run = 0; run < $1; run++)); do
+        echo "all_reduce_perf -b 1M"
+        devices 2 8 "NVIDIA H100 80GB HBM3"
+        header
+        awk -v sizes="$2" 'BEGIN { for (i = 1; i <= sizes; i++) { bytes = i * 1048576; us = bytes * 1.875 / 3e5
+            printf "%d %d float sum -1 %.2f %.2f %.2f 0 %.2f %.2f %.2f 0\n", bytes, bytes / 4, us, bytes / us / 1e3,
+                300, us, bytes / us / 1e3, 300 } }'
+    done
+}
+
+@test "import: of many runs and of many sizes the largest ones are among the costs, too" {
+    requires jq
+    many_sizes 10 40 >runs.log
+    many_sizes 1 400 >sizes.log
+    for log in runs:40 sizes:400; do
+        mics-bench --import=${log%:*}.log --topology=p5:2 -o out.mp
+        mics-show --json out.mp | jq -e --argjson most "${log#*:}" '.topology.collectives[0].points |
+            (length == 40 or length == 48) and .[0][0] == 1048576 and .[-1][0] == $most * 1048576'
+    done
+}
+
 @test "expect: measurements of one's own, by the links that were probed" {
     requires mpi:4 jq
     export MICS_NODE_RANKS=2

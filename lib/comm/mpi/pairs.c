@@ -8,7 +8,7 @@
  * belong to, so its card is busy until the last one. A packet leaves the window when its receiver
  * has asked for it, not when it is in a buffer of the kernel: else ranks run ahead of each other by
  * megabytes, and then some cards receive from several nodes while others are idle (in a cluster of
- * 4 nodes x 2 ranks, 0.58 of the links' rate instead of 0.98). Packets are posted in the order of
+ * 4 nodes x 2 ranks, 0.58 of the links' rate instead of 0.99). Packets are posted in the order of
  * steps on both sides. So the first packet in that order that has not arrived has been posted by
  * its sender and by its receiver, whose windows hold only later ones: it cannot deadlock.
  *

@@ -192,6 +192,20 @@ static void no_sample_is_faster_than_what_lasts(void)
     mics_sustain(samples, 0);
 }
 
+static void fewer_samples_keep_the_first_and_the_last(void)
+{
+    struct mics_sample samples[7] = {{1, 1}, {2, 1}, {3, 1}, {4, 1}, {5, 1}, {6, 1}, {7, 1}};
+
+    CHECK_INT(mics_samples_thin(samples, 7, 7), 7);
+    CHECK_NEAR(samples[1].bytes, 2, 0);
+    CHECK_INT(mics_samples_thin(samples, 7, 4), 4);
+    for (int i = 0; i < 4; i++)
+        CHECK_NEAR(samples[i].bytes, 1 + 2 * i, 0);
+    CHECK_INT(mics_samples_thin(samples, 4, 2), 2);
+    CHECK_NEAR(samples[1].bytes, 7, 0);
+    CHECK_INT(mics_samples_thin(samples, 0, 2), 0);
+}
+
 int main(void)
 {
     TAP_RUN(an_exact_line_is_found_again);
@@ -209,5 +223,6 @@ int main(void)
     TAP_RUN(a_class_that_varies_has_no_outlier);
     TAP_RUN(of_two_values_neither_is_an_outlier);
     TAP_RUN(no_sample_is_faster_than_what_lasts);
+    TAP_RUN(fewer_samples_keep_the_first_and_the_last);
     return tap_done();
 }
