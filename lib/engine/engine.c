@@ -49,7 +49,11 @@ static enum mics_status make_schedules(struct mics_engine *engine, struct mics_e
         status = mics_replay_open(engine, train, &engine->train, err);
     if (status == MICS_OK)
         status = mics_replay_open(engine, engine->owned_eval, &engine->eval, err);
-    return status;
+    if (status != MICS_OK || !mics_choice_has_drain(&engine->choice))
+        return status;
+    status = mics_schedule_new_drain(engine->model, &engine->choice, &engine->owned_drain, err);
+    return status == MICS_OK ? mics_replay_open(engine, engine->owned_drain, &engine->drain, err)
+                             : status;
 }
 
 static enum mics_status open_communicators(struct mics_engine *engine, struct mics_err *err)
@@ -60,6 +64,8 @@ static enum mics_status open_communicators(struct mics_engine *engine, struct mi
 
     if (status == MICS_OK)
         status = mics_executor_open_comms(&engine->executor, engine->eval.schedule, err);
+    if (status == MICS_OK && engine->drain.schedule)
+        status = mics_executor_open_comms(&engine->executor, engine->drain.schedule, err);
     engine->comm_bytes = before - mics_min_u64(before, mics_engine_memory_left(engine));
     return status;
 }
@@ -143,9 +149,11 @@ void mics_engine_free(struct mics_engine *engine)
     mics_executor_fini(&engine->executor);
     mics_replay_close(engine, &engine->train);
     mics_replay_close(engine, &engine->eval);
+    mics_replay_close(engine, &engine->drain);
     mics_engine_unmap_memory(engine);
     mics_schedule_free(engine->owned_train);
     mics_schedule_free(engine->owned_eval);
+    mics_schedule_free(engine->owned_drain);
     free(engine->timeline.start);
     free(engine->timeline.end);
     free(engine->hooks);
@@ -426,6 +434,7 @@ static uint64_t find_oldest(const struct mics_engine *engine, uint32_t *steps, d
 static enum mics_status run_tail(struct mics_engine *engine, struct issue *issue, double targets,
                                  struct mics_err *err)
 {
+    struct replay *replay = engine->drain.schedule ? &engine->drain : &engine->train;
     enum mics_status status;
 
     issue->batch = mics_choice_batch(&engine->choice, MICS_UNIT_DENSE, true);
@@ -435,11 +444,13 @@ static enum mics_status run_tail(struct mics_engine *engine, struct issue *issue
     issue->read = &engine->results[issue->parity];
     engine->flights[issue->parity].step = issue->step;
     engine->host_scalars[issue->parity] = (struct mics_args_scalars){.targets = targets};
-    mics_replay_send_batch(engine, &engine->train, issue->parity, 0);
+    mics_replay_send_batch(engine, replay, issue->parity, 0);
+    engine->draining = replay == &engine->drain;
     engine->submitted++;
-    mics_replay_run(engine, &engine->train, issue);
-    status = mics_replay_wait(engine, &engine->train, issue->parity, err);
+    mics_replay_run(engine, replay, issue);
+    status = mics_replay_wait(engine, replay, issue->parity, err);
     engine->collected++;
+    engine->draining = false;
     return status;
 }
 
@@ -515,10 +526,14 @@ void mics_engine_watch(const struct mics_engine *engine, struct mics_engine_acti
         out->step = engine->flights[collected & 1].step;
     if (!engine->device->ops->event_reached)
         return;
-    if (submitted != collected)
+    if (submitted != collected && engine->draining) {
+        find_activity(engine, &engine->drain, collected & 1, out);
+        out->op = MICS_NONE; /* it is not one of a step */
+    } else if (submitted != collected) {
         find_activity(engine, &engine->train, collected & 1, out);
-    else if (out->evaluating)
+    } else if (out->evaluating) {
         find_activity(engine, &engine->eval, 0, out);
+    }
 }
 
 enum mics_status mics_engine_check(const struct mics_engine *engine, struct mics_err *err)

@@ -68,8 +68,9 @@ struct mics_engine {
     struct mics_device *device;
     struct mics_executor executor;
     struct mics_stream *input; /* copies batches to the device, ahead of their steps */
-    struct mics_schedule *owned_train, *owned_eval;
+    struct mics_schedule *owned_train, *owned_eval, *owned_drain;
     struct replay train, eval;
+    struct replay drain; /* of gradients that units carry; without a schedule `train` does it */
 
     void *arena;
     struct mics_memory memory;
@@ -90,7 +91,7 @@ struct mics_engine {
 
     struct flight flights[2];
     atomic_uint submitted, collected; /* steps, in total; read by the watchdog */
-    atomic_bool evaluating;
+    atomic_bool evaluating, draining;
     struct carried carried[MICS_INTERVAL_MAX]; /* by turn, of what is submitted */
     float last_lr;                             /* of the step submitted last */
     uint32_t last_step;                        /* submitted */

@@ -300,6 +300,8 @@ static enum mics_status run_warm_up(struct mics_engine *engine, struct mics_err 
     device->ops->event_record(end, engine->executor.streams[MICS_STREAM_COMPUTE]);
     enqueue_warm_up(engine, engine->train.schedule, end);
     enqueue_warm_up(engine, engine->eval.schedule, end);
+    if (engine->drain.schedule)
+        enqueue_warm_up(engine, engine->drain.schedule, end);
     status = wait_for(engine, end, err);
     device->ops->event_close(end);
     return status;

@@ -179,6 +179,9 @@ uint64_t mics_nccl_communicators_bytes(const struct mics_topology *topology,
 
         if (choice->sync_exact_units)
             of_kind = mics_max_u64(of_kind, route_comms_bytes(&node, choice, &exact));
+        const struct mics_routes drain = mics_choice_drain_routes(choice, kind);
+        if (mics_choice_has_drain(choice))
+            of_kind = mics_max_u64(of_kind, route_comms_bytes(&node, choice, &drain));
         if (mics_choice_uses_groups(model, choice, kind))
             bytes += of_kind;
     }

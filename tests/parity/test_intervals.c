@@ -266,6 +266,52 @@ static void updates_take_the_gradients_of_all_of_1000_steps(void)
     free_ledger(&exact);
 }
 
+/* One step, in which it is the turn of one unit; the others' gradients are used up after it. */
+static void record_carried(struct parity_case c, struct ledger *ledger)
+{
+    struct parity_result *result = NULL;
+    struct mics_err err = {""};
+
+    c.model = gpt2;
+    c.steps = c.carried_every = 1;
+    c.lr = 0;
+    c.watch = record_update;
+    c.watch_context = ledger;
+    CHECK_INT(parity_run(&c, &result, &err), MICS_OK);
+    CHECK_STR(err.text, "");
+    CHECK(result && result->replicas_agree && result->high_water <= result->arena_bytes);
+    parity_result_free(result);
+    CHECK_INT(ledger->count, gpt2->unit_count);
+    qsort(ledger->slices, ledger->count, sizeof *ledger->slices, by_address);
+}
+
+/* Units are one slice each, in their order; in blocks they are padded more. */
+static void what_is_carried_is_exchanged_exactly(void)
+{
+    static const struct mics_shape cut[] = {{2, 2, 2, 2, 2}, {2, 2, 2, 2, 4}, {4, 1, 1, 1, 2}};
+    uint32_t turns[64];
+
+    for (size_t i = 0; i < sizeof cut / sizeof *cut; i++)
+        for (int gathers = 0; gathers < 2; gathers++) {
+            struct parity_case exact = make_case(64, cut[i]), blocks = exact;
+            struct ledger a = {.count = 0}, b = {.count = 0};
+
+            blocks.choice.sync_dtype = blocks.choice.sync_down_dtype = MICS_INT8;
+            blocks.choice.sync_gathers = gathers;
+            record_carried(exact, &a);
+            record_carried(blocks, &b);
+            mics_choice_turns(gpt2, &exact.choice, turns);
+            for (uint32_t u = 0; u < a.count && a.count == b.count; u++) {
+                const struct taken *x = &a.slices[u], *y = &b.slices[u];
+                const uint64_t count = x->count < y->count ? x->count : y->count;
+
+                CHECK_INT(memcmp(x->sum, y->sum, count * sizeof *x->sum) == 0, turns[u] != 1);
+            }
+            free_ledger(&a);
+            free_ledger(&b);
+        }
+}
+
 /* Units of about as many elements are in each turn, whatever the groups. */
 static void turns_are_balanced(void)
 {
@@ -346,6 +392,7 @@ int main(void)
     TAP_RUN(an_interval_of_1_is_none);
     TAP_RUN(the_first_steps_are_those_without_an_interval);
     TAP_RUN(updates_take_the_gradients_of_all_of_1000_steps);
+    TAP_RUN(what_is_carried_is_exchanged_exactly);
     TAP_RUN(turns_are_balanced);
     TAP_RUN(a_unit_that_misses_its_turn_is_detected);
     TAP_RUN(an_update_from_unsent_gradients_is_detected);

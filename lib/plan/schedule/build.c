@@ -540,7 +540,16 @@ static void move_slots(struct build *build)
     build->grads.count = build->grads.offset = NULL;
 }
 
-static enum mics_status assemble(struct build *build, struct mics_err *err)
+static enum mics_status finish(struct build *build, struct mics_err *err)
+{
+    if (build->failed)
+        return mics_err_nomem(err);
+    move_slots(build);
+    mics_schedule_set_work(build->out, build->model, build->choice);
+    return mics_schedule_add_dependencies(build->out, build->choice, err);
+}
+
+static enum mics_status assemble_step(struct build *build, struct mics_err *err)
 {
     reduce_scalars(build, MICS_OP_TARGET_COUNT, summing_ranks(build), 0, 1);
     if (build->order.train && build->choice->outer_steps > 0 && build->choice->sync_warmup > 0) {
@@ -550,11 +559,42 @@ static enum mics_status assemble(struct build *build, struct mics_err *err)
     }
     build_forward_backward(build);
     build_optimizer_tail(build);
-    if (build->failed)
-        return mics_err_nomem(err);
-    move_slots(build);
-    mics_schedule_set_work(build->out, build->model, build->choice);
-    return mics_schedule_add_dependencies(build->out, build->choice, err);
+    return finish(build, err);
+}
+
+static enum mics_status assemble_drain(struct build *build, struct mics_err *err)
+{
+    reduce_scalars(build, MICS_OP_TARGET_COUNT, summing_ranks(build), 0, 1);
+    for (uint32_t i = build->out->unit_count; i-- > 0;) {
+        const struct mics_op like =
+            turn_op(build, MICS_OP_SYNC, build->unit_order[i], build->order.micro_steps - 1);
+
+        append_second_hop(build, &like, 1);
+    }
+    build_optimizer_tail(build);
+    return finish(build, err);
+}
+
+/* Moves the schedule to *out, or frees it. */
+static enum mics_status
+build_schedule(struct build *build, enum mics_status (*assemble)(struct build *, struct mics_err *),
+               struct mics_schedule **out, struct mics_err *err)
+{
+    enum mics_status status = prepare(build, err);
+
+    if (status == MICS_OK)
+        status = assemble(build, err);
+    if (status == MICS_OK)
+        *out = build->out;
+    else
+        mics_schedule_free(build->out);
+    mics_slots_fini(&build->params);
+    mics_slots_fini(&build->grads);
+    mics_residency_fini(&build->residency);
+    free(build->grad_slot_of_unit);
+    free(build->grads_left);
+    free(build->unit_order);
+    return status;
 }
 
 enum mics_status mics_schedule_new(const struct mics_model *model,
@@ -562,7 +602,7 @@ enum mics_status mics_schedule_new(const struct mics_model *model,
                                    struct mics_schedule **out, struct mics_err *err)
 {
     struct build build = {.model = model, .choice = choice};
-    enum mics_status status = mics_choice_check(model, choice, err);
+    const enum mics_status status = mics_choice_check(model, choice, err);
 
     if (status != MICS_OK)
         return status;
@@ -572,20 +612,23 @@ enum mics_status mics_schedule_new(const struct mics_model *model,
     set_routes(&build.warmup, &warmup);
     build.order =
         (struct mics_compute_order){model->stage_count, train ? choice->micro_steps : 1, train};
-    status = prepare(&build, err);
-    if (status == MICS_OK)
-        status = assemble(&build, err);
-    if (status == MICS_OK)
-        *out = build.out;
-    else
-        mics_schedule_free(build.out);
-    mics_slots_fini(&build.params);
-    mics_slots_fini(&build.grads);
-    mics_residency_fini(&build.residency);
-    free(build.grad_slot_of_unit);
-    free(build.grads_left);
-    free(build.unit_order);
-    return status;
+    return build_schedule(&build, assemble_step, out, err);
+}
+
+enum mics_status mics_schedule_new_drain(const struct mics_model *model,
+                                         const struct mics_plan_choice *choice,
+                                         struct mics_schedule **out, struct mics_err *err)
+{
+    struct build build = {.model = model, .choice = choice};
+    const enum mics_status status = mics_choice_check(model, choice, err);
+
+    if (status != MICS_OK)
+        return status;
+    for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++)
+        build.routes.all[kind] = build.routes.exact[kind] =
+            mics_choice_drain_routes(choice, (enum mics_unit_kind)kind);
+    build.order = (struct mics_compute_order){model->stage_count, choice->micro_steps, true};
+    return build_schedule(&build, assemble_drain, out, err);
 }
 
 /*

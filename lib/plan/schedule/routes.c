@@ -422,6 +422,20 @@ struct mics_routes mics_choice_exact_routes(const struct mics_plan_choice *choic
     return mics_choice_routes(&exact, kind);
 }
 
+struct mics_routes mics_choice_drain_routes(const struct mics_plan_choice *choice,
+                                            enum mics_unit_kind kind)
+{
+    struct mics_plan_choice exact = mics_choice_exact(choice);
+
+    exact.grad_dtype = MICS_F32;
+    return mics_choice_routes(&exact, kind);
+}
+
+bool mics_choice_has_drain(const struct mics_plan_choice *choice)
+{
+    return mics_choice_interval(choice) > 1 && mics_choice_compresses_sync(choice);
+}
+
 /* Bytes of an operand of the largest unit of a kind. */
 static uint64_t largest_operand(const struct mics_model *model,
                                 const struct mics_plan_choice *choice,

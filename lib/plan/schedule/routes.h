@@ -115,6 +115,13 @@ struct mics_plan_choice mics_choice_warmup(const struct mics_plan_choice *choice
 struct mics_routes mics_choice_exact_routes(const struct mics_plan_choice *choice,
                                             enum mics_unit_kind kind);
 
+/* Those of gradients that units have carried through several steps (mics_schedule_new_drain()): the
+ * second hop is in fp32. */
+struct mics_routes mics_choice_drain_routes(const struct mics_plan_choice *choice,
+                                            enum mics_unit_kind kind);
+/* Are there gradients that are carried, and exchanged in another format than in a step? */
+bool mics_choice_has_drain(const struct mics_plan_choice *choice);
+
 /* Elements of one segment that a hop handles: of a collective those of the whole, gathered array.
  */
 uint64_t mics_hop_count(const struct mics_hop *hop, const struct mics_layout *layout);

@@ -84,6 +84,13 @@ enum mics_status mics_schedule_new(const struct mics_model *model,
                                    struct mics_schedule **out, struct mics_err *err);
 void mics_schedule_free(struct mics_schedule *schedule); /* NULL is fine */
 
+/* The end of a training step alone, without forward and backward: the second hop of all units,
+ * exact, in fp32 and in place, then norm, update and what follows; for gradients that are in the
+ * shards already. Memory and turns are those of the choice. Errors as above. */
+enum mics_status mics_schedule_new_drain(const struct mics_model *model,
+                                         const struct mics_plan_choice *choice,
+                                         struct mics_schedule **out, struct mics_err *err);
+
 /* An exchange on its own, as benchmarks run it. */
 enum mics_exchange_kind {
     MICS_EXCHANGE_GATHER,    /* gather the parameters of a unit */
