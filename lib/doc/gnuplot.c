@@ -31,6 +31,7 @@ static const struct {
     {"bench", "op", "1_2", 1, "there is no measurement to draw"},
     {"metrics", "first", "loss", 3, "no step has a loss"},
     {"metrics", "first", "throughput", 8, NULL},
+    {"metrics", "first", "second_hops", 9, NULL},
 };
 
 enum { COLUMNS = 32 };

@@ -192,6 +192,8 @@ static void set_outer_turns(struct mics_engine *engine, struct issue *issue)
     const bool meets = issue->step % engine->choice.outer_steps == 0;
 
     issue->turns = (uint64_t)meets | (uint64_t)engine->merges << 1;
+    if (!meets && !engine->merges)
+        engine->flights[issue->parity].turn = MICS_TURN_NEVER;
     engine->merges = meets && engine->choice.outer_overlap;
     engine->diverged = true;
 }
@@ -253,6 +255,7 @@ enum mics_status mics_engine_submit(struct mics_engine *engine, const struct mic
     if (choice->outer_steps > 0 && choice->sync_warmup > 0 &&
         input->step == choice->sync_warmup + 1)
         mics_engine_enqueue_outer_start(engine);
+    engine->flights[parity].turn = mics_schedule_turn(engine->train.schedule, choice, input->step);
     set_turns(engine, &issue);
     mics_replay_send_batch(engine, &engine->train, parity,
                            choice->micro_steps * mics_engine_micro_tokens(engine));
@@ -313,7 +316,7 @@ enum mics_status mics_engine_collect(struct mics_engine *engine, struct mics_ste
         .begin_s = begin,
     };
     /* In the first steps the targets of each replica are those of all. */
-    engine->timeline.turn = mics_schedule_turn(schedule, &engine->choice, out->step);
+    engine->timeline.turn = out->turn = engine->flights[parity].turn;
     if (engine->timeline.turn == MICS_TURN_WARMUP)
         out->targets /= norms;
     if (out->targets > 0)

@@ -44,6 +44,7 @@ struct replay {
 /* A step between submit and collect. */
 struct flight {
     atomic_uint step; /* read by the watchdog */
+    uint32_t turn;    /* struct mics_step_result */
 };
 
 /* Results that READ copies to the host: one for each parity of steps, and one for evaluations. */

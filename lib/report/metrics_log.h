@@ -16,6 +16,8 @@ enum mics_metrics_field {
     MICS_METRICS_COMM_MS,
     MICS_METRICS_EXPOSED_MS,
     MICS_METRICS_HIDDEN_MS,
+    MICS_METRICS_SYNC_BYTES, /* this and the next: only of second hops that are not exact */
+    MICS_METRICS_EXACT_SYNC_BYTES,
     MICS_METRICS_FIELDS
 };
 extern const char *const mics_metrics_field_names[MICS_METRICS_FIELDS];

@@ -29,6 +29,8 @@ static const char *field_label(const char *name)
         [MICS_METRICS_COMM_MS] = "ms communicating",
         [MICS_METRICS_EXPOSED_MS] = "ms of it exposed",
         [MICS_METRICS_HIDDEN_MS] = "ms of it hidden",
+        [MICS_METRICS_SYNC_BYTES] = "bytes of second hops",
+        [MICS_METRICS_EXACT_SYNC_BYTES] = "bytes of exact ones",
     };
 
     for (int i = 0; i < MICS_METRICS_FIELDS; i++)
@@ -85,14 +87,21 @@ static enum mics_status print_fields(FILE *out, const json_t *doc, int tsv, stru
 
 static enum mics_status print_curve(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
 {
-    static const char *const members[] = {"first", "last",      "loss",    "val_loss",
-                                          "lr",    "grad_norm", "step_ms", "tokens_per_s"};
-    struct mics_table *table =
-        mics_table_new(tsv ? "first|last|loss|val_loss|lr|grad_norm|step_ms|tokens_per_s"
-                           : ">from|>to step|>loss|>validation|>lr|>grad norm|>ms/step|>tokens/s");
+    static const char *const members[] = {
+        "first",     "last",    "loss",         "val_loss",   "lr",
+        "grad_norm", "step_ms", "tokens_per_s", "sync_bytes", "exact_sync_bytes"};
+    const json_t *point = json_array_get(json_object_get(doc, "curve"), 0);
+    const bool sync = json_object_get(point, "sync_bytes") != NULL;
+    char head[128];
 
-    return print_items(out, doc, "curve", table, members, sizeof members / sizeof *members, tsv,
-                       err);
+    snprintf(head, sizeof head, "%s%s",
+             tsv ? "first|last|loss|val_loss|lr|grad_norm|step_ms|tokens_per_s"
+                 : ">from|>to step|>loss|>validation|>lr|>grad norm|>ms/step|>tokens/s",
+             !sync ? ""
+             : tsv ? "|sync_bytes|exact_sync_bytes"
+                   : "|>second hop|>exact, bytes");
+    return print_items(out, doc, "curve", mics_table_new(head), members,
+                       sizeof members / sizeof *members - (sync ? 0 : 2), tsv, err);
 }
 
 /* A member's number; 0 if it has none. */
@@ -161,6 +170,29 @@ static void tell_state(struct mics_table *table, const json_t *doc)
     else
         mics_table_cell(table, "%" PRIu64 ", %" PRIu64 " of them after a failure", starts - 1,
                         killed < starts ? killed : 0);
+}
+
+/* What second hops have sent, by the means of the curve, if they are not exact ones in each step. */
+static void tell_sync(struct mics_table *table, const json_t *doc)
+{
+    const json_t *curve = json_object_get(doc, "curve");
+    double sent = 0, exact = 0;
+    char bytes[2][32];
+
+    for (size_t i = 0; i < json_array_size(curve); i++) {
+        const json_t *point = json_array_get(curve, i);
+        const double steps = number_of(point, "last") - number_of(point, "first") + 1;
+
+        sent += steps * number_of(point, "sync_bytes");
+        exact += steps * number_of(point, "exact_sync_bytes");
+    }
+    if (!(exact > 0) || exact > 1e18 || !(sent >= 0) || sent > 1e18)
+        return;
+    mics_table_cell(table, "second hops");
+    mics_table_cell(table, "%s sent, %.1f %% of the %s of exact ones in every step",
+                    mics_format_bytes((uint64_t)sent, bytes[0], sizeof bytes[0]),
+                    100 * sent / exact,
+                    mics_format_bytes((uint64_t)exact, bytes[1], sizeof bytes[1]));
 }
 
 /* Why a start followed the one before it. */
@@ -251,6 +283,7 @@ static enum mics_status print_story(FILE *out, const json_t *doc, struct mics_er
     if (json_is_object(run))
         tell_run(table, run);
     tell_state(table, doc);
+    tell_sync(table, doc);
     tell_results(table, doc);
     return mics_table_finish(table, out, 0, err);
 }

@@ -75,13 +75,20 @@ static json_t *describe_field(const struct mics_metrics_log *log, uint32_t field
                      mics_metrics_number(mean_of(log, field, recent, log->step_count)));
 }
 
+/* Is it a field of this run? */
+static bool has_field(const struct mics_metrics_log *log, uint32_t field)
+{
+    return field < MICS_METRICS_SYNC_BYTES || !isnan(mean_of(log, field, 0, log->step_count));
+}
+
 static json_t *describe_fields(const struct mics_metrics_log *log)
 {
     double *values = calloc(log->step_count + 1, sizeof *values);
     json_t *fields = json_array();
 
     for (uint32_t i = 0; i < MICS_METRICS_FIELDS && values && fields; i++) {
-        if (json_array_append_new(fields, describe_field(log, i, values)) != 0) {
+        if (has_field(log, i) &&
+            json_array_append_new(fields, describe_field(log, i, values)) != 0) {
             json_decref(fields);
             fields = NULL;
         }
@@ -114,7 +121,8 @@ static json_t *describe_range(const struct mics_metrics_log *log, size_t begin, 
                   "val_loss", mics_metrics_number(val_loss_in(log, first, last)));
 
     for (uint32_t i = 0; i < MICS_METRICS_FIELDS; i++) {
-        if (json_object_set_new(point, mics_metrics_field_names[i],
+        if (has_field(log, i) &&
+            json_object_set_new(point, mics_metrics_field_names[i],
                                 mics_metrics_number(mean_of(log, i, begin, end))) != 0) {
             json_decref(point);
             return NULL;

@@ -299,6 +299,16 @@ static struct mics_comm_cpu take_cpu(struct mics_run *run)
                                   now.kernel_s - last.kernel_s};
 }
 
+/* Where the bytes of a step of this turn are in run->sync. */
+static uint32_t sync_index(const struct mics_plan_choice *choice, uint32_t turn)
+{
+    const uint32_t others = 2; /* with outer steps: those without a meeting or its merging */
+
+    if (turn == MICS_TURN_WARMUP || turn == MICS_TURN_ALL)
+        return MICS_RUN_SYNC_WARMUP;
+    return choice->outer_steps > 0 && turn > others ? others : turn;
+}
+
 /* Collect the oldest step and report it. Loss and gradient norm are equal on all ranks, so all
  * ranks fail together if one is not finite. */
 static enum mics_status collect(struct mics_run *run, enum mics_status *rank0_status,
@@ -327,6 +337,8 @@ static enum mics_status collect(struct mics_run *run, enum mics_status *rank0_st
         .comm_s = result.overlap.comm_s,
         .exposed_s = result.overlap.exposed_s,
         .cpu = cpu,
+        .sync_bytes = run->sync.bytes[sync_index(choice, result.turn)],
+        .exact_sync_bytes = run->sync.exact_bytes,
     };
     run->totals.pause_s = 0;
     run->step = result.step;
@@ -536,29 +548,50 @@ static void forward_notes(const struct mics_run *run)
         run->options.observer.note(&note);
 }
 
-/* Where second hops are in blocks or have an interval: what they sent, and what exact ones in every
- * step would have. Collective. */
-static enum mics_status count_sync(struct mics_run *run, struct mics_err *err)
+static bool syncs_exactly(const struct mics_plan_choice *choice)
+{
+    return !mics_choice_compresses_sync(choice) && mics_choice_interval(choice) == 1 &&
+           choice->outer_steps == 0;
+}
+
+/* Collective. */
+static enum mics_status plan_sync(struct mics_run *run, struct mics_err *err)
 {
     const struct mics_plan *plan = run->options.plan;
-    struct mics_comm_counts counts[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT];
-    struct mics_run_totals *totals = &run->totals;
+    const struct mics_plan_choice *choice = &plan->choice;
+    const struct mics_schedule *schedule = mics_engine_schedule(run->options.engine);
+    const uint32_t rank = run->options.world->rank;
+    const uint32_t turns = choice->outer_steps > 0 ? 3 : mics_choice_interval(choice);
+    const uint32_t first = choice->outer_steps > 0 ? MICS_TURN_WARMUP : MICS_TURN_ALL;
     enum mics_status status;
 
-    if (!mics_choice_compresses_sync(&plan->choice) && mics_choice_interval(&plan->choice) == 1)
+    if (syncs_exactly(choice))
+        return MICS_OK;
+    status = mics_schedule_exact_sync_bytes(plan->model, choice, rank, &run->sync.exact_bytes, err);
+    status = mics_agree(run->options.control, status, err);
+    for (uint32_t turn = 0; turn < turns; turn++)
+        run->sync.bytes[turn] = mics_schedule_sync_bytes(schedule, choice, rank, turn);
+    run->sync.bytes[MICS_RUN_SYNC_WARMUP] = mics_schedule_sync_bytes(schedule, choice, rank, first);
+    for (uint32_t i = 0; status == MICS_OK && i < MICS_RUN_SYNC_TURNS; i++)
+        if (i < turns || i == MICS_RUN_SYNC_WARMUP)
+            status = mics_run_sum(run, &run->sync.bytes[i], err);
+    return status == MICS_OK ? mics_run_sum(run, &run->sync.exact_bytes, err) : status;
+}
+
+/* Collective. */
+static enum mics_status count_sync(struct mics_run *run, struct mics_err *err)
+{
+    struct mics_comm_counts counts[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT];
+    struct mics_run_totals *totals = &run->totals;
+
+    if (syncs_exactly(&run->options.plan->choice))
         return MICS_OK;
     mics_engine_counts(run->options.engine, counts);
     for (int groups = 0; groups < MICS_UNIT_KIND_COUNT; groups++)
         totals->sync_bytes += counts[groups][MICS_COMM_SCATTER].sent_bytes +
                               counts[groups][MICS_COMM_REPLICA].sent_bytes;
-    status = mics_schedule_exact_sync_bytes(plan->model, &plan->choice,
-                                            (uint32_t)run->options.world->rank,
-                                            &totals->exact_sync_bytes, err);
-    totals->exact_sync_bytes *= totals->steps;
-    status = mics_agree(run->options.world->comm, status, err);
-    if (status == MICS_OK)
-        status = mics_run_sum(run, &totals->sync_bytes, err);
-    return status == MICS_OK ? mics_run_sum(run, &totals->exact_sync_bytes, err) : status;
+    totals->exact_sync_bytes = run->sync.exact_bytes * totals->steps;
+    return mics_run_sum(run, &totals->sync_bytes, err);
 }
 
 enum mics_status mics_run_steps(struct mics_run *run, enum mics_run_end *end, struct mics_err *err)
@@ -570,6 +603,7 @@ enum mics_status mics_run_steps(struct mics_run *run, enum mics_run_end *end, st
     mics_signals_set_grace(GRACE_INITIAL_S);
     run->totals.cpu = mics_comm_cpu_now();
     forward_notes(run);
+    status = plan_sync(run, err);
     for (uint64_t step = run->step + 1; status == MICS_OK && !stop && step <= last; step++) {
         status = run_iteration(run, step, &stop, &rank0_status, err);
         forward_notes(run);

@@ -101,6 +101,13 @@ struct mics_run_start {
     char note[512];          /* for the user, about the files of --init; or empty */
 };
 
+/* Bytes that all ranks send in second hops in a step, by its turn, and those of exact ones in each
+ * step; all 0 if second hops are these. Turns of steps without a meeting are one. */
+enum { MICS_RUN_SYNC_WARMUP = MICS_INTERVAL_MAX, MICS_RUN_SYNC_TURNS };
+struct mics_run_sync {
+    uint64_t bytes[MICS_RUN_SYNC_TURNS], exact_bytes;
+};
+
 /* What the steps of this run took and gave. */
 struct mics_run_totals {
     struct mics_step_record sum;               /* times */
@@ -109,8 +116,8 @@ struct mics_run_totals {
     double recent_loss[MICS_RUN_RECENT_STEPS]; /* ring buffer */
     uint64_t nonfinite, nonfinite_row;         /* steps that were skipped; in a row */
     uint64_t net_bytes; /* sent between nodes by all ranks; set once all steps are done */
-    /* Sent by all ranks in second hops in blocks, and what exact ones would have sent; set with it.
-     */
+    /* Sent by all ranks in second hops that are in blocks or not in each step, and what exact ones in
+     * each step would have sent; set with it. */
     uint64_t sync_bytes, exact_sync_bytes;
     double step_s;            /* the last step, or as predicted */
     double pause_s;           /* spent on validation and checkpoints since the last step */
@@ -127,6 +134,7 @@ struct mics_run {
     struct mics_read_sums read; /* of all ranks, up to the last checkpoint */
     struct mics_run_start start;
     struct mics_run_totals totals;
+    struct mics_run_sync sync;
     struct mics_run_disk disk;
     struct mics_run_memory_ckpt memory;
     atomic_uint_fast64_t submitted_step; /* read by the watchdog */

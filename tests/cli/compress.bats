@@ -151,6 +151,18 @@ losses() # metrics
     grep -q '^sent in second hops: .*; exact ones would send ' out
     tail -1 int8.jsonl | jq -e '.sync_bytes <= 0.26 * .exact_sync_bytes'
     [ "$(tail -1 exact.jsonl | jq .sync_bytes)" = null ]
+    run -1 grep sync_bytes exact.jsonl
+    jq -se 'map(select(.event == "step").sync_bytes) | length == 10' int8.jsonl
+    for name in sync_bytes exact_sync_bytes; do
+        jq -se "(map(select(.event == \"step\").$name) | add) == .[-1].$name" int8.jsonl
+    done
+    mics-show int8.jsonl >shown
+    grep -qE '^second hops  *[0-9.]+ [KM]i?B sent, 25.[0-9] % of the [0-9.]+ [KM]i?B of exact ones in every step' shown
+    grep -q '^bytes of second hops ' shown
+    mics-show exact.jsonl >shown
+    run -1 grep 'second hop' shown
+    mics-show --tsv int8.jsonl | grep -q '^first.*tokens_per_s.sync_bytes.exact_sync_bytes$'
+    mics-show --tsv exact.jsonl | grep -q '^first.*tokens_per_s$'
     paste -d' ' <(losses exact.jsonl) <(losses int8.jsonl) >pairs
     cat pairs
     awk '{ d = $2 - $4; if (d < 0) d = -d; if ($1 != $3 || d > 2e-3 * $2) exit 1; n++ } END { exit n != 10 }' pairs

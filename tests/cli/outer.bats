@@ -69,8 +69,12 @@ part() # step [run]
         done
         rm -r part
     done
-    on 4 2 "$base/overlap.mp" --steps=7 --out=seldom --save-every=4
+    on 4 2 "$base/overlap.mp" --steps=7 --out=seldom --save-every=4 >out
     mics-shard verify seldom/step-000007
+    # Sent in the first 2 steps, and in 4 of the meeting at 3; that at 6 merges in 7.
+    jq -se 'map(select(.event == "step").sync_bytes) | .[0] == .[1] and .[0] > 0 and .[2] < 200 and
+        .[3] > 0.9 * .[0] and .[4] < 200 and .[5] < 200 and .[6] == .[3]' seldom/metrics.jsonl
+    grep '^sent in second hops: .*; exact ones in every step would send ' out
     run -4 mics-shard diff seldom/step-000007 "$base/overlap/step-000007"
 }
 

@@ -134,6 +134,12 @@ metrics() # steps
     grep -q 'Loss: gpt2-nano, mics, 4 ranks' drawn
     grep -q 'validation' drawn
     mics-show --gnuplot --terminal=svg run.jsonl | gnuplot | grep -q 'thousand tokens/s'
+    sed '/"step"/s/}$/,"sync_bytes":250000,"exact_sync_bytes":1000000}/' run.jsonl >sync.jsonl
+    dumb --plot=second_hops sync.jsonl
+    grep -q 'Second hops: gpt2-nano, mics, 4 ranks' drawn
+    grep -q 'exact, in every step' drawn
+    run --separate-stderr mics-show --gnuplot --plot=second_hops run.jsonl
+    [ "$status" -ne 0 ]
     metrics 5000 >run.jsonl
     dumb --plot=loss run.jsonl
     grep -q 'training, mean of 2.5 steps' drawn

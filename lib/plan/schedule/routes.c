@@ -381,6 +381,7 @@ struct mics_plan_choice mics_choice_warmup(const struct mics_plan_choice *choice
     struct mics_plan_choice warmup = *choice;
 
     warmup.outer_steps = warmup.sync_warmup = 0;
+    warmup.sync_interval = 1;
     warmup.outer_overlap = false;
     return warmup;
 }

@@ -70,23 +70,39 @@ void mics_schedule_counts(const struct mics_schedule *schedule,
     }
 }
 
+uint64_t mics_schedule_sync_bytes(const struct mics_schedule *schedule,
+                                  const struct mics_plan_choice *choice, uint32_t rank,
+                                  uint32_t turn)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < schedule->op_count; i++) {
+        const struct mics_op *op = &schedule->ops[i];
+        struct mics_group_position position;
+
+        if (!mics_op_is_comm(op->kind) || mics_op_is_idle(op, turn) ||
+            (op->comm != MICS_COMM_SCATTER && op->comm != MICS_COMM_REPLICA))
+            continue;
+        mics_shape_position(&choice->shapes[op->groups], op->comm, rank, &position);
+        if (position.size > 1)
+            bytes += sent_by(op, &position);
+    }
+    return bytes;
+}
+
 enum mics_status mics_schedule_exact_sync_bytes(const struct mics_model *model,
                                                 const struct mics_plan_choice *choice,
                                                 uint32_t rank, uint64_t *out, struct mics_err *err)
 {
-    uint64_t calls[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT];
-    uint64_t sent[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT];
-    const struct mics_plan_choice exact = mics_choice_exact(choice);
+    const struct mics_plan_choice in_blocks = mics_choice_warmup(choice);
+    const struct mics_plan_choice exact = mics_choice_exact(&in_blocks);
     struct mics_schedule *schedule = NULL;
     const enum mics_status status = mics_schedule_new(model, &exact, true, &schedule, err);
 
     if (status != MICS_OK)
         return status;
-    mics_schedule_counts(schedule, &exact, rank, calls, sent);
+    *out = mics_schedule_sync_bytes(schedule, &exact, rank, 0);
     mics_schedule_free(schedule);
-    *out = 0;
-    for (int groups = 0; groups < MICS_UNIT_KIND_COUNT; groups++)
-        *out += sent[groups][MICS_COMM_SCATTER] + sent[groups][MICS_COMM_REPLICA];
     return MICS_OK;
 }
 

@@ -148,8 +148,12 @@ void mics_schedule_counts(const struct mics_schedule *schedule,
                           uint64_t calls[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT],
                           uint64_t sent_bytes[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT]);
 
-/* *out: bytes that `rank` sends in the second hop of all units, and in the scatter before it, if
- * these are exact. MICS_ERR_NOMEM. */
+/* Bytes that `rank` sends in second hops, and in the scatters before them, in a step of this turn
+ * (mics_schedule_turn()). */
+uint64_t mics_schedule_sync_bytes(const struct mics_schedule *schedule,
+                                  const struct mics_plan_choice *choice, uint32_t rank,
+                                  uint32_t turn);
+/* *out: the same with an exact second hop of all units in each step. MICS_ERR_NOMEM. */
 enum mics_status mics_schedule_exact_sync_bytes(const struct mics_model *model,
                                                 const struct mics_plan_choice *choice,
                                                 uint32_t rank, uint64_t *out, struct mics_err *err);

@@ -2,6 +2,7 @@
 #include "train/report/metrics_writer.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdio_ext.h>
@@ -124,6 +125,9 @@ enum mics_status mics_metrics_step(struct mics_metrics *metrics,
     put_number(out, "comm_cpu_own_ms", 1e3 * record->cpu.own_s);
     put_number(out, "comm_cpu_mpi_ms", 1e3 * record->cpu.mpi_s);
     put_number(out, "comm_cpu_kernel_ms", 1e3 * record->cpu.kernel_s);
+    if (record->exact_sync_bytes > 0)
+        fprintf(out, ",\"sync_bytes\":%" PRIu64 ",\"exact_sync_bytes\":%" PRIu64,
+                record->sync_bytes, record->exact_sync_bytes);
     putc('}', out);
     return end_line(metrics, err);
 }

@@ -168,6 +168,9 @@ static void write_step_scalars(struct mics_outputs *outputs, const struct mics_s
     };
     size_t count = 7;
 
+    if (record->exact_sync_bytes > 0)
+        scalars[count++] =
+            (struct mics_tensorboard_scalar){"perf/second_hop_bytes", (double)record->sync_bytes};
     for (int c = 0; record->classes && c < MICS_CLASS_COUNT; c++)
         if (record->classes->busy_s[c] > 0) {
             snprintf(scalars[count].tag, sizeof scalars[count].tag, "seconds/%s",

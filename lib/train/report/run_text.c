@@ -187,6 +187,12 @@ void mics_run_text_step(FILE *out, const struct mics_step_record *record, double
     fflush(out);
 }
 
+/* Are there steps without the second hop of all units? */
+static bool is_rarer(const struct mics_plan_choice *choice)
+{
+    return mics_choice_interval(choice) > 1 || choice->outer_steps > 0;
+}
+
 static void print_traffic(FILE *out, const struct mics_run *run)
 {
     const double per_step_and_node =
@@ -200,7 +206,7 @@ static void print_traffic(FILE *out, const struct mics_run *run)
     if (run->totals.sync_bytes > 0)
         fprintf(out, "sent in second hops: %s in total; exact ones%s would send %s\n",
                 mics_format_bytes(run->totals.sync_bytes, buf[0], sizeof buf[0]),
-                mics_choice_interval(&run->options.plan->choice) > 1 ? " in every step" : "",
+                is_rarer(&run->options.plan->choice) ? " in every step" : "",
                 mics_format_bytes(run->totals.exact_sync_bytes, buf[1], sizeof buf[1]));
 }
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Metrics of a run, as means over the steps `first` to `last` of each row of $first: the loss of
-# training and validation, and tokens/s, by step.
+# training and validation, tokens/s, and bytes of second hops where they are not exact ones in every
+# step, by step.
 n = |$first| - 1
 field(i, key) = cell($first[i + 1], named($first[1], key))
 value_of(i, key) = to_real(field(i, key))
@@ -30,7 +31,24 @@ do for [shown in pictures] {
             command = more(command, curve . "'val_loss' with linespoints lt 2 title 'validation'")
         }
         eval command
-    } else {
+    }
+    if (shown eq 'second_hops') {
+        largest = 0
+        do for [i=1:n] {
+            bytes = field(i, 'exact_sync_bytes') eq '-' ? 0 : value_of(i, 'exact_sync_bytes')
+            largest = bytes > largest ? bytes : largest
+        }
+        scale = unit(largest)
+        set title 'Second hops' . subject
+        set ylabel unit_word(scale) . 'bytes per step'
+        set yrange [0:*]
+        set key inside center right vertical
+        plot $first using (middle(column('first'), column('last'))): \
+            (column('sync_bytes') / scale) with lines lt 1 lw 1.5 title 'sent' . mean, \
+            $first using (middle(column('first'), column('last'))): \
+            (column('exact_sync_bytes') / scale) with lines lt 2 title 'exact, in every step'
+    }
+    if (shown eq 'throughput') {
         largest = 0
         do for [i=1:n] {
             rate = field(i, 'tokens_per_s') eq '-' ? 0 : value_of(i, 'tokens_per_s')
