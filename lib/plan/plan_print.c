@@ -90,6 +90,31 @@ static void put_model(struct mics_table *table, const struct mics_model *model, 
                     config->n_layer, config->n_embd, config->n_head, config->vocab_size);
 }
 
+/* Nothing for a model without experts. */
+static void put_experts(struct mics_table *table, const struct mics_model *model, int tsv)
+{
+    const struct mics_model_config *config = &model->config;
+    const uint64_t active = mics_model_active_params(model);
+    uint32_t sparse = 0;
+    char count[TEXT];
+
+    if (config->n_expert == 0)
+        return;
+    for (uint32_t i = 0; i < config->n_layer; i++)
+        sparse += mics_model_is_sparse(model, i);
+    if (tsv) {
+        put_number(table, "active_param_count", active);
+        put_number(table, "experts", config->n_expert);
+        put_number(table, "experts_per_token", config->n_expert_used);
+        put_number(table, "sparse_layers", sparse);
+        return;
+    }
+    mics_table_cell(table, "experts");
+    mics_table_cell(table, "%u of %u for a token, in %u of %u layers: %s parameters active",
+                    config->n_expert_used, config->n_expert, sparse, config->n_layer,
+                    mics_format_count((double)active, count, sizeof count));
+}
+
 static void put_groups_tsv(struct mics_table *table, const struct mics_plan_choice *choice)
 {
     const struct mics_shape *shape = &choice->shapes[MICS_UNIT_DENSE];
@@ -274,6 +299,7 @@ static enum mics_status print_choice(FILE *out, const struct mics_plan *plan, in
     mics_topology_rows(table, plan->topology, tsv);
     put_model(table, plan->model, tsv);
     put_window(table, plan->model, tsv);
+    put_experts(table, plan->model, tsv);
     if (tsv)
         put_groups_tsv(table, &plan->choice);
     else

@@ -129,3 +129,27 @@ struct mics_model *cases_llama(bool untied)
                                             .rope_theta = 1000,
                                             .untied = untied});
 }
+
+struct mics_model *cases_experts(bool padded)
+{
+    return make(&(struct mics_model_config){
+        .family = "qwen3_moe",
+        .name = "tiny",
+        .n_layer = 3,
+        .n_embd = 12,
+        .n_head = 4,
+        .n_positions = 9,
+        .vocab_size = 37,
+        .n_inner = 22,
+        .layer_norm_epsilon = 1e-5,
+        .n_kv_head = 2,
+        .head_dim = padded ? 6 : 4,
+        .rope_theta = 1000,
+        .untied = true,
+        .n_expert = 4,
+        .n_expert_used = 2,
+        .expert_inner = padded ? 7 : 16,
+        .dense_layers = {1},
+        .balance = {.kind = MICS_BALANCE_SEQUENCE, .coefficient = 0.05, .z_coefficient = 0.01},
+    });
+}

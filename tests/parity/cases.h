@@ -21,5 +21,8 @@ struct mics_model *cases_integer_model(void);
 struct mics_model *cases_staged_model(bool fused); /* integer_model_new_staged() */
 struct mics_model *cases_gpt2(void);
 struct mics_model *cases_llama(bool untied);
+/* A Qwen3-MoE whose first layer has no experts, with a loss of balance by sequence. If padded, no
+ * matrix is a multiple of the alignment: the first backward pass then adds to zeros. */
+struct mics_model *cases_experts(bool padded);
 
 #endif

@@ -24,6 +24,7 @@
 #define BF16_ROUNDING  1e-4
 
 static struct mics_model *integer_model, *staged, *fused, *gpt2, *llama, *tied;
+static struct mics_model *experts, *padded_experts;
 
 struct walk {
     const struct mics_model *model;
@@ -362,6 +363,32 @@ static void llama_agrees_for_every_cut_of_1_2_and_4_ranks(void)
         }
 }
 
+/* Experts without a token in a micro-step have gradients of zero. */
+static void experts_agree_for_every_cut_of_1_2_and_4_ranks(void)
+{
+    for (uint32_t s = 1; s <= 3; s += 2)
+        for (uint32_t n = 1; n <= 4; n *= 2) {
+            struct walk walk = gpt2_walk(s, s == 1 ? 0 : 2, s);
+
+            walk.model = s == 1 ? padded_experts : experts;
+            walk.base.recompute = s == 1 ? MICS_RECOMPUTE_FULL : MICS_RECOMPUTE_SELECTIVE;
+            walk.base.clip = s == 3;
+            walk.clip = s == 3 ? 0.5f : 0;
+            walk_all(&walk, n);
+        }
+}
+
+/* The groups of experts may be smaller or larger than those of the rest of a layer. */
+static void experts_agree_in_groups_of_other_sizes(void)
+{
+    struct kinds_walk kinds = {.walk = gpt2_walk(2, 1, 1)};
+
+    kinds.walk.model = experts;
+    kinds.walk.base.clip = true;
+    kinds.walk.clip = 0.5f;
+    walk_pairs(&kinds, 4);
+}
+
 static void llama_with_a_tied_head_agrees_for_every_cut_of_4_ranks(void)
 {
     struct walk walk = gpt2_walk(3, 1, 2);
@@ -505,7 +532,7 @@ static void check_levels(const struct mics_model *model, enum mics_dtype dtype,
 
 static void no_level_of_recomputation_changes_a_bit(void)
 {
-    const struct mics_model *const models[] = {gpt2, llama, tied};
+    const struct mics_model *const models[] = {gpt2, llama, tied, experts, padded_experts};
 
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         check_levels(models[i], MICS_F32, MICS_F32);
@@ -533,6 +560,8 @@ int main(void)
     gpt2 = cases_gpt2();
     llama = cases_llama(true);
     tied = cases_llama(false);
+    experts = cases_experts(false);
+    padded_experts = cases_experts(true);
     TAP_RUN(integer_gradients_are_bit_equal_for_every_cut_of_1_2_and_4_ranks);
     TAP_RUN(integer_gradients_are_bit_equal_for_every_cut_of_8_ranks);
     TAP_RUN(blocks_of_several_stages_are_bit_equal_for_every_cut_of_1_2_and_4_ranks);
@@ -541,6 +570,8 @@ int main(void)
     TAP_RUN(gpt2_agrees_for_every_cut_of_1_2_and_4_ranks);
     TAP_RUN(gpt2_agrees_for_every_cut_of_8_ranks);
     TAP_RUN(llama_agrees_for_every_cut_of_1_2_and_4_ranks);
+    TAP_RUN(experts_agree_for_every_cut_of_1_2_and_4_ranks);
+    TAP_RUN(experts_agree_in_groups_of_other_sizes);
     TAP_RUN(llama_with_a_tied_head_agrees_for_every_cut_of_4_ranks);
     TAP_RUN(coalesced_units_change_no_bit);
     TAP_RUN(gpt2_agrees_with_clipping);
@@ -555,5 +586,7 @@ int main(void)
     mics_model_free(gpt2);
     mics_model_free(llama);
     mics_model_free(tied);
+    mics_model_free(experts);
+    mics_model_free(padded_experts);
     return tap_done();
 }

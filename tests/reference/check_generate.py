@@ -43,9 +43,16 @@ FAMILIES = {
     "qwen3-window": lambda: transformers.Qwen3ForCausalLM(transformers.Qwen3Config(
         **LLAMA, head_dim=24, attention_bias=True, use_sliding_window=True, sliding_window=19,
         layer_types=["sliding_attention", "full_attention"] * 2)),
+    "mixtral": lambda: transformers.MixtralForCausalLM(transformers.MixtralConfig(
+        **LLAMA, num_local_experts=5, num_experts_per_tok=2)),
+    "olmoe": lambda: transformers.OlmoeForCausalLM(transformers.OlmoeConfig(
+        **{**LLAMA, "num_key_value_heads": 6}, num_experts=7, num_experts_per_tok=3)),
+    "qwen3-moe": lambda: transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(
+        **LLAMA, head_dim=24, moe_intermediate_size=22, num_experts=6, num_experts_per_tok=6, norm_topk_prob=True,
+        decoder_sparse_step=2)),
 }
 SMALL = ("gpt2-transformers", "llama-tiny", "mistral-tiny", "qwen2-tiny", "qwen3-tiny", "llama-yarn-tiny",
-         "mistral-window-tiny", "qwen2-window-tiny", "qwen3-window-tiny")
+         "mistral-window-tiny", "qwen2-window-tiny", "qwen3-window-tiny", "mixtral-tiny", "olmoe-tiny", "qwen3-moe-tiny")
 count = 0
 failed = 0
 

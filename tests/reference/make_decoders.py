@@ -9,6 +9,9 @@ reference.safetensors: tokens, targets (-1: not counted), logits, the sum of the
 by every parameter. Queries are grouped. The library computes in double precision on the parameters as stored (fp32),
 but for the norms, the softmax and the angles of the positions, which it does in fp32; the results are stored in fp32.
 
+mixtral-fused-tiny has the same model as mixtral-tiny as version 5 of the library may write it: the experts of a layer in
+two tensors.
+
 llama-tiny/config.json is as transformers 4 writes it, and config-5.json there the same as 5.23 does; the others are
 as 5.23 writes them.
 
@@ -114,6 +117,10 @@ def make_reference(name):
     model = make_model(name, generator)
     model.save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
+    if name == "mixtral":
+        fused = folder.with_name(f"{name}-fused-tiny")
+        model.save_pretrained(fused, save_original_format=False)
+        (fused / "generation_config.json").unlink(missing_ok=True)
 
     vocabulary = SIZES["vocab_size"]
     tokens = torch.randint(vocabulary, (B, T), generator=generator)

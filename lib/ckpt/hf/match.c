@@ -5,7 +5,8 @@
  * Every tensor lies in the model as in the file: GPT-2's matrices [in, out], Llama's [out, in]. The
  * hub has files with and without the family's prefix; old ones hold buffers (the attention's masks,
  * the rotary frequencies). Files of a tied model have the embedding, or the head in its place, or
- * both.
+ * both. Version 5 of the library may have written the experts of a layer as two tensors, gate and up
+ * in one, with names of its own.
  */
 #include "ckpt/hf/hf.h"
 
@@ -152,15 +153,14 @@ static enum mics_status collect(const struct mics_hf *hf, const struct mics_fami
 }
 
 static bool check_tensor(const struct mics_hf *hf, const struct mics_hf_tensor *tensor,
-                         const struct mics_tensor *want, struct mics_diagnostics *diagnostics)
+                         uint32_t rank, const uint64_t *shape, struct mics_diagnostics *diagnostics)
 {
     const struct mics_safetensor *header = tensor->header;
     char have[128], need[128];
 
-    if (header->rank != want->rank ||
-        memcmp(header->shape, want->shape, header->rank * sizeof *header->shape)) {
+    if (header->rank != rank || memcmp(header->shape, shape, rank * sizeof *shape)) {
         format_shape(header->shape, header->rank, have, sizeof have);
-        format_shape(want->shape, want->rank, need, sizeof need);
+        format_shape(shape, rank, need, sizeof need);
         mics_diagnostics_add(diagnostics, "%s: tensor '%.128s' is %s, the model's is %s",
                              hf->store.files[tensor->file].path, header->name, have, need);
         return false;
@@ -175,11 +175,12 @@ static bool check_tensor(const struct mics_hf *hf, const struct mics_hf_tensor *
     return true;
 }
 
-static void add_extent(struct mics_hf *hf, const struct mics_hf_tensor *tensor, uint32_t vector,
-                       uint64_t start, uint64_t count)
+/* Numbers [from, from + count) of a tensor are those of a vector from `start` on. */
+static void add_extent(struct mics_hf *hf, const struct mics_hf_tensor *tensor, uint64_t from,
+                       uint32_t vector, uint64_t start, uint64_t count)
 {
     for (uint64_t done = 0; done < count;) {
-        struct mics_extent run = run_at(hf, tensor, done, count - done);
+        struct mics_extent run = run_at(hf, tensor, from + done, count - done);
 
         run.name = tensor->header->name;
         run.vector = vector;
@@ -189,14 +190,95 @@ static void add_extent(struct mics_hf *hf, const struct mics_hf_tensor *tensor, 
     }
 }
 
+/* Where version 5 of the library has the experts of a layer, in all families. */
+static const char fused_gate[] = "mlp.gate.weight";
+static const char *const fused_experts[] = {"mlp.experts.gate_up_proj", "mlp.experts.down_proj"};
+
+/* The name of a tensor of the layer of `name`, which is "layers.7.<rest>"; false: it is not. */
+static bool in_layer(const char *name, const char *rest, const char *other, char *buf, size_t size)
+{
+    const char *const at = strstr(name, rest);
+
+    if (!at)
+        return false;
+    snprintf(buf, size, "%.*s%s", (int)(at - name), name, other);
+    return true;
+}
+
+/* By the name of the model, else by that of version 5. The name goes to *name, which may be in
+ * buf. */
+static const struct mics_hf_tensor *find_wanted(const struct mics_hf *hf,
+                                                const struct mics_model *model, const json_t *names,
+                                                const char **name, char *buf, size_t size)
+{
+    const char *const router = model->family->block[MICS_BLOCK_ROUTER];
+    const struct mics_hf_tensor *tensor = find(hf, names, *name);
+
+    if (tensor || !router || !in_layer(*name, router, fused_gate, buf, size))
+        return tensor;
+    tensor = find(hf, names, buf);
+    if (tensor)
+        *name = buf;
+    return tensor;
+}
+
+/* Experts of a layer in two tensors, [E, 2 I, C] and [E, C, I]. false: there is neither. */
+static bool match_fused(struct mics_hf *hf, const struct mics_model *model, uint32_t index,
+                        uint32_t state, json_t *names, struct mics_diagnostics *diagnostics)
+{
+    const struct mics_model_config *c = &model->config;
+    const uint64_t E = c->n_expert, C = c->n_embd, I = c->expert_inner;
+    const uint64_t shapes[2][3] = {{E, 2 * I, C}, {E, C, I}};
+    const struct mics_unit *unit = &model->units[index];
+    const struct mics_hf_tensor *fused[2];
+    char name[2][128];
+
+    for (int i = 0; i < 2; i++) {
+        in_layer(unit->tensors[0].name, model->family->experts->block, fused_experts[i], name[i],
+                 sizeof name[i]);
+        fused[i] = find(hf, names, name[i]);
+        json_object_del(names, name[i]);
+    }
+    if (!fused[0] && !fused[1])
+        return false;
+    for (int i = 0; i < 2; i++)
+        if (!fused[i])
+            mics_diagnostics_add(diagnostics, "tensor '%s' of the model is missing", name[i]);
+    for (uint32_t i = 0; i < unit->tensor_count; i++)
+        if (find(hf, names, unit->tensors[i].name)) {
+            mics_diagnostics_add(diagnostics,
+                                 "the experts of '%s' are also in a tensor of their own, '%s'",
+                                 name[fused[0] ? 0 : 1], unit->tensors[i].name);
+            break;
+        }
+    for (int i = 0; i < 2; i++)
+        if (!fused[i] || !check_tensor(hf, fused[i], 3, shapes[i], diagnostics))
+            return true;
+    for (uint32_t i = 0; i < unit->tensor_count; i++) {
+        const struct mics_tensor *want = &unit->tensors[i];
+        const uint32_t kind = i % MICS_EXPERT_TENSORS, expert = i / MICS_EXPERT_TENSORS;
+        const bool down = kind == MICS_EXPERT_DOWN;
+        const uint64_t from = down ? expert * want->count : (2 * expert + kind) * want->count;
+
+        add_extent(hf, fused[down], from, mics_vector_of(index, state), want->offset, want->count);
+    }
+    return true;
+}
+
 static void match_unit(struct mics_hf *hf, const struct mics_model *model, uint32_t index,
                        uint32_t state, json_t *names, struct mics_diagnostics *diagnostics)
 {
     const struct mics_unit *unit = &model->units[index];
+    const bool experts = unit->kind == MICS_UNIT_EXPERT && model->family->experts;
 
+    if (experts && match_fused(hf, model, index, state, names, diagnostics))
+        return;
     for (uint32_t i = 0; i < unit->tensor_count; i++) {
         const struct mics_tensor *want = &unit->tensors[i];
-        const struct mics_hf_tensor *tensor = find(hf, names, want->name);
+        const char *name = want->name;
+        char other[128];
+        const struct mics_hf_tensor *tensor =
+            find_wanted(hf, model, names, &name, other, sizeof other);
         const bool head = strcmp(want->name, model->family->embed_head[MICS_HEAD_WEIGHT]) == 0;
 
         if (!tensor && state > 0)
@@ -208,9 +290,9 @@ static void match_unit(struct mics_hf *hf, const struct mics_model *model, uint3
                                  head ? "; if the embedding takes its place, set "
                                         "\"tie_word_embeddings\": true in config.json"
                                       : "");
-        else if (check_tensor(hf, tensor, want, diagnostics))
-            add_extent(hf, tensor, mics_vector_of(index, state), want->offset, want->count);
-        json_object_del(names, want->name);
+        else if (check_tensor(hf, tensor, want->rank, want->shape, diagnostics))
+            add_extent(hf, tensor, 0, mics_vector_of(index, state), want->offset, want->count);
+        json_object_del(names, name);
     }
 }
 
@@ -324,11 +406,13 @@ static enum mics_status match_state(struct mics_hf *hf, const struct mics_model 
     return MICS_OK;
 }
 
-/* Most extents that the tensors have. */
-static size_t count_runs(const struct mics_hf *hf)
+/* Most extents that the tensors have, in a file and of the model. */
+static size_t count_runs(const struct mics_hf *hf, const struct mics_model *model)
 {
     size_t runs = 1;
 
+    for (uint32_t i = 0; i < model->unit_count; i++)
+        runs += (size_t)model->units[i].tensor_count * (hf->states ? hf->states : 1);
     for (size_t i = 0; i < hf->tensor_count; i++)
         runs += hf->tensors[i].piece_count ? hf->tensors[i].piece_count : 1;
     return runs;
@@ -342,7 +426,7 @@ enum mics_status mics_hf_match(struct mics_hf *hf, const struct mics_model *mode
 
     free(hf->store.table);
     hf->store.table_count = 0;
-    hf->store.table = calloc(count_runs(hf), sizeof *hf->store.table);
+    hf->store.table = calloc(count_runs(hf, model), sizeof *hf->store.table);
     status = hf->store.table ? MICS_OK : mics_err_nomem(err);
     for (uint32_t state = 0; status == MICS_OK && (state == 0 || state < hf->states); state++) {
         json_t *names = json_object();
@@ -368,7 +452,7 @@ enum mics_status mics_hf_list_tensors(struct mics_hf *hf, struct mics_err *err)
     for (size_t i = 0; i < hf->tensor_count; i++) {
         const struct mics_safetensor *header = hf->tensors[i].header;
 
-        add_extent(hf, &hf->tensors[i], (uint32_t)i, 0,
+        add_extent(hf, &hf->tensors[i], 0, (uint32_t)i, 0,
                    (header->end - header->begin) /
                        mics_storage_dtype_bytes(mics_storage_dtype_of_name(header->dtype)));
     }
