@@ -110,9 +110,10 @@ static enum mics_status check_experts(const struct mics_model_config *config,
         return mics_err_set(err, MICS_ERR_FORMAT, "expert_inner: %u is not in 1 .. %u",
                             config->expert_inner, MICS_MAX_INNER);
     if (family->qk_norm_whole && config->n_kv_head != config->n_head)
-        return mics_err_set(err, MICS_ERR_UNSUPPORTED,
-                            "n_kv_head: a %s has as many heads of keys as of queries",
-                            config->family);
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "n_kv_head: %u heads of keys, but the family %s has as many as of "
+                            "queries, %u",
+                            config->n_kv_head, config->family, config->n_head);
     return MICS_OK;
 }
 

@@ -48,7 +48,7 @@ FAMILIES = {
     "olmoe": lambda: transformers.OlmoeForCausalLM(transformers.OlmoeConfig(
         **{**LLAMA, "num_key_value_heads": 6}, num_experts=7, num_experts_per_tok=3)),
     "qwen3-moe": lambda: transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(
-        **LLAMA, head_dim=24, moe_intermediate_size=22, num_experts=6, num_experts_per_tok=6, norm_topk_prob=True,
+        **LLAMA, head_dim=24, moe_intermediate_size=24, num_experts=6, num_experts_per_tok=6, norm_topk_prob=True,
         decoder_sparse_step=2)),
 }
 SMALL = ("gpt2-transformers", "llama-tiny", "mistral-tiny", "qwen2-tiny", "qwen3-tiny", "llama-yarn-tiny",

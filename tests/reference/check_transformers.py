@@ -35,11 +35,12 @@ FAMILIES = {
     "llama-tied": lambda: transformers.LlamaForCausalLM(
         transformers.LlamaConfig(**LLAMA, **ENDS, tie_word_embeddings=True)),
     "mixtral": lambda: transformers.MixtralForCausalLM(transformers.MixtralConfig(
-        **LLAMA, **ENDS, num_local_experts=5, num_experts_per_tok=2)),
+        **{**LLAMA, "intermediate_size": 52}, **ENDS, num_local_experts=5, num_experts_per_tok=2)),
     "olmoe": lambda: transformers.OlmoeForCausalLM(transformers.OlmoeConfig(
-        **{**LLAMA, "num_key_value_heads": 6}, **ENDS, num_experts=7, num_experts_per_tok=3)),
+        **{**LLAMA, "num_key_value_heads": 6, "intermediate_size": 52}, **ENDS, num_experts=7,
+        num_experts_per_tok=3)),
     "qwen3-moe": lambda: transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(
-        **LLAMA, **ENDS, head_dim=10, moe_intermediate_size=22, num_experts=6, num_experts_per_tok=6, norm_topk_prob=True,
+        **LLAMA, **ENDS, head_dim=10, moe_intermediate_size=24, num_experts=6, num_experts_per_tok=6, norm_topk_prob=True,
         decoder_sparse_step=2)),
 }
 count = 0

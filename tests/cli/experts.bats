@@ -1,0 +1,119 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Mixtures of experts: configurations, files of transformers, training on several ranks.
+
+load helpers
+load hf_files
+
+setup()
+{
+    cd "$BATS_TEST_TMPDIR" || return
+    out=$BATS_TEST_TMPDIR/out
+    reference=$BATS_TEST_DIRNAME/../reference
+    export MICS_NODE_RANKS=2
+}
+
+plan() # model file strategy
+{
+    mics-plan --topology='node:2 gpu:2' --model="$1" --global-batch=4 --seq=8 --strategy="$3" --no-history -o "$2"
+}
+
+# The bytes of every tensor of a file, in the order of their names.
+tensors() # file
+{
+    perl -MJSON::PP -e 'open F, "<:raw", $ARGV[0]; read F, $n, 8; read F, $h, unpack "Q<", $n; local $/; $d = <F>;
+        $j = decode_json $h; delete $j->{__metadata__};
+        for (sort keys %$j) { ($a, $b) = @{$j->{$_}{data_offsets}}; print "$_ $j->{$_}{dtype} @{$j->{$_}{shape}}\n", substr $d, $a, $b - $a }' "$1"
+}
+
+@test "Mixtral, OLMoE and Qwen3-MoE written by transformers are merged from any plan with their names and bytes" {
+    requires perl
+    for family in mixtral olmoe qwen3-moe; do
+        mkdir -p "$out-$family"
+        cp "$reference/$family-tiny/"{config.json,model.safetensors} "$out-$family"
+        tensors "$out-$family/model.safetensors" >"$out-want"
+        for strategy in mics:2 zero3; do
+            plan "$out-$family" "$out.mp" $strategy
+            mics-shard split "$out-$family" -p "$out.mp" -o "$out-s-$family-$strategy"
+            mics-shard merge "$out-s-$family-$strategy" -o "$out-m-$family-$strategy"
+            tensors "$out-m-$family-$strategy/model.safetensors" | cmp - "$out-want"
+        done
+        mics-shard diff -q "$out-s-$family-mics:2" "$out-s-$family-zero3"
+    done
+    grep -aq block_sparse_moe.experts.3.w2.weight "$out-m-mixtral-zero3/model.safetensors"
+    grep -q '"num_local_experts": 4' "$out-m-mixtral-zero3/config.json"
+}
+
+@test "experts of a layer in two tensors, as version 5 of transformers may write them, are those in one tensor each" {
+    requires perl
+    plan "$reference/mixtral-tiny" "$out.mp" zero3
+    mics-shard split "$reference/mixtral-tiny/model.safetensors" -p "$out.mp" -o "$out-4"
+    mics-shard split "$reference/mixtral-fused-tiny" -p "$out.mp" -o "$out-5"
+    mics-shard diff -q "$out-4" "$out-5"
+    # shellcheck disable=SC2016
+    edited "$reference/mixtral-fused-tiny/model.safetensors" both.safetensors \
+        '$t{"model.layers.1.block_sparse_moe.experts.2.w1.weight"} = ["F32", [26, 18], "\0" x 1872]'
+    run --separate-stderr mics-shard split both.safetensors -p "$out.mp" -o "$out-x"
+    [ "$status" = 3 ]
+    [[ $stderr == *"the experts of 'layers.1.mlp.experts.gate_up_proj' are also in a tensor of their own, 'layers.1.block_sparse_moe.experts.2.w1.weight'"* ]]
+    # shellcheck disable=SC2016
+    edited "$reference/mixtral-fused-tiny/model.safetensors" part.safetensors 'delete $t{"model.layers.1.mlp.experts.down_proj"}'
+    run --separate-stderr mics-shard split part.safetensors -p "$out.mp" -o "$out-x"
+    [ "$status" = 3 ]
+    [[ $stderr == *"tensor 'layers.1.mlp.experts.down_proj' of the model is missing"* ]]
+    # shellcheck disable=SC2016
+    edited "$reference/mixtral-tiny/model.safetensors" less.safetensors \
+        'delete $t{"model.layers.0.block_sparse_moe.experts.3.w3.weight"}'
+    run --separate-stderr mics-shard split less.safetensors -p "$out.mp" -o "$out-x"
+    [ "$status" = 3 ]
+    [[ $stderr == *"tensor 'layers.0.block_sparse_moe.experts.3.w3.weight' of the model is missing"* ]]
+    [ ! -e "$out-x" ]
+}
+
+@test "a setting of experts that is not possible is refused in one line that names its key" {
+    requires perl
+    mkdir -p "$out"
+    while IFS='|' read -r model change words; do
+        perl -0777 -MJSON::PP -e '$c = decode_json shift; $n = decode_json shift; $c->{$_} = $n->{$_} for keys %$n; print encode_json $c' \
+            "$(cat "$reference/$model-tiny/config.json")" "$change" >"$out/config.json"
+        run --separate-stderr mics-plan --topology='node:1' --model="$out" --seq=8
+        [ "$status" = 3 ]
+        [[ $stderr == *"$out/config.json: $words"* ]]
+        [ "${#stderr_lines[@]}" = 1 ]
+    done <<'END'
+mixtral|{"num_experts_per_tok": 5}|num_experts_per_tok: 5 experts of a token, but a layer has 4
+mixtral|{"num_experts": 8}|num_local_experts: 4, but num_experts is 8
+mixtral|{"num_local_experts": 2000}|num_local_experts: expected 1 to 1024, found 2000
+mixtral|{"router_jitter_noise": 0.1}|router_jitter_noise: is not supported
+olmoe|{"clip_qkv": 8}|clip_qkv: is not supported
+olmoe|{"num_key_value_heads": 1}|n_kv_head: 1 heads of keys, but the family olmoe has as many as of queries, 3
+qwen3-moe|{"mlp_only_layers": [3]}|mlp_only_layers[0]: expected the number of a layer below 3
+llama|{"num_local_experts": 4}|num_local_experts: a llama has no experts
+llama|{"model_type": "deepseek_v3", "n_routed_experts": 4}|model_type: 'deepseek_v3' is not supported
+END
+}
+
+@test "a plan of a mixture of experts counts the active parameters" {
+    mics-plan --topology=p4d:4 --model=qwen3-30b-a3b --global-batch=512 --seq=4096 --no-history -o "$out.mp"
+    mics-show "$out.mp" | grep -q '^experts *8 of 128 for a token, in 48 of 48 layers: 3.35 G parameters active$'
+    mics-show --tsv "$out.mp" | grep -qP '^active_param_count\t3353\d{6}$'
+    mics-plan --topology='node:1 gpu:1' --model="$reference/qwen3-moe-tiny" --seq=8 --no-history -o "$out.mp"
+    mics-show "$out.mp" | grep -q '^experts *2 of 4 for a token, in 2 of 3 layers'
+}
+
+@test "a mixture of experts is trained on four ranks, moved to another plan, exported and imported again" {
+    requires mpi:4
+    for strategy in mics:2 zero3; do
+        mics-plan --topology='node:2 gpu:2' --model=moe-nano --global-batch=4 --seq=32 --strategy=$strategy -o "$out-$strategy.mp"
+    done
+    data=(--data="$root/man/*.1" --val-every=0 --sample=0)
+    mpi 4 mics-train -q -p "$out-mics:2.mp" "${data[@]}" --steps=2 --out="$out-run"
+    mics-shard reshard "$out-run" -p "$out-zero3.mp" -o "$out-z"
+    mpi 4 mics-train -q -p "$out-zero3.mp" "${data[@]}" --steps=3 --resume="$out-z" --out="$out-on"
+    mics-shard merge "$out-on" -o "$out-hf"
+    mpi 4 mics-train -q -p "$out-mics:2.mp" "${data[@]}" --steps=1 --lr=1e-9 --min-lr=0 --weight-decay=0 \
+        --init="$out-hf" --out="$out-begun"
+    mics-shard diff -q "$out-begun" "$out-hf"
+    mics-sample "$out-hf" --tokenizer=bytes --prompt='The ' --temperature=0 --max-tokens=8 >"$out-text"
+    mics-sample "$out-on" --prompt='The ' --temperature=0 --max-tokens=8 | cmp - "$out-text"
+}
