@@ -587,7 +587,7 @@ struct mics_args_combine_rows {
 
 /* For each expert e, with the rows of a and out that offsets[E + 1] (device memory) gives it:
  *     out[, n] = a[, k] b_e,   b_e = [k, n], or [n, k] when trans_b, at b + e * stride elements
- * Rows of a, b and out are contiguous. `rows` is offsets[E], the sum over experts: sizes of launches
+ * Rows of a, b and out are contiguous. `rows` is offsets[E], the sum over experts: launch sizes
  * follow from it, whatever the offsets are. stride is a multiple of MICS_TENSOR_ALIGN (64). */
 struct mics_args_grouped_matmul {
     void *out;

@@ -25,8 +25,8 @@ static uint64_t grain_of(uint64_t row_elements)
 
 /* Router ------------------------------------------------------------------------------------- */
 
-/* Logits, then their softmax, with zeros up to a whole vector; `log_sum` is logsumexp(). A NaN among
- * the logits makes all NaN. */
+/* Logits, then their softmax, with zeros up to a whole vector; `log_sum` is logsumexp(). A NaN
+ * among the logits makes all NaN. */
 struct softmax {
     float p[MICS_EXPERTS_MAX + MICS_LANES];
     float log_sum;

@@ -23,7 +23,7 @@ uint64_t mics_cgroup_processors(const char *membership, const char *root);
 /* Bytes of memory that this process and others of its groups may use. */
 uint64_t mics_cgroup_memory_limit_here(void);
 
-/* Of those, the bytes that are not used yet. */
+/* The part of those bytes that is not used yet. */
 uint64_t mics_cgroup_memory_left_here(void);
 
 /* Threads that this process and others of its groups may have. */

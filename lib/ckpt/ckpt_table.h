@@ -25,9 +25,9 @@
 #define MICS_CKPT_OUTER_STATES 2
 #define MICS_CKPT_STATES       (1 + MICS_OPTIMIZER_STATES_MAX + MICS_CKPT_OUTER_STATES)
 
-/* Of `states` states: "param", "m", "v", "anchor", "outer_m". */
+/* The name of one of `states` states: "param", "m", "v", "anchor", "outer_m". */
 const char *mics_ckpt_state_name(uint32_t states, uint32_t state);
-/* Of `states` states, those that are not of outer steps. */
+/* How many of `states` states are not of outer steps. */
 uint32_t mics_ckpt_inner_states(uint32_t states);
 /* The first states that two checkpoints have in common: all, or those that are not of outer steps.
  */

@@ -57,8 +57,8 @@ struct mics_step_result {
     uint32_t step;
     double loss;    /* mean over the step's targets, all ranks; 0 without any */
     double targets; /* counted, all ranks */
-    /* Of the mean gradient; with an interval, of the units that were updated; with outer steps the
-     * root mean square of the replicas' norms. */
+    /* Norm of the mean gradient; with an interval, of the units that were updated; with outer steps
+     * the root mean square of the replicas' norms. */
     double grad_norm;
     double seconds; /* since the end of the step before; of the first step since its beginning */
     struct mics_overlap overlap; /* as measured on this rank */

@@ -21,7 +21,7 @@ struct unit_memory {
     void *param;                             /* shard, of choice.dtype */
     float *grad;                             /* shard */
     float *state[MICS_OPTIMIZER_STATES_MAX]; /* shards; NULL: the optimizer has fewer */
-    /* Of outer steps; shards, or NULL: parameters at the last meeting, and momentum. */
+    /* Shards of outer steps, or NULL: parameters at the last meeting, and momentum. */
     float *anchor, *outer_momentum;
     float *outer_delta; /* what is exchanged for an outer step during the next step; or NULL */
     float *master;      /* fp32 optimizer shard, segment by segment; NULL: param is fp32 itself */

@@ -53,8 +53,8 @@ size_t mics_fit_drop_bursts(struct mics_sample *samples, size_t count);
  * larger one, to the highest rate of these: what lasts, without bursts. */
 void mics_sustain(struct mics_sample *samples, size_t count);
 
-/* Keep `most` (2 or more) samples of more, the first, the last and evenly many between them. Returns
- * the number that is left. */
+/* If there are more than `most` (2 or more) samples, keep so many: the first, the last and others
+ * at equal distances. Returns the number that is left. */
 size_t mics_samples_thin(struct mics_sample *samples, size_t count, size_t most);
 
 /* The cost of a collective on groups of nodes x per_node ranks from the times of samples, in

@@ -63,7 +63,7 @@ uint64_t mics_layout_piece_offset(const struct mics_layout *layout, uint32_t seg
     return segment * layout->segment_count + index * piece;
 }
 
-/* Of optimizer pieces of all replicas, each in whole blocks. */
+/* Distance between the optimizer pieces of all replicas, each in whole blocks. */
 static uint64_t replica_stride(const struct mics_layout *layout)
 {
     return mics_round_up(layout->optim_piece, MICS_BLOCK);

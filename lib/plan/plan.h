@@ -62,7 +62,7 @@ struct mics_plan_choice {
      * is a multiple of this the replicas take an outer step (struct mics_args_outer_update). */
     uint32_t outer_steps;
     double outer_lr, outer_momentum;
-    /* The exchange of an outer step runs beside the computation of the step after it, and its result
+    /* The exchange of an outer step runs beside the computation of the step after it. Its result
      * takes the place of the parameters just before these are updated in that step: the update is
      * with the gradient of the parameters before the meeting. outer_steps is at least 2. */
     bool outer_overlap;

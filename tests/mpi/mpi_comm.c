@@ -44,7 +44,7 @@ static int report(struct checker *c)
 /* With RANKS_OF_NODE=k in the environment, each k ranks are a node. */
 static const char *const ranks_of_node = "RANKS_OF_NODE";
 
-/* Of an all_to_all the blocks of ranks on other nodes are counted as such, whatever their size. */
+/* The blocks of an all_to_all for ranks on other nodes are counted as such, whatever their size. */
 static void check_net_bytes(struct checker *c)
 {
     struct mics_comm *world = c->world;

@@ -183,7 +183,8 @@ struct mics_head_activations mics_head_activations_of(const struct mics_model *m
 /* Boundary tensors: the residual stream [B, T, C]; from a router to the experts of its layer what
  * they take, [B, T, C], and the routing, whose gradient is that of its weights, [R, k]; and from
  * router to router up to the head, where an auxiliary loss is computed over all of them, the load,
- * [2 E] (struct mics_args_router_load), whose gradient is that of the loss by probabilities, [E]. */
+ * [2 E] (struct mics_args_router_load), whose gradient is that of the loss by probabilities, [E].
+ */
 enum { MICS_RESIDUAL, MICS_NORMED, MICS_ROUTING, MICS_LOAD, MICS_BOUNDARY_KINDS };
 
 void mics_transformer_boundary_bytes(const struct mics_model *model, const struct mics_batch *batch,

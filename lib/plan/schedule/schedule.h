@@ -47,8 +47,8 @@ struct mics_op {
     /* MICS_NONE: parameters in the shard (p_param 1) or unused; gradients accumulated in the shard
      * (p_grad 1) or unused. */
     uint32_t param_slot, grad_slot;
-    /* Of the second hop, the norm, the update and what follows it: the unit's turn, in which alone
-     * the operation does something (mics_op_is_idle()). MICS_NONE: it does in every step. */
+    /* The unit's turn, in which alone the second hop, the norm, the update and what follows it do
+     * something (mics_op_is_idle()). MICS_NONE: the operation does in every step. */
     uint32_t turn;
     /* Executed with the next operation, which has the same kind, stream, communicator and type. */
     bool coalesce_next;

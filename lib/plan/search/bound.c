@@ -443,7 +443,7 @@ static bool has_second_unit(const struct mics_model *model)
            model->stages[1].unit != model->stages[0].unit;
 }
 
-/* Of the time from the last gradient to the norm, and of what precedes it, what is more than their
+/* By how much the time from the last gradient to the norm, and what precedes it, exceeds their
  * computation and what exchanges take of it. */
 static double tail_pause(const struct parts *parts)
 {

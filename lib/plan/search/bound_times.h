@@ -35,14 +35,14 @@ struct class_hop {
     double alone[AMOUNT_COUNT]; /* not coalesced */
     double part[AMOUNT_COUNT];  /* at most 1; what remains of `alone` in any group */
     double most_part;           /* at least 1; what may become of alone[AMOUNT_LOST] */
-    /* Of a collective with this unit; most_lost is a fraction. */
+    /* A collective with this unit; most_lost is a fraction. */
     double least_s, most_lost, most_latency_s;
 };
 
 /* One exchange of one unit. */
 struct exchange_times {
     double chain; /* the least time from its begin to its end */
-    /* Of one segment, on the first and on the second stream of the route. */
+    /* One segment, on the first and on the second stream of the route. */
     double hops[2];  /* of coalesced units each has its part */
     double least[2]; /* of the whole collectives */
 };
@@ -50,8 +50,8 @@ struct exchange_times {
 /* One unit of a class. */
 struct unit_times {
     struct load gather_load, reduce_load, second_hop_load, publish_load;
-    /* Of the gather, what follows its first hop into the slot: hops into a staging buffer need no
-     * slot. */
+    /* What follows the gather's first hop into the slot, which hops into a staging buffer do not
+     * need. */
     struct load slot_load;
     double slot_chain;
     struct exchange_times gather, reduce, scatter, sync, publish;
@@ -70,7 +70,7 @@ struct mics_exchange_times {
      * take; and what is not lost then in a second of latency. */
     double counted, counted_of_transfers, node_excess, net_excess;
     bool one_second_stream; /* do scatter and sync share a stream? */
-    /* Of all units; 0: they differ, and are not coalesced. */
+    /* Segments of every unit; 0: they differ, and are not coalesced. */
     uint32_t segments;
     struct unit_times units[]; /* [class_count] */
 };

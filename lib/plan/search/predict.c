@@ -174,8 +174,8 @@ static enum mics_status simulate_interval(struct mics_op_costs *costs,
     return MICS_OK;
 }
 
-/* The part of the difference from b to a that the mean of a step is away from b: of `a` the replicas
- * meet every `least` steps, of `b` every least + 1, and of the mean every `steps`. */
+/* The part of the difference from b to a by which the mean of a step is away from b: in `a` the
+ * replicas meet every `least` steps, in `b` every least + 1, in the mean every `steps`. */
 static double part_of_meetings(uint32_t least, uint32_t steps)
 {
     return least * ((double)least + 1 - steps) / steps;

@@ -310,7 +310,7 @@ static double sync_seconds(const struct mics_search *search,
     return seconds;
 }
 
-/* Of routes that take equally long the one with fewer roundings. */
+/* Where two routes take equally long, the one with fewer roundings. */
 static void choose_sync_route(const struct mics_search *search,
                               struct mics_search_alternative *alternative)
 {
