@@ -68,7 +68,7 @@ static void keep_largest(struct import *import, struct mics_nccl_run *run)
     struct mics_nccl_run *largest = &import->largest;
     char(*hosts)[64] = largest->hosts;
 
-    if (run->nodes * run->per_node <= largest->nodes * largest->per_node)
+    if (run->job_nodes * run->job_per_node <= largest->job_nodes * largest->job_per_node)
         return;
     *largest = *run;
     largest->result = (struct mics_bench_result){0};
@@ -269,8 +269,8 @@ static enum mics_status make_doc(struct import *import, json_t **out, struct mic
 {
     const struct mics_nccl_run *run = &import->largest;
     /* What is written of a world: its nodes. */
-    struct mics_world world = {.node_count = run->hosts ? run->nodes : 0,
-                               .local_size = run->per_node,
+    struct mics_world world = {.node_count = run->hosts ? run->job_nodes : 0,
+                               .local_size = run->job_per_node,
                                .host_of_node = run->hosts};
     const struct mics_bench_request request = {
         .iters = run->iters, .warmup = run->warmup, .micro_steps = 1};
@@ -279,13 +279,13 @@ static enum mics_status make_doc(struct import *import, json_t **out, struct mic
     snprintf(import->rows.device, sizeof import->rows.device, "%s",
              run->device[0] ? run->device : "unknown");
     snprintf(import->rows.transport, sizeof import->rows.transport, "nccl");
-    name_groups(import, run->nodes, run->per_node);
+    name_groups(import, run->job_nodes, run->job_per_node);
     if (import->rows.count > 0)
         qsort(import->rows.rows, import->rows.count, sizeof *import->rows.rows, by_case);
     status = mics_bench_to_doc(&world, &request, &import->rows, out, err);
     if (status != MICS_OK)
         return status;
-    if (json_object_set_new(*out, "nodes", json_integer(run->nodes)) != 0 ||
+    if (json_object_set_new(*out, "nodes", json_integer(run->job_nodes)) != 0 ||
         json_object_set(*out, "imported", import->runs) != 0)
         status = mics_err_nomem(err);
     if (status == MICS_OK && import->topology)

@@ -41,7 +41,7 @@ struct reader {
     struct mics_nccl_run *run;             /* the current one; NULL before the first */
     size_t line;                           /* 0: JSON */
     uint32_t ranks;                        /* of the current run that were listed */
-    uint32_t on_host[MICS_NCCL_LOG_HOSTS]; /* ranks of the first group on each host */
+    uint32_t on_host[MICS_NCCL_LOG_HOSTS]; /* [job_nodes] ranks of the first group */
     bool begun;                            /* the run has rows already */
     char program[32];                      /* that a line named before the table */
     struct mics_err *err;
@@ -158,22 +158,20 @@ static enum mics_status add_rank(struct reader *reader, uint32_t rank, uint32_t 
         run->groups = group + 1;
     if (rank == 0)
         snprintf(run->device, sizeof run->device, "%s", device);
-    if (group > 0)
-        return MICS_OK;
-    while (i < run->nodes && strcmp(run->hosts[i], host) != 0)
+    while (i < run->job_nodes && strcmp(run->hosts[i], host) != 0)
         i++;
     if (i == MICS_NCCL_LOG_HOSTS)
         return reject(reader, "more hosts than 4096");
-    if (i == run->nodes) {
+    if (i == run->job_nodes) {
         char(*hosts)[64] = realloc(run->hosts, (i + 1) * sizeof *hosts);
 
         if (!hosts)
             return mics_err_nomem(reader->err);
         run->hosts = hosts;
         snprintf(run->hosts[i], sizeof run->hosts[i], "%.63s", host);
-        run->nodes++;
+        run->job_nodes++;
     }
-    reader->on_host[i]++;
+    reader->on_host[i] += group == 0;
     return MICS_OK;
 }
 
@@ -183,14 +181,19 @@ static enum mics_status close_ranks(struct reader *reader)
     struct mics_nccl_run *run = reader->run;
 
     if (reader->ranks == 0) {
-        run->nodes = reader->hints->nodes;
-        run->per_node = reader->hints->per_node;
+        run->nodes = run->job_nodes = reader->hints->nodes;
+        run->per_node = run->job_per_node = reader->hints->per_node;
         return MICS_OK;
     }
-    run->per_node = reader->on_host[0];
-    for (uint32_t i = 1; i < run->nodes; i++)
-        if (reader->on_host[i] != run->per_node)
+    run->job_per_node = reader->ranks / run->job_nodes;
+    for (uint32_t i = 0; i < run->job_nodes; i++) {
+        const uint32_t ranks = reader->on_host[i];
+
+        if (ranks > 0 && run->nodes++ == 0)
+            run->per_node = ranks;
+        if (ranks > 0 && ranks != run->per_node)
             return reject(reader, "the hosts have different numbers of ranks");
+    }
     return MICS_OK;
 }
 
@@ -221,9 +224,7 @@ static bool is_close(double printed, double computed)
 
 static bool has_shape(const struct row *row, enum mics_bench_op op, uint32_t ranks)
 {
-    const uint64_t pieces = op == MICS_BENCH_ALL_REDUCE ? 1 : ranks;
-
-    return row->count * row->type_bytes * pieces == row->bytes;
+    return row->count * row->type_bytes * (op == MICS_BENCH_ALL_REDUCE ? 1 : ranks) == row->bytes;
 }
 
 /* Until 2020-06 algbw of gathers and reduce-scatters was busbw (nccl-tests issue 45). */

@@ -20,13 +20,15 @@ struct mics_nccl_run {
     char program[32];         /* "all_reduce"; empty: not stated */
     uint32_t nodes, per_node; /* of one group; 0: the log does not list devices */
     uint32_t groups;          /* side by side (NCCL_TESTS_SPLIT); 1 or more */
-    char (*hosts)[64];        /* [nodes], or NULL */
-    char device[64];          /* of rank 0; empty: not listed */
-    char network[32];         /* what NCCL said it uses between nodes: "Socket", "IB"; or empty */
-    bool shared_memory;       /* NCCL said that GPUs exchange through the host's memory */
-    bool has_p2p;             /* or directly */
-    uint32_t warmup, iters;   /* 0: not stated */
-    size_t left_out;          /* rows of collectives that mics does not have, or of 0 bytes */
+    /* All groups together; as `nodes` and `per_node` if the log does not list devices. */
+    uint32_t job_nodes, job_per_node;
+    char (*hosts)[64];      /* [job_nodes], or NULL */
+    char device[64];        /* of rank 0; empty: not listed */
+    char network[32];       /* what NCCL said it uses between nodes: "Socket", "IB"; or empty */
+    bool shared_memory;     /* NCCL said that GPUs exchange through the host's memory */
+    bool has_p2p;           /* or directly */
+    uint32_t warmup, iters; /* 0: not stated */
+    size_t left_out;        /* rows of collectives that mics does not have, or of 0 bytes */
     struct mics_bench_result result; /* rows, with `nodes` and `per_node` as above */
 };
 

@@ -338,6 +338,30 @@ many_sizes() # runs sizes
     done
 }
 
+@test "expect: groups of a split job on other nodes do not share the network cards" {
+    requires jq
+    # NCCL_TESTS_SPLIT="DIV 16" on 8 nodes: 4 groups of 2 x 8 ranks, at less than half of the rate.
+    split() # GB/s
+    {
+        echo "all_reduce_perf -b 1G"
+        devices 8 8 "NVIDIA H100 80GB HBM3" |
+            awk '/Rank/ { sub(/Group  0/, sprintf("Group %2d", int($3 / 16))) } { print }'
+        header
+        awk -v rate="$1" 'BEGIN { bytes = 2 ^ 30; us = bytes * 1.875 / rate / 1e3
+            printf "%d %d float sum -1 %.2f %.2f %.2f 0 %.2f %.2f %.2f 0\n", bytes, bytes / 4, us, bytes / us / 1e3,
+                rate, us, bytes / us / 1e3, rate }'
+    }
+    split 150 >slow.log
+    run --separate-stderr mics-bench --import=slow.log --topology=p5:8 --expect -o slow.mp
+    [ "$status" = 4 ]
+    [[ $stderr == "mics-bench: all_reduce of 1073741824 bytes on 2 x 8 ranks: 150 GB/s on the bus, low by "* ]]
+    [ "$(mics-show --json slow.mp | jq -c '[.nodes, .per_node, (.hosts | length)]')" = '[8,8,8]' ]
+    [ "$(mics-show --json slow.mp | jq -c '.imported[0] | [.nodes, .per_node, .groups]')" = '[2,8,4]' ]
+    [ "$(mics-show --json slow.mp | jq -c '.rows[0] | [.group, .nodes, .per_node, .groups]')" = '["partition",2,8,4]' ]
+    split 350 >good.log
+    mics-bench --import=good.log --topology=p5:8 --expect -o good.mp
+}
+
 @test "expect: measurements of one's own, by the links that were probed" {
     requires mpi:4 jq
     export MICS_NODE_RANKS=2
