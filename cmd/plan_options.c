@@ -283,6 +283,7 @@ static enum mics_status handle(void *context, const struct cli_option *option, c
     case ID_RECOMPUTE:
         return parse_recompute(value, &search->recompute, err);
     case ID_OPTIMIZER:
+        request->has_optimizer = true;
         return mics_optimizer_parse(value, &search->optimizer)
                    ? MICS_OK
                    : mics_err_set(err, MICS_ERR_ARG, "'%s': expected one of " MICS_OPTIMIZER_NAMES,
@@ -360,6 +361,16 @@ enum mics_status plan_check_exchanges(const struct plan_request *request, struct
     return MICS_OK;
 }
 
+/* Is an option given that changes what is trained, or how much memory there is? */
+static bool sets_training(const struct plan_request *request)
+{
+    const struct mics_search_options *search = &request->search;
+
+    return request->has_optimizer || search->global_batch > 0 || search->seq > 0 ||
+           search->memory_limit > 0 || search->dtype != MICS_AUTO ||
+           search->grad_dtype != MICS_AUTO || !search->clip;
+}
+
 int plan_check_usage(struct plan_request *request, int argc, char **argv, int operands)
 {
     const char *output = request->common.output;
@@ -380,6 +391,9 @@ int plan_check_usage(struct plan_request *request, int argc, char **argv, int op
     if (request->like &&
         (request->model || request->topology || request->vocab_size || operands < argc))
         return cli_usage("--like has the model and the topology of its plan");
+    if (request->like && sets_training(request))
+        return cli_usage("--like has the global batch, the sequence length, the optimizer, types, "
+                         "clipping and the memory limit of its plan");
     if (!request->model && !request->like)
         return cli_usage("--model is missing; --list-models lists names");
     if (request->catalogue && !request->topology)
@@ -391,7 +405,8 @@ int plan_check_usage(struct plan_request *request, int argc, char **argv, int op
         return cli_usage("--output is '-', where --launch and --schedule write");
     if (operands < argc)
         request->file = argv[operands];
-    if (!request->topology && strcmp(request->file, "-") == 0 && isatty(STDIN_FILENO))
+    if (!request->topology && !request->like && strcmp(request->file, "-") == 0 &&
+        isatty(STDIN_FILENO))
         return cli_usage("no topology: --topology=TEXT, a file, or one on standard input");
     return -1;
 }

@@ -18,7 +18,8 @@ struct plan_request {
     uint32_t vocab_size; /* 0: the model's */
     uint32_t like_nodes; /* 0: those of `like` */
     bool schedule, list_models;
-    bool has_sync_dtype, has_rounding, has_gather_dtype; /* are these options given? */
+    /* Are these options given? */
+    bool has_optimizer, has_sync_dtype, has_rounding, has_gather_dtype;
     uint32_t profile; /* enum mics_profile; MICS_AUTO: the topology's */
 };
 

@@ -247,11 +247,19 @@ END
     run -2 --separate-stderr mics-plan --like=four.mp --nodes=5
     [[ $stderr == *'global batch 24: not a multiple of the ranks, 10'* ]]
     for words in '--nodes=3 --model=gpt2' '--like=four.mp --model=gpt2' \
-        '--like=four.mp --topology=node:3' '--like=four.mp topo.mp'; do
+        '--like=four.mp --topology=node:3' '--like=four.mp topo.mp' '--like=four.mp --memory=8G' \
+        '--like=four.mp --global-batch=8' '--like=four.mp --seq=64' '--like=four.mp --dtype=f32' \
+        '--like=four.mp --grad-dtype=f32' '--like=four.mp --optimizer=adamw' \
+        '--like=four.mp --no-clip'; do
         # shellcheck disable=SC2086 # words
         run --separate-stderr mics-plan $words
         usage_mistake mics-plan
     done
+    # At a terminal nothing is read from it.
+    if command -v script >/dev/null; then
+        script -qec 'mics-plan --like=four.mp -o same.mp' /dev/null </dev/null
+        [ -e same.mp ]
+    fi
     cluster . # a topology is not a plan
     run -3 --separate-stderr mics-plan --like=topo.json
     one_line_and_code 3
