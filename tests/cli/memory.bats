@@ -212,6 +212,39 @@ die_with_two() # options...
     [ "$(losses run)" = "$(losses whole)" ]
 }
 
+# A state that is kept changes what follows where units or replicas have gradients or steps of their
+# own; so the resumed run is compared with the run itself before it died, up to the next such state
+# of either.
+@test "memory: second hops in blocks, with an interval, and outer steps go on as the run itself did" {
+    requires mpi:4
+    local options next try
+    for options in --sync-dtype=int8 '--sync-interval=3 --sync-warmup=2 --sync-dtype=int8' \
+        '--outer-steps=3 --sync-warmup=2' '--outer-steps=4 --sync-warmup=2 --outer-overlap --sync-dtype=int4'; do
+        # shellcheck disable=SC2086 # several words
+        mics-plan --topology='node:2 gpu:2' --model=gpt2-nano --global-batch=8 --micro-batch=2 --seq=32 \
+            --strategy=mics:2 --memory-every=5 $options -o hops.mp
+        for ((try = 0; try < 5; try++)); do
+            rm -rf run
+            die -p hops.mp --memory-every=5
+            jq -r 'select(.event == "step") | "\(.step) \(.loss) \(.grad_norm)"' run/metrics.jsonl >died
+            if [ "$(tail -n 1 died | cut -d' ' -f1)" -gt "$newest" ]; then break; fi
+            rm -rf "$state".?
+        done
+        rm -rf "$state.1"
+        train run 4 -p hops.mp --resume=auto >out
+        grep -qx "resumed   the memory of the nodes, after step $newest" out
+        losses run >all
+        [ "$(tail -n 1 all | cut -d' ' -f1)" = 20 ]
+        next=$(jq -s --arg after "$newest" \
+            'map(select(.event == "kept" and .step > ($after | tonumber)).step) | min // 20' run/metrics.jsonl)
+        awk -v after="$newest" -v upto="$next" '$1 > after && $1 <= upto' died >lost
+        [ -s lost ]
+        [ "$(grep -cxFf lost all)" = "$(wc -l <lost)" ]
+        mics-shard verify run/latest
+        rm -rf "$state".?
+    done
+}
+
 @test "memory: the tokenizer travels with the state" {
     mics-data train -q --vocab=300 -o tok "$root/man/mics.7"
     mics-plan --topology='node:2 gpu:2' --model=gpt2-nano --vocab=300 --global-batch=8 --seq=32 \

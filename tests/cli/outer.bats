@@ -110,6 +110,64 @@ part() # step [run]
     mics-show "$base/overlap.mp" | grep '2 steps with the second hop of all units'
 }
 
+@test "outer: validation, the last checkpoint and --eval are of the averaged parameters" {
+    requires mpi:4
+    cat "$BATS_TEST_DIRNAME"/../../docs/planning.md >held.txt
+    plan 'node:1 gpu:1' ddp >one.mp
+    local steps train=(--val-data=held.txt --val-every=4 --val-batches=100000 --lr-schedule=constant --warmup=1)
+    for name in outer overlap; do
+        # The longer run makes no checkpoint at step 4, and goes on with each replica's parameters.
+        for steps in 4 5; do
+            on 4 2 "$base/$name.mp" "${train[@]}" --steps=$steps --out="run-$steps" --metrics=$steps.jsonl
+        done
+        MICS_NODE_RANKS=1 mpi 1 mics-train --eval -p one.mp --init=run-4/latest --data=held.txt >said 2>log
+        cat said 4.jsonl
+        jq -r 'select(.event == "val" and .step == 4) | .loss' 4.jsonl 5.jsonl >losses
+        [ "$(sort -u losses | wc -l)" = 1 ]
+        awk -v of="$(sed 's/^loss \([0-9.]*\),.*/\1/' said)" \
+            '{ d = $1 - of; if (d < 0) d = -d; if (d > 2e-5) exit 1 }' losses
+        rm -r run-*
+    done
+}
+
+# With the plan's options, in the middle of an outer phase or an interval: the run that resumes
+# equals one that makes a checkpoint at the same step and goes on.
+check_stop() # plan
+{
+    local job step status=0 train=(--lr-schedule=constant --warmup=1 --save-every=0)
+    rm -rf run whole
+    MICS_NODE_RANKS=2 mpirun -n 4 mics-train -p "$1" --data="$base/text" --val-every=0 --sample=0 \
+        --steps=100000 --out=run -q "${train[@]}" >said 2>&1 3>&- &
+    job=$!
+    until grep -q '"step":5,' run/metrics.jsonl 2>/dev/null; do
+        kill -0 "$job"
+        sleep 0.1
+    done
+    kill -TERM "$(pgrep -P "$job" mics-train | sed -n 2p)"
+    wait "$job" || status=$?
+    [ "$status" = 75 ]
+    step=$(readlink run/latest)
+    step=$((10#${step#step-}))
+    on 4 2 "$1" --resume=run --steps=$((step + 4)) --out=run "${train[@]}"
+    on 4 2 "$1" --steps=$((step + 4)) --out=whole "${train[@]}" --save-every=$step
+    cmp <(jq -r 'select(.event == "step") | "\(.step) \(.loss) \(.grad_norm)"' run/metrics.jsonl) \
+        <(jq -r 'select(.event == "step") | "\(.step) \(.loss) \(.grad_norm)"' whole/metrics.jsonl)
+    [ "$(grep -c '"event":"step"' whole/metrics.jsonl)" = $((step + 4)) ]
+}
+
+@test "outer: stopped by a signal between two meetings, a run resumes with equal losses" {
+    requires mpi:4
+    plan 'node:2 gpu:2' mics:2 --outer-steps=7 --sync-warmup=2 >seven.mp
+    check_stop seven.mp
+    check_stop "$base/overlap.mp"
+}
+
+@test "outer: stopped by a signal in the middle of an interval, a run resumes with equal losses" {
+    requires mpi:4
+    plan 'node:2 gpu:2' mics:2 --sync-interval=5 --sync-warmup=2 --sync-dtype=int8 >five.mp
+    check_stop five.mp
+}
+
 @test "outer: validation changes nothing" {
     requires mpi:4
     on 4 2 "$base/outer.mp" --val-every=2 --steps=7 --out=run --save-every=1 --val-fraction=0.1 \

@@ -7,10 +7,13 @@
  * equal bit for bit: all replicas, and runs that differ in segments, slots, coalescing or timing.
  */
 #include "cases.h"
+#include "device/launch.h"
 #include "mutate.h"
 #include "one_core.h"
 #include "plan/schedule/build.h"
 #include "unit/tap.h"
+
+#include <math.h>
 
 static struct mics_model *gpt2, *llama;
 
@@ -62,6 +65,68 @@ static struct parity_result *run(const struct parity_case *c)
     if (!result)
         printf("# %s: %s\n", cases_name(&c->choice, name, sizeof name), err.text);
     return result;
+}
+
+/* Writes a value into a gradient of rank 0 before one of its conversions to blocks. */
+struct poison {
+    uint32_t seen, at; /* conversions */
+    float value;
+    float *target;
+};
+
+static void put_value(void *context)
+{
+    const struct poison *poison = context;
+
+    *poison->target = poison->value;
+}
+
+static void poison_gradient(void *context, struct mics_stream *stream, enum mics_kernel kernel,
+                            const void *args)
+{
+    const struct mics_args_sum_blocks *sum = args;
+    struct poison *poison = context;
+
+    if (kernel != MICS_K_SUM_BLOCKS || sum->src_dtype != MICS_F32 || poison->seen++ != poison->at)
+        return;
+    poison->target = (float *)(uintptr_t)sum->src + sum->count / 2;
+    mics_launch_call(stream, &(struct mics_args_call){.fn = put_value, .context = poison});
+}
+
+/* One element in one unit of one replica, in the last step: the norm says so on all ranks, and no
+ * parameter of any replica changes in the step. */
+static void a_gradient_that_is_not_finite_in_one_replica_is_seen_by_all(void)
+{
+    static const struct mics_shape shapes[] = {{2, 2, 2, 2, 2}, {3, 1, 1, 1, 1}, {2, 2, 1, 2, 4}};
+    static const enum mics_dtype formats[] = {MICS_INT8, MICS_INT4};
+
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (uint32_t kind = 0; kind < 4; kind++) {
+            struct parity_case c = case_of(gpt2, shapes[i], formats[kind % 2], MICS_INT8);
+            struct poison poison = {.at = UINT32_MAX, .value = kind < 2 ? NAN : -INFINITY};
+
+            c.choice.clip = true;
+            c.clip = 1;
+            c.choice.sync_gathers = i == 1 && kind % 2 == 0;
+            c.watch = poison_gradient;
+            c.watch_context = &poison;
+            c.steps = 2;
+            struct parity_result *before = run(&c);
+
+            CHECK(before && isfinite(before->grad_norm));
+            CHECK(poison.seen > 0 && poison.seen % 2 == 0);
+            poison.at = poison.seen + kind; /* one of the third step */
+            poison.seen = 0;
+            c.steps = 3;
+            struct parity_result *after = run(&c);
+
+            if (before && after) {
+                CHECK(!isfinite(after->grad_norm) && isfinite(after->loss));
+                CHECK(after->replicas_agree && parity_distance(&c, before, after) == 0);
+            }
+            parity_result_free(before);
+            parity_result_free(after);
+        }
 }
 
 /* The case against exact training on one rank. */
@@ -353,6 +418,7 @@ int main(void)
     TAP_RUN(segments_slots_and_delays_change_no_bit_of_blocks);
     TAP_RUN(stochastic_rounding_is_the_same_in_every_run);
     TAP_RUN(gathers_in_int8_train_close_to_exact);
+    TAP_RUN(a_gradient_that_is_not_finite_in_one_replica_is_seen_by_all);
     TAP_RUN(a_hop_that_is_left_out_is_detected);
     TAP_RUN(a_wait_that_is_lost_is_detected);
     mics_model_free(gpt2);

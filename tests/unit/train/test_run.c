@@ -467,9 +467,10 @@ static void a_loss_that_is_not_finite_ends_the_run_on_all_ranks(void)
 }
 
 /* A model whose embedding is not the head's: only sequences with the token are not finite. */
-static struct rank make_poisoned(struct mics_data *with, struct mics_model **untied)
+static struct rank make_poisoned(struct mics_shape shape, struct mics_data *with,
+                                 struct mics_model **untied)
 {
-    struct rank rank = make_rank(one);
+    struct rank rank = make_rank(shape);
     char pattern[256];
     FILE *out;
 
@@ -503,7 +504,7 @@ static void a_step_that_is_not_finite_is_skipped_if_asked_for(void)
 
     if (TAP_TSAN)
         TAP_SKIP("a single rank, which ThreadSanitizer makes slow");
-    struct rank rank = make_poisoned(&with, &untied);
+    struct rank rank = make_poisoned(one, &with, &untied);
 
     CHECK(untied->config.untied);
     rank.out = "failed";
@@ -530,6 +531,34 @@ static void a_step_that_is_not_finite_is_skipped_if_asked_for(void)
     CHECK_INT(without.last_step, stopped.last_step + 1);
     CHECK_INT(without.fault_count, 0);
     CHECK_NEAR(without.losses[stopped.last_step % 16], 0, 0);
+    mics_data_close(&with);
+    mics_model_free(untied);
+}
+
+/* The sample is one replica's alone. */
+static void a_replica_that_is_not_finite_is_reported_by_all_if_the_second_hop_is_in_blocks(void)
+{
+    static const struct mics_shape replicas = {2, 1, 1, 1, 1};
+    struct mics_data with;
+    struct mics_model *untied = NULL;
+
+    if (TAP_TSAN)
+        TAP_SKIP("large matrices, which ThreadSanitizer makes slow");
+    struct rank rank = make_poisoned(replicas, &with, &untied);
+
+    rank.out = "blocks";
+    rank.plan.choice.sync_dtype = rank.plan.choice.sync_down_dtype = MICS_INT8;
+    const struct rank stopped = run(rank);
+    CHECK_INT(stopped.status, MICS_ERR_DEVICE);
+    CHECK(strstr(stopped.err.text, "--skip-samples=") != NULL);
+    rank.max_nonfinite = 1;
+    rank.settings.steps = stopped.last_step + 1;
+    const struct rank skipped = run(rank);
+    CHECK_INT(skipped.last_step, stopped.last_step + 1);
+    CHECK(!isfinite(skipped.losses[stopped.last_step % 16]));
+    CHECK(isfinite(skipped.losses[(stopped.last_step + 1) % 16]));
+    CHECK_INT(skipped.fault_count, 1);
+    CHECK_STR(skipped.faults[0], "skipped");
     mics_data_close(&with);
     mics_model_free(untied);
 }
@@ -659,6 +688,7 @@ int main(void)
     TAP_RUN(a_failure_on_rank_0_ends_the_run_on_all_ranks);
     TAP_RUN(a_loss_that_is_not_finite_ends_the_run_on_all_ranks);
     TAP_RUN(a_step_that_is_not_finite_is_skipped_if_asked_for);
+    TAP_RUN(a_replica_that_is_not_finite_is_reported_by_all_if_the_second_hop_is_in_blocks);
     TAP_RUN(only_so_many_steps_in_a_row_are_skipped);
     TAP_RUN(a_failed_save_is_tried_again_while_training_goes_on);
     TAP_RUN(a_request_to_stop_is_agreed_on_and_saved);
