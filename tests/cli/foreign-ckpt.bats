@@ -172,6 +172,10 @@ refused() # source text
     [ "$status" = 3 ]
     [[ $stderr == "mics-shard: bad.pt: data.pkl: byte "*": 'posix.system' is not a class that is read (nothing was executed)" ]]
     [ ! -e executed ]
+    # Averages of the parameters are not the parameters.
+    cp "$files/trainer.pt" ema.pt
+    perl -0777 -pi -e 's/X\x05\0\0\0model/X\x05\0\0\0ema_1/' ema.pt
+    refused ema.pt "ema.pt: holds no state dict of a model: none of its values, and of those of model, module, state_dict and model_state_dict, is a tensor"
     printf '\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.' >old.pt
     refused old.pt "old.pt: a file of torch.save before PyTorch 1.6, or a bare pickle: load it and save it with a new version"
     # Another model, another optimizer.
