@@ -172,7 +172,7 @@ static void tell_state(struct mics_table *table, const json_t *doc)
                         killed < starts ? killed : 0);
 }
 
-/* What second hops have sent, by the means of the curve, if they are not exact ones in each step. */
+/* What second hops have sent, by the means of the curve, unless they are exact in each step. */
 static void tell_sync(struct mics_table *table, const json_t *doc)
 {
     const json_t *curve = json_object_get(doc, "curve");

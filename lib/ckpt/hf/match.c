@@ -5,8 +5,8 @@
  * Every tensor lies in the model as in the file: GPT-2's matrices [in, out], Llama's [out, in]. The
  * hub has files with and without the family's prefix; old ones hold buffers (the attention's masks,
  * the rotary frequencies). Files of a tied model have the embedding, or the head in its place, or
- * both. Version 5 of the library may have written the experts of a layer as two tensors, gate and up
- * in one, with names of its own.
+ * both. Version 5 of the library may have written the experts of a layer as two tensors, gate and
+ * up in one, with names of its own.
  */
 #include "ckpt/hf/hf.h"
 

@@ -15,8 +15,8 @@ struct mics_step_record {
     double seconds, tokens_per_s;
     double compute_s, comm_s, exposed_s; /* of rank 0's timeline */
     struct mics_comm_cpu cpu;            /* of rank 0, for communication */
-    /* Sent by all ranks in second hops, and what exact ones of all units would have sent; 0: that is
-     * what they are. */
+    /* Sent by all ranks in second hops, and what exact ones of all units would have sent; 0: that
+     * is what they are. */
     uint64_t sync_bytes, exact_sync_bytes;
     /* The same by class; NULL: not sampled in this step. */
     const struct mics_class_times *classes;
