@@ -25,6 +25,27 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* The losses that the command line asks for. */
+static enum mics_status set_losses(const struct plan_request *request, struct mics_model **model,
+                                   struct mics_err *err)
+{
+    const bool given = request->balance.kind != MICS_BALANCE_KINDS;
+    struct mics_balance balance = (*model)->config.balance;
+
+    if (!given && request->balance.z_coefficient < 0)
+        return MICS_OK;
+    if (given) {
+        balance.kind = request->balance.kind;
+        balance.coefficient = request->balance.coefficient;
+    }
+    if (request->balance.z_coefficient >= 0)
+        balance.z_coefficient = request->balance.z_coefficient;
+    const enum mics_status status = mics_model_set_balance(model, &balance, err);
+    if (status != MICS_OK)
+        mics_err_prefix(err, given ? "--balance-loss" : "--router-z-loss");
+    return status;
+}
+
 static enum mics_status open_model(const struct plan_request *request, struct mics_model **out,
                                    struct mics_err *err)
 {
@@ -372,6 +393,9 @@ static enum mics_status open_inputs(struct plan_request *request, struct mics_to
         return status;
     }
     warn_if_path_exists(request->model);
+    status = set_losses(request, model, err);
+    if (status != MICS_OK)
+        return status;
     return open_topology(request, topology, err);
 }
 

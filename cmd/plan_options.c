@@ -19,6 +19,7 @@ enum {
     ID_SYNC_ROUNDING,
     ID_GATHER_DTYPE,
     ID_SYNC_INTERVAL,
+    ID_BALANCE_LOSS,
     ID_NO_CLIP,
     ID_LAUNCH,
     ID_PROFILE,
@@ -32,6 +33,12 @@ static const struct cli_option options[] = {
      CLI_TO_TRUE(struct plan_request, list_models)},
     {0, "vocab", "N", "tokens of a model by name (default: those of the released model)",
      CLI_TO_U32(struct plan_request, vocab_size, 1, MICS_MAX_VOCAB)},
+    {ID_BALANCE_LOSS, "balance-loss", "OVER:C",
+     "add C times the auxiliary loss of routers: sequence:C, micro-batch:C, or none (default: as "
+     "config.json says)",
+     CLI_TO_HANDLER},
+    {0, "router-z-loss", "C", "add C times the z-loss of routers (default: 0)",
+     CLI_TO_DOUBLE(struct plan_request, balance.z_coefficient, 0, 1000)},
     {0, "topology", "TEXT", "plan for this cluster: p4d.24xlarge:16 or 'node:4 gpu:8 ...'",
      CLI_TO_TEXT(struct plan_request, topology)},
     {0, "catalogue", "FILE", "with --topology, add the instances and GPUs in FILE",
@@ -240,6 +247,29 @@ static enum mics_status parse_hierarchical(const char *value, enum mics_hierarch
     return mics_err_set(err, MICS_ERR_ARG, "'%s': expected auto, on or off", value);
 }
 
+static enum mics_status parse_balance(const char *value, struct mics_balance *out,
+                                      struct mics_err *err)
+{
+    static const char sequence[] = "sequence:", micro_batch[] = "micro-batch:";
+    const bool by_sequence = strncmp(value, sequence, strlen(sequence)) == 0;
+    const char *const number = strchr(value, ':');
+    char *end = NULL;
+
+    out->kind = MICS_BALANCE_NONE;
+    out->coefficient = 0;
+    if (strcmp(value, "none") == 0)
+        return MICS_OK;
+    if (by_sequence || strncmp(value, micro_batch, strlen(micro_batch)) == 0)
+        out->coefficient = strtod(number + 1, &end);
+    if (!end || end == number + 1 || *end || !(out->coefficient > 0 && out->coefficient <= 1000))
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "'%s': expected none, or sequence:C or micro-batch:C with a "
+                            "coefficient above 0",
+                            value);
+    out->kind = by_sequence ? MICS_BALANCE_SEQUENCE : MICS_BALANCE_MICRO_BATCH;
+    return MICS_OK;
+}
+
 static enum mics_status parse_interval(const char *value, uint32_t *out, struct mics_err *err)
 {
     uint64_t steps = 0;
@@ -311,6 +341,8 @@ static enum mics_status handle(void *context, const struct cli_option *option, c
         return status;
     case ID_SYNC_INTERVAL:
         return parse_interval(value, &search->sync_interval, err);
+    case ID_BALANCE_LOSS:
+        return parse_balance(value, &request->balance, err);
     case ID_NO_CLIP:
         search->clip = false;
         return MICS_OK;
@@ -368,7 +400,8 @@ static bool sets_training(const struct plan_request *request)
 
     return request->has_optimizer || search->global_batch > 0 || search->seq > 0 ||
            search->memory_limit > 0 || search->dtype != MICS_AUTO ||
-           search->grad_dtype != MICS_AUTO || !search->clip;
+           search->grad_dtype != MICS_AUTO || !search->clip ||
+           request->balance.kind != MICS_BALANCE_KINDS || request->balance.z_coefficient >= 0;
 }
 
 int plan_check_usage(struct plan_request *request, int argc, char **argv, int operands)
@@ -393,7 +426,7 @@ int plan_check_usage(struct plan_request *request, int argc, char **argv, int op
         return cli_usage("--like has the model and the topology of its plan");
     if (request->like && sets_training(request))
         return cli_usage("--like has the global batch, the sequence length, the optimizer, types, "
-                         "clipping and the memory limit of its plan");
+                         "clipping, losses and the memory limit of its plan");
     if (!request->model && !request->like)
         return cli_usage("--model is missing; --list-models lists names");
     if (request->catalogue && !request->topology)
@@ -421,6 +454,7 @@ int plan_parse(int argc, char **argv, struct plan_request *request, int *operand
                                                 .outer_lr = -1,
                                                 .outer_momentum = -1,
                                                 .sync_warmup = MICS_AUTO},
+                                     .balance = {.kind = MICS_BALANCE_KINDS, .z_coefficient = -1},
                                      .file = "-",
                                      .profile = MICS_AUTO};
     return cli_parse(argc, argv, &request->common, handle, request, operands);

@@ -16,6 +16,8 @@ struct plan_request {
     struct mics_training training;
     uint64_t memory_every, memory_copies;
     uint32_t vocab_size; /* 0: the model's */
+    /* kind MICS_BALANCE_KINDS, z_coefficient < 0: the model's */
+    struct mics_balance balance;
     uint32_t like_nodes; /* 0: those of `like` */
     bool schedule, list_models;
     /* Are these options given? */

@@ -76,9 +76,17 @@ static void print_shape(char *buf, size_t size, uint32_t rank, const uint64_t *s
                  (unsigned long long)shape[1]);
 }
 
-static const struct mics_ckpt_tensor *find_tensor(const struct mics_ckpt_table *table,
-                                                  const char *name, const char **unit)
+/* Tensor `index` of unit `in`, if that is its name, else any: models have thousands, and nearly
+ * always they are in their places. */
+static const struct mics_ckpt_tensor *find_tensor(const struct mics_ckpt_table *table, uint32_t in,
+                                                  uint32_t index, const char *name,
+                                                  const char **unit)
 {
+    if (in < table->unit_count && index < table->units[in].tensor_count &&
+        strcmp(table->units[in].tensors[index].name, name) == 0) {
+        *unit = table->units[in].name;
+        return &table->units[in].tensors[index];
+    }
     for (uint32_t u = 0; u < table->unit_count; u++) {
         for (uint32_t i = 0; i < table->units[u].tensor_count; i++) {
             if (strcmp(table->units[u].tensors[i].name, name) == 0) {
@@ -91,10 +99,12 @@ static const struct mics_ckpt_tensor *find_tensor(const struct mics_ckpt_table *
 }
 
 static void compare(struct differences *all, const struct mics_ckpt_table *table,
-                    const struct mics_unit *unit, const struct mics_tensor *now)
+                    const struct mics_model *model, uint32_t u, uint32_t i)
 {
+    const struct mics_unit *const unit = &model->units[u];
+    const struct mics_tensor *const now = &unit->tensors[i];
     const char *home = NULL; /* unit that has the tensor in the checkpoint */
-    const struct mics_ckpt_tensor *then = find_tensor(table, now->name, &home);
+    const struct mics_ckpt_tensor *then = find_tensor(table, u, i, now->name, &home);
     char a[48], b[48], what[112];
 
     if (!then) {
@@ -111,8 +121,12 @@ static void compare(struct differences *all, const struct mics_ckpt_table *table
     }
 }
 
-static bool model_has(const struct mics_model *model, const char *name)
+/* As find_tensor(). */
+static bool model_has(const struct mics_model *model, uint32_t in, uint32_t index, const char *name)
 {
+    if (in < model->unit_count && index < model->units[in].tensor_count &&
+        strcmp(model->units[in].tensors[index].name, name) == 0)
+        return true;
     for (uint32_t u = 0; u < model->unit_count; u++)
         for (uint32_t i = 0; i < model->units[u].tensor_count; i++)
             if (strcmp(model->units[u].tensors[i].name, name) == 0)
@@ -154,10 +168,10 @@ enum mics_status mics_ckpt_match_tensors(const struct mics_ckpt_table *table,
 
     for (uint32_t u = 0; u < model->unit_count; u++)
         for (uint32_t i = 0; i < model->units[u].tensor_count; i++)
-            compare(&all, table, &model->units[u], &model->units[u].tensors[i]);
+            compare(&all, table, model, u, i);
     for (uint32_t u = 0; u < table->unit_count; u++)
         for (uint32_t i = 0; i < table->units[u].tensor_count; i++)
-            if (!model_has(model, table->units[u].tensors[i].name))
+            if (!model_has(model, u, i, table->units[u].tensors[i].name))
                 add(&all, table->units[u].tensors[i].name, "is not in the model");
     if (all.failed)
         status = mics_err_nomem(err);

@@ -115,6 +115,24 @@ uint64_t mics_model_active_params(const struct mics_model *model)
     return count;
 }
 
+enum mics_status mics_model_set_balance(struct mics_model **model,
+                                        const struct mics_balance *balance, struct mics_err *err)
+{
+    struct mics_model_config config = (*model)->config;
+    struct mics_model *changed = NULL;
+
+    if (config.n_expert == 0)
+        return mics_err_set(err, MICS_ERR_ARG, "'%s' has no experts", config.name);
+    config.balance = *balance;
+    const enum mics_status status = mics_model_new(&config, &changed, err);
+    if (status != MICS_OK)
+        return status;
+    changed->source = json_incref((*model)->source);
+    mics_model_free(*model);
+    *model = changed;
+    return MICS_OK;
+}
+
 void mics_model_free(struct mics_model *model)
 {
     if (!model)

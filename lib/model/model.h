@@ -241,6 +241,10 @@ enum mics_status mics_model_new_custom(const struct mics_model_ops *ops,
                                        const struct mics_family *family,
                                        const struct mics_model_config *config,
                                        struct mics_model **out, struct mics_err *err);
+/* Replace a model by one with other losses of balance. MICS_ERR_ARG: it has no experts. After an
+ * error *model is as it was. */
+enum mics_status mics_model_set_balance(struct mics_model **model,
+                                        const struct mics_balance *balance, struct mics_err *err);
 /* As stored in a plan. */
 enum mics_status mics_model_from_json(const json_t *value, struct mics_model **out,
                                       struct mics_err *err);

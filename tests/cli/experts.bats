@@ -117,3 +117,24 @@ END
     mics-sample "$out-hf" --tokenizer=bytes --prompt='The ' --temperature=0 --max-tokens=8 >"$out-text"
     mics-sample "$out-on" --prompt='The ' --temperature=0 --max-tokens=8 | cmp - "$out-text"
 }
+
+@test "losses of balance are the same on any number of ranks, and belong to models with experts" {
+    requires mpi:4 jq
+    options=(--model=moe-nano --global-batch=4 --seq=32 --dtype=f32 --balance-loss=sequence:0.5 --router-z-loss=0.01)
+    mics-plan --topology='node:2 gpu:2' "${options[@]}" --strategy=zero3 --micro-batch=1 -o "$out-4.mp"
+    mics-plan --topology='node:1 gpu:1' "${options[@]}" --recompute=full --micro-batch=2 -o "$out-1.mp"
+    [ "$(mics-show --json "$out-1.mp" | jq -c '.model | [.balance_loss.over, .balance_loss.coefficient, .router_z_loss]')" = '["sequence",0.5,0.01]' ]
+    train=(mics-train -q --data="$root/man/*.1" --val-every=0 --sample=0 --steps=3 --seed=1)
+    mpi 4 "${train[@]}" -p "$out-4.mp" --out="$out-4" --metrics="$out-4.jsonl"
+    MICS_NODE_RANKS=1 "${train[@]}" -p "$out-1.mp" --out="$out-1" --metrics="$out-1.jsonl"
+    jq -s '[.[] | select(.loss and .step) | .loss]' "$out-4.jsonl" "$out-1.jsonl" |
+        jq -e 'length == 6 and all(range(3) as $i | .[$i] - .[$i + 3]; fabs < 1e-5) and .[0] > 6.5' >/dev/null
+    run --separate-stderr mics-plan --topology='node:1' --model=gpt2-nano --balance-loss=none
+    [ "$status" = 2 ]
+    [[ $stderr == *"--balance-loss: 'gpt2-nano' has no experts"* ]]
+    run --separate-stderr mics-plan --topology='node:1' --model=moe-nano --balance-loss=token:1
+    [ "$status" = 2 ]
+    run --separate-stderr mics-plan --like="$out-1.mp" --router-z-loss=1
+    [ "$status" = 2 ]
+    [[ $stderr == *"--like has "*losses*" of its plan"* ]]
+}
