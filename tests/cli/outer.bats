@@ -229,6 +229,16 @@ assert outer["predicted"]["step_s"] < exact["predicted"]["step_s"]
 END
 }
 
+@test "outer: --schedule marks what is in some steps only" {
+    plan 'node:2 gpu:2' mics:2 --outer-steps=3 --schedule | grep -oE '(turn [0-9]+|warmup)  ' |
+        sort -u >marks
+    [ "$(tr -d ' ' <marks | tr '\n' ' ')" = 'turn0 warmup ' ]
+    plan 'node:2 gpu:2' mics:2 --outer-steps=3 --sync-warmup=0 --schedule >schedule
+    run -1 grep -q warmup schedule
+    plan 'node:2 gpu:2' mics:2 --sync-interval=2 --schedule | grep -oE 'turn [0-9]+  ' | sort -u >marks
+    [ "$(tr -d ' ' <marks | tr '\n' ' ')" = 'turn0 turn1 ' ]
+}
+
 outer_of() # plan: steps, rate and momentum
 {
     mics-show --json "$1" | jq -c '.choice | [.outer_steps, .outer_lr, .outer_momentum]'

@@ -127,6 +127,15 @@ static void print_slot(char letter, uint32_t slot, FILE *out)
         fprintf(out, " %c%-2u", letter, slot);
 }
 
+/* In which steps the operation does something, unless it does in all. */
+static void print_turn(const struct mics_schedule *schedule, const struct mics_op *op, FILE *out)
+{
+    if (op->turn == MICS_TURN_WARMUP)
+        fputs("warmup  ", out);
+    else if (schedule->interval > 1 && op->turn != MICS_NONE)
+        fprintf(out, "turn %u  ", op->turn);
+}
+
 static void print_op(const struct mics_schedule *schedule, const struct mics_model *model,
                      uint32_t index, FILE *out)
 {
@@ -145,8 +154,7 @@ static void print_op(const struct mics_schedule *schedule, const struct mics_mod
     print_slot('p', op->param_slot, out);
     print_slot('g', op->grad_slot, out);
     fprintf(out, " %10s%s  ", amount, op->coalesce_next ? "+" : is_hop ? " " : "*");
-    if (schedule->interval > 1 && op->turn != MICS_NONE)
-        fprintf(out, "turn %u  ", op->turn);
+    print_turn(schedule, op, out);
     print_deps(schedule, index, out);
 }
 
