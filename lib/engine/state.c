@@ -400,8 +400,12 @@ enum mics_status mics_engine_average(struct mics_engine *engine, struct mics_err
     const bool merges = engine->merges, params = have_diverged(engine);
     enum mics_status status = mics_engine_check_idle(engine, err);
 
-    if (status != MICS_OK || engine->choice.outer_steps == 0 || !engine->diverged)
+    if (status != MICS_OK || engine->choice.outer_steps == 0)
         return status;
+    if (mics_choice_warms_up(&engine->choice, engine->last_step))
+        return mics_engine_start_outer(engine, err);
+    if (!engine->diverged)
+        return MICS_OK;
     if (merges)
         status = mics_engine_complete_meeting(engine, err);
     if (status != MICS_OK)

@@ -88,6 +88,26 @@ part() # step [run]
     cat both
     awk '$1 <= 4 { n++; if (($2 - $4) ^ 2 > 1e-10 || ($3 - $5) ^ 2 > 1e-8) exit 1 } END { exit n != 4 }' both
     awk '$1 == 6 { exit $2 == $4 }' both
+    # A checkpoint of these steps begins outer steps at its parameters, for plans with fewer of them.
+    on 4 2 four.mp --steps=2 --out=two
+    python3 - two/latest/shard-*.safetensors <<'END'
+import json, struct, sys
+checked = 0
+for path in sys.argv[1:]:
+    data = open(path, "rb").read()
+    size = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + size])
+    def read(name):
+        begin, end = header[name]["data_offsets"]
+        return data[8 + size + begin:8 + size + end]
+    for name in header:
+        if name.endswith(".param"):
+            unit = name[:-len(".param")]
+            assert read(name) == read(unit + ".anchor"), unit
+            assert not any(read(unit + ".outer_m")), unit
+            checked += 1
+assert checked >= 4
+END
 }
 
 @test "outer: meetings that overlap are predicted to be faster, with one vector more" {
