@@ -141,9 +141,9 @@ enum mics_status mics_engine_publish(struct mics_engine *engine, struct mics_err
 enum mics_status mics_engine_start_outer(struct mics_engine *engine, struct mics_err *err);
 /* With outer steps: replace parameters and optimizer states, which replicas train on their own, by
  * their means over the replicas, so that all hold the same; anchor and outer momentum are the same
- * anyway. A meeting that the next step would complete is completed instead. In the first steps, in
- * which replicas are the same, outer steps begin here. Nothing to do if there was no step since. All
- * steps must be collected. Collective. */
+ * anyway. A meeting that the next step would complete is completed instead. In the first steps,
+ * in which replicas are the same, outer steps begin here. Nothing to do if there was no step since.
+ * All steps must be collected. Collective. */
 enum mics_status mics_engine_average(struct mics_engine *engine, struct mics_err *err);
 /* With outer steps, between two meetings: put the mean of the replicas' parameters in their place
  * (*shown), until mics_engine_hide_average() puts each replica's own back, bit for bit. Collective;
