@@ -32,14 +32,16 @@ const struct kernel {
     {"hopper", 90, true, false, mics_cuda_attention_hopper, mics_cuda_attention_grad_hopper},
 };
 
-/* Which kernel a GPU gets: the row of the highest compute capability up to its own. `hopper` gets a
- * row when docs/gpu.md shows, with a date, that it is correct and faster on such a chip. */
+/* Which kernel a GPU gets: the row of the highest compute capability up to its own. docs/gpu.md
+ * shows, with a date, that `hopper` is correct and faster on such a chip. */
 const struct {
     int capability;
     enum mics_attention_kernel forward, grad;
 } defaults[] = {
     {80, MICS_ATTENTION_MMA, MICS_ATTENTION_MMA},
-    {90, MICS_ATTENTION_MMA, MICS_ATTENTION_MMA},
+#if MICS_HOPPER
+    {90, MICS_ATTENTION_HOPPER, MICS_ATTENTION_HOPPER},
+#endif
     {100, MICS_ATTENTION_MMA, MICS_ATTENTION_MMA},
 };
 
@@ -95,14 +97,16 @@ bool takes(const struct kernel *kernel, const struct heads &heads)
     return heads.dtype == MICS_BF16 && heads.D % 8 == 0 && heads.D <= 128 && heads.aligned;
 }
 
-/* NULL: no kernel supports it. */
+/* The kernel that was chosen, or, unless by name, the first of the table that supports the
+ * operation; NULL: none does. */
 const struct kernel *kernel_for(enum mics_attention_kernel chosen, bool named,
                                 const struct heads &heads)
 {
     if (takes(&kernels[chosen], heads))
         return &kernels[chosen];
-    if (!named && takes(&kernels[MICS_ATTENTION_PLAIN], heads))
-        return &kernels[MICS_ATTENTION_PLAIN];
+    for (const struct kernel &kernel : kernels)
+        if (!named && kernel.capability == 0 && takes(&kernel, heads))
+            return &kernel;
     return nullptr;
 }
 

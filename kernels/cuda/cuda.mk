@@ -7,7 +7,7 @@
 #|   CUDA_HOME=      folder of CUDA (default: where nvcc is)      NVCC=$CUDA_HOME/bin/nvcc
 #|   CUDA_ARCH=      compute capabilities to build for, as '80 90' (default: those of this machine's GPUs if
 #|                   nvcc knows them, else 80 90); later GPUs compile the PTX of the last
-#|   HOPPER=0        1 adds attention kernels for compute capability 9.0 alone, which have not run on a GPU yet
+#|   HOPPER=0        leaves out the attention kernels for compute capability 9.0 alone, which a build for 90 has
 #|   NCCL_HOME=      folder of NCCL (default: in CUDA's, the system's or pip's; 0 leaves it out)
 
 CUDA      ?= auto
@@ -86,7 +86,7 @@ endif
 ARCHS      := $(patsubst sm_%,%,$(CUDA_ARCH))
 ARCH_PTX   := $(filter-out %a,$(lastword $(ARCHS)))
 # Kernels with instructions that only compute capability 9.0 has.
-HOPPER     ?= 0
+HOPPER     ?= $(if $(filter 90 90a,$(ARCHS)),1,0)
 ifeq ($(HOPPER)$(filter 90 90a,$(ARCHS)),1)
 $(error HOPPER=1, but CUDA_ARCH='$(CUDA_ARCH)' has no 90)
 endif

@@ -24,7 +24,7 @@
  *
  * 2 m n k flops: bound by arithmetic but for small shapes. fp32 within 1e-6 of the host, relative
  * to the sum of magnitudes; bf16 results are rounded once, and once more with a GELU in a separate
- * pass or a bf16 gelu_of.
+ * pass, a bf16 gelu_of, or something to add (cuBLASLt 13.0 on an H100 rounds before it adds).
  */
 #include "cuda/products.h"
 

@@ -656,9 +656,11 @@ static void check_default(enum mics_dtype dtype, unsigned shift, const char *ker
     CHECK(same(c, d));
 }
 
-static void by_default_mma_has_aligned_bf16_heads_and_plain_the_rest(void)
+static void by_default_tensor_cores_have_aligned_bf16_heads_and_plain_the_rest(void)
 {
-    check_default(MICS_BF16, 0, "mma");
+    const bool hopper = capability == 90 && choose("hopper");
+
+    check_default(MICS_BF16, 0, hopper ? "hopper" : "mma");
     check_default(MICS_BF16, 1, "plain");
     check_default(MICS_F32, 0, "plain");
 }
@@ -713,7 +715,7 @@ int main(void)
     TAP_RUN(twice_the_same_gives_the_same_bits);
     TAP_RUN(rows_of_matrices_lie_in_different_banks);
     TAP_RUN(no_tokens_are_no_work);
-    TAP_RUN(by_default_mma_has_aligned_bf16_heads_and_plain_the_rest);
+    TAP_RUN(by_default_tensor_cores_have_aligned_bf16_heads_and_plain_the_rest);
     TAP_RUN(a_named_kernel_is_not_replaced);
     TAP_RUN(names_that_cannot_be_had_are_refused);
     cudaFree(at.workspace);
