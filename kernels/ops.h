@@ -34,7 +34,6 @@
  *     PLAIN      nothing
  *     WORKSPACE  the stream's workspace
  *     CHECKED    nothing, but mics_cuda_name_check() says why it would be refused
- *     HOST_ONLY  no GPU has it: a plan that launches it is refused
  */
 #define MICS_OPERATIONS(ROW)                                                                       \
     ROW(ZERO, zero, STREAM)                                                                        \
@@ -65,17 +64,17 @@
     ROW(UPDATE, update, PLAIN)                                                                     \
     ROW(DIFFERENCE, difference, PLAIN)                                                             \
     ROW(OUTER_UPDATE, outer_update, PLAIN)                                                         \
-    ROW(ROUTE, route, HOST_ONLY)                                                                   \
-    ROW(ROUTE_GRAD, route_grad, HOST_ONLY)                                                         \
-    ROW(ROUTER_LOAD, router_load, HOST_ONLY)                                                       \
-    ROW(BALANCE_LOSS, balance_loss, HOST_ONLY)                                                     \
-    ROW(SORT_EXPERTS, sort_experts, HOST_ONLY)                                                     \
-    ROW(GATHER_ROWS, gather_rows, HOST_ONLY)                                                       \
-    ROW(COMBINE_ROWS, combine_rows, HOST_ONLY)                                                     \
-    ROW(GROUPED_MATMUL, grouped_matmul, HOST_ONLY)                                                 \
-    ROW(GROUPED_MATMUL_GRAD, grouped_matmul_grad, HOST_ONLY)                                       \
-    ROW(EXPERT_SWIGLU, expert_swiglu, HOST_ONLY)                                                   \
-    ROW(EXPERT_SWIGLU_GRAD, expert_swiglu_grad, HOST_ONLY)
+    ROW(ROUTE, route, PLAIN)                                                                       \
+    ROW(ROUTE_GRAD, route_grad, PLAIN)                                                             \
+    ROW(ROUTER_LOAD, router_load, WORKSPACE)                                                       \
+    ROW(BALANCE_LOSS, balance_loss, PLAIN)                                                         \
+    ROW(SORT_EXPERTS, sort_experts, WORKSPACE)                                                     \
+    ROW(GATHER_ROWS, gather_rows, PLAIN)                                                           \
+    ROW(COMBINE_ROWS, combine_rows, PLAIN)                                                         \
+    ROW(GROUPED_MATMUL, grouped_matmul, PLAIN)                                                     \
+    ROW(GROUPED_MATMUL_GRAD, grouped_matmul_grad, PLAIN)                                           \
+    ROW(EXPERT_SWIGLU, expert_swiglu, PLAIN)                                                       \
+    ROW(EXPERT_SWIGLU_GRAD, expert_swiglu_grad, PLAIN)
 
 enum mics_kernel {
 #define MICS_KERNEL(KEY, name, gpu) MICS_K_##KEY,

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attention.cuh - what both directions of attention on tensor cores share: tiles in shared memory,
- * and the products of a warp.
+ * attention.cuh - what both directions of attention on tensor cores share: the products of a warp.
  *
- * A tile is `rows` rows of D bf16. Its 16-byte chunks are permuted inside each row, chunk c of row
- * r standing at c ^ (r % 8), so that the eight rows of every 8 x 8 matrix that a warp loads lie in
- * different banks. D is 64 or 128; a narrower head is filled up with zeros, which change no
- * product.
+ * Tiles have D of 64 or 128; a narrower head is filled up with zeros, which change no product.
  *
  * A warp owns M blocks of 16 rows. It multiplies them with the rows of a tile, which gives scores,
  * and the scores, as they lie in its registers, with a tile again: no score is ever stored.
@@ -15,11 +11,9 @@
 #define MICS_KERNELS_CUDA_ATTENTION_CUH
 
 #include "cuda/attention.h"
-#include "cuda/tensor.cuh"
+#include "cuda/tile.cuh"
 
 #define MICS_LOG2E 1.44269504088896340736f
-
-typedef __nv_bfloat16 mics_bf16;
 
 /* The score of a key of an earlier document, or before the window. Not an infinity: a query may see
  * nothing of the first tiles, whose sums vanish when the first score follows that is one. A power
@@ -71,66 +65,6 @@ static __device__ __forceinline__ unsigned mics_window_end(unsigned window, unsi
                                                            unsigned end)
 {
     return window ? min(end, t + window - 1) : end;
-}
-
-/* Rows in global memory. */
-struct mics_rows {
-    const mics_bf16 *at;
-    size_t stride;   /* elements */
-    unsigned count;  /* rows from here on are zero */
-    unsigned chunks; /* of 8 elements; further ones are zero */
-};
-
-/* Begin to copy rows [first, first + rows) into a tile, by all `threads` threads of the block. */
-template <int D, int rows, int threads>
-static __device__ __forceinline__ void mics_tile_load(mics_shared_at tile,
-                                                      const struct mics_rows &from, unsigned first)
-{
-    constexpr unsigned chunks = D / 8, step = threads / chunks;
-    unsigned chunk = threadIdx.x % chunks, row = threadIdx.x / chunks;
-    const mics_bf16 *at = from.at + (first + row) * from.stride + chunk * 8;
-    mics_shared_at to = tile + row * (D * 2) + ((chunk ^ (row & 7)) << 4);
-
-    static_assert(threads % (chunks * 8) == 0 && rows % step == 0, "whole rows for each thread");
-    if (first + rows <= from.count && chunks == from.chunks) {
-#pragma unroll
-        for (unsigned i = 0; i < rows / step; i++, at += step * from.stride)
-            mics_copy_async(to + i * step * (D * 2), at);
-        return;
-    }
-#pragma unroll 1
-    for (unsigned i = 0; i < rows / step; i++, at += step * from.stride) {
-        bool valid = first + row + i * step < from.count && chunk < from.chunks;
-
-        mics_copy_async_or_zero(to + i * step * (D * 2), valid ? at : from.at, valid);
-    }
-}
-
-/* Where a lane's row of four matrices lies in a tile, see mics_ldmatrix: `wide` for 16 x 16 numbers
- * whose matrices are counted downwards first, `deep` for those that are counted to the right first.
- * A tile is aligned to its longest row, so the 32 bytes of column block k are found by ^ (k << 5);
- * 16 rows further is + 32 D. */
-struct mics_lane {
-    unsigned wide, deep;
-};
-
-template <int D> static __device__ __forceinline__ struct mics_lane mics_lane_in_tile(void)
-{
-    unsigned lane = threadIdx.x % 32, r = lane & 7;
-
-    return {(lane & 15) * (D * 2) + (((lane >> 4) ^ r) << 4),
-            ((lane >> 4) * 8 + r) * (D * 2) + (((lane >> 3 & 1) ^ r) << 4)};
-}
-
-/* g and t of the layout of fragments. */
-static __device__ __forceinline__ unsigned mics_lane_row(void)
-{
-    return threadIdx.x % 32 / 4;
-}
-
-static __device__ __forceinline__ unsigned mics_lane_column(void)
-{
-    return threadIdx.x % 4 * 2;
 }
 
 /* Rows [row, row + 16 M) of a tile as left factors, loaded each time they are needed ... */
@@ -233,12 +167,6 @@ mics_add_rows(float (&sum)[M][D / 8][4], const float (&s)[M][N / 8][4], mics_sha
             }
         }
     }
-}
-
-/* The row of element i of a lane's fragment C in the m-th block. */
-static __device__ __forceinline__ unsigned mics_row_of(int m, int i)
-{
-    return (unsigned)m * 16 + mics_lane_row() + (unsigned)(i / 2) * 8;
 }
 
 /* Store 16 M rows, each times factor[m][i / 2], rounded: row `first` and on, as many as lie under

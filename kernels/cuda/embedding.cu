@@ -6,6 +6,7 @@
 #include "cuda/gpu.h"
 #include "cuda/kernels.h"
 #include "cuda/reduce.cuh"
+#include "cuda/sort.cuh"
 #include "cuda/vector.cuh"
 #include "rope.h"
 
@@ -95,148 +96,9 @@ cudaError_t mics_cuda_embedding(const struct mics_cuda_at *at,
 }
 
 /*
- * Rows in the order of their tokens, rows of equal tokens in their own order.
- *
- * A radix sort with digits of 8 bits, from the lowest. A block owns a tile of 256 rows; each pass
- * counts the digits of each tile, turns the counts into destinations by a prefix sum over digits
- * and tiles, and moves the rows there. A row's rank among its tile's rows of the same digit is
- * counted by looking at those before it: no atomic operation decides an order, so that the result
- * is always the same.
- */
-
-#define SORT_DIGITS 256
-#define SORT_TILE   256  /* rows, and threads, of a block */
-#define SORT_SCAN   1024 /* threads of the scan */
-
-/* `rows` numbers below `bound` and their original positions; in device memory. The last four are
- * scratch: each `rows` long, `places` SORT_DIGITS times the number of tiles. */
-struct sort {
-    const int32_t *tokens;
-    uint32_t rows, bound;
-    uint32_t *keys[2], *order[2];
-    uint32_t *places;
-};
-
-/* What one pass reads and writes; `order` NULL is 0, 1, 2, ... */
-struct sort_pass {
-    const uint32_t *keys, *order;
-    uint32_t *keys_out, *order_out, *places;
-    uint32_t rows, shift;
-};
-
-/* One block: the digits of a tile. */
-static __global__ void __launch_bounds__(SORT_TILE) sort_count_kernel(struct sort_pass pass)
-{
-    MICS_SHARED(unsigned, counts, [SORT_DIGITS]);
-    const uint32_t row = blockIdx.x * SORT_TILE + threadIdx.x;
-
-    counts[threadIdx.x] = 0;
-    __syncthreads();
-    if (row < pass.rows)
-        atomicAdd(&counts[pass.keys[row] >> pass.shift & (SORT_DIGITS - 1)], 1u);
-    __syncthreads();
-    pass.places[threadIdx.x * gridDim.x + blockIdx.x] = counts[threadIdx.x];
-}
-
-/* The sum of x over the threads before this one. `shared` has an element for each warp; 32
- * warps. */
-static __device__ __forceinline__ uint32_t sort_before(uint32_t x, uint32_t *shared)
-{
-    const unsigned lane = threadIdx.x % MICS_WARP, warp = threadIdx.x / MICS_WARP;
-    uint32_t sum = x, before = 0;
-
-#pragma unroll
-    for (unsigned lanes = 1; lanes < MICS_WARP; lanes *= 2) {
-        const uint32_t other = __shfl_up_sync(MICS_WHOLE_WARP, sum, lanes);
-
-        if (lane >= lanes)
-            sum += other;
-    }
-    if (lane == MICS_WARP - 1)
-        shared[warp] = sum;
-    __syncthreads();
-    for (unsigned w = 0; w < warp; w++)
-        before += shared[w];
-    return before + sum - x;
-}
-
-/* One block: counts become the sums of all counts before them. */
-static __global__ void __launch_bounds__(SORT_SCAN)
-    sort_scan_kernel(uint32_t *places, uint32_t count)
-{
-    MICS_SHARED(uint32_t, shared, [MICS_WARPS_MAX]);
-    const uint32_t each = (count + SORT_SCAN - 1) / SORT_SCAN, first = threadIdx.x * each;
-    const uint32_t stop = first + each < count ? first + each : count;
-    uint32_t sum = 0;
-
-#pragma unroll 8
-    for (uint32_t i = first; i < stop; i++)
-        sum += places[i];
-    sum = sort_before(sum, shared);
-    for (uint32_t i = first; i < stop; i++) {
-        const uint32_t mine = places[i];
-
-        places[i] = sum;
-        sum += mine;
-    }
-}
-
-/* One block: move a tile's rows to their destinations. */
-static __global__ void __launch_bounds__(SORT_TILE) sort_move_kernel(struct sort_pass pass)
-{
-    MICS_SHARED(unsigned char, digits, [SORT_TILE]);
-    const uint32_t row = blockIdx.x * SORT_TILE + threadIdx.x;
-    const uint32_t key = row < pass.rows ? pass.keys[row] : 0;
-    const unsigned digit = key >> pass.shift & (SORT_DIGITS - 1);
-    uint32_t rank = 0;
-
-    digits[threadIdx.x] = (unsigned char)digit;
-    __syncthreads();
-    if (row >= pass.rows)
-        return;
-    for (unsigned i = 0; i < threadIdx.x; i++)
-        rank += digits[i] == digit;
-    rank += pass.places[digit * gridDim.x + blockIdx.x];
-    pass.keys_out[rank] = key;
-    pass.order_out[rank] = pass.order ? pass.order[row] : row;
-}
-
-static inline uint32_t sort_tiles(uint32_t rows)
-{
-    return (rows + SORT_TILE - 1) / SORT_TILE;
-}
-
-/* Sort; *out is the index of keys and order in which the result is. rows is 1 or more. */
-static inline cudaError_t sort_launch(cudaStream_t stream, const struct sort *sort, int *out)
-{
-    const uint32_t tiles = sort_tiles(sort->rows);
-    struct sort_pass pass = {
-        (const uint32_t *)sort->tokens, NULL, NULL, NULL, sort->places, sort->rows, 0};
-    cudaError_t error = cudaSuccess;
-    int to = 0;
-
-    do {
-        pass.keys_out = sort->keys[to];
-        pass.order_out = sort->order[to];
-        error = MICS_LAUNCH(sort_count_kernel, tiles, SORT_TILE, 0, stream, pass);
-        if (error == cudaSuccess)
-            error = MICS_LAUNCH(sort_scan_kernel, 1, SORT_SCAN, 0, stream, sort->places,
-                                tiles * SORT_DIGITS);
-        if (error == cudaSuccess)
-            error = MICS_LAUNCH(sort_move_kernel, tiles, SORT_TILE, 0, stream, pass);
-        *out = to;
-        pass.keys = pass.keys_out;
-        pass.order = pass.order_out;
-        pass.shift += 8;
-        to ^= 1;
-    } while (error == cudaSuccess && pass.shift < 32 && (sort->bound - 1) >> pass.shift > 0);
-    return error;
-}
-
-/*
  * Sums of the rows of a gradient by token and by position.
  *
- * By token: the rows are sorted by their tokens (sort_launch()) and the sorted rows cut into
+ * By token: the rows are sorted by their tokens (mics_sort_launch()) and the sorted rows cut into
  * windows. A block takes a window and adds up, piece by piece of 16 bytes, each run of equal tokens
  * in it, four rows in flight in each thread. What begins and ends in the window is added to the
  * token's row of grad_wte; the sum of a run that begins in the previous window or continues in the
@@ -420,10 +282,11 @@ static uint32_t window_size(uint32_t rows, uint32_t C, size_t bytes)
 }
 
 /* Divide the workspace into `sort` and, in the rest, partial sums, aligned to 16 bytes. */
-static void divide_workspace(const struct mics_cuda_at *at, struct sort *sort, struct sorted *sums)
+static void divide_workspace(const struct mics_cuda_at *at, struct mics_sort *sort,
+                             struct sorted *sums)
 {
     const size_t rows = (sort->rows + 3) / 4 * 4,
-                 places = (size_t)sort_tiles(sort->rows) * SORT_DIGITS;
+                 places = (size_t)mics_sort_tiles(sort->rows) * MICS_SORT_DIGITS;
     uint32_t *free = (uint32_t *)at->workspace;
 
     for (int i = 0; i < 2; i++) {
@@ -441,17 +304,17 @@ static cudaError_t add_tokens(const struct mics_cuda_at *at,
                               const struct mics_args_embedding_grad *args, uint64_t first,
                               uint32_t rows)
 {
-    struct sort sort = {args->tokens + first, rows, args->V, {}, {}, NULL};
+    struct mics_sort sort = {args->tokens + first, rows, args->V, {}, {}, NULL};
     struct sorted sums = {
         NULL,          NULL, rows, 0, args->C, NULL, (const T *)args->grad_out + first * args->C,
         args->grad_wte};
+    const int result = mics_sort_result(args->V);
     cudaError_t error;
-    int result = 0;
 
     divide_workspace(at, &sort, &sums);
     const uint32_t windows = (rows - 1) / sums.window + 1;
     const unsigned threads = threads_for(args->C, W);
-    error = sort_launch(at->stream, &sort, &result);
+    error = mics_sort_launch(at->stream, &sort);
     sums.keys = sort.keys[result];
     sums.order = sort.order[result];
     if (error == cudaSuccess)

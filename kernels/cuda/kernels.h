@@ -76,7 +76,6 @@ bool mics_cuda_products_next_note(struct mics_cuda_products *products, int *leve
                                   char text[MICS_CUDA_NOTE_BYTES]);
 
 #define MICS_CUDA_KERNEL_STREAM(name)
-#define MICS_CUDA_KERNEL_HOST_ONLY(name)
 #define MICS_CUDA_KERNEL_PLAIN(name)                                                               \
     cudaError_t mics_cuda_##name(const struct mics_cuda_at *at,                                    \
                                  const struct mics_args_##name *args);

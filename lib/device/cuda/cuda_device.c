@@ -344,14 +344,6 @@ struct cuda_operation {
     {                                                                                              \
         return mics_cuda_##name##_check(at, args, err);                                            \
     }
-#define RUN_HOST_ONLY(name)                                                                        \
-    static enum mics_status check_##name(const struct mics_cuda_at *at, const void *args,          \
-                                         struct mics_err *err)                                     \
-    {                                                                                              \
-        (void)at, (void)args;                                                                      \
-        return mics_err_set(err, MICS_ERR_UNSUPPORTED, "%s is not among the operations of GPUs",   \
-                            #name);                                                                \
-    }
 #define RUN_ROW(KEY, name, gpu) RUN_##gpu(name)
 MICS_OPERATIONS(RUN_ROW)
 
@@ -359,7 +351,6 @@ MICS_OPERATIONS(RUN_ROW)
 #define ENTRY_PLAIN(op)     .name = #op, .run = run_##op
 #define ENTRY_WORKSPACE(op) .name = #op, .run = run_##op, .needs_workspace = true
 #define ENTRY_CHECKED(op)   .name = #op, .run = run_##op, .check = check_##op
-#define ENTRY_HOST_ONLY(op) .name = #op, .check = check_##op
 #define ENTRY_ROW(KEY, op, gpu)                                                                    \
     [MICS_K_##KEY] = {ENTRY_##gpu(op), .args_size = sizeof(struct mics_args_##op)},
 

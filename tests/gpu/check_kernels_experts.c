@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The GPU's operations of mixtures of experts against the host's. */
+#include "check.h"
+#include "experts.h"
+
+/* Arrays of whole numbers are `struct array` of MICS_F32, whose bytes are compared: `host` has what
+ * the host's operation makes of them. */
+struct mixture {
+    struct expert_case is;
+    uint32_t N; /* assignments */
+    struct array logits, weights, experts, offsets, order, position;
+    int32_t *host_experts;
+    uint32_t *host_offsets, *host_order, *host_position;
+};
+
+static bool same_words(const struct array *a, const void *want)
+{
+    return memcmp(a->got, want, array_bytes(a)) == 0;
+}
+
+/* An input of whole numbers. */
+static struct array words(const void *from, size_t count)
+{
+    struct array a = array_output(MICS_F32, count, 0);
+
+    memcpy(a.begin, from, array_bytes(&a));
+    array_send(&a);
+    return a;
+}
+
+/* A double, which a loss is added to. */
+static struct array sum_from(double first)
+{
+    return words(&first, 2);
+}
+
+static double sum_in(const struct array *a)
+{
+    double sum;
+
+    memcpy(&sum, a->got, sizeof sum);
+    return sum;
+}
+
+/* Every second row has no target. */
+static int32_t *make_targets(uint32_t rows)
+{
+    int32_t *targets = need(rows * sizeof *targets);
+
+    for (uint32_t r = 0; r < rows; r++)
+        targets[r] = r % 2 ? MICS_TARGET_NONE : (int32_t)r;
+    return targets;
+}
+
+static struct array make_logits(const struct expert_case *c)
+{
+    struct array any = array_random(MICS_F32, (size_t)c->rows * c->E, 1, 11, 0);
+
+    expert_case_logits(c, any.values);
+    struct array logits = array_of(MICS_F32, any.values, any.count, 0);
+    array_free(&any);
+    return logits;
+}
+
+/* The choice and the sort, which are checked here. */
+static struct mixture mixture_new(const struct expert_case *c)
+{
+    const uint32_t N = c->rows * c->k;
+    struct mixture m = {.is = *c,
+                        .N = N,
+                        .logits = make_logits(c),
+                        .weights = array_output(MICS_F32, N, 0),
+                        .experts = array_output(MICS_F32, N, 0),
+                        .offsets = array_output(MICS_F32, c->E + 1, 0),
+                        .order = array_output(MICS_F32, N, 0),
+                        .position = array_output(MICS_F32, N, 0),
+                        .host_experts = need(N * sizeof(int32_t)),
+                        .host_offsets = need((c->E + 1) * sizeof(uint32_t)),
+                        .host_order = need(N * sizeof(uint32_t)),
+                        .host_position = need(N * sizeof(uint32_t))};
+    struct mics_args_route route = {
+        m.experts.device, m.weights.device, m.logits.device, c->rows, c->E, c->k, c->renormalise};
+    struct mics_args_sort_experts sort = {
+        m.offsets.device, m.order.device, m.position.device, m.experts.device, c->rows, c->E, c->k};
+
+    RUN(route, &route, &m.experts, &m.weights);
+    RUN(sort_experts, &sort, &m.offsets, &m.order, &m.position);
+    mics_host_route(pool,
+                    &(struct mics_args_route){m.host_experts, m.weights.values, m.logits.values,
+                                              c->rows, c->E, c->k, c->renormalise});
+    mics_host_sort_experts(pool, &(struct mics_args_sort_experts){m.host_offsets, m.host_order,
+                                                                  m.host_position, m.host_experts,
+                                                                  c->rows, c->E, c->k});
+    CHECK(same_words(&m.experts, m.host_experts));
+    CHECK_ARRAY(&m.weights, m.weights.values, 2e-6);
+    CHECK(same_words(&m.offsets, m.host_offsets));
+    CHECK(same_words(&m.order, m.host_order));
+    CHECK(same_words(&m.position, m.host_position));
+    return m;
+}
+
+static void mixture_free(struct mixture *m)
+{
+    ARRAYS_FREE(&m->logits, &m->weights, &m->experts, &m->offsets, &m->order, &m->position);
+    free(m->host_experts);
+    free(m->host_offsets);
+    free(m->host_order);
+    free(m->host_position);
+}
+
+static void check_route_grad(const struct mixture *m, enum mics_dtype dtype, bool losses)
+{
+    const uint32_t E = m->is.E, group = expert_case_group(&m->is);
+    struct array grad = array_output(dtype, (size_t)m->is.rows * E, 0);
+    struct array slope = array_random(MICS_F32, m->N, 1, 3, 0);
+    struct array balance = array_random(MICS_F32, (size_t)3 * E, 1, 4, 0);
+    int32_t *targets = make_targets(m->is.rows);
+    struct array counted = words(targets, m->is.rows);
+    struct mics_args_route_grad args = {.grad_logits = grad.device,
+                                        .logits = m->logits.device,
+                                        .experts = m->experts.device,
+                                        .weights = m->weights.device,
+                                        .grad_weights = slope.device,
+                                        .balance = losses ? balance.device : NULL,
+                                        .targets = losses ? counted.device : NULL,
+                                        .rows = m->is.rows,
+                                        .E = E,
+                                        .k = m->is.k,
+                                        .group_rows = group,
+                                        .z_coefficient = losses ? 0.25f : 0,
+                                        .renormalise = m->is.renormalise,
+                                        .dtype = dtype};
+
+    RUN(route_grad, &args, &grad);
+    args.grad_logits = grad.values;
+    args.logits = m->logits.values;
+    args.experts = m->host_experts;
+    args.weights = m->weights.values;
+    args.grad_weights = slope.values;
+    args.balance = losses ? balance.values : NULL;
+    args.targets = losses ? targets : NULL;
+    args.dtype = MICS_F32;
+    mics_host_route_grad(pool, &args);
+    CHECK_ARRAY(&grad, grad.values, 4e-6);
+    ARRAYS_FREE(&grad, &slope, &balance, &counted);
+    free(targets);
+}
+
+static void check_losses(const struct mixture *m, uint32_t group)
+{
+    const uint32_t E = m->is.E, groups = (m->is.rows + group - 1) / group;
+    struct array load = array_random(MICS_F32, (size_t)groups * 2 * E, 1, 5, 0);
+    struct array balance = array_output(MICS_F32, (size_t)groups * E, 0);
+    struct array loss = sum_from(2), total = sum_from(1);
+    int32_t *targets = make_targets(groups * group);
+    struct array counted = words(targets, groups * group);
+    double want = 2, want_total = 1;
+    struct mics_args_router_load args = {load.device,
+                                         loss.device,
+                                         m->logits.device,
+                                         load.device,
+                                         m->experts.device,
+                                         counted.device,
+                                         m->is.rows,
+                                         E,
+                                         m->is.k,
+                                         group,
+                                         0.5f};
+    struct mics_args_balance_loss of = {
+        balance.device, total.device, load.device, counted.device, groups, group, E, 0.25, group};
+
+    RUN(router_load, &args, &load, &loss);
+    mics_host_router_load(pool, &(struct mics_args_router_load){
+                                    load.values, &want, m->logits.values, load.values,
+                                    m->host_experts, targets, m->is.rows, E, m->is.k, group, 0.5f});
+    CHECK_ARRAY(&load, load.values, 4e-6);
+    CHECK_NEAR(sum_in(&loss), want, 1e-5 * fabs(want));
+    RUN(balance_loss, &of, &balance, &total);
+    mics_host_balance_loss(pool, &(struct mics_args_balance_loss){balance.values, &want_total,
+                                                                  load.values, targets, groups,
+                                                                  group, E, 0.25, group});
+    CHECK_ARRAY(&balance, balance.values, 4e-6);
+    CHECK_NEAR(sum_in(&total), want_total, 1e-5 * fabs(want_total));
+    ARRAYS_FREE(&load, &balance, &loss, &total, &counted);
+    free(targets);
+}
+
+static void routers_agree(void)
+{
+    for (size_t i = 0; i < EXPERT_CASES; i++) {
+        struct mixture m = mixture_new(&expert_cases[i]);
+
+        check_route_grad(&m, dtypes[i % 2], false);
+        check_route_grad(&m, dtypes[(i + 1) % 2], true);
+        if (m.is.logits != LOGITS_NAN) {
+            check_losses(&m, m.is.rows);
+            check_losses(&m, expert_case_group(&m.is));
+        }
+        mixture_free(&m);
+    }
+}
+
+/* More than one block of every part, and more experts than one digit of the sort. */
+static void many_experts_and_rows_are_routed_as_on_the_host(void)
+{
+    const struct expert_case wide = {"wide", 300, 600, 5, 8, 8, LOGITS_TIED, false};
+    struct mixture m = mixture_new(&wide);
+
+    check_losses(&m, m.is.rows);
+    mixture_free(&m);
+}
+
+static void check_moves(const struct mixture *m, enum mics_dtype dtype, unsigned shift)
+{
+    const uint32_t C = m->is.C, F = m->is.F, k = m->is.k, rows = m->is.rows, N = m->N;
+    struct array in = array_random(dtype, (size_t)rows * C, 1, 6, shift);
+    struct array sorted = array_output(dtype, (size_t)N * C, shift);
+    struct array gates = array_random(dtype, (size_t)N * 2 * F, 3, 7, shift);
+    struct array out = array_output(dtype, (size_t)N * F, shift);
+    struct array grad = array_random(dtype, (size_t)N * F, 1, 8, shift);
+    struct array slope = array_output(MICS_F32, N, 0);
+    const struct mics_args_gather_rows gather = {
+        sorted.device, in.device, m->order.device, rows, k, C, dtype};
+    const struct mics_args_combine_rows combine = {
+        in.device, sorted.device, in.device, m->position.device, rows, k, C, dtype};
+    const struct mics_args_expert_swiglu swiglu = {
+        out.device, gates.device, m->weights.device, m->order.device, N, F, dtype};
+    const struct mics_args_expert_swiglu_grad swiglu_grad = {gates.device,
+                                                             slope.device,
+                                                             gates.device,
+                                                             grad.device,
+                                                             m->weights.device,
+                                                             m->order.device,
+                                                             N,
+                                                             F,
+                                                             dtype};
+
+    RUN(gather_rows, &gather, &sorted);
+    mics_host_gather_rows(pool, &(struct mics_args_gather_rows){
+                                    sorted.values, in.values, m->host_order, rows, k, C, MICS_F32});
+    CHECK_NEAR(array_error(&sorted, sorted.values), 0, 0);
+    RUN(combine_rows, &combine, &in);
+    mics_host_combine_rows(pool, &(struct mics_args_combine_rows){in.values, sorted.values,
+                                                                  in.values, m->host_position, rows,
+                                                                  k, C, MICS_F32});
+    CHECK_ARRAY(&in, in.values, 0);
+    RUN(expert_swiglu, &swiglu, &out);
+    mics_host_expert_swiglu(pool, &(struct mics_args_expert_swiglu){out.values, gates.values,
+                                                                    m->weights.values,
+                                                                    m->host_order, N, F, MICS_F32});
+    CHECK_ARRAY(&out, out.values, dtype == MICS_BF16 ? 2e-5 : 4e-6);
+    RUN(expert_swiglu_grad, &swiglu_grad, &gates, &slope);
+    mics_host_expert_swiglu_grad(pool, &(struct mics_args_expert_swiglu_grad){
+                                           gates.values, slope.values, gates.values, grad.values,
+                                           m->weights.values, m->host_order, N, F, MICS_F32});
+    CHECK_ARRAY(&gates, gates.values, dtype == MICS_BF16 ? 2e-5 : 4e-6);
+    CHECK_ARRAY(&slope, slope.values, dtype == MICS_BF16 ? 1e-4 : 1e-5);
+    ARRAYS_FREE(&in, &sorted, &gates, &out, &grad, &slope);
+}
+
+static void rows_are_moved_and_activated_as_on_the_host(void)
+{
+    for (size_t i = 0; i < EXPERT_CASES; i++) {
+        struct mixture m = mixture_new(&expert_cases[i]);
+
+        for (size_t d = 0; d < LENGTH(dtypes); d++)
+            check_moves(&m, dtypes[d], i % 3 == 2);
+        mixture_free(&m);
+    }
+}
+
+static void check_product(const struct mixture *m, enum mics_dtype dtype, bool trans_b,
+                          unsigned shift)
+{
+    const uint32_t N = m->N, n = m->is.F, k = m->is.C, E = m->is.E;
+    const uint64_t stride = expert_stride((uint64_t)n * k);
+    struct array a = array_random(dtype, (size_t)N * k, 1, 1, shift);
+    struct array b = array_random(dtype, (size_t)E * stride, 1, 2, shift);
+    struct array out = array_output(dtype, (size_t)N * n, shift);
+    const struct mics_args_grouped_matmul args = {
+        out.device, a.device, b.device, m->offsets.device, stride, N, E, n, k, trans_b, dtype};
+
+    RUN(grouped_matmul, &args, &out);
+    mics_host_grouped_matmul(
+        pool, &(struct mics_args_grouped_matmul){out.values, a.values, b.values, m->host_offsets,
+                                                 stride, N, E, n, k, trans_b, MICS_F32});
+    CHECK_ARRAY(&out, out.values, 2e-5);
+    ARRAYS_FREE(&a, &b, &out);
+}
+
+/* What is between the matrices stays, and an expert without rows gets zeros, or with `add` keeps
+ * what it has. */
+static void check_product_grad(const struct mixture *m, enum mics_dtype dtype,
+                               enum mics_dtype grad_dtype, bool add, unsigned shift)
+{
+    const uint32_t N = m->N, rows = m->is.C, n = m->is.F, E = m->is.E;
+    const uint64_t stride = expert_stride((uint64_t)rows * n);
+    struct array a = array_random(dtype, (size_t)N * rows, 1, 1, shift);
+    struct array b = array_random(dtype, (size_t)N * n, 1, 2, shift);
+    struct array out = array_random(grad_dtype, (size_t)E * stride, 1, 3, shift);
+    const struct mics_args_grouped_matmul_grad args = {
+        out.device, a.device, b.device, m->offsets.device, stride, N, E, rows,
+        n,          add,      dtype,    grad_dtype};
+
+    RUN(grouped_matmul_grad, &args, &out);
+    mics_host_grouped_matmul_grad(pool, &(struct mics_args_grouped_matmul_grad){
+                                            out.values, a.values, b.values, m->host_offsets, stride,
+                                            N, E, rows, n, add, MICS_F32, MICS_F32});
+    CHECK_ARRAY(&out, out.values, 2e-5);
+    ARRAYS_FREE(&a, &b, &out);
+}
+
+static void products_of_experts_agree(void)
+{
+    for (size_t i = 0; i < EXPERT_CASES; i++) {
+        struct mixture m = mixture_new(&expert_cases[i]);
+
+        for (unsigned form = 0; form < 4; form++) {
+            const enum mics_dtype dtype = dtypes[form / 2], grad_dtype = dtypes[(form + i) % 2];
+
+            check_product(&m, dtype, form % 2, i == 2);
+            check_product_grad(&m, dtype, grad_dtype, form % 2, i == 3);
+        }
+        mixture_free(&m);
+    }
+}
+
+/* Several panels of tiles, and sums of several parts. */
+static void products_of_large_experts_agree(void)
+{
+    const struct expert_case large = {"large", 1200, 3, 2, 200, 264, LOGITS_ONE, false};
+    struct mixture m = mixture_new(&large);
+
+    check_product(&m, MICS_BF16, true, 0);
+    check_product(&m, MICS_BF16, false, 0);
+    check_product_grad(&m, MICS_BF16, MICS_F32, true, 0);
+    mixture_free(&m);
+}
+
+/* Nothing is routed: experts have no rows, and their gradients are zeros. */
+static void no_rows_are_no_work_but_zero_gradients(void)
+{
+    const struct expert_case none = {"none", 0, 4, 2, 16, 24, LOGITS_ANY, false};
+    struct mixture m = mixture_new(&none);
+
+    check_product(&m, MICS_BF16, true, 0);
+    check_product_grad(&m, MICS_BF16, MICS_F32, false, 0);
+    check_product_grad(&m, MICS_F32, MICS_F32, false, 0);
+    check_moves(&m, MICS_F32, 0);
+    mixture_free(&m);
+}
+
+int main(void)
+{
+    open_gpu();
+    TAP_RUN(routers_agree);
+    TAP_RUN(many_experts_and_rows_are_routed_as_on_the_host);
+    TAP_RUN(rows_are_moved_and_activated_as_on_the_host);
+    TAP_RUN(products_of_experts_agree);
+    TAP_RUN(products_of_large_experts_agree);
+    TAP_RUN(no_rows_are_no_work_but_zero_gradients);
+    return close_gpu();
+}
