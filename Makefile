@@ -191,12 +191,13 @@ lint quick:
 	$(Q)tests/run $@
 # Programs that bench/plan runs.
 bench-programs: $(foreach p,nccl_curves weak_scaling plan_search,$(BUILD)/bench/$p)
-bench: all $(patsubst %,$(BUILD)/bench/%,$(if $(filter 0,$(HAVE_MPI)),,bare) measure kernels encode reading blocks)
+bench: all $(patsubst %,$(BUILD)/bench/%,$(if $(filter 0,$(HAVE_MPI)),,bare) measure kernels encode reading blocks grouped)
 	$(Q)bench/run $(BUILD)
 	$(Q)bench/shard $(BUILD)
 	$(Q)bench/text $(BUILD) $(or $(BENCH_PYTHON),python3) $(BENCH_TOKENIZERS)
 	$(Q)$(BUILD)/bench/kernels
 	$(Q)bench/compress $(BUILD)
+	$(Q)bench/experts $(BUILD)
 bench-plan: all bench-programs
 	$(Q)BUILD=$(BUILD) bench/plan/run
 bench-lab: all $(BUILD)/bench/copies
@@ -264,4 +265,4 @@ help:
 FORCE:
 .PHONY: all programs bench-programs syntax fuzz-build tests-build tests-mpi-build tests-gpu-build tests-build-threaded deps demo-deps demo check quick lint bench bench-plan bench-lab install uninstall dist clean help FORCE
 .SECONDARY:
--include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(CMD_PART) $(TEST_SRC) $(CLI_TEST_SRC) $(MPI_TEST_SRC) $(GPU_TEST_SRC) $(FAKES:$(BUILD)/%.so=%.c) bench/bare.c bench/measure.c bench/encode.c bench/reading.c $(wildcard bench/kernels*host*.c) bench/kernels.c bench/nccl_curves.c bench/weak_scaling.c bench/plan_search.c bench/copies.c bench/blocks.c)
+-include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(CMD_PART) $(TEST_SRC) $(CLI_TEST_SRC) $(MPI_TEST_SRC) $(GPU_TEST_SRC) $(FAKES:$(BUILD)/%.so=%.c) bench/bare.c bench/measure.c bench/encode.c bench/reading.c $(wildcard bench/kernels*host*.c) bench/kernels.c bench/nccl_curves.c bench/weak_scaling.c bench/plan_search.c bench/copies.c bench/blocks.c bench/grouped.c)

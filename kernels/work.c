@@ -351,7 +351,7 @@ static struct mics_kernel_work sort_experts_work(const struct mics_args_sort_exp
 {
     const double assignments = (double)op->rows * op->k;
 
-    return pass(8 * assignments, 8 * assignments, 2);
+    return pass(8 * assignments, 8 * assignments, 4);
 }
 
 static struct mics_kernel_work gather_rows_work(const struct mics_args_gather_rows *op)

@@ -232,6 +232,36 @@ static void launch_rows(const struct launch *launch)
     }
 }
 
+/* Rows in the order of experts, one for each token; the tokens are any order. */
+static void launch_experts(const struct launch *launch)
+{
+    struct mics_stream *stream = launch->bench->compute;
+    const enum mics_dtype dtype = launch->shape.dtype;
+    const uint32_t rows = (uint32_t)(launch->shape.m / WIDTH);
+    const uint32_t *const order = (const uint32_t *)tokens(launch);
+    void *a = piece(launch, 0), *b = piece(launch, 2), *c = piece(launch, 4);
+    float *weights = statistics(launch, 0), *grad_weights = statistics(launch, 1);
+
+    switch (launch->shape.kernel) {
+    case MICS_K_GATHER_ROWS:
+        mics_launch_gather_rows(
+            stream, &(struct mics_args_gather_rows){a, b, order, rows, 1, WIDTH, dtype});
+        return;
+    case MICS_K_COMBINE_ROWS:
+        mics_launch_combine_rows(
+            stream, &(struct mics_args_combine_rows){a, b, NULL, order, rows, 1, WIDTH, dtype});
+        return;
+    case MICS_K_EXPERT_SWIGLU:
+        mics_launch_expert_swiglu(
+            stream, &(struct mics_args_expert_swiglu){a, b, weights, order, rows, WIDTH, dtype});
+        return;
+    default:
+        mics_launch_expert_swiglu_grad(
+            stream, &(struct mics_args_expert_swiglu_grad){a, grad_weights, b, c, weights, order,
+                                                           rows, WIDTH, dtype});
+    }
+}
+
 static void launch_update(const struct launch *launch)
 {
     const enum mics_optimizer optimizer = (enum mics_optimizer)launch->shape.form;
@@ -373,6 +403,10 @@ static const struct measured {
     {MICS_K_UPDATE, MICS_OPT_LION, launch_flat, false},
     {MICS_K_DIFFERENCE, 0, launch_flat, true},
     {MICS_K_OUTER_UPDATE, 0, launch_flat, false},
+    {MICS_K_GATHER_ROWS, 0, launch_experts, false},
+    {MICS_K_COMBINE_ROWS, 0, launch_experts, false},
+    {MICS_K_EXPERT_SWIGLU, 0, launch_experts, false},
+    {MICS_K_EXPERT_SWIGLU_GRAD, 0, launch_experts, false},
 };
 
 enum { TABLE_ROWS = sizeof table / sizeof *table };

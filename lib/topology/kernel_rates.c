@@ -557,6 +557,25 @@ static double seconds_of(const struct mics_kernel_rates *list, uint32_t count,
     return -1;
 }
 
+/* An expert's product takes the time of an ordinary one of its size, so a grouped product takes that
+ * of as many as there are experts, with equal rows. Makes the shape that of one of them; returns
+ * their number. */
+static double split_experts(enum mics_kernel kernel, const void *args,
+                            struct mics_kernel_shape *shape)
+{
+    const struct mics_args_grouped_matmul *product = args;
+    const struct mics_args_grouped_matmul_grad *grad = args;
+
+    if (kernel != MICS_K_GROUPED_MATMUL && kernel != MICS_K_GROUPED_MATMUL_GRAD)
+        return 1;
+    const bool by_rows = kernel == MICS_K_GROUPED_MATMUL;
+    const double rows = by_rows ? product->rows : grad->rows, E = by_rows ? product->E : grad->E;
+    const double experts = fmax(1, fmin(E, rows));
+    shape->kernel = MICS_K_MATMUL;
+    *(by_rows ? &shape->m : &shape->k) = rows / experts;
+    return experts;
+}
+
 double mics_kernel_launch_seconds(const struct mics_kernel_rates *list, uint32_t count,
                                   enum mics_kernel kernel, const void *args)
 {
@@ -565,7 +584,9 @@ double mics_kernel_launch_seconds(const struct mics_kernel_rates *list, uint32_t
 
     if (!shape_of(kernel, args, &shape))
         return -1;
-    const double seconds = seconds_of(list, count, &shape);
+    const double experts = split_experts(kernel, args, &shape);
+    const double one = seconds_of(list, count, &shape);
+    const double seconds = one < 0 ? one : experts * one;
     if (kernel != MICS_K_MATMUL || seconds < 0 || (!product->pre_gelu && !product->gelu_of))
         return seconds;
     struct mics_kernel_shape gelu = pass(shape.m * shape.n, shape.dtype);

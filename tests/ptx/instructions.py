@@ -63,7 +63,7 @@ class Instructions(Translator):
             high, low = (self._src(o, "f32", True) for o in ops[1:])
             self._set(ops[0], f"pack_bf16({high}, {low})", "b32")
         elif text in ("f64.f32", "rn.f32.f64", "rn.f32.s16", "rn.f32.s32", "rn.f32.u32",
-                      "rn.f64.s64") or (
+                      "rn.f64.s64", "rn.f64.s32", "rn.f64.u32") or (
                 len(mods) == 2 and all(m[0] in "us" and m in TYPE_BYTES for m in mods)):
             to, source = mods[-2:]
             self._set(ops[0], f"{self._src(ops[1], source, True)}"
@@ -155,6 +155,14 @@ class Instructions(Translator):
         self._set(ops[0], f"{self._src(ops[1], kind, True)} {sign} {self._src(ops[2], kind)}",
                   kind)
 
+    def _op_brev(self, ins, mods, ops):
+        self._only(ins, [["b32"]])
+        self._set(ops[0], f"reverse_bits({self._src(ops[1], 'u32', True)})", "u32")
+
+    def _op_bfind(self, ins, mods, ops):
+        self._only(ins, [["shiftamt", "u32"]])
+        self._set(ops[0], f"leading_zeros({self._src(ops[1], 'u32', True)})", "u32")
+
     def _op_rem(self, ins, mods, ops):
         self._only(ins, [["u16"], ["u32"], ["u64"]])
         self._set(ops[0], f"{self._src(ops[1], mods[0], True)} % {self._src(ops[2], mods[0])}",
@@ -205,7 +213,9 @@ class Instructions(Translator):
         if compare in ("eq", "ne"):
             kind = self._unsigned(kind)
         a, b = self._src(ops[1], kind, True), self._src(ops[2], kind)
-        if compare in _UNORDERED and kind[0] == "f":
+        if compare == "nan" and kind[0] == "f":
+            text = f"np.isnan({a}) | np.isnan({b})"
+        elif compare in _UNORDERED and kind[0] == "f":
             text = f"~({a} {_UNORDERED[compare]} {b})"
         else:
             text = f"{a} {_COMPARE[compare]} {b}"
@@ -334,10 +344,15 @@ class Instructions(Translator):
             self._set(valid, "x[1]", "pred")
 
     def _op_vote(self, ins, mods, ops):
-        self._only(ins, [["sync", "any", "pred"], ["sync", "all", "pred"]])
+        self._only(ins, [["sync", "any", "pred"], ["sync", "all", "pred"],
+                         ["sync", "ballot", "b32"]])
         self._warps(ops[2])
-        self._set(ops[0], f"np.repeat({self._src(ops[1], 'pred', True)}.reshape(-1, 32)"
-                  f".{mods[1]}(1), 32)", "pred")
+        lanes = f"{self._src(ops[1], 'pred', True)}.reshape(-1, 32)"
+        if mods[1] == "ballot":
+            self._set(ops[0], f"np.repeat(({lanes} * (1 << np.arange(32))).sum(1), 32)"
+                      ".astype('u4')", "u32")
+        else:
+            self._set(ops[0], f"np.repeat({lanes}.{mods[1]}(1), 32)", "pred")
 
     def _op_ldmatrix(self, ins, mods, ops):
         plain = ["sync", "aligned", "m8n8", "x4", "shared", "b16"]

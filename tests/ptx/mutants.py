@@ -77,4 +77,11 @@ MUTANTS = [
     Mutant("queries of other documents", "sm_80",
            "attention_grad_mma_bf16_1x77_heads_1_1_of_128_causal_documents", "", _DOCUMENT_END,
            _NO_END, VALUE, ALL),
+    Mutant("a part of an expert's rows that is not waited for", "sm_80", "grouped_nn_bf16_uneven",
+           "grouped_mma", r"cp\.async\.wait_group \d;", "", LATE, ALL),
+    Mutant("an expert's rows that are not transposed for its gradient", "sm_80",
+           "grouped_grad_bf16_f32_uneven", "grouped_grad_mma", r"\.x4\.trans\.shared",
+           ".x4.shared", VALUE, ALL),
+    Mutant("another expert for each tile", "sm_80", "grouped_nt_bf16_uneven", "grouped_mma",
+           r"brev\.b32 \t(%r\d+), (%r\d+);", r"mov.u32 \t\1, 1;", f"{VALUE}|an access of"),
 ]

@@ -314,6 +314,7 @@ int main(int argc, char **argv)
     record_table_cases(&r);
     record_update_cases(&r);
     record_attention_cases(&r);
+    record_expert_cases(&r);
     mics_pool_free(r.pool);
     gpu_reset();
     return 0;

@@ -111,5 +111,6 @@ void record_row_cases(struct recorder *r);
 void record_table_cases(struct recorder *r);
 void record_update_cases(struct recorder *r);
 void record_attention_cases(struct recorder *r);
+void record_expert_cases(struct recorder *r);
 
 #endif

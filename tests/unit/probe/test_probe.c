@@ -78,8 +78,15 @@ static void check_link(const struct mics_link *link)
     CHECK(isfinite(link->spread));
 }
 
-/* Every operation but a call and those of experts, in fp32, and products whose times grow with the
- * size. */
+/* Whether its time does not follow from that of others, and is more than a small part of a step. */
+static bool is_measured(int kernel)
+{
+    return kernel == MICS_K_GATHER_ROWS || kernel == MICS_K_COMBINE_ROWS ||
+           kernel >= MICS_K_EXPERT_SWIGLU || (kernel < MICS_K_ROUTE && kernel != MICS_K_CALL);
+}
+
+/* Every operation but a call, those of routers and the products of experts, in fp32, and products
+ * whose times grow with the size. */
 static void check_rates(const struct mics_topology *topology)
 {
     bool measured[MICS_KERNEL_COUNT] = {false};
@@ -93,7 +100,7 @@ static void check_rates(const struct mics_topology *topology)
         CHECK(rates->kernel != MICS_K_MATMUL || last->seconds > rates->points[0].seconds);
     }
     for (int kernel = 0; kernel < MICS_KERNEL_COUNT; kernel++)
-        CHECK(measured[kernel] == (kernel != MICS_K_CALL && kernel < MICS_K_ROUTE));
+        CHECK(measured[kernel] == is_measured(kernel));
 }
 
 /* The type of the products that a probe of this machine's hosts times. */

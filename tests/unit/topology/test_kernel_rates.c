@@ -106,6 +106,20 @@ static void an_epilogue_costs_as_much_as_a_gelu(void)
                product_s(100, 100, 50) + gelu_s, 1e-12);
 }
 
+static void experts_products_cost_as_much_as_ordinary_ones_of_their_rows(void)
+{
+    const struct mics_kernel_rates rates = product_rates();
+    struct mics_args_grouped_matmul product = {.rows = 400, .E = 4, .n = 100, .k = 50};
+    const struct mics_args_grouped_matmul_grad grad = {.rows = 400, .E = 4, .m = 100, .n = 50};
+
+    CHECK_NEAR(mics_kernel_launch_seconds(&rates, 1, MICS_K_GROUPED_MATMUL, &product),
+               4 * product_s(100, 100, 50), 1e-12);
+    product.rows = 3; /* at most three experts have rows */
+    CHECK_NEAR(mics_kernel_launch_seconds(&rates, 1, MICS_K_GROUPED_MATMUL, &product),
+               3 * product_s(1, 100, 50), 1e-12);
+    CHECK(mics_kernel_launch_seconds(&rates, 1, MICS_K_GROUPED_MATMUL_GRAD, &grad) < 0);
+}
+
 /* Without bounds the constant, or a slope, would be negative. */
 static void a_fit_is_never_negative(void)
 {
@@ -314,6 +328,7 @@ int main(void)
     TAP_RUN(measured_sizes_have_their_measured_times);
     TAP_RUN(forms_and_types_that_were_not_measured_have_no_time);
     TAP_RUN(an_epilogue_costs_as_much_as_a_gelu);
+    TAP_RUN(experts_products_cost_as_much_as_ordinary_ones_of_their_rows);
     TAP_RUN(a_fit_is_never_negative);
     TAP_RUN(attention_grows_with_the_square_of_the_length);
     TAP_RUN(rates_are_read_and_written);

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cases_experts.c - mixtures of experts. */
+#include "record.h"
+
+#include "../unit/experts.h"
+
+#include <stdlib.h>
+
+/* What the host's router makes of a case. */
+struct mixture {
+    const struct expert_case *is;
+    uint32_t N; /* assignments */
+    float *logits, *weights;
+    int32_t *experts, *targets;
+    uint32_t *offsets, *order, *position;
+};
+
+static void *need(size_t count)
+{
+    void *out = calloc(count + 1, sizeof(uint32_t));
+
+    if (!out)
+        gpu_die("out of memory");
+    return out;
+}
+
+static struct mixture mixture_of(struct recorder *r, const struct expert_case *c)
+{
+    const uint32_t N = c->rows * c->k;
+    struct mixture m = {.is = c,
+                        .N = N,
+                        .logits = need((size_t)c->rows * c->E),
+                        .weights = need(N),
+                        .experts = need(N),
+                        .targets = need(c->rows + 2),
+                        .offsets = need(c->E + 1),
+                        .order = need(N),
+                        .position = need(N)};
+
+    for (uint32_t i = 0; i < c->rows * c->E; i++)
+        m.logits[i] = (float)(i * 2654435761u % 65536) / 32768 - 1;
+    for (uint32_t i = 0; i < c->rows + 2; i++)
+        m.targets[i] = i % 2 ? MICS_TARGET_NONE : (int32_t)i;
+    expert_case_logits(c, m.logits);
+    mics_host_route(r->pool, &(struct mics_args_route){m.experts, m.weights, m.logits, c->rows,
+                                                       c->E, c->k, c->renormalise});
+    mics_host_sort_experts(r->pool,
+                           &(struct mics_args_sort_experts){m.offsets, m.order, m.position,
+                                                            m.experts, c->rows, c->E, c->k});
+    return m;
+}
+
+static void free_mixture(struct mixture *m)
+{
+    void *all[] = {m->logits,  m->weights, m->experts, m->targets,
+                   m->offsets, m->order,   m->position};
+
+    for (size_t i = 0; i < LENGTH(all); i++)
+        free(all[i]);
+}
+
+/* The logits as a tensor. */
+static struct tensor send_logits(struct recorder *r, const struct mixture *m)
+{
+    struct tensor logits = record_output(r, "logits", MICS_F32, (size_t)m->is->rows * m->is->E, 0);
+
+    for (size_t i = 0; i < logits.count; i++)
+        logits.values[i] = m->logits[i];
+    record_send(r, &logits);
+    return logits;
+}
+
+static struct tensor send_weights(struct recorder *r, const struct mixture *m)
+{
+    struct tensor weights = record_output(r, "weights", MICS_F32, m->N, 0);
+
+    for (size_t i = 0; i < weights.count; i++)
+        weights.values[i] = m->weights[i];
+    record_send(r, &weights);
+    return weights;
+}
+
+static void *send_words(struct recorder *r, const char *name, const void *from, size_t count)
+{
+    return record_bytes(r, name, from, count * sizeof(uint32_t));
+}
+
+static void route_case(struct recorder *r, const struct mixture *m)
+{
+    const struct expert_case *c = m->is;
+    struct tensor logits, weights;
+    void *experts;
+
+    record_begin(r, 0, "route_%s", c->name);
+    logits = send_logits(r, m);
+    weights = record_output(r, "weights", MICS_F32, m->N, 0);
+    experts = send_words(r, "experts", NULL, m->N);
+    record_ran(
+        r, mics_cuda_route(&r->at, &(struct mics_args_route){experts, weights.device, logits.device,
+                                                             c->rows, c->E, c->k, c->renormalise}));
+    for (size_t i = 0; i < weights.count; i++)
+        weights.values[i] = m->weights[i];
+    record_expect(r, &weights, 2e-6);
+    record_expect_bytes(r, experts, m->experts, m->N * sizeof *m->experts);
+    record_end(r);
+}
+
+static void sort_case(struct recorder *r, const struct mixture *m)
+{
+    const struct expert_case *c = m->is;
+    void *experts, *offsets, *order, *position;
+
+    record_begin(r, 0, "sort_experts_%s", c->name);
+    experts = send_words(r, "experts", m->experts, m->N);
+    offsets = send_words(r, "offsets", NULL, c->E + 1);
+    order = send_words(r, "order", NULL, m->N);
+    position = send_words(r, "position", NULL, m->N);
+    record_ran(r, mics_cuda_sort_experts(
+                      &r->at, &(struct mics_args_sort_experts){offsets, order, position, experts,
+                                                               c->rows, c->E, c->k}));
+    record_expect_bytes(r, offsets, m->offsets, (c->E + 1) * sizeof *m->offsets);
+    record_expect_bytes(r, order, m->order, m->N * sizeof *m->order);
+    record_expect_bytes(r, position, m->position, m->N * sizeof *m->position);
+    record_end(r);
+}
+
+static void route_grad_case(struct recorder *r, const struct mixture *m, enum mics_dtype dtype)
+{
+    const struct expert_case *c = m->is;
+    struct mics_args_route_grad args = {.rows = c->rows,
+                                        .E = c->E,
+                                        .k = c->k,
+                                        .group_rows = expert_case_group(c),
+                                        .z_coefficient = 0.25f,
+                                        .renormalise = c->renormalise,
+                                        .dtype = dtype};
+    struct tensor grad, logits, weights, slope, balance;
+
+    record_begin(r, 0, "route_grad_%s_%s", record_dtype_name(dtype), c->name);
+    logits = send_logits(r, m);
+    weights = send_weights(r, m);
+    grad = record_output(r, "grad_logits", dtype, logits.count, 0);
+    slope = record_random(r, "grad_weights", MICS_F32, m->N, 1, 3, 0);
+    balance = record_random(r, "balance", MICS_F32, (size_t)3 * c->E, 1, 4, 0);
+    args.grad_logits = grad.device;
+    args.logits = logits.device;
+    args.experts = send_words(r, "experts", m->experts, m->N);
+    args.weights = weights.device;
+    args.grad_weights = slope.device;
+    args.balance = balance.device;
+    args.targets = send_words(r, "targets", m->targets, c->rows);
+    record_ran(r, mics_cuda_route_grad(&r->at, &args));
+    args.grad_logits = grad.values;
+    args.logits = logits.values;
+    args.experts = m->experts;
+    args.weights = weights.values;
+    args.grad_weights = slope.values;
+    args.balance = balance.values;
+    args.targets = m->targets;
+    args.dtype = MICS_F32;
+    mics_host_route_grad(r->pool, &args);
+    record_expect(r, &grad, 4e-6);
+    record_end(r);
+}
+
+static void losses_case(struct recorder *r, const struct mixture *m)
+{
+    const struct expert_case *c = m->is;
+    const uint32_t group = expert_case_group(c), groups = (c->rows - 1) / group + 1;
+    double first = 2, want = 2, total = 1, want_total = 1;
+    struct tensor logits, load, balance;
+    void *experts, *targets, *loss, *total_at;
+
+    record_begin(r, 0, "router_losses_%s", c->name);
+    logits = send_logits(r, m);
+    experts = send_words(r, "experts", m->experts, m->N);
+    targets = send_words(r, "targets", m->targets, groups * group);
+    load = record_random(r, "load", MICS_F32, (size_t)groups * 2 * c->E, 1, 5, 0);
+    balance = record_output(r, "balance", MICS_F32, (size_t)groups * c->E, 0);
+    loss = record_bytes(r, "loss", &first, sizeof first);
+    total_at = record_bytes(r, "total", &total, sizeof total);
+    record_ran(r, mics_cuda_router_load(
+                      &r->at, &(struct mics_args_router_load){load.device, loss, logits.device,
+                                                              load.device, experts, targets,
+                                                              c->rows, c->E, c->k, group, 0.5f}));
+    record_ran(r, mics_cuda_balance_loss(&r->at, &(struct mics_args_balance_loss){
+                                                     balance.device, total_at, load.device, targets,
+                                                     groups, group, c->E, 0.25, group}));
+    mics_host_router_load(r->pool, &(struct mics_args_router_load){
+                                       load.values, &want, logits.values, load.values, m->experts,
+                                       m->targets, c->rows, c->E, c->k, group, 0.5f});
+    mics_host_balance_loss(
+        r->pool, &(struct mics_args_balance_loss){balance.values, &want_total, load.values,
+                                                  m->targets, groups, group, c->E, 0.25, group});
+    record_expect(r, &load, 4e-6);
+    record_expect(r, &balance, 4e-6);
+    record_expect_double(r, loss, want, 1e-5);
+    record_expect_double(r, total_at, want_total, 1e-5);
+    record_end(r);
+}
+
+/* Gathered, combined with what they came from, activated; and the activation's gradient. */
+static void rows_case(struct recorder *r, const struct mixture *m, enum mics_dtype dtype)
+{
+    const struct expert_case *c = m->is;
+    const uint32_t rows = c->rows, k = c->k, C = c->C, F = c->F, N = m->N;
+    struct tensor in, sorted, gates, out, grad, slope, weights;
+    void *order, *position;
+
+    record_begin(r, 0, "expert_rows_%s_%s", record_dtype_name(dtype), c->name);
+    weights = send_weights(r, m);
+    order = send_words(r, "order", m->order, N);
+    position = send_words(r, "position", m->position, N);
+    in = record_random(r, "in", dtype, (size_t)rows * C, 1, 6, 0);
+    sorted = record_output(r, "sorted", dtype, (size_t)N * C, 0);
+    gates = record_random(r, "gates", dtype, (size_t)N * 2 * F, 3, 7, 0);
+    out = record_output(r, "out", dtype, (size_t)N * F, 0);
+    grad = record_random(r, "grad_out", dtype, (size_t)N * F, 1, 8, 0);
+    slope = record_output(r, "grad_weights", MICS_F32, N, 0);
+    record_ran(r, mics_cuda_gather_rows(&r->at,
+                                        &(struct mics_args_gather_rows){sorted.device, in.device,
+                                                                        order, rows, k, C, dtype}));
+    record_ran(r, mics_cuda_combine_rows(
+                      &r->at, &(struct mics_args_combine_rows){in.device, sorted.device, in.device,
+                                                               position, rows, k, C, dtype}));
+    record_ran(r, mics_cuda_expert_swiglu(
+                      &r->at, &(struct mics_args_expert_swiglu){
+                                  out.device, gates.device, weights.device, order, N, F, dtype}));
+    record_ran(r, mics_cuda_expert_swiglu_grad(&r->at, &(struct mics_args_expert_swiglu_grad){
+                                                           gates.device, slope.device, gates.device,
+                                                           grad.device, weights.device, order, N, F,
+                                                           dtype}));
+    mics_host_gather_rows(r->pool, &(struct mics_args_gather_rows){sorted.values, in.values,
+                                                                   m->order, rows, k, C, MICS_F32});
+    mics_host_combine_rows(r->pool,
+                           &(struct mics_args_combine_rows){in.values, sorted.values, in.values,
+                                                            m->position, rows, k, C, MICS_F32});
+    mics_host_expert_swiglu(r->pool,
+                            &(struct mics_args_expert_swiglu){out.values, gates.values, m->weights,
+                                                              m->order, N, F, MICS_F32});
+    mics_host_expert_swiglu_grad(r->pool, &(struct mics_args_expert_swiglu_grad){
+                                              gates.values, slope.values, gates.values, grad.values,
+                                              m->weights, m->order, N, F, MICS_F32});
+    record_expect(r, &sorted, 0);
+    record_expect(r, &in, 0);
+    record_expect(r, &out, dtype == MICS_BF16 ? 2e-5 : 4e-6);
+    record_expect(r, &gates, dtype == MICS_BF16 ? 2e-5 : 4e-6);
+    record_expect(r, &slope, dtype == MICS_BF16 ? 1e-4 : 1e-5);
+    record_end(r);
+}
+
+static void product_case(struct recorder *r, const struct mixture *m, enum mics_dtype dtype,
+                         bool trans_b)
+{
+    const struct expert_case *c = m->is;
+    const uint64_t stride = expert_stride((uint64_t)c->F * c->C);
+    struct mics_args_grouped_matmul args = {.stride = stride,
+                                            .rows = m->N,
+                                            .E = c->E,
+                                            .n = c->F,
+                                            .k = c->C,
+                                            .trans_b = trans_b,
+                                            .dtype = dtype};
+    struct tensor a, b, out;
+
+    record_begin(r, 0, "grouped_%s_%s_%s", trans_b ? "nt" : "nn", record_dtype_name(dtype),
+                 c->name);
+    a = record_random(r, "a", dtype, (size_t)m->N * c->C, 1, 1, 0);
+    b = record_random(r, "b", dtype, c->E * stride, 1, 2, 0);
+    out = record_output(r, "out", dtype, (size_t)m->N * c->F, 0);
+    args.out = out.device;
+    args.a = a.device;
+    args.b = b.device;
+    args.offsets = send_words(r, "offsets", m->offsets, c->E + 1);
+    record_ran(r, mics_cuda_grouped_matmul(&r->at, &args));
+    args.out = out.values;
+    args.a = a.values;
+    args.b = b.values;
+    args.offsets = m->offsets;
+    args.dtype = MICS_F32;
+    mics_host_grouped_matmul(r->pool, &args);
+    record_expect(r, &out, 2e-5);
+    record_end(r);
+}
+
+static void product_grad_case(struct recorder *r, const struct mixture *m, enum mics_dtype dtype,
+                              enum mics_dtype grad_dtype, bool add)
+{
+    const struct expert_case *c = m->is;
+    const uint64_t stride = expert_stride((uint64_t)c->F * c->C);
+    struct mics_args_grouped_matmul_grad args = {.stride = stride,
+                                                 .rows = m->N,
+                                                 .E = c->E,
+                                                 .m = c->C,
+                                                 .n = c->F,
+                                                 .add = add,
+                                                 .dtype = dtype,
+                                                 .grad_dtype = grad_dtype};
+    struct tensor a, b, out;
+
+    record_begin(r, 0, "grouped_grad_%s_%s_%s", record_dtype_name(dtype),
+                 record_dtype_name(grad_dtype), c->name);
+    a = record_random(r, "a", dtype, (size_t)m->N * c->C, 1, 1, 0);
+    b = record_random(r, "b", dtype, (size_t)m->N * c->F, 1, 2, 0);
+    out = record_random(r, "out", grad_dtype, c->E * stride, 1, 3, 0);
+    args.out = out.device;
+    args.a = a.device;
+    args.b = b.device;
+    args.offsets = send_words(r, "offsets", m->offsets, c->E + 1);
+    record_ran(r, mics_cuda_grouped_matmul_grad(&r->at, &args));
+    args.out = out.values;
+    args.a = a.values;
+    args.b = b.values;
+    args.offsets = m->offsets;
+    args.dtype = args.grad_dtype = MICS_F32;
+    mics_host_grouped_matmul_grad(r->pool, &args);
+    record_expect(r, &out, 2e-5);
+    record_end(r);
+}
+
+/* By name: the router's, those with vectors and without, and products on tensor cores (of several
+ * tiles and parts) and without. */
+void record_expert_cases(struct recorder *r)
+{
+    for (size_t i = 0; i < EXPERT_CASES; i++) {
+        const struct expert_case *c = &expert_cases[i];
+        struct mixture m = mixture_of(r, c);
+        const bool odd = c->C % 8 != 0, tiles = c->rows == 150;
+
+        if (c->logits != LOGITS_ANY || c->renormalise)
+            route_case(r, &m);
+        if (c->logits == LOGITS_TIED || c->logits == LOGITS_FEW) {
+            sort_case(r, &m);
+            losses_case(r, &m);
+            route_grad_case(r, &m, record_dtypes[odd]);
+        }
+        for (size_t d = 0; d < LENGTH(record_dtypes) && (odd || c->k == c->E); d++)
+            rows_case(r, &m, record_dtypes[d]);
+        for (size_t d = 0; d < LENGTH(record_dtypes) && (odd || tiles); d++)
+            for (size_t form = 0; form < 2; form++) {
+                product_case(r, &m, record_dtypes[d], form);
+                product_grad_case(r, &m, record_dtypes[d], record_dtypes[form], odd ^ form);
+            }
+        free_mixture(&m);
+    }
+}
