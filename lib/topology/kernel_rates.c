@@ -557,9 +557,9 @@ static double seconds_of(const struct mics_kernel_rates *list, uint32_t count,
     return -1;
 }
 
-/* An expert's product takes the time of an ordinary one of its size, so a grouped product takes that
- * of as many as there are experts, with equal rows. Makes the shape that of one of them; returns
- * their number. */
+/* An expert's product takes the time of an ordinary one of its size, so a grouped product takes
+ * that of as many as there are experts, with equal rows. Makes the shape that of one of them;
+ * returns their number. */
 static double split_experts(enum mics_kernel kernel, const void *args,
                             struct mics_kernel_shape *shape)
 {
