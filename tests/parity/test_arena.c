@@ -316,6 +316,26 @@ static void the_arena_is_the_same_when_attention_stays_within_documents(void)
     check_job(job);
 }
 
+/* Layers with experts, also with a loss over a micro-batch, whose load passes from router to router,
+ * and with groups of other sizes for experts. */
+static void the_arena_has_the_planned_size_for_layers_with_experts(void)
+{
+    static const enum mics_balance_kind kinds[] = {MICS_BALANCE_NONE, MICS_BALANCE_MICRO_BATCH,
+                                                   MICS_BALANCE_SEQUENCE};
+
+    for (int level = 0; level < MICS_RECOMPUTE_LEVELS; level++) {
+        const struct mics_balance balance = {kinds[level], level ? 0.01 : 0, 0.001};
+        struct job job = make_job((struct mics_shape){2, 2, 2, 2, 4}, MICS_F32);
+
+        CHECK_INT(mics_model_open("moe-nano", &job.model, NULL), MICS_OK);
+        CHECK_INT(mics_model_set_balance(&job.model, &balance, NULL), MICS_OK);
+        job.choice.recompute = (enum mics_recompute)level;
+        if (level == 1)
+            job.choice.shapes[MICS_UNIT_EXPERT] = (struct mics_shape){2, 2, 4, 4, 4};
+        check_job(job);
+    }
+}
+
 /* Three stages and two units in each block, and a boundary tensor that no backward pass reads. */
 static void the_arena_has_the_planned_size_for_blocks_of_several_stages(void)
 {
@@ -390,6 +410,7 @@ int main(void)
     TAP_RUN(the_arena_has_the_planned_size_with_blocks);
     TAP_RUN(the_arena_is_the_same_when_attention_stays_within_documents);
     TAP_RUN(the_arena_has_the_planned_size_for_blocks_of_several_stages);
+    TAP_RUN(the_arena_has_the_planned_size_for_layers_with_experts);
     TAP_RUN(the_interposer_counts);
     TAP_RUN(nothing_is_allocated_inside_a_step);
     return tap_done();
