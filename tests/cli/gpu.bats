@@ -174,6 +174,18 @@ within_limit() # a b limit
     within_limit gpu host 1e-2
 }
 
+@test "a mixture of experts on the emulated GPU gives the losses of the host" {
+    for dtype in f32 bf16; do
+        mics-plan --topology='node:1 gpu:1' --model=moe-nano --balance-loss=sequence:0.01 --global-batch=2 --seq=16 \
+            --dtype=$dtype >"$BATS_FILE_TMPDIR/moe.mp"
+        for device in host cuda; do
+            train moe.mp --device=$device -q --metrics=m.jsonl
+            losses >$device
+        done
+        within_limit cuda host "$([ $dtype = f32 ] && echo 1e-5 || echo 1e-2)"
+    done
+}
+
 @test "measurements of matrix products are logged at -vv" {
     mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --global-batch=4 --seq=16 --dtype=bf16 >"$BATS_FILE_TMPDIR/bf16.mp"
     XDG_CACHE_HOME=$PWD/cache MICS_CUDA_MEASURE=1 run --separate-stderr train bf16.mp --device=cuda -vv
