@@ -52,7 +52,7 @@
     ROW(GELU_GRAD, gelu_grad, PLAIN)                                                               \
     ROW(SWIGLU, swiglu, PLAIN)                                                                     \
     ROW(SWIGLU_GRAD, swiglu_grad, PLAIN)                                                           \
-    ROW(QK_NORM, qk_norm, PLAIN)                                                                   \
+    ROW(QK_NORM, qk_norm, CHECKED)                                                                 \
     ROW(QK_NORM_GRAD, qk_norm_grad, WORKSPACE)                                                     \
     ROW(ROPE, rope, PLAIN)                                                                         \
     ROW(ATTENTION, attention, CHECKED)                                                             \

@@ -192,6 +192,44 @@ static void experts_without_tokens_have_gradients_of_zero(void)
     }
 }
 
+/* The loss of a model whose routers find all experts equal. *counted: its targets. */
+static double level_loss(const struct mics_balance *balance, uint32_t *counted)
+{
+    struct mics_model_config config = tiny;
+    struct model_run run;
+
+    config.balance = *balance;
+    open_config(&run, &config, 2, MICS_RECOMPUTE_NONE);
+    for (uint32_t u = 0; u < run.model->unit_count; u++)
+        for (uint32_t i = 0; i < run.model->units[u].tensor_count; i++)
+            if (strstr(run.model->units[u].tensors[i].name, "mlp.gate."))
+                memset(run_params(&run, u) + run.model->units[u].tensors[i].offset, 0,
+                       run.model->units[u].tensors[i].count * sizeof(float));
+    *counted = 0;
+    for (uint32_t i = 0; i < run.batch.B * run.batch.T; i++)
+        *counted += run_targets(&run)[i] >= 0;
+    const double loss = run_step(&run);
+    run_close(&run);
+    return loss;
+}
+
+/* Probabilities of 1 / E, and k experts that have all tokens: the auxiliary loss is k; a router's
+ * z-loss is log(E)^2. */
+static void losses_of_balance_have_their_size(void)
+{
+    const uint32_t sparse = tiny.n_layer - 1;
+    const double z = log(tiny.n_expert) * log(tiny.n_expert);
+    uint32_t counted = 0;
+    const double none = level_loss(&(struct mics_balance){MICS_BALANCE_NONE, 0, 0}, &counted);
+
+    for (int kind = MICS_BALANCE_MICRO_BATCH; kind < MICS_BALANCE_KINDS; kind++) {
+        const struct mics_balance balance = {(enum mics_balance_kind)kind, 0.5, 0.25};
+        const double want = counted * (0.5 * tiny.n_expert_used + 0.25 * sparse * z);
+
+        CHECK_NEAR(level_loss(&balance, &counted) - none, want, 1e-5 * want);
+    }
+}
+
 /* A micro-batch is the same as its sequences one by one, but for the loss over a micro-batch. */
 static void losses_by_sequence_do_not_depend_on_the_micro_batch(void)
 {
@@ -236,6 +274,7 @@ int main(void)
     TAP_RUN(the_matrices_of_an_expert_lie_together);
     TAP_RUN(gradients_through_the_router_are_those_of_finite_differences);
     TAP_RUN(experts_without_tokens_have_gradients_of_zero);
+    TAP_RUN(losses_of_balance_have_their_size);
     TAP_RUN(losses_by_sequence_do_not_depend_on_the_micro_batch);
     TAP_RUN(the_first_pass_writes_the_gradients_of_experts);
     return tap_done();
