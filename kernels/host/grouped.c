@@ -74,9 +74,11 @@ static double cut_products(struct grouped *grouped)
         if (!has_work(&args))
             continue;
         const double share = fmax(1, round(work_of(&args) * threads / total));
+        /* Of b', whose rows are along k, few rows at a time come faster from memory. */
+        const bool large = own && !args.trans_b;
         struct mics_product product =
             mics_product_cut(grouped->pool, &args, grouped->method,
-                             own ? total / (threads * PIECES_PER_THREAD) : 0, (unsigned)share);
+                             large ? total / (threads * PIECES_PER_THREAD) : 0, (unsigned)share);
 
         if (grouped->method == MICS_PRODUCT_ONEDNN) {
             product.m = (uint32_t)mics_min_u64(args.m, ONEDNN_ROWS);
