@@ -158,8 +158,8 @@ enum mics_status mics_cuda_attention_check(const struct mics_cuda_at *at,
     return check(at->attention.forward, at->attention.named, heads_of(args), err);
 }
 
-/* Kernels of norms hold a head in registers. A model that normalises all queries of a token together
- * has one wide head. */
+/* Kernels of norms hold a head in registers. A model that normalises all queries of a token
+ * together has one wide head. */
 enum mics_status mics_cuda_qk_norm_check(const struct mics_cuda_at *at,
                                          const struct mics_args_qk_norm *args,
                                          struct mics_err *err)
