@@ -161,8 +161,7 @@ enum mics_status mics_cuda_attention_check(const struct mics_cuda_at *at,
 /* Kernels of norms hold a head in registers. A model that normalises all queries of a token
  * together has one wide head. */
 enum mics_status mics_cuda_qk_norm_check(const struct mics_cuda_at *at,
-                                         const struct mics_args_qk_norm *args,
-                                         struct mics_err *err)
+                                         const struct mics_args_qk_norm *args, struct mics_err *err)
 {
     (void)at;
     if (args->D <= MICS_HEAD_MAX)

@@ -74,7 +74,7 @@ static double cut_products(struct grouped *grouped)
         if (!has_work(&args))
             continue;
         const double share = fmax(1, round(work_of(&args) * threads / total));
-        /* Rows of a transposed matrix are along k: few of them at a time come faster from memory. */
+        /* Rows of a transposed matrix are along k: a few at a time come faster from memory. */
         const bool large = own && !args.trans_b;
         struct mics_product product =
             mics_product_cut(grouped->pool, &args, grouped->method,

@@ -316,8 +316,8 @@ static void the_arena_is_the_same_when_attention_stays_within_documents(void)
     check_job(job);
 }
 
-/* Layers with experts, also with a loss over a micro-batch, whose load passes from router to router,
- * and with groups of other sizes for experts. */
+/* Layers with experts, also with a loss over a micro-batch, whose load passes from router to
+ * router, and with groups of other sizes for experts. */
 static void the_arena_has_the_planned_size_for_layers_with_experts(void)
 {
     static const enum mics_balance_kind kinds[] = {MICS_BALANCE_NONE, MICS_BALANCE_MICRO_BATCH,
