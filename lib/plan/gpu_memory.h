@@ -12,10 +12,10 @@
 #include "plan/plan.h"
 #include "topology/nccl_cost.h"
 
-/* The context, and the code of mics, cuBLASLt and NCCL that is loaded when it is first used. A
+/* The context, and the code of mics and cuBLASLt that is loaded when it is first used. A
  * context of PyTorch with one kernel loaded takes 0.47 GiB of an A100 with CUDA 12.1, and 0.92 GiB
  * with CUDA_MODULE_LOADING=EAGER (stas00/ml-engineering, training/performance); 160 MiB are assumed
- * for the code of the three. */
+ * for the code of both. */
 #define MICS_GPU_CONTEXT_BYTES ((uint64_t)640 << 20)
 
 /* Each compute stream has a workspace (MICS_CUDA_WORKSPACE_BYTES of kernels.h) for cuBLASLt and for

@@ -619,7 +619,7 @@ on_gpu() # options...
     on_gpu --tsv >plan
     [ "$(field context plan)" = $((640 << 20)) ]
     [ "$(field workspace plan)" = $((32 << 20)) ]
-    [ "$(field communicators plan)" = $(((724 + 2 * 436) << 20)) ] # 24 channels: all ranks, gathers, reductions
+    [ "$(field communicators plan)" = $(((385 + 724 + 2 * 436) << 20)) ] # code; 24 channels: all ranks, gathers, reductions
     [ "$(field limit plan)" = $(((40960 - 512) << 20)) ]
     sum=$(($(field arena plan) + $(field context plan) + $(field workspace plan) + $(field communicators plan)))
     [ "$(field total plan)" = "$sum" ]
@@ -627,7 +627,7 @@ on_gpu() # options...
     mics-show plan.mp >table
     grep -qE '^\+ CUDA context and modules +640 MiB' table
     grep -qE "^\+ cuBLASLt's workspace +32 MiB" table
-    grep -qE "^\+ NCCL's communicators +1.56 GiB" table
+    grep -qE "^\+ NCCL's communicators +1.93 GiB" table
 }
 
 @test "plan: the context and communicators count against the memory limit" {
@@ -639,7 +639,7 @@ on_gpu() # options...
     [[ $stderr == *" with micro-batch 1 and recompute none needs "*", 1 MiB more; it fits with "* ]]
     run --separate-stderr on_gpu --memory="$(($(field arena plan) + $(field workspace plan)))"
     one_line_and_code 4
-    [[ $stderr == *", 2.18 GiB more; no shorter sequence and no number of such nodes is enough" ]] # 640 + 724 + 872 MiB
+    [[ $stderr == *", 2.56 GiB more; no shorter sequence and no number of such nodes is enough" ]] # 640 + 385 + 724 + 872 MiB
 }
 
 @test "plan: ranks that compute on a host have no context and no communicators of NCCL" {

@@ -306,7 +306,7 @@ static void check_product_grad(const struct mixture *m, enum mics_dtype dtype,
     mics_host_grouped_matmul_grad(pool, &(struct mics_args_grouped_matmul_grad){
                                             out.values, a.values, b.values, m->host_offsets, stride,
                                             N, E, rows, n, add, MICS_F32, MICS_F32});
-    CHECK_ARRAY(&out, out.values, 2e-5);
+    CHECK_ARRAY(&out, out.values, 5e-5); /* of up to a thousand terms; tensor cores truncate sums */
     ARRAYS_FREE(&a, &b, &out);
 }
 

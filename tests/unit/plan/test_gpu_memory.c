@@ -147,18 +147,18 @@ static void a_plan_has_the_communicators_that_the_engine_makes(void)
     CHECK_INT(mics_topology_parse("p5:2", &topology, NULL), MICS_OK);
     if (!topology)
         return;
-    /* world 574, gather and reduce 486 each, replicas 188 */
+    /* code 385, world 574, gather and reduce 486 each, replicas 188 */
     CHECK_INT(mics_nccl_communicators_bytes(topology, &fake.model, &choice),
-              (574 + 2 * 486 + 188) * MIB);
+              (385 + 574 + 2 * 486 + 188) * MIB);
     choice = fake_choice(2, 8, 1, 1, 1); /* world, and replicas of everything */
     CHECK_INT(mics_nccl_communicators_bytes(topology, &fake.model, &choice),
-              574 * MIB + (574 + 16 * 2 * 8 + 2 * 20) * MIB);
+              (385 + 574) * MIB + (574 + 16 * 2 * 8 + 2 * 20) * MIB);
     choice = fake_choice(2, 8, 16, 16, 16);
     choice.hierarchical_gather = true;
     choice.hierarchical_reduce = false;
     /* world, between nodes (4 x 20 + 28), inside them, and a flat reduce-scatter */
     CHECK_INT(mics_nccl_communicators_bytes(topology, &fake.model, &choice),
-              (574 + 108 + 486 + 342) * MIB);
+              (385 + 574 + 108 + 486 + 342) * MIB);
     mics_topology_free(topology);
 }
 
@@ -184,8 +184,9 @@ static void only_gpus_have_a_context_and_communicators(void)
     memory_on(topology, &gpu);
     CHECK_INT(gpu.context_bytes, 640 * MIB);
     CHECK_INT(gpu.workspace_bytes, 32 * MIB);
-    CHECK_INT(gpu.communicator_bytes, (724 + 2 * 436) * MIB);
-    CHECK_INT(mics_memory_total(&gpu, topology), gpu.arena_bytes + (640 + 32 + 724 + 872) * MIB);
+    CHECK_INT(gpu.communicator_bytes, (385 + 724 + 2 * 436) * MIB);
+    CHECK_INT(mics_memory_total(&gpu, topology),
+              gpu.arena_bytes + (640 + 32 + 385 + 724 + 872) * MIB);
     snprintf(topology->device, sizeof topology->device, "host");
     memory_on(topology, &host);
     CHECK_INT(host.context_bytes, 0);
