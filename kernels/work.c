@@ -316,8 +316,8 @@ static struct mics_kernel_work outer_update_work(const struct mics_args_outer_up
     return work;
 }
 
-/* Of mixtures of experts. Offsets and permutations are counted; how many rows an expert has is not
- * known, so its matrices are counted once. */
+/* The work of mixtures of experts. Offsets and permutations are counted; how many rows an expert
+ * has is not known, so its matrices are counted once. */
 static struct mics_kernel_work route_work(const struct mics_args_route *op)
 {
     const double rows = op->rows;

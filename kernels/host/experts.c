@@ -32,7 +32,7 @@ struct softmax {
     float log_sum;
 };
 
-/* Of `count` logits in s->p. */
+/* From `count` logits in s->p. */
 static void make_softmax(struct softmax *s, uint32_t count)
 {
     mics_vf most = mics_vset(-INFINITY), sum = {0};
@@ -358,23 +358,6 @@ void mics_host_gather_rows(struct mics_pool *pool, const struct mics_args_gather
                   (void *)args);
 }
 
-/* A vector, or the first `count` of its lanes. */
-MICS_TYPED mics_vf load_lanes(const void *from, uint64_t i, unsigned count,
-                              const enum mics_dtype dtype)
-{
-    return count == MICS_LANES ? mics_vload_as(from, i, dtype)
-                               : mics_vload_part_as(from, i, count, dtype);
-}
-
-MICS_TYPED void store_lanes(void *to, uint64_t i, mics_vf value, unsigned count,
-                            const enum mics_dtype dtype)
-{
-    if (count == MICS_LANES)
-        mics_vstore_as(to, i, value, dtype);
-    else
-        mics_vstore_part_as(to, i, value, count, dtype);
-}
-
 static unsigned lanes_from(uint32_t c, uint32_t C)
 {
     return C - c < MICS_LANES ? C - c : MICS_LANES;
@@ -390,10 +373,10 @@ MICS_TYPED void combine_row(const struct mics_args_combine_rows *args, uint64_t 
         mics_vf sum = {0};
 
         if (args->add)
-            sum = load_lanes(args->add, r * args->C + c, lanes, dtype);
+            sum = mics_vload_lanes(args->add, r * args->C + c, lanes, dtype);
         for (uint32_t j = 0; j < args->k; j++)
-            sum += load_lanes(args->in, (uint64_t)position[j] * args->C + c, lanes, dtype);
-        store_lanes(args->out, r * args->C + c, sum, lanes, dtype);
+            sum += mics_vload_lanes(args->in, (uint64_t)position[j] * args->C + c, lanes, dtype);
+        mics_vstore_lanes(args->out, r * args->C + c, sum, lanes, dtype);
     }
 }
 
@@ -424,11 +407,11 @@ MICS_TYPED void swiglu_row(const struct mics_args_expert_swiglu *args, uint64_t 
 
     for (uint32_t f = 0; f < F; f += MICS_LANES) {
         const unsigned lanes = lanes_from(f, F);
-        const mics_vf gate = load_lanes(args->in, 2 * i * F + f, lanes, dtype);
-        const mics_vf up = load_lanes(args->in, 2 * i * F + F + f, lanes, dtype);
+        const mics_vf gate = mics_vload_lanes(args->in, 2 * i * F + f, lanes, dtype);
+        const mics_vf up = mics_vload_lanes(args->in, 2 * i * F + F + f, lanes, dtype);
 
-        store_lanes(args->out, i * F + f, weight * (gate / mics_vlogistic_divisor(gate) * up),
-                    lanes, dtype);
+        mics_vstore_lanes(args->out, i * F + f, weight * (gate / mics_vlogistic_divisor(gate) * up),
+                          lanes, dtype);
     }
 }
 
@@ -459,15 +442,15 @@ MICS_TYPED void swiglu_grad_row(const struct mics_args_expert_swiglu_grad *args,
     for (uint32_t f = 0; f < F; f += MICS_LANES) {
         const unsigned lanes = lanes_from(f, F);
         const uint64_t at = 2 * i * F + f;
-        const mics_vf gate = load_lanes(args->in, at, lanes, dtype);
-        const mics_vf up = load_lanes(args->in, at + F, lanes, dtype);
-        const mics_vf grad = load_lanes(args->grad_out, i * F + f, lanes, dtype);
+        const mics_vf gate = mics_vload_lanes(args->in, at, lanes, dtype);
+        const mics_vf up = mics_vload_lanes(args->in, at + F, lanes, dtype);
+        const mics_vf grad = mics_vload_lanes(args->grad_out, i * F + f, lanes, dtype);
         const mics_vf s = mics_vsigmoid(gate), of_gate = grad * up;
 
         slope += of_gate * (gate * s);
-        store_lanes(args->grad_in, at, weight * of_gate * (s * (1.0f + gate * (1.0f - s))), lanes,
-                    dtype);
-        store_lanes(args->grad_in, at + F, weight * grad * (gate * s), lanes, dtype);
+        mics_vstore_lanes(args->grad_in, at, weight * of_gate * (s * (1.0f + gate * (1.0f - s))),
+                          lanes, dtype);
+        mics_vstore_lanes(args->grad_in, at + F, weight * grad * (gate * s), lanes, dtype);
     }
     args->grad_weights[args->order[i]] = mics_vsum(slope);
 }

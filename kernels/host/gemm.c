@@ -20,39 +20,22 @@
  * The epilogue: one pass over a row while it is in the cache.
  */
 
-/* A vector, or the first `count` of its lanes. */
-MICS_TYPED mics_vf load_lanes(const void *from, uint64_t i, unsigned count,
-                              const enum mics_dtype dtype)
-{
-    return count == MICS_LANES ? mics_vload_as(from, i, dtype)
-                               : mics_vload_part_as(from, i, count, dtype);
-}
-
-MICS_TYPED void store_lanes(void *to, uint64_t i, mics_vf value, unsigned count,
-                            const enum mics_dtype dtype)
-{
-    if (count == MICS_LANES)
-        mics_vstore_as(to, i, value, dtype);
-    else
-        mics_vstore_part_as(to, i, value, count, dtype);
-}
-
 /* Element `at` of out is column `column`. */
 MICS_TYPED void finish_vector(const struct mics_args_matmul *args, mics_vf x, uint64_t at,
                               uint32_t column, unsigned count, const enum mics_dtype dtype,
                               const enum mics_dtype out_dtype)
 {
     if (args->add)
-        x += load_lanes(args->add, at, count, out_dtype);
+        x += mics_vload_lanes(args->add, at, count, out_dtype);
     if (args->bias)
-        x += load_lanes(args->bias, column, count, dtype);
+        x += mics_vload_lanes(args->bias, column, count, dtype);
     if (args->pre_gelu) {
-        store_lanes(args->pre_gelu, at, x, count, dtype);
-        x = mics_vgelu(load_lanes(args->pre_gelu, at, count, dtype));
+        mics_vstore_lanes(args->pre_gelu, at, x, count, dtype);
+        x = mics_vgelu(mics_vload_lanes(args->pre_gelu, at, count, dtype));
     } else if (args->gelu_of) {
-        x *= mics_vgelu_slope(load_lanes(args->gelu_of, at, count, dtype));
+        x *= mics_vgelu_slope(mics_vload_lanes(args->gelu_of, at, count, dtype));
     }
-    store_lanes(args->out, at, x, count, out_dtype);
+    mics_vstore_lanes(args->out, at, x, count, out_dtype);
 }
 
 MICS_TYPED void finish_row(const struct mics_args_matmul *args, uint32_t row, uint32_t column,
@@ -64,8 +47,8 @@ MICS_TYPED void finish_row(const struct mics_args_matmul *args, uint32_t row, ui
     for (uint32_t i = 0; i < count; i += MICS_LANES) {
         const unsigned lanes = count - i < MICS_LANES ? count - i : MICS_LANES;
 
-        finish_vector(args, load_lanes(x, i, lanes, MICS_F32), at + i, column + i, lanes, dtype,
-                      out_dtype);
+        finish_vector(args, mics_vload_lanes(x, i, lanes, MICS_F32), at + i, column + i, lanes,
+                      dtype, out_dtype);
     }
 }
 

@@ -27,7 +27,7 @@
 /* What an element of the result costs, in multiplications: with few rows it is most of the time. */
 #define RESULT_FLOPS 16
 
-/* Of oneDNN's products: a piece, and the fewest of m or k. */
+/* Pieces of oneDNN's products, and the fewest of m or k that it gets. */
 enum { ONEDNN_ROWS = 256, ONEDNN_COLUMNS = 512, ONEDNN_K = 1024, ONEDNN_LEAST = 16 };
 
 /* The products of an operation. */

@@ -273,4 +273,21 @@ MICS_TYPED void mics_vstore_part_as(void *to, uint64_t i, mics_vf value, unsigne
     memcpy((uint16_t *)to + i, lanes, count * sizeof lanes[0]);
 }
 
+/* A vector, or the first `count` of its lanes. */
+MICS_TYPED mics_vf mics_vload_lanes(const void *from, uint64_t i, unsigned count,
+                                    const enum mics_dtype dtype)
+{
+    return count == MICS_LANES ? mics_vload_as(from, i, dtype)
+                               : mics_vload_part_as(from, i, count, dtype);
+}
+
+MICS_TYPED void mics_vstore_lanes(void *to, uint64_t i, mics_vf value, unsigned count,
+                                  const enum mics_dtype dtype)
+{
+    if (count == MICS_LANES)
+        mics_vstore_as(to, i, value, dtype);
+    else
+        mics_vstore_part_as(to, i, value, count, dtype);
+}
+
 #endif

@@ -218,7 +218,7 @@ static struct mics_kernel_shape outer_update_shape(const struct mics_args_outer_
     return pass((double)op->count, op->copy ? MICS_BF16 : MICS_F32);
 }
 
-/* Of mixtures of experts. */
+/* Shapes of what routes tokens to experts. */
 static struct mics_kernel_shape route_shape(const struct mics_args_route *op)
 {
     return pass((double)op->rows * op->E, MICS_F32);

@@ -107,7 +107,7 @@ static void move(struct worker *worker, uint32_t unit, float *values, bool in)
         MICS_OK);
 }
 
-/* Of one unit of all workers; `apply`: they take the parameters of the outer step. */
+/* A meeting of all workers about one unit; `apply`: they take the parameters of the outer step. */
 static void meet(struct worker *workers, uint32_t count, uint32_t unit, struct outer_unit *outer,
                  bool apply, enum mutant mutant)
 {
@@ -480,7 +480,7 @@ static void replicas_agree_in_bf16_after_each_meeting(void)
     mics_model_free(model);
 }
 
-/* Of a whole number of intervals. */
+/* In a whole number of intervals. */
 static void calls_and_bytes_are_those_of_the_schedule(void)
 {
     struct mics_model *model = cases_gpt2();

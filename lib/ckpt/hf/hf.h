@@ -19,9 +19,8 @@
 
 /* Said of a file of PyTorch. */
 #define MICS_HF_PICKLE_ADVICE                                                                      \
-    "a pickle: only 'mics-shard split FILE' reads it; to convert it to safetensors, load and "     \
-    "save "                                                                                        \
-    "its folder with transformers' from_pretrained() and save_pretrained()"
+    "a pickle: only 'mics-shard split FILE' reads it; to convert it to safetensors, load its "     \
+    "folder with transformers' from_pretrained() and save it with save_pretrained()"
 
 struct mics_hf_file {
     char name[256]; /* inside the folder; of a loose file its path */

@@ -150,7 +150,7 @@ struct experts {
     struct mics_transformer_dims dims;
     struct mics_routing routing;
     struct mics_expert_activations acts;
-    /* Of the first expert: gate and up as one matrix [2 I, C], and down [C, I]. */
+    /* The first expert's: gate and up as one matrix [2 I, C], and down [C, I]. */
     struct mics_linear gate_up, down;
     uint64_t stride; /* elements from an expert to the next */
 };

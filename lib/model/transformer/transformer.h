@@ -130,7 +130,7 @@ struct mics_block_activations {
     void *wide_b;   /* [R, max(F, C, W)]; [R, max(F, W)] if nothing is recomputed */
     float *delta;   /* [B, H, T] */
     void *grad_out; /* [R, C] with norms after or a parallel residual: the gradient of an output */
-    /* Of a layer with experts, whose middle and normed_2 are boundary tensors. */
+    /* For a layer with experts, whose middle and normed_2 are boundary tensors. */
     float *logits;     /* [R, E], saved at every level */
     float *balance;    /* [B, E], of an auxiliary loss by sequence, likewise */
     float *load;       /* [B, 2 E], scratch */

@@ -308,7 +308,7 @@ static void the_bound_holds_for_the_mean_of_an_interval(void)
     CHECK(sum / 600 > 0.7);
 }
 
-/* Of replicas that meet rarely, with exchanges beside the next step or not. */
+/* Replicas that meet rarely, with exchanges beside the next step or not. */
 static void the_bound_holds_for_outer_steps(void)
 {
     struct priced priced =
