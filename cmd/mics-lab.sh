@@ -23,12 +23,14 @@ slots|N||ranks of a node (default: 2)
 net|RATE||rate of each link, as 200mbit or 25MB/s (default: 200mbit)
 delay|TIME||delay of each link, as 1ms; needs netem in the kernel
 name|NAME||of the lab (default: "lab"; with run: a unique one)
-traffic|||with run: print at the end the bytes that each node has sent and received
+env|NAME||with run: variables for each rank: mpi, torch or none (default: mpi)
+traffic|||with run: print at the end the bytes that each node has sent and received, and when
+expect-traffic|TEXT||with run: fail unless it is so, as "node: sent <= 70MB"; can be repeated
 quiet||q|print errors only
 help||h|print this help and exit
 version||V|print the version and exit'
 
-nodes=4 slots=2 net=200mbit delay='' name='' traffic=0
+nodes=4 slots=2 net=200mbit delay='' name='' environment=mpi traffic=0 expected=()
 
 print_help()
 {
@@ -55,6 +57,8 @@ print_completion()
 . cmd/lab/folder.sh
 . cmd/lab/namespaces.sh
 . cmd/lab/build.sh
+. cmd/lab/traffic.sh
+. cmd/lab/environment.sh
 . cmd/lab/commands.sh
 
 # The commands that this program runs inside the namespaces. The first argument is the folder of the
@@ -69,6 +73,8 @@ inside_main() # what folder arguments...
     _hub) name=$1 rate_bits=$2 && hub_main ;;
     _node) node_main "$1" "$2" ;;
     _count) count_main ;;
+    _sample) sample_main ;;
+    _rank) rank_main "$@" ;;
     esac
 }
 

@@ -137,33 +137,6 @@ count_main()
         printf "%.0f", (y[2] - x[2]) * 8e6 / (y[1] - x[1]) }'
 }
 
-# The bytes that each node has sent and received since its link was created: "node1 SENT RECEIVED".
-count_traffic()
-{
-    local i name rest counted
-    for ((i = 1; i <= nodes; i++)); do
-        while read -r name rest; do
-            read -r -a counted <<<"$rest"
-            if [ "$name" = eth0: ]; then echo "node$i ${counted[8]} ${counted[0]}"; fi
-        done < <(in_node "$i" cat /proc/net/dev)
-    done
-}
-
-# The same since the lab became ready, as a table.
-traffic_table()
-{
-    printf '%-8s %15s %15s\n' node sent received
-    count_traffic | awk -v before="$lab/traffic" '
-        BEGIN {
-            while ((getline line <before) > 0) {
-                split(line, f, " ")
-                sent[f[1]] = f[2]
-                received[f[1]] = f[3]
-            }
-        }
-        { printf "%-8s %15.0f %15.0f\n", $1, $2 - sent[$1], $3 - received[$1] }'
-}
-
 wait_until_built() # pid of the starter
 {
     local tries=0 text

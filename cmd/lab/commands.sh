@@ -37,18 +37,21 @@ wait_for_job()
 
 run_main()
 {
-    local arguments
+    local arguments rank=() watch=0
     expect 0 0
     [ ${#job[@]} -gt 0 ] || usage "run: no program; put it after '--'"
     command -v -- "${job[0]}" >/dev/null || usage "run: '${job[0]}': no such program"
+    check_expected
     name=${name:-run-$$}
     build
     remember_process $$ "$lab/owner"
     read -r -a arguments < <(mpirun_options)
-    in_hub mpirun "${arguments[@]}" -n $((nodes * slots)) -- "${job[@]}" <&0 &
+    if [ $environment != mpi ]; then rank=("$self" _rank "$lab" $environment); fi
+    if [ $traffic = 1 ] || [ ${#expected[@]} -gt 0 ]; then watch=1 && start_sampling; fi
+    in_hub mpirun "${arguments[@]}" -n $((nodes * slots)) -- "${rank[@]}" "${job[@]}" <&0 &
     runner=$!
     wait_for_job
-    if [ $traffic = 1 ]; then traffic_table >&2; fi
+    if [ $watch = 1 ]; then report_traffic; fi
     exit "$code"
 }
 

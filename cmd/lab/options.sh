@@ -19,7 +19,12 @@ take_option() # name value
         delay=$2
         ;;
     name) take_name name "$2" && name=$2 ;;
+    env)
+        [[ $2 =~ ^(mpi|torch|none)$ ]] || usage "--env: '$2': must be mpi, torch or none"
+        environment=$2
+        ;;
     traffic) traffic=1 ;;
+    expect-traffic) take_expectation "$2" ;;
     quiet) quiet=1 ;;
     help) print_help | publish; exit ;;
     version) echo "$program (mics) $version" | publish; exit ;;

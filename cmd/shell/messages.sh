@@ -59,7 +59,7 @@ print_options()
     while IFS='|' read -r option arg letter text; do
         left="    "
         if [ -n "$letter" ]; then left="-$letter, "; fi
-        printf '  %s--%-14s  %s\n' "$left" "$option${arg:+=$arg}" "$text"
+        printf '  %s--%-19s  %s\n' "$left" "$option${arg:+=$arg}" "$text"
     done <<<"$options"
     printf '\nSee %s(1) for details, mics(7) for an introduction.\n' "$program"
 }
