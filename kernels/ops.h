@@ -52,7 +52,7 @@
     ROW(GELU_GRAD, gelu_grad, PLAIN)                                                               \
     ROW(SWIGLU, swiglu, PLAIN)                                                                     \
     ROW(SWIGLU_GRAD, swiglu_grad, PLAIN)                                                           \
-    ROW(QK_NORM, qk_norm, CHECKED)                                                                 \
+    ROW(QK_NORM, qk_norm, PLAIN)                                                                   \
     ROW(QK_NORM_GRAD, qk_norm_grad, WORKSPACE)                                                     \
     ROW(ROPE, rope, PLAIN)                                                                         \
     ROW(ATTENTION, attention, CHECKED)                                                             \
@@ -263,26 +263,27 @@ struct mics_args_swiglu_grad {
     enum mics_dtype dtype;
 };
 
-/* Root mean square norms of each head of queries and keys, of D elements: in[rows, (H + 2 H_kv) D]
- * holds queries, keys and values side by side, as attention takes them. out = in * rstd * weight,
- * with q_weight[D] for the H heads of queries and k_weight[D] for the H_kv heads of keys; values
- * are copied. out may not be in. rstd[rows, H + H_kv] is saved for the backward pass. */
+/* Root mean square norms of each of H heads of queries, of D elements, and H_kv heads of keys, of
+ * D_kv: in[rows, H D + 2 H_kv D_kv] holds queries, keys and values side by side, as attention takes
+ * them. out = in * rstd * weight, with q_weight[D] and k_weight[D_kv]; values are copied. out may
+ * not be in. rstd[rows, H + H_kv] is saved for the backward pass. Norms of all queries of a row, and
+ * of all keys, are those of one head each. */
 struct mics_args_qk_norm {
     void *out;
     float *rstd;
     const void *in, *q_weight, *k_weight;
-    uint32_t rows, H, H_kv, D;
+    uint32_t rows, H, H_kv, D, D_kv;
     float eps;
     enum mics_dtype dtype;
 };
 
-/* grad[rows, (H + 2 H_kv) D]: the gradient of out becomes that of in, in place; that of values
- * stays. grad_q_weight[D] (G) += ..., grad_k_weight[D] (G) += ..., in a fixed order. */
+/* grad[rows, H D + 2 H_kv D_kv]: the gradient of out becomes that of in, in place; that of values
+ * stays. grad_q_weight[D] (G) += ..., grad_k_weight[D_kv] (G) += ..., in a fixed order. */
 struct mics_args_qk_norm_grad {
     void *grad, *grad_q_weight, *grad_k_weight;
     const void *in, *q_weight, *k_weight;
     const float *rstd;
-    uint32_t rows, H, H_kv, D;
+    uint32_t rows, H, H_kv, D, D_kv;
     enum mics_dtype dtype, grad_dtype;
 };
 

@@ -175,7 +175,8 @@ static struct mics_kernel_work swiglu_grad_work(const struct mics_args_swiglu_gr
 
 static struct mics_kernel_work qk_norm_work(const struct mics_args_qk_norm *op)
 {
-    const double bytes = bytes_of((double)op->rows * (op->H + 2 * op->H_kv) * op->D, op->dtype);
+    const double width = (double)op->H * op->D + 2.0 * op->H_kv * op->D_kv;
+    const double bytes = bytes_of(op->rows * width, op->dtype);
 
     return pass(bytes, bytes + bytes_of((double)op->rows * (op->H + op->H_kv), MICS_F32), 1);
 }
@@ -183,7 +184,8 @@ static struct mics_kernel_work qk_norm_work(const struct mics_args_qk_norm *op)
 static struct mics_kernel_work qk_norm_grad_work(const struct mics_args_qk_norm_grad *op)
 {
     const double heads = (double)op->rows * (op->H + op->H_kv);
-    const double bytes = bytes_of(heads * op->D, op->dtype);
+    const double width = (double)op->H * op->D + (double)op->H_kv * op->D_kv;
+    const double bytes = bytes_of(op->rows * width, op->dtype);
 
     return pass(2 * bytes + bytes_of(heads, MICS_F32), bytes, 2);
 }

@@ -158,20 +158,6 @@ enum mics_status mics_cuda_attention_check(const struct mics_cuda_at *at,
     return check(at->attention.forward, at->attention.named, heads_of(args), err);
 }
 
-/* Kernels of norms hold a head in registers. A model that normalises all queries of a token
- * together has one wide head. */
-enum mics_status mics_cuda_qk_norm_check(const struct mics_cuda_at *at,
-                                         const struct mics_args_qk_norm *args, struct mics_err *err)
-{
-    (void)at;
-    if (args->D <= MICS_HEAD_MAX)
-        return MICS_OK;
-    return mics_err_set(err, MICS_ERR_UNSUPPORTED,
-                        "norms of queries and keys of %u channels are wider than %d, the most "
-                        "supported on GPUs",
-                        args->D, MICS_HEAD_MAX);
-}
-
 enum mics_status mics_cuda_attention_grad_check(const struct mics_cuda_at *at,
                                                 const struct mics_args_attention_grad *args,
                                                 struct mics_err *err)

@@ -42,15 +42,35 @@ MICS_TYPED void normalise(const void *in, const void *weight, float rstd, uint32
                       dtype);
 }
 
+/* What a row has, of either operation. */
+struct row {
+    uint32_t H, H_kv, D, D_kv, heads; /* heads: with a norm */
+    uint64_t width;
+};
+
+static struct row row_of(uint32_t H, uint32_t H_kv, uint32_t D, uint32_t D_kv)
+{
+    return (struct row){H, H_kv, D, D_kv, H + H_kv, (uint64_t)H * D + 2 * (uint64_t)H_kv * D_kv};
+}
+
+/* Where head h begins, the values behind that of the last key, and its channels. */
+static uint64_t head_at(const struct row *row, uint32_t h, uint32_t *D)
+{
+    *D = h < row->H ? row->D : row->D_kv;
+    return h < row->H ? (uint64_t)h * row->D
+                      : (uint64_t)row->H * row->D + (uint64_t)(h - row->H) * row->D_kv;
+}
+
 MICS_TYPED void norm_rows(const struct mics_args_qk_norm *args, uint64_t begin, uint64_t end,
                           const enum mics_dtype dtype)
 {
-    const uint32_t D = args->D, heads = args->H + args->H_kv;
-    const uint64_t width = ((uint64_t)heads + args->H_kv) * D;
+    const struct row of = row_of(args->H, args->H_kv, args->D, args->D_kv);
+    const uint32_t heads = of.heads;
+    uint32_t D;
 
     for (uint64_t row = begin; row < end; row++) {
         for (uint32_t h = 0; h < heads; h++) {
-            const uint64_t at = row * width + (uint64_t)h * D;
+            const uint64_t at = row * of.width + head_at(&of, h, &D);
             const void *in = mics_element(args->in, at, dtype);
             const float rstd = 1.0f / sqrtf(dot(in, in, D, dtype) / (float)D + args->eps);
 
@@ -58,9 +78,9 @@ MICS_TYPED void norm_rows(const struct mics_args_qk_norm *args, uint64_t begin, 
                       mics_element(args->out, at, dtype), dtype);
             args->rstd[row * heads + h] = rstd;
         }
-        const uint64_t values = row * width + (uint64_t)heads * D;
+        const uint64_t values = row * of.width + head_at(&of, heads, &D);
         memcpy(mics_element(args->out, values, dtype), mics_element(args->in, values, dtype),
-               (size_t)args->H_kv * D * mics_dtype_bytes(dtype));
+               (size_t)args->H_kv * args->D_kv * mics_dtype_bytes(dtype));
     }
 }
 
@@ -75,22 +95,23 @@ static void norm_piece(void *context, uint64_t begin, uint64_t end)
 }
 
 /* Rows of a piece of work. */
-static uint64_t grain_of(uint32_t H, uint32_t H_kv, uint32_t D)
+static uint64_t grain_of(uint64_t width)
 {
-    return GRAIN_FLOATS / (((uint64_t)H + 2 * (uint64_t)H_kv) * D + 1) + 1;
+    return GRAIN_FLOATS / (width + 1) + 1;
 }
 
 void mics_host_qk_norm(struct mics_pool *pool, const struct mics_args_qk_norm *args)
 {
-    mics_pool_run(pool, args->rows, grain_of(args->H, args->H_kv, args->D), norm_piece,
-                  (void *)args);
+    const struct row row = row_of(args->H, args->H_kv, args->D, args->D_kv);
+
+    mics_pool_run(pool, args->rows, grain_of(row.width), norm_piece, (void *)args);
 }
 
 /* Gradients of the weights of queries or keys: `heads` heads from head `first` on. */
 struct weights {
     const struct mics_args_qk_norm_grad *args;
     void *grad_weight;
-    uint32_t first, heads;
+    uint32_t first, heads, D;
 };
 
 /* Channels [c, c + count) of a head's gradient times its normalised input; count is at most a
@@ -108,15 +129,15 @@ MICS_TYPED void sum_channels(const struct weights *w, uint32_t c, unsigned count
                              const enum mics_dtype dtype)
 {
     const struct mics_args_qk_norm_grad *args = w->args;
-    const uint32_t all = args->H + args->H_kv;
-    const uint64_t width = ((uint64_t)all + args->H_kv) * args->D;
+    const struct row of = row_of(args->H, args->H_kv, args->D, args->D_kv);
     mics_vf sum = {0};
+    uint32_t D;
     float sums[MICS_LANES];
 
     for (uint64_t row = 0; row < args->rows; row++)
         for (uint32_t h = w->first; h < w->first + w->heads; h++)
-            sum += head_part(args, row * width + (uint64_t)h * args->D + c, count,
-                             args->rstd[row * all + h], dtype);
+            sum += head_part(args, row * of.width + head_at(&of, h, &D) + c, count,
+                             args->rstd[row * of.heads + h], dtype);
     mics_vstore(sums, sum);
     for (unsigned i = 0; i < count; i++)
         mics_store_as(w->grad_weight, c + i,
@@ -130,7 +151,7 @@ static void sum_piece(void *context, uint64_t begin, uint64_t end)
 
     for (uint64_t v = begin; v < end; v++) {
         const uint32_t c = (uint32_t)v * MICS_LANES;
-        const unsigned count = w->args->D - c < MICS_LANES ? w->args->D - c : MICS_LANES;
+        const unsigned count = w->D - c < MICS_LANES ? w->D - c : MICS_LANES;
 
         if (w->args->dtype == MICS_BF16)
             sum_channels(w, c, count, MICS_BF16);
@@ -170,31 +191,31 @@ MICS_TYPED void grad_head(void *grad, const void *in, const void *weight, float 
 static void grad_piece(void *context, uint64_t begin, uint64_t end)
 {
     const struct mics_args_qk_norm_grad *args = context;
-    const uint32_t heads = args->H + args->H_kv;
-    const uint64_t width = ((uint64_t)heads + args->H_kv) * args->D;
+    const struct row of = row_of(args->H, args->H_kv, args->D, args->D_kv);
+    uint32_t D;
 
     for (uint64_t row = begin; row < end; row++)
-        for (uint32_t h = 0; h < heads; h++) {
-            const uint64_t at = row * width + (uint64_t)h * args->D;
+        for (uint32_t h = 0; h < of.heads; h++) {
+            const uint64_t at = row * of.width + head_at(&of, h, &D);
             const void *in = mics_element(args->in, at, args->dtype);
             const void *weight = h < args->H ? args->q_weight : args->k_weight;
             void *grad = mics_element(args->grad, at, args->dtype);
-            const float rstd = args->rstd[row * heads + h];
+            const float rstd = args->rstd[row * of.heads + h];
 
             if (args->dtype == MICS_BF16)
-                grad_head(grad, in, weight, rstd, args->D, MICS_BF16);
+                grad_head(grad, in, weight, rstd, D, MICS_BF16);
             else
-                grad_head(grad, in, weight, rstd, args->D, MICS_F32);
+                grad_head(grad, in, weight, rstd, D, MICS_F32);
         }
 }
 
 void mics_host_qk_norm_grad(struct mics_pool *pool, const struct mics_args_qk_norm_grad *args)
 {
-    struct weights q = {args, args->grad_q_weight, 0, args->H};
-    struct weights k = {args, args->grad_k_weight, args->H, args->H_kv};
+    const struct row row = row_of(args->H, args->H_kv, args->D, args->D_kv);
+    struct weights q = {args, args->grad_q_weight, 0, args->H, args->D};
+    struct weights k = {args, args->grad_k_weight, args->H, args->H_kv, args->D_kv};
 
     mics_pool_run(pool, mics_ceil_div(args->D, MICS_LANES), 1, sum_piece, &q);
-    mics_pool_run(pool, mics_ceil_div(args->D, MICS_LANES), 1, sum_piece, &k);
-    mics_pool_run(pool, args->rows, grain_of(args->H, args->H_kv, args->D), grad_piece,
-                  (void *)args);
+    mics_pool_run(pool, mics_ceil_div(args->D_kv, MICS_LANES), 1, sum_piece, &k);
+    mics_pool_run(pool, args->rows, grain_of(row.width), grad_piece, (void *)args);
 }

@@ -176,13 +176,13 @@ static void launch_norm(const struct launch *launch)
     case MICS_K_QK_NORM: /* WIDTH = (6 + 2) heads of HEAD */
         mics_launch_qk_norm(stream,
                             &(struct mics_args_qk_norm){a, statistics(launch, 0), b, weight, bias,
-                                                        rows, 6, 1, HEAD, 1e-5f, dtype});
+                                                        rows, 6, 1, HEAD, HEAD, 1e-5f, dtype});
         return;
     default:
         mics_launch_qk_norm_grad(
             stream, &(struct mics_args_qk_norm_grad){a, grad_weight, grad_bias, b, weight, bias,
-                                                     statistics(launch, 0), rows, 6, 1, HEAD, dtype,
-                                                     dtype});
+                                                     statistics(launch, 0), rows, 6, 1, HEAD, HEAD,
+                                                     dtype, dtype});
     }
 }
 

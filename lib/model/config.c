@@ -109,11 +109,6 @@ static enum mics_status check_experts(const struct mics_model_config *config,
     if (config->expert_inner < 1 || config->expert_inner > MICS_MAX_INNER)
         return mics_err_set(err, MICS_ERR_FORMAT, "expert_inner: %u is not in 1 .. %u",
                             config->expert_inner, MICS_MAX_INNER);
-    if (family->qk_norm_whole && config->n_kv_head != config->n_head)
-        return mics_err_set(err, MICS_ERR_FORMAT,
-                            "n_kv_head: %u heads of keys, but the family %s has as many as of "
-                            "queries, %u",
-                            config->n_kv_head, config->family, config->n_head);
     return MICS_OK;
 }
 

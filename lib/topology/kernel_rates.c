@@ -133,8 +133,8 @@ ROWS_SHAPE(rmsnorm, op->C)
 ROWS_SHAPE(rmsnorm_grad, op->C)
 ROWS_SHAPE(swiglu, op->F)
 ROWS_SHAPE(swiglu_grad, op->F)
-ROWS_SHAPE(qk_norm, (double)(op->H + 2 * op->H_kv) * op->D)
-ROWS_SHAPE(qk_norm_grad, (double)(op->H + 2 * op->H_kv) * op->D)
+ROWS_SHAPE(qk_norm, (double)op->H * op->D + 2.0 * op->H_kv * op->D_kv)
+ROWS_SHAPE(qk_norm_grad, (double)op->H * op->D + 2.0 * op->H_kv * op->D_kv)
 ROWS_SHAPE(cross_entropy, op->V)
 #undef ROWS_SHAPE
 

@@ -86,7 +86,6 @@ mixtral|{"num_experts": 8}|num_local_experts: 4, but num_experts is 8
 mixtral|{"num_local_experts": 2000}|num_local_experts: expected 1 to 1024, found 2000
 mixtral|{"router_jitter_noise": 0.1}|router_jitter_noise: is not supported
 olmoe|{"clip_qkv": 8}|clip_qkv: is not supported
-olmoe|{"num_key_value_heads": 1}|n_kv_head: 1 heads of keys, but the family olmoe has as many as of queries, 3
 qwen3-moe|{"mlp_only_layers": [3]}|mlp_only_layers[0]: expected the number of a layer below 3
 llama|{"num_local_experts": 4}|num_local_experts: a llama has no experts
 llama|{"model_type": "deepseek_v3", "n_routed_experts": 4}|model_type: 'deepseek_v3' is not supported

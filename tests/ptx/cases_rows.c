@@ -144,37 +144,37 @@ static void swiglu_grad_case(struct recorder *r, enum mics_dtype dtype, struct s
     record_end(r);
 }
 
-/* Norms of 3 heads of queries and 1 of keys. */
+/* Norms of H heads of queries and 1 of keys. */
 static void qk_norm_case(struct recorder *r, enum mics_dtype dtype, enum mics_dtype grad_dtype,
-                         uint32_t rows, uint32_t D)
+                         uint32_t rows, uint32_t H, uint32_t D, uint32_t D_kv)
 {
-    const size_t count = (size_t)rows * 5 * D;
+    const size_t count = (size_t)rows * (H * D + 2 * D_kv);
     struct tensor in, q, k, out, rstd, grad, grad_q, grad_k;
 
     record_begin(r, 2, "qk_norm_%s_%s_%ux%u", record_dtype_name(dtype),
                  record_dtype_name(grad_dtype), rows, D);
     in = record_random(r, "in", dtype, count, 3, 1, 0);
     q = record_random(r, "q_weight", dtype, D, 2, 2, 0);
-    k = record_random(r, "k_weight", dtype, D, 2, 3, 0);
+    k = record_random(r, "k_weight", dtype, D_kv, 2, 3, 0);
     out = record_output(r, "out", dtype, count, 0);
-    rstd = record_output(r, "rstd", MICS_F32, (size_t)rows * 4, 0);
+    rstd = record_output(r, "rstd", MICS_F32, (size_t)rows * (H + 1), 0);
     grad = record_random(r, "grad", dtype, count, 1, 4, 0);
     grad_q = record_random(r, "grad_q_weight", grad_dtype, D, 1, 5, 0);
-    grad_k = record_random(r, "grad_k_weight", grad_dtype, D, 1, 6, 0);
+    grad_k = record_random(r, "grad_k_weight", grad_dtype, D_kv, 1, 6, 0);
     record_ran(r, mics_cuda_qk_norm(&r->at, &(struct mics_args_qk_norm){
                                                 out.device, rstd.device, in.device, q.device,
-                                                k.device, rows, 3, 1, D, 1e-5f, dtype}));
+                                                k.device, rows, H, 1, D, D_kv, 1e-5f, dtype}));
     record_ran(r, mics_cuda_qk_norm_grad(&r->at, &(struct mics_args_qk_norm_grad){
                                                      grad.device, grad_q.device, grad_k.device,
                                                      in.device, q.device, k.device, rstd.device,
-                                                     rows, 3, 1, D, dtype, grad_dtype}));
+                                                     rows, H, 1, D, D_kv, dtype, grad_dtype}));
     mics_host_qk_norm(r->pool,
                       &(struct mics_args_qk_norm){out.values, rstd.values, in.values, q.values,
-                                                  k.values, rows, 3, 1, D, 1e-5f, MICS_F32});
+                                                  k.values, rows, H, 1, D, D_kv, 1e-5f, MICS_F32});
     mics_host_qk_norm_grad(
         r->pool, &(struct mics_args_qk_norm_grad){grad.values, grad_q.values, grad_k.values,
                                                   in.values, q.values, k.values, rstd.values, rows,
-                                                  3, 1, D, MICS_F32, MICS_F32});
+                                                  H, 1, D, D_kv, MICS_F32, MICS_F32});
     record_expect(r, &out, 4e-6);
     record_expect(r, &rstd, 4e-6);
     record_expect(r, &grad, 1e-5);
@@ -233,7 +233,8 @@ void record_row_cases(struct recorder *r)
             swiglu_case(r, dtype, wide[s]);
             swiglu_grad_case(r, dtype, wide[s]);
             bias_grad_case(r, dtype, record_dtypes[s], sums[s]);
-            qk_norm_case(r, dtype, record_dtypes[s], s ? 9 : 5, s ? 34 : 128);
+            qk_norm_case(r, dtype, record_dtypes[s], s ? 9 : 5, 3, s ? 34 : 128, s ? 34 : 128);
+            qk_norm_case(r, dtype, record_dtypes[s], 3, 1, s ? 300 : 520, s ? 300 : 130);
             rope_case(r, dtype, ropes[s]);
         }
     }

@@ -29,7 +29,7 @@ static bool has_qk_norm(const struct mics_sublayer *attention)
  * and of all keys are those of one wide head each. */
 struct qk_norms {
     struct mics_norm q, k;
-    uint32_t H, H_kv, D;
+    uint32_t H, H_kv, D, D_kv;
 };
 
 static struct qk_norms qk_norms_of(const struct mics_sublayer *attention)
@@ -41,6 +41,7 @@ static struct qk_norms qk_norms_of(const struct mics_sublayer *attention)
         .H = whole ? 1 : attention->dims.H,
         .H_kv = whole ? 1 : attention->dims.H_kv,
         .D = whole ? attention->dims.A : attention->dims.D,
+        .D_kv = (whole ? attention->dims.H_kv : 1) * attention->dims.D,
         .q = mics_sublayer_norm(attention, MICS_BLOCK_Q_NORM, MICS_BLOCK_TENSORS, &stats),
         .k = mics_sublayer_norm(attention, MICS_BLOCK_K_NORM, MICS_BLOCK_TENSORS, &stats),
     };
@@ -88,6 +89,7 @@ static void prepare_heads(const struct mics_sublayer *attention)
                                                          .H = norms.H,
                                                          .H_kv = norms.H_kv,
                                                          .D = norms.D,
+                                                         .D_kv = norms.D_kv,
                                                          .eps = norms.q.eps,
                                                          .dtype = norms.q.dtype,
                                                      });
@@ -114,6 +116,7 @@ static void prepare_heads_backward(const struct mics_sublayer *attention)
                                                               .H = norms.H,
                                                               .H_kv = norms.H_kv,
                                                               .D = norms.D,
+                                                              .D_kv = norms.D_kv,
                                                               .dtype = norms.q.dtype,
                                                               .grad_dtype = norms.q.grad_dtype,
                                                           });

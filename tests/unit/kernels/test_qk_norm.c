@@ -10,12 +10,13 @@
 #define EPS 1e-5
 
 struct shape {
-    uint32_t rows, H, H_kv, D;
+    uint32_t rows, H, H_kv, D, D_kv;
 };
 
 static const struct shape shapes[] = {
-    {0, 1, 1, 4},   {1, 1, 1, 1},   {3, 2, 1, 7},   {5, 4, 2, 64},
-    {2, 3, 3, 128}, {40, 6, 2, 33}, {2, 2, 1, 256},
+    {0, 1, 1, 4, 4},     {1, 1, 1, 1, 1},     {3, 2, 1, 7, 7},       {5, 4, 2, 64, 64},
+    {2, 3, 3, 128, 128}, {40, 6, 2, 33, 33},  {2, 2, 1, 256, 256},   {4, 1, 1, 512, 128},
+    {3, 2, 3, 9, 21},    {2, 1, 1, 1030, 17}, {2, 1, 1, 2048, 2048},
 };
 
 struct heads {
@@ -27,9 +28,9 @@ struct heads {
 
 /* out = x w / rms; the gradient of x is rstd (g w - x' mean(g w x')), that of w is the sum of g
  * x'. */
-static void reference_head(struct heads *t, size_t at, const float *weight, double *want_weight)
+static void reference_head(struct heads *t, size_t at, uint32_t D, const float *weight,
+                           double *want_weight)
 {
-    const uint32_t D = t->dims.D;
     double square = 0, mean = 0;
 
     for (uint32_t c = 0; c < D; c++)
@@ -58,34 +59,36 @@ static float *random_halves(size_t count, uint64_t seed)
 
 static struct heads heads_new(struct shape dims)
 {
-    const uint32_t all = dims.H + 2 * dims.H_kv;
-    struct heads t = {
-        .dims = dims, .count = (size_t)dims.rows * all * dims.D, .normed = dims.H + dims.H_kv};
+    const size_t width = (size_t)dims.H * dims.D + 2 * (size_t)dims.H_kv * dims.D_kv;
+    struct heads t = {.dims = dims, .count = dims.rows * width, .normed = dims.H + dims.H_kv};
 
     t.in = random_halves(t.count, 1);
     t.grad = random_halves(t.count, 2);
     t.q = random_halves(dims.D, 3);
-    t.k = random_halves(dims.D, 4);
+    t.k = random_halves(dims.D_kv, 4);
     t.grad_q = random_halves(dims.D, 5);
-    t.grad_k = random_halves(dims.D, 6);
+    t.grad_k = random_halves(dims.D_kv, 6);
     t.out = random_floats(t.count, 7);
     t.rstd = random_floats(dims.rows * t.normed, 8);
     t.want_out = zero_doubles(t.count);
     t.want_grad = zero_doubles(t.count);
     t.want_q = zero_doubles(dims.D);
-    t.want_k = zero_doubles(dims.D);
-    for (uint32_t c = 0; c < dims.D; c++) {
+    t.want_k = zero_doubles(dims.D_kv);
+    for (uint32_t c = 0; c < dims.D; c++)
         t.want_q[c] = t.grad_q[c];
+    for (uint32_t c = 0; c < dims.D_kv; c++)
         t.want_k[c] = t.grad_k[c];
-    }
     for (size_t i = 0; i < t.count; i++) { /* values stay */
         t.want_out[i] = t.in[i];
         t.want_grad[i] = t.grad[i];
     }
-    for (size_t row = 0; row < dims.rows; row++)
-        for (uint32_t h = 0; h < dims.H + dims.H_kv; h++)
-            reference_head(&t, (row * all + h) * dims.D, h < dims.H ? t.q : t.k,
-                           h < dims.H ? t.want_q : t.want_k);
+    for (size_t row = 0; row < dims.rows; row++) {
+        for (uint32_t h = 0; h < dims.H; h++)
+            reference_head(&t, row * width + h * dims.D, dims.D, t.q, t.want_q);
+        for (uint32_t h = 0; h < dims.H_kv; h++)
+            reference_head(&t, row * width + dims.H * dims.D + h * dims.D_kv, dims.D_kv, t.k,
+                           t.want_k);
+    }
     return t;
 }
 
@@ -127,18 +130,19 @@ static void run(struct heads *t, enum mics_dtype dtype, struct mics_pool *pool)
     const struct shape dims = t->dims;
     void *in = narrow(t->in, t->count, dtype), *out = narrow(t->out, t->count, dtype);
     void *grad = narrow(t->grad, t->count, dtype), *q = narrow(t->q, dims.D, dtype);
-    void *k = narrow(t->k, dims.D, dtype), *grad_q = narrow(t->grad_q, dims.D, dtype);
-    void *grad_k = narrow(t->grad_k, dims.D, dtype);
+    void *k = narrow(t->k, dims.D_kv, dtype), *grad_q = narrow(t->grad_q, dims.D, dtype);
+    void *grad_k = narrow(t->grad_k, dims.D_kv, dtype);
 
-    mics_host_qk_norm(pool, &(struct mics_args_qk_norm){out, t->rstd, in, q, k, dims.rows, dims.H,
-                                                        dims.H_kv, dims.D, (float)EPS, dtype});
-    mics_host_qk_norm_grad(pool, &(struct mics_args_qk_norm_grad){grad, grad_q, grad_k, in, q, k,
-                                                                  t->rstd, dims.rows, dims.H,
-                                                                  dims.H_kv, dims.D, dtype, dtype});
+    mics_host_qk_norm(pool,
+                      &(struct mics_args_qk_norm){out, t->rstd, in, q, k, dims.rows, dims.H,
+                                                  dims.H_kv, dims.D, dims.D_kv, (float)EPS, dtype});
+    mics_host_qk_norm_grad(
+        pool, &(struct mics_args_qk_norm_grad){grad, grad_q, grad_k, in, q, k, t->rstd, dims.rows,
+                                               dims.H, dims.H_kv, dims.D, dims.D_kv, dtype, dtype});
     widen(out, t->out, t->count, dtype);
     widen(grad, t->grad, t->count, dtype);
     widen(grad_q, t->grad_q, dims.D, dtype);
-    widen(grad_k, t->grad_k, dims.D, dtype);
+    widen(grad_k, t->grad_k, dims.D_kv, dtype);
     free(in);
     free(q);
     free(k);
@@ -152,7 +156,7 @@ static void check(struct shape dims, enum mics_dtype dtype, double tolerance)
     CHECK_CLOSE(first.out, first.want_out, first.count, tolerance);
     CHECK_CLOSE(first.grad, first.want_grad, first.count, 2 * tolerance);
     CHECK_CLOSE(first.grad_q, first.want_q, dims.D, 2 * tolerance);
-    CHECK_CLOSE(first.grad_k, first.want_k, dims.D, 2 * tolerance);
+    CHECK_CLOSE(first.grad_k, first.want_k, dims.D_kv, 2 * tolerance);
     for (unsigned i = 1; i < POOLS; i++) {
         struct heads t = heads_new(dims);
 
@@ -160,7 +164,7 @@ static void check(struct shape dims, enum mics_dtype dtype, double tolerance)
         CHECK_SAME_BITS(t.out, first.out, t.count);
         CHECK_SAME_BITS(t.grad, first.grad, t.count);
         CHECK_SAME_BITS(t.grad_q, first.grad_q, dims.D);
-        CHECK_SAME_BITS(t.grad_k, first.grad_k, dims.D);
+        CHECK_SAME_BITS(t.grad_k, first.grad_k, dims.D_kv);
         heads_free(&t);
     }
     heads_free(&first);
