@@ -68,6 +68,7 @@
     ROW(ROUTE_GRAD, route_grad, PLAIN)                                                             \
     ROW(ROUTER_LOAD, router_load, WORKSPACE)                                                       \
     ROW(BALANCE_LOSS, balance_loss, PLAIN)                                                         \
+    ROW(ROUTER_STATS, router_stats, WORKSPACE)                                                     \
     ROW(SORT_EXPERTS, sort_experts, WORKSPACE)                                                     \
     ROW(GATHER_ROWS, gather_rows, PLAIN)                                                           \
     ROW(COMBINE_ROWS, combine_rows, PLAIN)                                                         \
@@ -529,7 +530,8 @@ struct mics_args_route_grad {
  * (the last may be smaller). load[groups, 2 E] is written: for each group the number of assignments
  * of each expert, then the sum over its rows of the softmax of the logits, each plus `add` (of the
  * same shape) unless NULL, which may be load. And, if z_coefficient > 0, *loss_sum += z_coefficient
- * times the sum of logsumexp(logits)^2 over rows with targets[r] >= 0. Fixed order of summation. */
+ * times the sum of logsumexp(logits)^2 over rows with targets[r] >= 0, and so is *own_sum, unless
+ * NULL. Fixed order of summation. */
 struct mics_args_router_load {
     float *load;
     double *loss_sum;
@@ -538,6 +540,7 @@ struct mics_args_router_load {
     const int32_t *targets;
     uint32_t rows, E, k, group_rows;
     float z_coefficient;
+    double *own_sum;
 };
 
 /* The auxiliary loss of Fedus et al. 2021 as transformers computes it, for each group: with counts
@@ -547,7 +550,7 @@ struct mics_args_router_load {
  * targets[groups, group_rows] that are not negative:
  *     *loss_sum += coefficient t aux
  *     balance[groups, E] = coefficient t E n[e] / divisor^2, its gradient by a row's softmax
- * balance may be NULL. */
+ * balance may be NULL. What is added to *loss_sum is added to *own_sum, too, unless that is NULL. */
 struct mics_args_balance_loss {
     float *balance;
     double *loss_sum;
@@ -555,6 +558,17 @@ struct mics_args_balance_loss {
     const int32_t *targets;
     uint32_t groups, group_rows, E;
     double coefficient, divisor;
+    double *own_sum;
+};
+
+/* What is reported of a router: stats[0] += the sum over rows of the entropy of the softmax of
+ * their logits[rows, E], in nats; stats[1 + e] += the rows that offsets[E + 1] give expert e. Fixed
+ * order of summation. */
+struct mics_args_router_stats {
+    double *stats;
+    const float *logits;
+    const uint32_t *offsets;
+    uint32_t rows, E;
 };
 
 /* Sort assignments by expert, stably. offsets[E + 1]: expert e has sorted rows [offsets[e],

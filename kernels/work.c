@@ -349,6 +349,11 @@ static struct mics_kernel_work balance_loss_work(const struct mics_args_balance_
                 op->balance ? 4 * groups * op->E : 0, 1);
 }
 
+static struct mics_kernel_work router_stats_work(const struct mics_args_router_stats *op)
+{
+    return pass(4 * (double)op->rows * op->E, 0, 2);
+}
+
 static struct mics_kernel_work sort_experts_work(const struct mics_args_sort_experts *op)
 {
     const double assignments = (double)op->rows * op->k;

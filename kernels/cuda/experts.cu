@@ -285,9 +285,10 @@ __global__ void __launch_bounds__(THREADS)
     args.load[i] = (float)sum + (args.add ? args.add[i] : 0);
 }
 
-/* One block: *loss_sum += coefficient times the sum of the squares. */
+/* One block: coefficient times the sum of the squares, to one or two sums. */
 __global__ void __launch_bounds__(THREADS)
-    load_loss_kernel(const double *squares, uint32_t count, double coefficient, double *loss_sum)
+    load_loss_kernel(const double *squares, uint32_t count, double coefficient, double *loss_sum,
+                     double *own_sum)
 {
     MICS_SHARED(double, shared, [MICS_WARPS_MAX]);
     double sum[1] = {0};
@@ -295,8 +296,11 @@ __global__ void __launch_bounds__(THREADS)
     for (uint32_t i = threadIdx.x; i < count; i += THREADS)
         sum[0] += squares[i];
     mics_team_sum<1>(sum, shared);
-    if (threadIdx.x == 0)
+    if (threadIdx.x == 0) {
         *loss_sum += coefficient * sum[0];
+        if (own_sum)
+            *own_sum += coefficient * sum[0];
+    }
 }
 
 cudaError_t mics_cuda_router_load(const struct mics_cuda_at *at,
@@ -327,7 +331,8 @@ cudaError_t mics_cuda_router_load(const struct mics_cuda_at *at,
                             at->stream, *args, parts, groups);
     if (error == cudaSuccess && args->z_coefficient > 0)
         error = MICS_LAUNCH(load_loss_kernel, 1, THREADS, 0, at->stream, parts.squares,
-                            groups * parts.per_group, (double)args->z_coefficient, args->loss_sum);
+                            groups * parts.per_group, (double)args->z_coefficient, args->loss_sum,
+                            args->own_sum);
     return error;
 }
 
@@ -353,14 +358,85 @@ __global__ void __launch_bounds__(THREADS) balance_loss_kernel(struct mics_args_
             args.balance[(size_t)g * E + e] = (float)(scale * (double)counts[e]);
         total += scale * sums[1];
     }
-    if (threadIdx.x == 0)
+    if (threadIdx.x == 0) {
         *args.loss_sum += total;
+        if (args.own_sum)
+            *args.own_sum += total;
+    }
 }
 
 cudaError_t mics_cuda_balance_loss(const struct mics_cuda_at *at,
                                    const struct mics_args_balance_loss *args)
 {
     return MICS_LAUNCH(balance_loss_kernel, 1, THREADS, 0, at->stream, *args);
+}
+
+/*
+ * The entropy of rows, a warp for each, whose sums lie in the workspace, one for each block, until
+ * one block adds them up in order. 4 bytes per logit, read three times, and about 8 operations.
+ * Within 1e-5 of the host.
+ */
+
+#define STATS_BLOCKS 1024
+
+__global__ void __launch_bounds__(THREADS)
+    entropy_kernel(struct mics_args_router_stats args, double *parts)
+{
+    MICS_SHARED(double, sums, [WARPS]);
+    double sum = 0;
+
+    for (uint32_t row = blockIdx.x * WARPS + threadIdx.y; row < args.rows;
+         row += gridDim.x * WARPS) {
+        const float *logits = args.logits + (size_t)row * args.E;
+        const softmax s = softmax_of(logits, args.E);
+        float mean = 0;
+
+        for (uint32_t e = threadIdx.x; e < args.E; e += MICS_WARP) {
+            const float below = logits[e] - s.max, p = expf(below) / s.sum;
+
+            mean += p == 0 ? 0 : p * below;
+        }
+        sum += (double)(logf(s.sum) - mics_warp_sum(mean));
+    }
+    if (threadIdx.x == 0)
+        sums[threadIdx.y] = sum;
+    __syncthreads();
+    if (threadIdx.y > 0 || threadIdx.x > 0)
+        return;
+    for (int w = 1; w < WARPS; w++)
+        sum += sums[w];
+    parts[blockIdx.x] = sum;
+}
+
+__global__ void __launch_bounds__(THREADS)
+    router_stats_kernel(struct mics_args_router_stats args, const double *parts, uint32_t count)
+{
+    MICS_SHARED(double, shared, [MICS_WARPS_MAX]);
+    double sum[1] = {0};
+
+    for (uint32_t i = threadIdx.x; i < count; i += THREADS)
+        sum[0] += parts[i];
+    mics_team_sum<1>(sum, shared);
+    if (threadIdx.x == 0)
+        args.stats[0] += sum[0];
+    for (uint32_t e = threadIdx.x; e < args.E; e += THREADS)
+        args.stats[1 + e] += (double)(args.offsets[e + 1] - args.offsets[e]);
+}
+
+cudaError_t mics_cuda_router_stats(const struct mics_cuda_at *at,
+                                   const struct mics_args_router_stats *args)
+{
+    const unsigned blocks = min(blocks_for(args->rows), (unsigned)STATS_BLOCKS);
+    double *parts = (double *)at->workspace;
+    cudaError_t error;
+
+    if (args->rows == 0)
+        return cudaSuccess;
+    error =
+        MICS_LAUNCH(entropy_kernel, blocks, dim3(MICS_WARP, WARPS), 0, at->stream, *args, parts);
+    if (error != cudaSuccess)
+        return error;
+    return MICS_LAUNCH(router_stats_kernel, 1, THREADS, 0, at->stream, *args, parts, blocks);
 }
 
 /*

@@ -245,6 +245,8 @@ void mics_host_router_load(struct mics_pool *pool, const struct mics_args_router
     }
     if (args->z_coefficient > 0)
         *args->loss_sum += (double)args->z_coefficient * squares;
+    if (args->z_coefficient > 0 && args->own_sum)
+        *args->own_sum += (double)args->z_coefficient * squares;
 }
 
 void mics_host_balance_loss(struct mics_pool *pool, const struct mics_args_balance_loss *args)
@@ -269,6 +271,51 @@ void mics_host_balance_loss(struct mics_pool *pool, const struct mics_args_balan
         total += scale * aux;
     }
     *args->loss_sum += total;
+    if (args->own_sum)
+        *args->own_sum += total;
+}
+
+struct entropy {
+    const struct mics_args_router_stats *args;
+    double sums[PARTS];
+};
+
+static void entropy_parts(void *context, uint64_t begin, uint64_t end)
+{
+    struct entropy *entropy = context;
+    const struct mics_args_router_stats *args = entropy->args;
+    const uint64_t rows = mics_ceil_div(args->rows, PARTS);
+    struct softmax s;
+
+    for (uint64_t part = begin; part < end; part++) {
+        const uint64_t stop = mics_min_u64(args->rows, (part + 1) * rows);
+
+        entropy->sums[part] = 0;
+        for (uint64_t r = part * rows; r < stop; r++) {
+            const float *const logits = args->logits + r * args->E;
+            float mean = 0; /* of the logits */
+
+            softmax_of(logits, args->E, &s);
+            for (uint32_t e = 0; e < args->E; e++)
+                mean += s.p[e] == 0 ? 0 : s.p[e] * logits[e];
+            entropy->sums[part] += (double)(s.log_sum - mean);
+        }
+    }
+}
+
+void mics_host_router_stats(struct mics_pool *pool, const struct mics_args_router_stats *args)
+{
+    const bool serial = (uint64_t)args->rows * args->E < SERIAL_ELEMENTS;
+    struct entropy entropy = {.args = args};
+    double sum = 0;
+
+    assert(args->E <= MICS_EXPERTS_MAX);
+    mics_pool_run(pool, PARTS, serial ? PARTS : 1, entropy_parts, &entropy);
+    for (uint32_t part = 0; part < PARTS; part++)
+        sum += entropy.sums[part];
+    args->stats[0] += sum;
+    for (uint32_t e = 0; e < args->E; e++)
+        args->stats[1 + e] += args->offsets[e + 1] - args->offsets[e];
 }
 
 /* Rows by expert ----------------------------------------------------------------------------- */

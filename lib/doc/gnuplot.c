@@ -17,21 +17,21 @@ static const struct {
 /* What there is to draw: a picture for each row of a table whose cell in column `needs` is not "-"
  * and whose name is new. In a name, digits are the cells of these columns. */
 static const struct {
-    const char *script, *table, *name;
-    size_t needs;
+    const char *script, *table, *name, *needs;
     const char *missing; /* what a document without the script's first picture lacks */
 } pictures[] = {
-    {"plan", "strategy", "memory", 1, "there is no alternative to draw"},
-    {"plan", "strategy", "throughput", 1, NULL},
-    {"plans", "nodes", "throughput", 1, "there is no plan to draw"},
-    {"plans", "nodes", "rank_throughput", 1, NULL},
-    {"topology", "link", "links", 1, "one rank has no links to draw"},
-    {"topology", "collective", "1", 1, NULL},
-    {"topology", "exchange", "exchange_1_2x3", 1, NULL},
-    {"bench", "op", "1_2", 1, "there is no measurement to draw"},
-    {"metrics", "first", "loss", 3, "no step has a loss"},
-    {"metrics", "first", "throughput", 8, NULL},
-    {"metrics", "first", "second_hops", 9, NULL},
+    {"plan", "strategy", "memory", "strategy", "there is no alternative to draw"},
+    {"plan", "strategy", "throughput", "strategy", NULL},
+    {"plans", "nodes", "throughput", "nodes", "there is no plan to draw"},
+    {"plans", "nodes", "rank_throughput", "nodes", NULL},
+    {"topology", "link", "links", "link", "one rank has no links to draw"},
+    {"topology", "collective", "1", "collective", NULL},
+    {"topology", "exchange", "exchange_1_2x3", "exchange", NULL},
+    {"bench", "op", "1_2", "op", "there is no measurement to draw"},
+    {"metrics", "first", "loss", "loss", "no step has a loss"},
+    {"metrics", "first", "throughput", "tokens_per_s", NULL},
+    {"metrics", "first", "second_hops", "sync_bytes", NULL},
+    {"metrics", "first", "experts", "expert_load", NULL},
 };
 
 enum { COLUMNS = 32 };
@@ -102,7 +102,24 @@ static void add_picture(struct script *script, const char *form, char *const *ce
         fputs(name + (script->names_size > 0), script->names);
 }
 
-static void find_pictures(struct script *script, const char *table, char *row)
+/* The index of the column of that name in the head of a table; COLUMNS: there is none. */
+static size_t column_of(const char *head, const char *name)
+{
+    const size_t length = strlen(name);
+
+    for (size_t i = 0; i < COLUMNS; i++) {
+        const size_t cell = strcspn(head, "\t");
+
+        if (cell == length && strncmp(head, name, length) == 0)
+            return i;
+        if (!head[cell])
+            break;
+        head += cell + 1;
+    }
+    return COLUMNS;
+}
+
+static void find_pictures(struct script *script, const char *table, const char *head, char *row)
 {
     char *cells[COLUMNS];
 
@@ -111,10 +128,14 @@ static void find_pictures(struct script *script, const char *table, char *row)
 
         cells[i] = cell ? cell : "-";
     }
-    for (size_t i = 0; i < sizeof pictures / sizeof *pictures; i++)
-        if (strcmp(pictures[i].script, script->name) == 0 &&
-            strcmp(pictures[i].table, table) == 0 && strcmp(cells[pictures[i].needs - 1], "-") != 0)
+    for (size_t i = 0; i < sizeof pictures / sizeof *pictures; i++) {
+        if (strcmp(pictures[i].script, script->name) != 0 || strcmp(pictures[i].table, table) != 0)
+            continue;
+        const size_t column = column_of(head, pictures[i].needs);
+
+        if (column < COLUMNS && strcmp(cells[column], "-") != 0)
             add_picture(script, pictures[i].name, cells);
+    }
 }
 
 /* One variable for each line of a table of two columns. */
@@ -135,19 +156,20 @@ static void put_variables(FILE *out, char *table)
 /* gnuplot ends a block at a line that *begins* with END. */
 static void put_block(struct script *script, char *table)
 {
-    char *row = strsep(&table, "\n"), name[COLUMNS];
+    const char *const head = strsep(&table, "\n");
+    char *row, name[COLUMNS];
 
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(row, "\t"), row);
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(head, "\t"), head);
     if (!is_identifier(name))
         return;
     fprintf(script->tables, "$%s << END\n", name);
-    put_text(script->tables, row, false);
+    put_text(script->tables, head, false);
     while ((row = strsep(&table, "\n"))) {
         if (!*row)
             continue;
         fputs(strncmp(row, "END", 3) == 0 ? " " : "", script->tables);
         put_text(script->tables, row, false);
-        find_pictures(script, name, row);
+        find_pictures(script, name, head, row);
     }
     fputs("END\n", script->tables);
 }

@@ -11,6 +11,7 @@
 #include "plan/memory.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 struct cursor {
     struct mics_engine *engine;
@@ -150,7 +151,8 @@ static enum mics_status map_batch(struct mics_engine *engine, struct mics_err *e
     for (int parity = 0; parity < 2; parity++) {
         engine->tokens[parity] = take(&cursor, mics_round_up(bytes, MICS_BUFFER_ALIGN));
         engine->targets[parity] = take(&cursor, mics_round_up(bytes, MICS_BUFFER_ALIGN));
-        engine->scalars[parity] = take(&cursor, MICS_BUFFER_ALIGN);
+        engine->scalars[parity] = take(
+            &cursor, mics_round_up(mics_scalars_bytes(engine->model, true), MICS_BUFFER_ALIGN));
     }
     return cursor.status;
 }
@@ -159,6 +161,7 @@ static enum mics_status allocate_host(struct mics_engine *engine, struct mics_er
 {
     const uint64_t bytes =
         engine->choice.micro_steps * mics_engine_micro_tokens(engine) * sizeof(int32_t);
+    const uint64_t scalars = mics_scalars_bytes(engine->model, true);
     struct mics_device *device = engine->device;
     enum mics_status status = MICS_OK;
     void *memory;
@@ -173,12 +176,13 @@ static enum mics_status allocate_host(struct mics_engine *engine, struct mics_er
             engine->host_targets[parity] = memory;
     }
     if (status == MICS_OK)
-        status = device->ops->host_alloc(device, (2 + RESULT_COUNT) * sizeof *engine->host_scalars,
-                                         &memory, err);
+        status = device->ops->host_alloc(device, (2 + RESULT_COUNT) * scalars, &memory, err);
     if (status != MICS_OK)
         return status;
-    engine->host_scalars = memory;
-    engine->results = engine->host_scalars + 2;
+    memset(memory, 0, 2 * scalars);
+    for (int i = 0; i < 2 + RESULT_COUNT; i++)
+        *(i < 2 ? &engine->host_scalars[i] : &engine->results[i - 2]) =
+            (struct mics_args_scalars *)((char *)memory + i * scalars);
     return MICS_OK;
 }
 
@@ -243,7 +247,7 @@ void mics_engine_unmap_memory(struct mics_engine *engine)
         device->ops->host_release(device, engine->host_tokens[parity]);
         device->ops->host_release(device, engine->host_targets[parity]);
     }
-    device->ops->host_release(device, engine->host_scalars);
+    device->ops->host_release(device, engine->host_scalars[0]);
     free(engine->units);
     free(engine->stages);
     free(engine->param_slots);

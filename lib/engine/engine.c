@@ -177,7 +177,7 @@ static void fill_batch(struct mics_engine *engine, uint32_t parity, uint32_t mic
     for (uint32_t i = 0; i < micro_steps; i++)
         fill(context, i, engine->host_tokens[parity] + i * each,
              engine->host_targets[parity] + i * each);
-    engine->host_scalars[parity] = (struct mics_args_scalars){
+    *engine->host_scalars[parity] = (struct mics_args_scalars){
         .targets = (double)count_targets(engine->host_targets[parity], micro_steps * each)};
 }
 
@@ -202,7 +202,7 @@ static void set_outer_turns(struct mics_engine *engine, struct issue *issue)
  * since their last update. */
 static void set_turns(struct mics_engine *engine, struct issue *issue)
 {
-    struct mics_args_scalars *scalars = &engine->host_scalars[issue->parity];
+    struct mics_args_scalars *scalars = engine->host_scalars[issue->parity];
     const uint32_t interval = mics_choice_interval(&engine->choice);
     const uint32_t outer_steps = engine->choice.outer_steps, turn = issue->step % interval;
     const bool all = mics_choice_warms_up(&engine->choice, issue->step);
@@ -247,7 +247,7 @@ enum mics_status mics_engine_submit(struct mics_engine *engine, const struct mic
         .parity = parity,
         .step = input->step,
         .lr = input->lr,
-        .read = &engine->results[parity],
+        .read = engine->results[parity],
     };
     issue.batch.documents = engine->options.documents;
     engine->executor.rounding =
@@ -293,7 +293,7 @@ enum mics_status mics_engine_collect(struct mics_engine *engine, struct mics_ste
                                      struct mics_err *err)
 {
     const uint32_t parity = engine->collected & 1;
-    const struct mics_args_scalars *scalars = &engine->results[parity];
+    struct mics_args_scalars *scalars = engine->results[parity];
     const uint32_t interval = mics_choice_interval(&engine->choice);
     /* That were added: with outer steps each replica has its own, of its own gradient. */
     const double norms = engine->choice.outer_steps > 0 ? mics_choice_replicas(&engine->choice) : 1;
@@ -314,6 +314,7 @@ enum mics_status mics_engine_collect(struct mics_engine *engine, struct mics_ste
         .targets = interval > 1 ? scalars->step_targets : scalars->targets,
         .seconds = end - engine->last_end_s,
         .begin_s = begin,
+        .stats = mics_engine_stats(engine, scalars),
     };
     /* In the first steps the targets of each replica are those of all. */
     engine->timeline.turn = out->turn = engine->flights[parity].turn;
@@ -391,7 +392,7 @@ enum mics_status mics_engine_check_idle(const struct mics_engine *engine, struct
 enum mics_status mics_engine_eval(struct mics_engine *engine, mics_engine_fill *fill, void *context,
                                   double *loss_sum, double *targets, struct mics_err *err)
 {
-    struct mics_args_scalars *scalars = &engine->results[RESULT_EVAL];
+    struct mics_args_scalars *scalars = engine->results[RESULT_EVAL];
     enum mics_status status = mics_engine_check_idle(engine, err);
 
     if (status != MICS_OK)
@@ -444,9 +445,9 @@ static enum mics_status run_tail(struct mics_engine *engine, struct issue *issue
     issue->parity = engine->submitted & 1;
     issue->step = engine->last_step;
     issue->tail = true;
-    issue->read = &engine->results[issue->parity];
+    issue->read = engine->results[issue->parity];
     engine->flights[issue->parity].step = issue->step;
-    engine->host_scalars[issue->parity] = (struct mics_args_scalars){.targets = targets};
+    *engine->host_scalars[issue->parity] = (struct mics_args_scalars){.targets = targets};
     mics_replay_send_batch(engine, replay, issue->parity, 0);
     engine->draining = replay == &engine->drain;
     engine->submitted++;

@@ -63,6 +63,9 @@ struct mics_step_result {
     double seconds; /* since the end of the step before; of the first step since its beginning */
     struct mics_overlap overlap; /* as measured on this rank */
     double begin_s;              /* when the timeline begins, on the clock of mics_now_s() */
+    /* [stat_count of the model] Sums over all ranks (enum mics_stat), valid until the next submit;
+     * NULL: the model has none. */
+    const double *stats;
     uint32_t turn; /* mics_schedule_turn(), or MICS_TURN_NEVER if no meeting was there to merge */
 };
 

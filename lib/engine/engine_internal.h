@@ -82,13 +82,13 @@ struct mics_engine {
     void *staging[MICS_BUFFER_COUNT - MICS_BUFFER_FIRST_STAGING];
     struct stage_memory *stages; /* [stage_count] */
     void *boundary_grads[MICS_BOUNDARIES_MAX], *scratch;
-    int32_t *tokens[2], *targets[2]; /* [micro_steps, B, T] */
-    struct mics_args_scalars *scalars[2];
+    int32_t *tokens[2], *targets[2];      /* [micro_steps, B, T] */
+    struct mics_args_scalars *scalars[2]; /* with the model's stats behind them */
 
     /* Pinned host memory that batches are copied from and results to. */
     int32_t *host_tokens[2], *host_targets[2];
-    struct mics_args_scalars *host_scalars; /* [2] */
-    struct mics_args_scalars *results;      /* [RESULT_COUNT] */
+    struct mics_args_scalars *host_scalars[2];       /* likewise; all stats are 0 */
+    struct mics_args_scalars *results[RESULT_COUNT]; /* likewise */
 
     struct flight flights[2];
     atomic_uint submitted, collected; /* steps, in total; read by the watchdog */
@@ -163,6 +163,13 @@ void mics_engine_enqueue_outer_start(struct mics_engine *engine);
 /* Exchange now what the next step would, and update the parameters with it; they are not published
  * yet. All steps must be collected. Collective. */
 enum mics_status mics_engine_complete_meeting(struct mics_engine *engine, struct mics_err *err);
+
+/* The model's stats behind the scalars of a step; NULL: it has none. */
+static inline double *mics_engine_stats(const struct mics_engine *engine,
+                                        struct mics_args_scalars *scalars)
+{
+    return engine->model->stat_count > 0 ? (double *)(scalars + 1) : NULL;
+}
 
 /* MICS_ERR_ARG: a step is not collected yet. */
 enum mics_status mics_engine_check_idle(const struct mics_engine *engine, struct mics_err *err);

@@ -219,9 +219,12 @@ static void issue_update(struct mics_engine *engine, const struct issue *issue)
 
 static void issue_read(struct mics_engine *engine, const struct issue *issue)
 {
-    mics_launch_copy(issue->stream, &(struct mics_args_copy){.dst = issue->read,
-                                                             .src = engine->scalars[issue->parity],
-                                                             .bytes = sizeof *issue->read});
+    mics_launch_copy(issue->stream,
+                     &(struct mics_args_copy){
+                         .dst = issue->read,
+                         .src = engine->scalars[issue->parity],
+                         .bytes = mics_scalars_bytes(engine->model, issue->schedule->train),
+                     });
 }
 
 static struct mics_pass make_pass(struct mics_engine *engine, const struct issue *issue)
@@ -246,6 +249,7 @@ static struct mics_pass make_pass(struct mics_engine *engine, const struct issue
         .out = memory->out,
         .grad = engine->boundary_grads,
         .loss_sum = &engine->scalars[issue->parity]->loss_sum,
+        .stats = batch.train ? mics_engine_stats(engine, engine->scalars[issue->parity]) : NULL,
         .micro_step = op->micro_step,
         .step = issue->step,
     };

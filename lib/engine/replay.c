@@ -91,9 +91,11 @@ void mics_replay_send_batch(struct mics_engine *engine, struct replay *replay, u
                                                           .src = engine->host_targets[parity],
                                                           .bytes = bytes});
     }
-    mics_launch_copy(stream, &(struct mics_args_copy){.dst = engine->scalars[parity],
-                                                      .src = &engine->host_scalars[parity],
-                                                      .bytes = sizeof(struct mics_args_scalars)});
+    mics_launch_copy(stream, &(struct mics_args_copy){
+                                 .dst = engine->scalars[parity],
+                                 .src = engine->host_scalars[parity],
+                                 .bytes = mics_scalars_bytes(engine->model, true),
+                             });
     engine->device->ops->event_record(replay->input[parity], stream);
 }
 

@@ -11,6 +11,7 @@
 #include "work.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -95,6 +96,63 @@ enum mics_status mics_model_new(const struct mics_model_config *config, struct m
         return mics_err_set(err, MICS_ERR_UNSUPPORTED, "family: '%s' is not one of %s",
                             config->family, mics_family_names(names, sizeof names));
     return mics_model_new_custom(&mics_transformer_ops, family, config, out, err);
+}
+
+/* Sum and maximum of the experts of a layer. */
+static double sum_rows(const struct mics_model *model, const double *rows, double *most,
+                       uint32_t *idle)
+{
+    double sum = 0;
+
+    *most = 0;
+    for (uint32_t e = 0; e < model->config.n_expert; e++) {
+        sum += rows[e];
+        *most = fmax(*most, rows[e]);
+        *idle += rows[e] == 0;
+    }
+    return sum;
+}
+
+/* The entropy of a layer, before the rows of its experts. */
+static const double *layer_stats(const struct mics_model *model, const double *stats,
+                                 uint32_t layer)
+{
+    return stats + MICS_STAT_LAYERS + (size_t)layer * (1 + model->config.n_expert);
+}
+
+double mics_model_layer_load(const struct mics_model *model, const double *stats, uint32_t layer)
+{
+    uint32_t idle = 0;
+    double most;
+    const double sum = sum_rows(model, layer_stats(model, stats, layer) + 1, &most, &idle);
+
+    return sum > 0 ? most * model->config.n_expert / sum : 0;
+}
+
+void mics_model_router_summary(const struct mics_model *model, const double *stats, double targets,
+                               struct mics_router_summary *out)
+{
+    const uint32_t each = 1 + model->config.n_expert;
+    double entropy = 0, assignments = 0, loads = 0;
+
+    *out = (struct mics_router_summary){.layers = (model->stat_count - MICS_STAT_LAYERS) / each};
+    for (uint32_t i = 0; i < out->layers; i++) {
+        const double *const layer = layer_stats(model, stats, i);
+        const double load = mics_model_layer_load(model, stats, i);
+        double most;
+
+        entropy += layer[0];
+        assignments += sum_rows(model, layer + 1, &most, &out->idle_experts);
+        loads += load;
+        out->load = fmax(out->load, load);
+    }
+    out->mean_load = loads / out->layers;
+    if (assignments > 0)
+        out->entropy = entropy * model->config.n_expert_used / assignments;
+    if (targets > 0) {
+        out->aux_loss = stats[MICS_STAT_AUX_LOSS] / targets;
+        out->z_loss = stats[MICS_STAT_Z_LOSS] / targets;
+    }
 }
 
 bool mics_model_is_sparse(const struct mics_model *model, uint32_t layer)

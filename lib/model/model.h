@@ -141,6 +141,7 @@ struct mics_model {
     struct mics_stage *stages; /* in forward order; the last is the head */
     uint32_t stage_count;
     uint32_t boundary_count; /* numbers of boundary tensors */
+    uint32_t stat_count;     /* of struct mics_pass.stats; 0: no layer has experts */
     uint64_t param_count;
     json_t *source; /* the configuration's own document (config.json), or NULL */
 };
@@ -209,8 +210,15 @@ struct mics_pass {
      * head's forward, when training, leaves the gradients of what it receives. */
     void *const *grad;
     double *loss_sum; /* the head adds to it */
+    /* [stat_count] Routers add to it in forward passes (enum mics_stat); NULL: not wanted. */
+    double *stats;
     uint32_t micro_step, step;
 };
+
+/* Sums over a step: of the losses of balance that are part of the loss, and then for each layer
+ * with experts, in order, the entropy of its router over all rows, in nats, and the number of
+ * assignments of each expert. */
+enum mics_stat { MICS_STAT_AUX_LOSS, MICS_STAT_Z_LOSS, MICS_STAT_LAYERS };
 
 /* How a model is built and computed. The stage functions enqueue launches and return at once; they
  * follow no pointer to device memory, so that the planner can record what they launch. */
@@ -264,6 +272,21 @@ uint32_t mics_model_window(const struct mics_model *model, uint32_t layer);
 /* MICS_ERR_ARG: `seq` is 0 or more than the model's positions; the message names the limit. */
 enum mics_status mics_model_check_seq(const struct mics_model *model, uint32_t seq,
                                       struct mics_err *err);
+
+/* What stats[stat_count] of a step with so many targets say. */
+struct mics_router_summary {
+    double aux_loss, z_loss; /* per target */
+    double entropy;          /* of a row in a layer, in nats */
+    double load;             /* of the layer where mics_model_layer_load() is largest */
+    double mean_load;        /* mean of that over layers */
+    uint32_t layers;         /* with experts */
+    uint32_t idle_experts;   /* of all layers, without a row */
+};
+void mics_model_router_summary(const struct mics_model *model, const double *stats, double targets,
+                               struct mics_router_summary *out);
+/* The rows of the expert that has most over those of an expert on average, in the layer with that
+ * number of those with experts; 0 without any row. */
+double mics_model_layer_load(const struct mics_model *model, const double *stats, uint32_t layer);
 
 /* Initial values of elements [first, first + count) of a unit's flat vector (padding is 0), on the
  * host, by Philox keyed by (seed, tensor, element). */

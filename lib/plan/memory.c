@@ -182,12 +182,18 @@ static void activation_bytes(const struct mics_model *model, const struct mics_p
     }
 }
 
+uint64_t mics_scalars_bytes(const struct mics_model *model, bool train)
+{
+    return sizeof(struct mics_args_scalars) + (train ? model->stat_count * sizeof(double) : 0);
+}
+
 /* Tokens and targets of all micro-steps, and the scalars, for even and for odd steps. */
-static uint64_t batch_bytes(const struct mics_plan_choice *choice)
+static uint64_t batch_bytes(const struct mics_model *model, const struct mics_plan_choice *choice)
 {
     uint64_t tokens = (uint64_t)choice->micro_steps * choice->micro_batch * choice->seq;
 
-    return 2 * (2 * mics_round_up(tokens * sizeof(int32_t), MICS_BUFFER_ALIGN) + MICS_BUFFER_ALIGN);
+    return 2 * (2 * mics_round_up(tokens * sizeof(int32_t), MICS_BUFFER_ALIGN) +
+                mics_round_up(mics_scalars_bytes(model, true), MICS_BUFFER_ALIGN));
 }
 
 static enum mics_status slot_bytes(const struct mics_model *model,
@@ -249,7 +255,7 @@ enum mics_status mics_memory_compute(const struct mics_model *model,
         memory.regions[i].bytes = all_shards_bytes(model, choice, (enum mics_region_kind)i);
     activation_bytes(model, choice, &memory.regions[MICS_REGION_SAVED].bytes,
                      &memory.regions[MICS_REGION_SCRATCH].bytes);
-    memory.regions[MICS_REGION_BATCH].bytes = batch_bytes(choice);
+    memory.regions[MICS_REGION_BATCH].bytes = batch_bytes(model, choice);
     stack_regions(&memory);
     memory.snapshot_bytes =
         checkpoint_parts(model, choice, mics_choice_checkpoint_parts(model, choice)) *
@@ -335,7 +341,7 @@ enum mics_status mics_memory_compute_on(const struct mics_topology *topology,
         out->workspace_bytes = host_workspace_bytes(topology, model, choice);
         return MICS_OK;
     }
-    out->pinned_bytes = batch_bytes(choice);
+    out->pinned_bytes = batch_bytes(model, choice);
     out->workspace_bytes = MICS_GPU_COMPUTE_STREAMS * MICS_GPU_WORKSPACE_BYTES;
     out->context_bytes = MICS_GPU_CONTEXT_BYTES;
     out->communicator_bytes = mics_nccl_communicators_bytes(topology, model, choice);

@@ -63,6 +63,10 @@ uint64_t mics_choice_shard_bytes(const struct mics_model *model,
 uint32_t mics_choice_checkpoint_parts(const struct mics_model *model,
                                       const struct mics_plan_choice *choice);
 
+/* The scalars of a step (struct mics_args_scalars), and in training the model's stats behind them.
+ */
+uint64_t mics_scalars_bytes(const struct mics_model *model, bool train);
+
 /* The batch of a stage that uses a unit of `kind`, in training (`train`) or evaluation. */
 struct mics_batch mics_choice_batch(const struct mics_plan_choice *choice, enum mics_unit_kind kind,
                                     bool train);

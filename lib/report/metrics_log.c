@@ -11,8 +11,22 @@
 #define MAX_BAD_BEGIN 8 /* lines that cannot be read before a file is not taken for metrics */
 
 const char *const mics_metrics_field_names[MICS_METRICS_FIELDS] = {
-    "loss",    "lr",         "grad_norm", "step_ms",    "tokens_per_s",     "compute_ms",
-    "comm_ms", "exposed_ms", "hidden_ms", "sync_bytes", "exact_sync_bytes",
+    "loss",
+    "lr",
+    "grad_norm",
+    "step_ms",
+    "tokens_per_s",
+    "compute_ms",
+    "comm_ms",
+    "exposed_ms",
+    "hidden_ms",
+    "sync_bytes",
+    "exact_sync_bytes",
+    "aux_loss",
+    "z_loss",
+    "router_entropy",
+    "expert_load",
+    "idle_experts",
 };
 
 bool mics_metrics_recognize(const char *data, size_t size)

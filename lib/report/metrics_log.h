@@ -18,6 +18,11 @@ enum mics_metrics_field {
     MICS_METRICS_HIDDEN_MS,
     MICS_METRICS_SYNC_BYTES, /* this and the next: only of second hops that are not exact */
     MICS_METRICS_EXACT_SYNC_BYTES,
+    MICS_METRICS_AUX_LOSS, /* this and the following: only of models with experts */
+    MICS_METRICS_Z_LOSS,
+    MICS_METRICS_ROUTER_ENTROPY,
+    MICS_METRICS_EXPERT_LOAD,
+    MICS_METRICS_IDLE_EXPERTS,
     MICS_METRICS_FIELDS
 };
 extern const char *const mics_metrics_field_names[MICS_METRICS_FIELDS];

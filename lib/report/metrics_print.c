@@ -31,6 +31,11 @@ static const char *field_label(const char *name)
         [MICS_METRICS_HIDDEN_MS] = "ms of it hidden",
         [MICS_METRICS_SYNC_BYTES] = "bytes of second hops",
         [MICS_METRICS_EXACT_SYNC_BYTES] = "bytes of exact ones",
+        [MICS_METRICS_AUX_LOSS] = "auxiliary loss",
+        [MICS_METRICS_Z_LOSS] = "z-loss",
+        [MICS_METRICS_ROUTER_ENTROPY] = "entropy of routers",
+        [MICS_METRICS_EXPERT_LOAD] = "load, largest/mean",
+        [MICS_METRICS_IDLE_EXPERTS] = "experts without rows",
     };
 
     for (int i = 0; i < MICS_METRICS_FIELDS; i++)
@@ -87,21 +92,38 @@ static enum mics_status print_fields(FILE *out, const json_t *doc, int tsv, stru
 
 static enum mics_status print_curve(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
 {
-    static const char *const members[] = {
-        "first",     "last",    "loss",         "val_loss",   "lr",
-        "grad_norm", "step_ms", "tokens_per_s", "sync_bytes", "exact_sync_bytes"};
+    enum { ALWAYS = 8 };
+    static const struct {
+        const char *name, *label;
+    } columns[] = {
+        {"first", ">from"},
+        {"last", ">to step"},
+        {"loss", ">loss"},
+        {"val_loss", ">validation"},
+        {"lr", ">lr"},
+        {"grad_norm", ">grad norm"},
+        {"step_ms", ">ms/step"},
+        {"tokens_per_s", ">tokens/s"},
+        {"sync_bytes", ">second hop"},
+        {"exact_sync_bytes", ">exact, bytes"},
+        {"expert_load", ">load"},
+        {"router_entropy", ">entropy"},
+        {"aux_loss", ">aux loss"},
+        {"z_loss", ">z-loss"},
+    };
     const json_t *point = json_array_get(json_object_get(doc, "curve"), 0);
-    const bool sync = json_object_get(point, "sync_bytes") != NULL;
-    char head[128];
+    const char *members[sizeof columns / sizeof *columns];
+    size_t count = 0, used = 0;
+    char head[256];
 
-    snprintf(head, sizeof head, "%s%s",
-             tsv ? "first|last|loss|val_loss|lr|grad_norm|step_ms|tokens_per_s"
-                 : ">from|>to step|>loss|>validation|>lr|>grad norm|>ms/step|>tokens/s",
-             !sync ? ""
-             : tsv ? "|sync_bytes|exact_sync_bytes"
-                   : "|>second hop|>exact, bytes");
-    return print_items(out, doc, "curve", mics_table_new(head), members,
-                       sizeof members / sizeof *members - (sync ? 0 : 2), tsv, err);
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
+        if (i >= ALWAYS && !json_object_get(point, columns[i].name))
+            continue;
+        used += (size_t)snprintf(head + used, sizeof head - used, "%s%s", count > 0 ? "|" : "",
+                                 tsv ? columns[i].name : columns[i].label);
+        members[count++] = columns[i].name;
+    }
+    return print_items(out, doc, "curve", mics_table_new(head), members, count, tsv, err);
 }
 
 /* A member's number; 0 if it has none. */

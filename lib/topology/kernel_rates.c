@@ -239,6 +239,11 @@ static struct mics_kernel_shape balance_loss_shape(const struct mics_args_balanc
     return pass((double)op->groups * op->group_rows, MICS_F32);
 }
 
+static struct mics_kernel_shape router_stats_shape(const struct mics_args_router_stats *op)
+{
+    return pass((double)op->rows * op->E, MICS_F32);
+}
+
 static struct mics_kernel_shape sort_experts_shape(const struct mics_args_sort_experts *op)
 {
     return pass((double)op->rows * op->k, MICS_F32);

@@ -326,6 +326,7 @@ static enum mics_status collect(struct mics_run *run, enum mics_status *rank0_st
         mics_trace_record(run->options.trace, run->options.engine, &result, &cpu);
     const double seconds = fmax(result.seconds - run->totals.pause_s, 1e-9);
     struct mics_class_times times;
+    struct mics_router_summary router;
     struct mics_step_record record = {
         .step = result.step,
         .loss = result.loss,
@@ -339,7 +340,13 @@ static enum mics_status collect(struct mics_run *run, enum mics_status *rank0_st
         .cpu = cpu,
         .sync_bytes = run->sync.bytes[sync_index(choice, result.turn)],
         .exact_sync_bytes = run->sync.exact_bytes,
+        .model = run->options.plan->model,
+        .stats = result.stats,
     };
+    if (result.stats) {
+        mics_model_router_summary(record.model, result.stats, result.targets, &router);
+        record.router = &router;
+    }
     run->totals.pause_s = 0;
     run->step = result.step;
     run->totals.step_s = seconds;

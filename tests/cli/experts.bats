@@ -137,3 +137,27 @@ END
     [ "$status" = 2 ]
     [[ $stderr == *"--like has "*losses*" of its plan"* ]]
 }
+
+@test "metrics have the load of experts, the entropy of routers and the losses of balance, whatever the number of ranks" {
+    requires mpi:4 jq
+    options=(--model=moe-nano --global-batch=4 --seq=32 --dtype=f32)
+    mics-plan --topology='node:2 gpu:2' "${options[@]}" --strategy=zero3 --micro-batch=1 \
+        --balance-loss=sequence:0.5 --router-z-loss=0.01 -o "$out-4.mp"
+    mics-plan --topology='node:1 gpu:1' "${options[@]}" --micro-batch=2 --balance-loss=none -o "$out-1.mp"
+    train=(mics-train --data="$root/man/*.1" --val-every=0 --sample=0 --steps=2 --seed=1 --log-every=1)
+    mpi 4 "${train[@]}" -p "$out-4.mp" --out="$out-4" --metrics="$out-4.jsonl" >"$out-4.log"
+    MICS_NODE_RANKS=1 "${train[@]}" -p "$out-1.mp" --out="$out-1" --metrics="$out-1.jsonl" >"$out-1.log"
+    jq -s 'map(select(.event == "step" and .step == 1))' "$out-4.jsonl" "$out-1.jsonl" >"$out-both"
+    # In the first step the parameters are the same: the losses differ by the losses of balance.
+    jq -e '.[0] as $a | .[1] as $b | [$a.loss - $a.aux_loss - $a.z_loss - $b.loss,
+        $a.router_entropy - $b.router_entropy, $a.expert_load - $b.expert_load] | all(fabs < 2e-6)' "$out-both"
+    jq -e '.[0] | .layer_loads == $b[0].layer_loads and (.layer_loads | max - $b[0].expert_load | fabs < 1e-3) and
+        (.aux_loss >= 0.5 * 2 and .aux_loss < 1.5) and (.z_loss > 0.01 * (8 | log) * (8 | log) * 0.9) and
+        (.router_entropy > 1.9 and .router_entropy < (8 | log)) and .expert_load > 1 and .expert_load < 4' \
+        --argjson b "$(jq '.[1:]' "$out-both")" "$out-both"
+    jq -e '.[1] | .aux_loss == 0 and .z_loss == 0' "$out-both"
+    grep -qE ' load +entropy +aux loss +z-loss$' "$out-4.log"
+    run -1 grep 'aux loss' "$out-1.log"
+    mics-show "$out-4.jsonl" | grep -q '^load, largest/mean '
+    mics-show --tsv "$out-4.jsonl" | grep -qP '^first\t.*\texpert_load\trouter_entropy\taux_loss\tz_loss$'
+}

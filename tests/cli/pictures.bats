@@ -138,6 +138,11 @@ metrics() # steps
     dumb --plot=second_hops sync.jsonl
     grep -q 'Second hops: gpt2-nano, mics, 4 ranks' drawn
     grep -q 'exact, in every step' drawn
+    sed '/"step"/s/}$/,"expert_load":2.5,"router_entropy":1.25}/' run.jsonl >experts.jsonl
+    dumb --plot=experts experts.jsonl
+    grep -q 'Load of experts: gpt2-nano, mics, 4 ranks' drawn
+    run --separate-stderr mics-show --gnuplot --plot=second_hops experts.jsonl
+    [ "$status" -ne 0 ]
     run --separate-stderr mics-show --gnuplot --plot=second_hops run.jsonl
     [ "$status" -ne 0 ]
     metrics 5000 >run.jsonl

@@ -151,10 +151,10 @@ static void check_losses(const struct mixture *m, uint32_t group)
     const uint32_t E = m->is.E, groups = (m->is.rows + group - 1) / group;
     struct array load = array_random(MICS_F32, (size_t)groups * 2 * E, 1, 5, 0);
     struct array balance = array_output(MICS_F32, (size_t)groups * E, 0);
-    struct array loss = sum_from(2), total = sum_from(1);
+    struct array loss = sum_from(2), total = sum_from(1), own = sum_from(3);
     int32_t *targets = make_targets(groups * group);
     struct array counted = words(targets, groups * group);
-    double want = 2, want_total = 1;
+    double want = 2, want_total = 1, want_own = 3;
     struct mics_args_router_load args = {load.device,
                                          loss.device,
                                          m->logits.device,
@@ -165,24 +165,59 @@ static void check_losses(const struct mixture *m, uint32_t group)
                                          E,
                                          m->is.k,
                                          group,
-                                         0.5f};
-    struct mics_args_balance_loss of = {
-        balance.device, total.device, load.device, counted.device, groups, group, E, 0.25, group};
+                                         0.5f,
+                                         own.device};
+    struct mics_args_balance_loss of = {balance.device, total.device, load.device, counted.device,
+                                        groups,         group,        E,           0.25,
+                                        group,          own.device};
 
-    RUN(router_load, &args, &load, &loss);
-    mics_host_router_load(pool, &(struct mics_args_router_load){
-                                    load.values, &want, m->logits.values, load.values,
-                                    m->host_experts, targets, m->is.rows, E, m->is.k, group, 0.5f});
+    RUN(router_load, &args, &load, &loss, &own);
+    mics_host_router_load(
+        pool, &(struct mics_args_router_load){load.values, &want, m->logits.values, load.values,
+                                              m->host_experts, targets, m->is.rows, E, m->is.k,
+                                              group, 0.5f, &want_own});
     CHECK_ARRAY(&load, load.values, 4e-6);
     CHECK_NEAR(sum_in(&loss), want, 1e-5 * fabs(want));
-    RUN(balance_loss, &of, &balance, &total);
-    mics_host_balance_loss(pool, &(struct mics_args_balance_loss){balance.values, &want_total,
-                                                                  load.values, targets, groups,
-                                                                  group, E, 0.25, group});
+    CHECK_NEAR(sum_in(&own), want_own, 1e-5 * fabs(want_own));
+    array_send(&own);
+    want_own = 3;
+    RUN(balance_loss, &of, &balance, &total, &own);
+    mics_host_balance_loss(
+        pool, &(struct mics_args_balance_loss){balance.values, &want_total, load.values, targets,
+                                               groups, group, E, 0.25, group, &want_own});
     CHECK_ARRAY(&balance, balance.values, 4e-6);
     CHECK_NEAR(sum_in(&total), want_total, 1e-5 * fabs(want_total));
-    ARRAYS_FREE(&load, &balance, &loss, &total, &counted);
+    CHECK_NEAR(sum_in(&own), want_own, 1e-5 * fabs(want_own));
+    ARRAYS_FREE(&load, &balance, &loss, &total, &own, &counted);
     free(targets);
+}
+
+static void check_stats(const struct mixture *m)
+{
+    const uint32_t E = m->is.E;
+    const size_t bytes = (1 + (size_t)E) * sizeof(double);
+    double *first = need(bytes), *want = need(bytes), *got = need(bytes);
+    struct mics_args_router_stats args = {
+        .logits = m->logits.device, .offsets = m->offsets.device, .rows = m->is.rows, .E = E};
+    struct array stats;
+
+    for (uint32_t i = 0; i <= E; i++)
+        first[i] = want[i] = i;
+    stats = words(first, 2 * (1 + (size_t)E));
+    args.stats = stats.device;
+    RUN(router_stats, &args, &stats);
+    args.stats = want;
+    args.logits = m->logits.values;
+    args.offsets = m->host_offsets;
+    mics_host_router_stats(pool, &args);
+    memcpy(got, stats.got, bytes);
+    CHECK_NEAR(got[0], want[0], 1e-5 * want[0]);
+    for (uint32_t i = 1; i <= E; i++)
+        CHECK_NEAR(got[i], want[i], 0);
+    array_free(&stats);
+    free(first);
+    free(want);
+    free(got);
 }
 
 static void routers_agree(void)
@@ -195,6 +230,7 @@ static void routers_agree(void)
         if (m.is.logits != LOGITS_NAN) {
             check_losses(&m, m.is.rows);
             check_losses(&m, expert_case_group(&m.is));
+            check_stats(&m);
         }
         mixture_free(&m);
     }
@@ -207,6 +243,7 @@ static void many_experts_and_rows_are_routed_as_on_the_host(void)
     struct mixture m = mixture_new(&wide);
 
     check_losses(&m, m.is.rows);
+    check_stats(&m);
     mixture_free(&m);
 }
 

@@ -167,9 +167,9 @@ static void losses_case(struct recorder *r, const struct mixture *m)
 {
     const struct expert_case *c = m->is;
     const uint32_t group = expert_case_group(c), groups = (c->rows - 1) / group + 1;
-    double first = 2, want = 2, total = 1, want_total = 1;
+    double first = 2, want = 2, total = 1, want_total = 1, own = 3, want_own = 3;
     struct tensor logits, load, balance;
-    void *experts, *targets, *loss, *total_at;
+    void *experts, *targets, *loss, *total_at, *own_at;
 
     record_begin(r, 0, "router_losses_%s", c->name);
     logits = send_logits(r, m);
@@ -179,23 +179,45 @@ static void losses_case(struct recorder *r, const struct mixture *m)
     balance = record_output(r, "balance", MICS_F32, (size_t)groups * c->E, 0);
     loss = record_bytes(r, "loss", &first, sizeof first);
     total_at = record_bytes(r, "total", &total, sizeof total);
-    record_ran(r, mics_cuda_router_load(
-                      &r->at, &(struct mics_args_router_load){load.device, loss, logits.device,
-                                                              load.device, experts, targets,
-                                                              c->rows, c->E, c->k, group, 0.5f}));
+    own_at = record_bytes(r, "own", &own, sizeof own);
+    record_ran(
+        r, mics_cuda_router_load(&r->at, &(struct mics_args_router_load){
+                                             load.device, loss, logits.device, load.device, experts,
+                                             targets, c->rows, c->E, c->k, group, 0.5f, own_at}));
     record_ran(r, mics_cuda_balance_loss(&r->at, &(struct mics_args_balance_loss){
                                                      balance.device, total_at, load.device, targets,
-                                                     groups, group, c->E, 0.25, group}));
+                                                     groups, group, c->E, 0.25, group, own_at}));
     mics_host_router_load(r->pool, &(struct mics_args_router_load){
                                        load.values, &want, logits.values, load.values, m->experts,
-                                       m->targets, c->rows, c->E, c->k, group, 0.5f});
-    mics_host_balance_loss(
-        r->pool, &(struct mics_args_balance_loss){balance.values, &want_total, load.values,
-                                                  m->targets, groups, group, c->E, 0.25, group});
+                                       m->targets, c->rows, c->E, c->k, group, 0.5f, &want_own});
+    mics_host_balance_loss(r->pool, &(struct mics_args_balance_loss){
+                                        balance.values, &want_total, load.values, m->targets,
+                                        groups, group, c->E, 0.25, group, &want_own});
     record_expect(r, &load, 4e-6);
     record_expect(r, &balance, 4e-6);
     record_expect_double(r, loss, want, 1e-5);
     record_expect_double(r, total_at, want_total, 1e-5);
+    record_expect_double(r, own_at, want_own, 1e-5);
+    record_end(r);
+}
+
+static void stats_case(struct recorder *r, const struct mixture *m)
+{
+    const struct expert_case *c = m->is;
+    double first[1 + MICS_EXPERTS_MAX] = {2, 3, 4}, want[1 + MICS_EXPERTS_MAX] = {2, 3, 4};
+    struct tensor logits;
+    void *offsets, *stats;
+
+    record_begin(r, 0, "router_stats_%s", c->name);
+    logits = send_logits(r, m);
+    offsets = send_words(r, "offsets", m->offsets, c->E + 1);
+    stats = record_bytes(r, "stats", first, (1 + c->E) * sizeof *first);
+    record_ran(r,
+               mics_cuda_router_stats(&r->at, &(struct mics_args_router_stats){
+                                                  stats, logits.device, offsets, c->rows, c->E}));
+    mics_host_router_stats(
+        r->pool, &(struct mics_args_router_stats){want, logits.values, m->offsets, c->rows, c->E});
+    record_expect_doubles(r, stats, want, 1 + c->E, 1e-5);
     record_end(r);
 }
 
@@ -332,6 +354,7 @@ void record_expert_cases(struct recorder *r)
         if (c->logits == LOGITS_TIED || c->logits == LOGITS_FEW) {
             sort_case(r, &m);
             losses_case(r, &m);
+            stats_case(r, &m);
             route_grad_case(r, &m, record_dtypes[odd]);
         }
         for (size_t d = 0; d < LENGTH(record_dtypes) && (odd || c->k == c->E); d++)

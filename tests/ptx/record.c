@@ -197,12 +197,18 @@ void record_expect_bytes(struct recorder *r, const void *device, const void *wan
     expect(r, device, want, bytes, "u8");
 }
 
-void record_expect_double(struct recorder *r, const void *device, double want, double relative)
+void record_expect_doubles(struct recorder *r, const void *device, const double *want, size_t count,
+                           double relative)
 {
-    struct note *note = expect(r, device, &want, sizeof(want), "f64");
+    struct note *note = expect(r, device, want, count * sizeof *want, "f64");
 
     note->dtype = "f64";
     note->rtol = relative;
+}
+
+void record_expect_double(struct recorder *r, const void *device, double want, double relative)
+{
+    record_expect_doubles(r, device, &want, 1, relative);
 }
 
 /* Write to the .bin, at a multiple of 16 bytes; where. */

@@ -100,6 +100,9 @@ void record_expect(struct recorder *r, const struct tensor *tensor, double toler
  * values' root mean square. */
 void record_expect_norm(struct recorder *r, const struct tensor *tensor, double norm, double most);
 void record_expect_double(struct recorder *r, const void *device, double want, double relative);
+/* All that are in this buffer. */
+void record_expect_doubles(struct recorder *r, const void *device, const double *want, size_t count,
+                           double relative);
 
 /* These bytes of record_bytes(), exactly. */
 void record_expect_bytes(struct recorder *r, const void *device, const void *want, size_t bytes);

@@ -23,6 +23,11 @@ static struct mics_routing routing_of(const struct mics_pass *pass, void *base)
     return mics_routing_of(pass->model, &pass->batch, base, NULL);
 }
 
+static double *own_sum(const struct mics_pass *pass, enum mics_stat stat)
+{
+    return pass->stats ? pass->stats + stat : NULL;
+}
+
 /* What losses of balance are computed from. */
 static void count_load(const struct mics_sublayer *sublayer, const struct mics_routing *routing)
 {
@@ -45,6 +50,7 @@ static void count_load(const struct mics_sublayer *sublayer, const struct mics_r
                                               .k = dims->k,
                                               .group_rows = rows,
                                               .z_coefficient = (float)balance->z_coefficient,
+                                              .own_sum = own_sum(pass, MICS_STAT_Z_LOSS),
                                           });
     if (balance->kind == MICS_BALANCE_SEQUENCE)
         mics_launch_balance_loss(
@@ -59,6 +65,7 @@ static void count_load(const struct mics_sublayer *sublayer, const struct mics_r
                 .E = dims->E,
                 .coefficient = balance->coefficient / mics_transformer_sparse_layers(pass->model),
                 .divisor = pass->batch.T,
+                .own_sum = own_sum(pass, MICS_STAT_AUX_LOSS),
             });
 }
 
@@ -91,6 +98,15 @@ void mics_router_forward(const struct mics_sublayer *sublayer)
                                            });
     if (pass->targets && (balance->kind != MICS_BALANCE_NONE || balance->z_coefficient > 0))
         count_load(sublayer, &routing);
+    if (pass->stats)
+        mics_launch_router_stats(
+            pass->stream, &(struct mics_args_router_stats){
+                              .stats = mics_transformer_layer_stats(pass, sublayer->stage->layer),
+                              .logits = sublayer->acts->logits,
+                              .offsets = routing.offsets,
+                              .rows = dims->rows,
+                              .E = dims->E,
+                          });
 }
 
 void mics_router_backward(const struct mics_sublayer *sublayer, void *grad_normed)
@@ -140,6 +156,7 @@ void mics_load_loss(const struct mics_pass *pass)
                                  .E = model->config.n_expert,
                                  .coefficient = model->config.balance.coefficient,
                                  .divisor = (double)rows * mics_transformer_sparse_layers(model),
+                                 .own_sum = own_sum(pass, MICS_STAT_AUX_LOSS),
                              });
 }
 

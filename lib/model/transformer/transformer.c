@@ -307,13 +307,25 @@ static enum mics_status build_experts(struct mics_model *model, uint32_t index, 
     return status;
 }
 
-uint32_t mics_transformer_sparse_layers(const struct mics_model *model)
+/* Those before `layer`. */
+static uint32_t sparse_before(const struct mics_model *model, uint32_t layer)
 {
     uint32_t count = 0;
 
-    for (uint32_t i = 0; i < model->config.n_layer; i++)
+    for (uint32_t i = 0; i < layer; i++)
         count += mics_model_is_sparse(model, i);
     return count;
+}
+
+uint32_t mics_transformer_sparse_layers(const struct mics_model *model)
+{
+    return sparse_before(model, model->config.n_layer);
+}
+
+double *mics_transformer_layer_stats(const struct mics_pass *pass, uint32_t layer)
+{
+    return pass->stats + MICS_STAT_LAYERS +
+           (size_t)sparse_before(pass->model, layer) * (1 + pass->model->config.n_expert);
 }
 
 bool mics_transformer_pools_load(const struct mics_model *model)
@@ -357,6 +369,7 @@ static enum mics_status build_sparse_stages(struct mics_model *model, struct mic
     if (status != MICS_OK)
         return status;
     model->boundary_count = pooled ? MICS_LOAD + 1 : MICS_ROUTING + 1;
+    model->stat_count = MICS_STAT_LAYERS + sparse * (1 + model->config.n_expert);
     model->stages[0] = (struct mics_stage){.kind = MICS_STAGE_EMBED, .hands_on = 1};
     for (uint32_t i = 0; i < layers; i++) {
         if (mics_model_is_sparse(model, i)) {

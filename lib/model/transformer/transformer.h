@@ -267,6 +267,8 @@ void mics_experts_backward(const struct mics_pass *pass, const struct mics_stage
 void mics_load_loss(const struct mics_pass *pass);
 /* Is an auxiliary loss computed over all layers? */
 bool mics_transformer_pools_load(const struct mics_model *model);
+/* Where the router of that layer adds to the pass's stats, which are not NULL. */
+double *mics_transformer_layer_stats(const struct mics_pass *pass, uint32_t layer);
 /* The number of layers with experts. */
 uint32_t mics_transformer_sparse_layers(const struct mics_model *model);
 

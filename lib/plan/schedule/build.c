@@ -455,6 +455,7 @@ static void append_update(struct build *build, uint32_t unit, uint32_t micro_ste
 static void build_optimizer_tail(struct build *build)
 {
     const uint32_t units = build->model->unit_count, last = build->order.micro_steps - 1;
+    const uint32_t stats = build->order.train ? build->model->stat_count : 0;
     const bool clip = build->choice->clip;
     const struct mics_op read = plain_op(MICS_OP_READ, MICS_STREAM_REDUCE_NET, MICS_NONE, last);
 
@@ -463,13 +464,15 @@ static void build_optimizer_tail(struct build *build)
         if (!clip)
             append_update(build, build->unit_order[i], last);
     }
-    /* With an interval also the targets of the step, for its mean loss. */
+    /* With an interval also the targets of the step, for its mean loss; behind these are the stats
+     * of a model with experts. */
     reduce_scalars(build, MICS_OP_LOSS_NORM_REDUCE, summing_ranks(build), last,
-                   mics_choice_interval(build->choice) > 1 ? 3 : 2);
+                   stats || mics_choice_interval(build->choice) > 1 ? 3 + stats : 2);
     for (uint32_t i = 0; i < units && build->order.train && clip; i++)
         append_update(build, build->unit_order[i], last);
     if (summing_ranks(build) != MICS_COMM_WORLD)
-        reduce_scalars(build, MICS_OP_REPLICA_REDUCE, MICS_COMM_REPLICA, last, 3);
+        reduce_scalars(build, MICS_OP_REPLICA_REDUCE, MICS_COMM_REPLICA, last,
+                       stats ? 4 + stats : 3);
     append(build, &read);
 }
 

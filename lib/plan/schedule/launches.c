@@ -6,7 +6,19 @@
 #include "work.h"
 
 /* Addresses for arguments: far apart, aligned, never followed. */
-enum { PARAMS = 1, GRADS, SAVED, OUT, SCRATCH, TOKENS, TARGETS, SCALARS, OTHER, BOUNDARY = 32 };
+enum {
+    PARAMS = 1,
+    GRADS,
+    SAVED,
+    OUT,
+    SCRATCH,
+    TOKENS,
+    TARGETS,
+    SCALARS,
+    STATS,
+    OTHER,
+    BOUNDARY = 32
+};
 
 static void *address(int index)
 {
@@ -41,6 +53,7 @@ void mics_stage_launches(const struct mics_model *model, const struct mics_batch
         .grad = grad,
         .scratch = address(SCRATCH),
         .loss_sum = address(SCALARS),
+        .stats = batch->train && model->stat_count > 0 ? address(STATS) : NULL,
     };
 
     if (backward)
@@ -201,7 +214,7 @@ void mics_op_launches(const struct mics_model *model, const struct mics_plan_cho
         mics_launch_copy(&to->stream,
                          &(struct mics_args_copy){.dst = address(OUT),
                                                   .src = address(SCALARS),
-                                                  .bytes = sizeof(struct mics_args_scalars)});
+                                                  .bytes = mics_scalars_bytes(model, train)});
         break;
     default: /* a collective launches nothing */
         break;

@@ -105,6 +105,21 @@ static void put_number(FILE *out, const char *key, double value)
         fprintf(out, ",\"%s\":null", key);
 }
 
+static void put_router(FILE *out, const struct mics_step_record *record)
+{
+    const struct mics_router_summary *router = record->router;
+
+    put_number(out, "aux_loss", router->aux_loss);
+    put_number(out, "z_loss", router->z_loss);
+    put_number(out, "router_entropy", router->entropy);
+    put_number(out, "expert_load", router->load);
+    fprintf(out, ",\"idle_experts\":%" PRIu32 ",\"layer_loads\":[", router->idle_experts);
+    for (uint32_t i = 0; i < router->layers; i++)
+        fprintf(out, "%s%.4g", i > 0 ? "," : "",
+                mics_model_layer_load(record->model, record->stats, i));
+    putc(']', out);
+}
+
 enum mics_status mics_metrics_step(struct mics_metrics *metrics,
                                    const struct mics_step_record *record, struct mics_err *err)
 {
@@ -128,6 +143,8 @@ enum mics_status mics_metrics_step(struct mics_metrics *metrics,
     if (record->exact_sync_bytes > 0)
         fprintf(out, ",\"sync_bytes\":%" PRIu64 ",\"exact_sync_bytes\":%" PRIu64,
                 record->sync_bytes, record->exact_sync_bytes);
+    if (record->router)
+        put_router(out, record);
     putc('}', out);
     return end_line(metrics, err);
 }

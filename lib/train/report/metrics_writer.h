@@ -4,6 +4,7 @@
 #define MICS_TRAIN_REPORT_METRICS_WRITER_H
 
 #include "comm/comm.h"
+#include "model/model.h"
 #include "plan/op_class.h"
 #include "report/metrics.h"
 
@@ -18,6 +19,10 @@ struct mics_step_record {
     /* Sent by all ranks in second hops, and what exact ones of all units would have sent; 0: that
      * is what they are. */
     uint64_t sync_bytes, exact_sync_bytes;
+    /* Of a model with experts, else NULL: its stats of the step, and what they say. */
+    const struct mics_model *model;
+    const double *stats;
+    const struct mics_router_summary *router;
     /* The same by class; NULL: not sampled in this step. */
     const struct mics_class_times *classes;
 };

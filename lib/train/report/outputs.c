@@ -171,6 +171,17 @@ static void write_step_scalars(struct mics_outputs *outputs, const struct mics_s
     if (record->exact_sync_bytes > 0)
         scalars[count++] =
             (struct mics_tensorboard_scalar){"perf/second_hop_bytes", (double)record->sync_bytes};
+    if (record->router) {
+        const struct mics_router_summary *router = record->router;
+        const struct mics_tensorboard_scalar values[] = {
+            {"experts/load", router->load},         {"experts/mean_load", router->mean_load},
+            {"experts/idle", router->idle_experts}, {"experts/router_entropy", router->entropy},
+            {"train/aux_loss", router->aux_loss},   {"train/z_loss", router->z_loss},
+        };
+
+        memcpy(&scalars[count], values, sizeof values);
+        count += sizeof values / sizeof *values;
+    }
     for (int c = 0; record->classes && c < MICS_CLASS_COUNT; c++)
         if (record->classes->busy_s[c] > 0) {
             snprintf(scalars[count].tag, sizeof scalars[count].tag, "seconds/%s",

@@ -249,7 +249,7 @@ static enum mics_status on_step(void *context, const struct mics_step_record *re
     if (status != MICS_OK || !reporter->out || !must_print(reporter, record->step))
         return status;
     if (!reporter->header_printed)
-        mics_run_text_step_header(reporter->out);
+        mics_run_text_step_header(reporter->out, record);
     mics_run_text_step(reporter->out, record, values->epoch, values->remaining_seconds);
     reporter->header_printed = true;
     reporter->printed_s = reporter->step_end_s;

@@ -170,10 +170,23 @@ static char *format_remaining(double seconds, char buf[32])
     return buf;
 }
 
-void mics_run_text_step_header(FILE *out)
+/* Is a loss of balance part of the loss? */
+static bool has_balance_loss(const struct mics_step_record *record)
 {
-    fprintf(out, "%8s %7s %9s %9s %9s %9s %9s %8s\n", "step", "epoch", "loss", "lr", "grad norm",
+    const struct mics_balance *balance = &record->model->config.balance;
+
+    return balance->kind != MICS_BALANCE_NONE || balance->z_coefficient > 0;
+}
+
+void mics_run_text_step_header(FILE *out, const struct mics_step_record *record)
+{
+    fprintf(out, "%8s %7s %9s %9s %9s %9s %9s %8s", "step", "epoch", "loss", "lr", "grad norm",
             "ms", "tokens/s", "left");
+    if (record->router)
+        fprintf(out, " %7s %7s", "load", "entropy");
+    if (record->router && has_balance_loss(record))
+        fprintf(out, " %9s %9s", "aux loss", "z-loss");
+    putc('\n', out);
 }
 
 void mics_run_text_step(FILE *out, const struct mics_step_record *record, double epoch,
@@ -181,9 +194,14 @@ void mics_run_text_step(FILE *out, const struct mics_step_record *record, double
 {
     char remaining[32];
 
-    fprintf(out, "%8" PRIu64 " %7.3f %9.4f %9.2e %9.4f %9.1f %9.0f %8s\n", record->step, epoch,
+    fprintf(out, "%8" PRIu64 " %7.3f %9.4f %9.2e %9.4f %9.1f %9.0f %8s", record->step, epoch,
             record->loss, record->lr, record->grad_norm, 1e3 * record->seconds,
             record->tokens_per_s, format_remaining(remaining_s, remaining));
+    if (record->router)
+        fprintf(out, " %7.2f %7.3f", record->router->load, record->router->entropy);
+    if (record->router && has_balance_loss(record))
+        fprintf(out, " %9.5f %9.5f", record->router->aux_loss, record->router->z_loss);
+    putc('\n', out);
     fflush(out);
 }
 

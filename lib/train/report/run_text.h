@@ -13,8 +13,9 @@ enum mics_status mics_run_text_begin(FILE *out, const struct mics_run *run,
                                      const struct mics_device *device, const struct mics_comm *comm,
                                      unsigned threads, struct mics_err *err);
 
-/* The table of steps: at most 79 columns. `remaining_s`: to the last step; NAN: not known. */
-void mics_run_text_step_header(FILE *out);
+/* The table of steps: at most 79 columns, and of models with experts four more columns of numbers.
+ * `remaining_s`: to the last step; NAN: not known. */
+void mics_run_text_step_header(FILE *out, const struct mics_step_record *record);
 void mics_run_text_step(FILE *out, const struct mics_step_record *record, double epoch,
                         double remaining_s);
 

@@ -26,7 +26,7 @@ struct mics_tensorboard_scalar {
     double value; /* written as fp32 */
 };
 
-enum { MICS_TENSORBOARD_MAX_SCALARS = 32 };
+enum { MICS_TENSORBOARD_MAX_SCALARS = 48 };
 
 /* Create a file in `folder`, which is made if it is missing. `first_step`: the first step that this
  * run will write. On success the caller calls mics_tensorboard_close(). Errors begin with

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Metrics of a run, as means over the steps `first` to `last` of each row of $first: the loss of
-# training and validation, tokens/s, and bytes of second hops where they are not exact ones in every
-# step, by step.
+# training and validation, tokens/s, bytes of second hops where they are not exact ones in every
+# step, and the load of experts, by step.
 n = |$first| - 1
 field(i, key) = cell($first[i + 1], named($first[1], key))
 value_of(i, key) = to_real(field(i, key))
@@ -47,6 +47,23 @@ do for [shown in pictures] {
             (column('sync_bytes') / scale) with lines lt 1 lw 1.5 title 'sent' . mean, \
             $first using (middle(column('first'), column('last'))): \
             (column('exact_sync_bytes') / scale) with lines lt 2 title 'exact, in every step'
+    }
+    if (shown eq 'experts') {
+        set title 'Load of experts' . subject
+        set ylabel 'rows of the busiest expert / mean'
+        set yrange [1:*]
+        set y2label 'entropy of routers, nats'
+        set y2range [0:*]
+        set ytics nomirror
+        set y2tics
+        set key inside top right vertical
+        plot $first using (middle(column('first'), column('last'))):'expert_load' \
+            with lines lt 1 lw 1.5 title 'load in the worst layer' . mean, \
+            $first using (middle(column('first'), column('last'))):'router_entropy' axes x1y2 \
+            with lines lt 2 title 'entropy, right'
+        unset y2label
+        unset y2tics
+        set ytics mirror
     }
     if (shown eq 'throughput') {
         largest = 0

@@ -294,10 +294,10 @@ static void check_load(const struct mixture *m, uint32_t group)
     const uint32_t E = m->is.E, groups = (m->is.rows + group - 1) / group;
     const size_t count = (size_t)groups * 2 * E;
     float *load = random_floats(count, 5), *first = copy_floats(load, count);
-    double *want = zero_doubles(count), logits[64], loss = 2, want_loss = 2;
+    double *want = zero_doubles(count), logits[64], loss = 2, want_loss = 2, own = 1;
     int32_t *targets = make_targets(m->is.rows);
     struct mics_args_router_load args = {load,       &loss, m->logits, load,  m->experts, targets,
-                                         m->is.rows, E,     m->is.k,   group, 0.5f};
+                                         m->is.rows, E,     m->is.k,   group, 0.5f,       &own};
 
     for (size_t i = 0; i < count; i++)
         want[i] = (double)load[i];
@@ -315,6 +315,8 @@ static void check_load(const struct mixture *m, uint32_t group)
     mics_host_router_load(pools[2], &args);
     CHECK_CLOSE(load, want, count, 3e-6);
     CHECK_NEAR(loss, want_loss, 1e-5 * want_loss);
+    CHECK_NEAR(own - 1, loss - 2, 1e-12 * want_loss);
+    args.own_sum = NULL;
     args.add = first;
     args.load = copy_floats(first, count);
     mics_host_router_load(pools[0], &args);
@@ -330,6 +332,39 @@ static void check_load(const struct mixture *m, uint32_t group)
     free(first);
     free(want);
     free(targets);
+}
+
+static void entropies_and_rows_of_experts_are_added_up(void)
+{
+    for (size_t i = 0; i < EXPERT_CASES; i++) {
+        struct mixture m = mixture_of(&expert_cases[i]);
+        const uint32_t E = m.is.E;
+        double want[1 + 64], stats[2][1 + 64], logits[64];
+
+        for (uint32_t e = 0; e <= E; e++)
+            want[e] = stats[0][e] = stats[1][e] = e + 1;
+        for (uint32_t r = 0; r < m.is.rows; r++) {
+            widen_row(&m, r, logits);
+            for (uint32_t e = 0; e < E; e++) {
+                const double p = softmax_at(&m, logits, r, e, false);
+
+                want[0] -= p > 0 ? p * log(p) : 0;
+                want[1 + e] += slot_of(&m, r, e) < m.is.k;
+            }
+        }
+        for (int pool = 0; pool < 2; pool++)
+            mics_host_router_stats(
+                pools[2 * pool],
+                &(struct mics_args_router_stats){stats[pool], m.logits, m.offsets, m.is.rows, E});
+        CHECK(memcmp(stats[0], stats[1], (1 + E) * sizeof stats[0][0]) == 0);
+        if (m.is.logits == LOGITS_NAN)
+            CHECK(isnan(stats[0][0]));
+        else
+            CHECK_NEAR(stats[0][0], want[0], 1e-5 * want[0]);
+        for (uint32_t e = 1; e <= E; e++)
+            CHECK_NEAR(stats[0][e], want[e], 0);
+        free_mixture(&m);
+    }
 }
 
 static void loads_are_counted_by_group_and_added_to_others(void)
@@ -351,7 +386,7 @@ static void a_balanced_router_has_the_smallest_loss_of_balance(void)
     enum { GROUPS = 2, ROWS = 12, E = 4, K = 2 };
     float load[GROUPS][2 * E], balance[GROUPS][E];
     int32_t *targets = make_targets(GROUPS * ROWS);
-    double loss = 1;
+    double loss = 1, own = 5;
 
     for (uint32_t g = 0; g < GROUPS; g++)
         for (uint32_t e = 0; e < E; e++) {
@@ -366,8 +401,11 @@ static void a_balanced_router_has_the_smallest_loss_of_balance(void)
                                           .group_rows = ROWS,
                                           .E = E,
                                           .coefficient = 0.25,
-                                          .divisor = ROWS};
+                                          .divisor = ROWS,
+                                          .own_sum = &own};
     mics_host_balance_loss(pools[0], &args);
+    CHECK_NEAR(own - 5, loss - 1, 1e-12);
+    args.own_sum = NULL;
     CHECK_NEAR(loss, 1 + 0.25 * (ROWS / 2) * K, 1e-12);
     CHECK_NEAR(balance[0][1], 0.25 * (ROWS / 2) * E * (ROWS * K / E) / (ROWS * ROWS), 1e-7);
     args.groups = GROUPS; /* the second has two experts for all: E for each target */
@@ -672,6 +710,7 @@ int main(void)
     TAP_RUN(assignments_are_sorted_by_expert_and_stay_in_order);
     TAP_RUN(many_assignments_are_sorted_alike_by_any_number_of_threads);
     TAP_RUN(the_routers_gradient_agrees_with_finite_differences);
+    TAP_RUN(entropies_and_rows_of_experts_are_added_up);
     TAP_RUN(loads_are_counted_by_group_and_added_to_others);
     TAP_RUN(a_balanced_router_has_the_smallest_loss_of_balance);
     TAP_RUN(rows_are_gathered_activated_and_combined_as_by_plain_loops);

@@ -268,8 +268,32 @@ static void the_first_pass_writes_the_gradients_of_experts(void)
     check_first_pass(&run, &zeroed);
 }
 
+/* Two layers with experts, of 10 rows each, two experts for each row. */
+static void stats_say_how_even_the_load_is(void)
+{
+    struct mics_model *model = model_of(&tiny);
+    const double stats[] = {6, 3, 12, 5, 5, 5, 5, 8, 10, 4, 0, 6}, none[12] = {0};
+    struct mics_router_summary summary;
+
+    CHECK_INT(model->stat_count, sizeof stats / sizeof *stats);
+    mics_model_router_summary(model, stats, 4, &summary);
+    CHECK_NEAR(summary.aux_loss, 1.5, 0);
+    CHECK_NEAR(summary.z_loss, 0.75, 0);
+    CHECK_NEAR(summary.entropy, 1, 0);
+    CHECK_NEAR(summary.load, 2, 0);
+    CHECK_NEAR(summary.mean_load, 1.5, 0);
+    CHECK_INT(summary.layers, 2);
+    CHECK_INT(summary.idle_experts, 1);
+    CHECK_NEAR(mics_model_layer_load(model, stats, 0), 1, 0);
+    CHECK_NEAR(mics_model_layer_load(model, stats, 1), 2, 0);
+    mics_model_router_summary(model, none, 0, &summary);
+    CHECK_NEAR(summary.aux_loss + summary.z_loss + summary.entropy + summary.load, 0, 0);
+    mics_model_free(model);
+}
+
 int main(void)
 {
+    TAP_RUN(stats_say_how_even_the_load_is);
     TAP_RUN(released_models_have_their_total_and_active_parameters);
     TAP_RUN(the_matrices_of_an_expert_lie_together);
     TAP_RUN(gradients_through_the_router_are_those_of_finite_differences);
