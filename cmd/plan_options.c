@@ -10,6 +10,7 @@
 
 enum {
     ID_MEMORY = 256,
+    ID_EXPERT_GROUP,
     ID_RECOMPUTE,
     ID_OPTIMIZER,
     ID_HIERARCHICAL,
@@ -55,6 +56,10 @@ static const struct cli_option options[] = {
      "how state is sharded; mics:P: in groups of P ranks; P,G,O: groups of parameters, gradients, "
      "optimizer state (default: auto)",
      CLI_TO_TEXT(struct plan_request, search.strategy)},
+    {ID_EXPERT_GROUP, "expert-group", "auto|same|P",
+     "ranks over which experts are sharded; same: as all else (default: auto, with a --strategy: "
+     "same)",
+     CLI_TO_HANDLER},
     {ID_RECOMPUTE, "recompute", "auto|none|selective|full",
      "what the backward pass recomputes (default: auto)", CLI_TO_HANDLER},
     {ID_OPTIMIZER, "optimizer", MICS_OPTIMIZER_NAMES, "optimizer (default: adamw)", CLI_TO_HANDLER},
@@ -294,6 +299,19 @@ static enum mics_status parse_memory(const char *value, uint64_t *bytes, struct 
     return mics_parse_positive_bytes(value, bytes, err);
 }
 
+static enum mics_status parse_expert_group(const char *value, uint32_t *out, struct mics_err *err)
+{
+    uint64_t ranks = 0;
+
+    if (strcmp(value, "auto") == 0 || strcmp(value, "same") == 0) {
+        *out = value[0] == 'a' ? MICS_AUTO : 0;
+        return MICS_OK;
+    }
+    const enum mics_status status = mics_parse_u64(value, 1, UINT32_MAX - 1, &ranks, err);
+    *out = (uint32_t)ranks;
+    return status;
+}
+
 static enum mics_status handle(void *context, const struct cli_option *option, const char *value,
                                struct mics_err *err)
 {
@@ -310,6 +328,8 @@ static enum mics_status handle(void *context, const struct cli_option *option, c
     switch (option->id) {
     case ID_MEMORY:
         return parse_memory(value, &search->memory_limit, err);
+    case ID_EXPERT_GROUP:
+        return parse_expert_group(value, &search->expert_group, err);
     case ID_RECOMPUTE:
         return parse_recompute(value, &search->recompute, err);
     case ID_OPTIMIZER:
@@ -448,6 +468,7 @@ int plan_parse(int argc, char **argv, struct plan_request *request, int *operand
 {
     *request = (struct plan_request){.search = {.recompute = MICS_AUTO,
                                                 .prefetch = MICS_AUTO,
+                                                .expert_group = MICS_AUTO,
                                                 .dtype = MICS_AUTO,
                                                 .grad_dtype = MICS_AUTO,
                                                 .clip = true,

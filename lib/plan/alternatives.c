@@ -120,6 +120,9 @@ char *mics_plan_format_strategy(const struct mics_plan_choice *choice, char *tex
         snprintf(text, size, "%s", choice->strategy);
     else
         snprintf(text, size, "%s/%s/%s", parts[0], parts[1], parts[2]);
+    if (mics_choice_groups(choice, MICS_UNIT_EXPERT) == MICS_UNIT_EXPERT)
+        snprintf(text + strlen(text), size - strlen(text), "+%u",
+                 choice->shapes[MICS_UNIT_EXPERT].p_param);
     return text;
 }
 

@@ -41,6 +41,18 @@ static uint64_t all_shards_bytes(const struct mics_model *model,
     return bytes;
 }
 
+uint64_t mics_choice_state_bytes(const struct mics_model *model,
+                                 const struct mics_plan_choice *choice, enum mics_unit_kind kind)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t u = 0; u < model->unit_count; u++)
+        for (int region = MICS_REGION_PARAM;
+             model->units[u].kind == kind && region <= MICS_REGION_OPTIM; region++)
+            bytes += shard_bytes(model, choice, (enum mics_region_kind)region, u);
+    return bytes;
+}
+
 /* Values of the largest of `parts` parts of an optimizer shard with its states, as a checkpoint
  * stores them, of the units that use the groups of `kind`. */
 static uint64_t checkpoint_part(const struct mics_model *model,

@@ -63,6 +63,10 @@ uint64_t mics_choice_shard_bytes(const struct mics_model *model,
 uint32_t mics_choice_checkpoint_parts(const struct mics_model *model,
                                       const struct mics_plan_choice *choice);
 
+/* Bytes of a rank's shards of all units of a kind: parameters, gradients and optimizer state. */
+uint64_t mics_choice_state_bytes(const struct mics_model *model,
+                                 const struct mics_plan_choice *choice, enum mics_unit_kind kind);
+
 /* The scalars of a step (struct mics_args_scalars), and in training the model's stats behind them.
  */
 uint64_t mics_scalars_bytes(const struct mics_model *model, bool train);

@@ -115,6 +115,26 @@ static void put_experts(struct mics_table *table, const struct mics_model *model
                     mics_format_count((double)active, count, sizeof count));
 }
 
+/* What a rank holds of experts, and of all else. */
+static void put_state(struct mics_table *table, const struct mics_plan *plan, int tsv)
+{
+    const uint64_t experts = mics_choice_state_bytes(plan->model, &plan->choice, MICS_UNIT_EXPERT);
+    const uint64_t dense = mics_choice_state_bytes(plan->model, &plan->choice, MICS_UNIT_DENSE);
+    char bytes[2][TEXT];
+
+    if (plan->model->config.n_expert == 0)
+        return;
+    if (tsv) {
+        put_number(table, "experts.state_bytes", experts);
+        put_number(table, "dense.state_bytes", dense);
+        return;
+    }
+    mics_table_cell(table, "state per rank");
+    mics_table_cell(table, "%s of experts, %s of all else",
+                    mics_format_bytes(experts, bytes[0], sizeof bytes[0]),
+                    mics_format_bytes(dense, bytes[1], sizeof bytes[1]));
+}
+
 static void put_groups_tsv(struct mics_table *table, const struct mics_plan_choice *choice)
 {
     const struct mics_shape *shape = &choice->shapes[MICS_UNIT_DENSE];
@@ -304,6 +324,7 @@ static enum mics_status print_choice(FILE *out, const struct mics_plan *plan, in
         put_groups_tsv(table, &plan->choice);
     else
         put_groups(table, &plan->choice);
+    put_state(table, plan, tsv);
     put_batch(table, plan, tsv);
     return mics_table_finish(table, out, tsv, err);
 }

@@ -5,7 +5,8 @@
  * The first is about the shards: the alternatives that shard the parameters less decide it. If none
  * of them fits, the plan has the fewest ranks that hold one copy; otherwise the fastest of them is
  * slower, or as fast in larger groups. The second is about time: the exchange that costs most, and
- * how much of it runs behind computation. A third one is about the interval of the second hop.
+ * how much of it runs behind computation. A third one is about the interval of the second hop, the
+ * last is about experts.
  */
 #include "plan/plan_print.h"
 
@@ -316,6 +317,47 @@ static void append_formats(struct text *text, const struct mics_plan *plan)
                blocks, units, mics_dtype_name(choice->sync_dtype));
 }
 
+static bool has_own_groups(const struct mics_plan_choice *choice)
+{
+    return mics_choice_groups(choice, MICS_UNIT_EXPERT) == MICS_UNIT_EXPERT;
+}
+
+/* Experts: how many rows they have, and whether groups of their own pay. */
+static void append_experts(struct text *text, const struct mics_plan *plan)
+{
+    const struct mics_model_config *config = &plan->model->config;
+    const bool own = has_own_groups(&plan->choice);
+    const struct mics_alternative *other = NULL;
+
+    if (config->n_expert == 0)
+        return;
+    append(text, " An expert has %.0f rows of a micro-step on average.",
+           (double)plan->choice.micro_batch * plan->choice.seq * config->n_expert_used /
+               config->n_expert);
+    for (uint32_t i = 0; i < plan->alternative_count; i++) {
+        const struct mics_alternative *each = &plan->alternatives[i];
+
+        if (each->fits && has_own_groups(&each->choice) != own &&
+            (!other || each->predicted.step_s < other->predicted.step_s))
+            other = each;
+    }
+    if (own)
+        append(text, " Experts are sharded over %u ranks, all else over %u",
+               plan->choice.shapes[MICS_UNIT_EXPERT].p_param,
+               plan->choice.shapes[MICS_UNIT_DENSE].p_param);
+    if (other && other->predicted.step_s > 0) {
+        if (own)
+            append(text, "; with the same groups for both a step would ");
+        else
+            append(text, " With experts sharded over %u ranks and all else over %u a step would ",
+                   other->choice.shapes[MICS_UNIT_EXPERT].p_param,
+                   other->choice.shapes[MICS_UNIT_DENSE].p_param);
+        append_slower(text, plan, other);
+    }
+    if (own || (other && other->predicted.step_s > 0))
+        append(text, ".");
+}
+
 char *mics_plan_reasons(const struct mics_plan *plan, char text[MICS_PLAN_REASONS_BYTES])
 {
     struct text out = {.at = text, .size = MICS_PLAN_REASONS_BYTES};
@@ -325,5 +367,6 @@ char *mics_plan_reasons(const struct mics_plan *plan, char text[MICS_PLAN_REASON
     append_communication(&out, plan);
     append_interval(&out, plan);
     append_formats(&out, plan);
+    append_experts(&out, plan);
     return text;
 }

@@ -114,10 +114,15 @@ static enum mics_status search_usable(struct mics_topology *topology, struct mic
     return status;
 }
 
-/* Nodes that a partition group spans. */
-static uint32_t group_nodes(const struct mics_shape *shape)
+/* Nodes that a partition group spans, of experts if their groups are larger. */
+static uint32_t group_nodes(const struct mics_plan_choice *choice)
 {
-    return shape->p_param > shape->per_node ? shape->p_param / shape->per_node : 1;
+    uint32_t ranks = mics_choice_per_node(choice);
+
+    for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++)
+        if (choice->shapes[kind].p_param > ranks)
+            ranks = choice->shapes[kind].p_param;
+    return ranks / mics_choice_per_node(choice);
 }
 
 /* "switch_use" in the plan's topology. */
@@ -159,9 +164,8 @@ static enum mics_status order_hosts(struct mics_plan *plan,
             mics_err_set(err, MICS_ERR_ARG,
                          "%s: the topology names no hosts; give them with --hosts", source.path);
     if (status == MICS_OK)
-        status = mics_switches_order(switches, &machines,
-                                     group_nodes(&plan->choice.shapes[MICS_UNIT_DENSE]), order,
-                                     &use, err);
+        status =
+            mics_switches_order(switches, &machines, group_nodes(&plan->choice), order, &use, err);
     if (status == MICS_OK && use.unknown == names.count)
         status = mics_err_set(err, MICS_ERR_ARG, "%s: '%s' and the other hosts are under no switch",
                               source.path, names.names[0]);

@@ -100,6 +100,34 @@ END
     mics-show "$out.mp" | grep -q '^experts *2 of 4 for a token, in 2 of 3 layers'
 }
 
+@test "a plan shards experts over groups of their own, with which four ranks train as with any others" {
+    requires mpi:4 jq
+    options=(--topology='node:2 gpu:2' --model=moe-nano --global-batch=4 --seq=32 --dtype=f32 --no-history)
+    mics-plan "${options[@]}" --strategy=mics:1 --expert-group=4 -o "$out-own.mp"
+    mics-plan "${options[@]}" --strategy=mics:2 --expert-group=same -o "$out-same.mp"
+    mics-plan "${options[@]}" --strategy=mics:2 -o "$out-default.mp"
+    cmp "$out-same.mp" "$out-default.mp"
+    [ "$(mics-show --json "$out-own.mp" | jq -c '.choice | [.p_param, .experts.p_param, .experts.p_optim]')" = '[1,4,4]' ]
+    mics-show "$out-own.mp" >"$out-shown"
+    grep -q '^shards of experts *parameters 4, gradients 4, optimizer 4$' "$out-shown"
+    grep -qE '^state per rank *[0-9.]+ MiB of experts, [0-9.]+ MiB of all else$' "$out-shown"
+    grep -q 'Experts are sharded over 4 ranks, all else over 1' "$out-shown"
+    train=(mics-train -q --data="$root/man/*.1" --val-every=0 --sample=0 --steps=3 --seed=1)
+    for name in own same; do
+        mpi 4 "${train[@]}" -p "$out-$name.mp" --out="$out-$name" --metrics="$out-$name.jsonl"
+    done
+    jq -s 'map(select(.event == "step").loss) | length == 6 and all(range(3) as $i | .[$i] - .[$i + 3]; fabs < 1e-5)' \
+        "$out-own.jsonl" "$out-same.jsonl" | grep -qx true
+    run --separate-stderr mics-plan "${options[@]}" --expert-group=3
+    [ "$status" = 2 ]
+    [[ $stderr == *"--expert-group: "* ]]
+    run --separate-stderr mics-plan "${options[@]}" --expert-group=4 --sync-dtype=int8
+    [ "$status" = 2 ]
+    run --separate-stderr mics-plan --topology='node:2 gpu:2' --model=gpt2-nano --expert-group=2
+    [ "$status" = 2 ]
+    [[ $stderr == *"--expert-group: 'gpt2-nano' has no experts"* ]]
+}
+
 @test "a mixture of experts is trained on four ranks, moved to another plan, exported and imported again" {
     requires mpi:4
     for strategy in mics:2 zero3; do

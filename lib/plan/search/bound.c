@@ -700,6 +700,12 @@ enum mics_status mics_step_bound(struct mics_op_costs *costs, const struct mics_
     *out = 0;
     if (choice->sync_exact_units)
         return MICS_OK;
+    if (mics_choice_uses_groups(model, choice, MICS_UNIT_EXPERT)) {
+        if (mics_choice_interval(choice) == 1 && choice->outer_steps == 0)
+            *out = choice->micro_steps * mics_op_costs_micro_step(costs, choice) +
+                   mics_op_costs_updates(costs, choice);
+        return MICS_OK;
+    }
     status = mics_bounds_new(costs, model, &bounds, err);
     if (status == MICS_OK)
         status = mics_bounds_passes(bounds, choice, &passes, err);

@@ -62,8 +62,8 @@ static bool represents_family(const struct mics_search *search, uint32_t index,
 {
     const struct mics_search_alternative *alternative = &search->alternatives[index];
 
-    if (alternative == chosen)
-        return true;
+    if (alternative == chosen || alternative->excluded)
+        return alternative == chosen;
     for (uint32_t i = 0; i < search->count; i++) {
         const struct mics_search_alternative *other = &search->alternatives[i];
 

@@ -112,7 +112,7 @@ static enum mics_status find_alternatives(struct mics_search *search, struct mic
         free(strategies);
         return status;
     }
-    search->alternatives = calloc(search->count, sizeof *search->alternatives);
+    search->alternatives = calloc(search->count + 1, sizeof *search->alternatives);
     if (!search->alternatives)
         status = mics_err_nomem(err);
     for (uint32_t i = 0; i < search->count && status == MICS_OK; i++) {
@@ -131,6 +131,8 @@ enum mics_status mics_search_init(struct mics_search *search, const struct mics_
 
     *search = (struct mics_search){.topology = topology, .model = model, .options = *options};
     status = complete_options(search, err);
+    if (status == MICS_OK)
+        status = mics_search_check_expert_group(search, err);
     if (status == MICS_OK)
         status = mics_op_costs_new(topology, model, &search->costs, err);
     if (status == MICS_OK)
@@ -667,6 +669,39 @@ static enum mics_status spare_units(struct progress *progress,
     return MICS_OK;
 }
 
+/* Groups of experts of their own: one more alternative, which is chosen if it is asked for, or
+ * faster than what is chosen by more than a tie. */
+static enum mics_status add_expert_groups(struct progress *progress,
+                                          struct mics_search_alternative **chosen,
+                                          struct mics_err *err)
+{
+    struct mics_search *search = progress->search;
+    struct mics_search_alternative *added = &search->alternatives[search->count];
+    const bool asked = search->options.expert_group != MICS_AUTO;
+    const bool any = *chosen != NULL;
+    enum mics_status status;
+
+    status = mics_search_expert_groups(search, asked ? INFINITY : progress->best_s, added, err);
+    if (status != MICS_OK)
+        return status;
+    for (uint32_t i = 0; asked && i < search->count; i++)
+        search->alternatives[i].excluded = true;
+    search->count += added->simulated;
+    if (asked && !added->simulated && any)
+        return mics_err_set(err, MICS_ERR_INFEASIBLE,
+                            "with experts in groups of %u ranks nothing fits, but with those of "
+                            "dense units it does",
+                            search->options.expert_group);
+    if (added->simulated &&
+        (asked || !any ||
+         added->predicted.step_s < (1 - MICS_STEP_TIE) * (*chosen)->predicted.step_s)) {
+        *chosen = added;
+        progress->best_s = added->predicted.step_s;
+        status = simplify(progress, added, err);
+    }
+    return status;
+}
+
 static enum mics_status search_plan(struct mics_search *search, struct mics_plan **out,
                                     struct mics_err *err)
 {
@@ -676,14 +711,16 @@ static enum mics_status search_plan(struct mics_search *search, struct mics_plan
     if (status == MICS_OK) {
         struct mics_search_alternative *chosen = choose_alternative(&progress);
 
-        if (!chosen)
-            status = mics_search_report_infeasible(search, err);
-        if (status == MICS_OK)
+        if (chosen)
             status = try_simpler_alternatives(&progress, &chosen, err);
-        if (status == MICS_OK)
+        if (status == MICS_OK && chosen)
             status = simplify(&progress, chosen, err);
-        if (status == MICS_OK)
+        if (status == MICS_OK && chosen)
             status = spare_units(&progress, chosen, err);
+        if (status == MICS_OK && mics_search_wants_expert_groups(search))
+            status = add_expert_groups(&progress, &chosen, err);
+        if (status == MICS_OK && !chosen)
+            status = mics_search_report_infeasible(search, err);
         if (status == MICS_OK)
             status = simulate_listed(&progress, chosen, err);
         if (status == MICS_OK)

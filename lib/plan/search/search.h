@@ -34,6 +34,9 @@ struct mics_search_options {
     /* "auto" (or NULL), "ddp", "zero1", "zero2", "zero3", "mics", "mics:P", or "P,G,O": the group
      * sizes of parameters, gradients and optimizer state. */
     const char *strategy;
+    /* Ranks over which experts are cut, in a model that has them. 0: as dense units. MICS_AUTO: the
+     * fastest where `strategy` is auto, else as dense units. */
+    uint32_t expert_group;
     uint64_t global_batch; /* sequences per step; 0: one per rank */
     uint32_t seq;          /* tokens per sequence; 0: all positions of the model */
     uint32_t micro_batch;  /* sequences; 0: any divisor of a rank's share of the batch */

@@ -52,6 +52,7 @@ struct mics_search_alternative {
     struct mics_plan_option best; /* of those that were simulated */
     struct mics_prediction predicted;
     bool simulated;
+    bool excluded; /* not what was asked for: it is not listed */
 };
 
 /* What the plan options of all strategies are made of. */
@@ -71,7 +72,8 @@ struct mics_search {
     struct mics_bounds *bounds;
     struct mics_search_options options; /* with defaults filled in */
     struct mics_search_space space;
-    struct mics_search_alternative *alternatives; /* simplest strategy first */
+    /* Simplest strategy first; there is room for one more. */
+    struct mics_search_alternative *alternatives;
     uint32_t count;
     uint64_t simulations;
 };
@@ -139,6 +141,19 @@ enum mics_status mics_plan_predict_above(struct mics_op_costs *costs,
 enum mics_status mics_second_hop_share(struct mics_op_costs *costs, const struct mics_model *model,
                                        const struct mics_plan_choice *choice, double *out,
                                        struct mics_err *err);
+
+/* expert_groups.c */
+
+/* Are experts to be cut over other groups than dense units, or may they be? */
+bool mics_search_wants_expert_groups(const struct mics_search *search);
+/* MICS_ERR_ARG: experts cannot be cut over groups of the size that is asked for. */
+enum mics_status mics_search_check_expert_group(const struct mics_search *search,
+                                                struct mics_err *err);
+/* The fastest of the plans that were simulated whose experts have groups of their own, of those that
+ * may be faster than best_s (INFINITY: all). *out is not `simulated` if there is none. */
+enum mics_status mics_search_expert_groups(struct mics_search *search, double best_s,
+                                           struct mics_search_alternative *out,
+                                           struct mics_err *err);
 
 /* report.c */
 

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * expert_groups.c - plans whose experts are cut over other groups than dense units.
+ *
+ * The bounds of the search are for units that are all cut alike. So this is a search of its own,
+ * after that one: each strategy is combined with each group of experts, level of recomputation and
+ * micro-batch, but with few ways to exchange units. A plan option is not simulated if its
+ * computation alone takes as long as the best step; of those that are left, the ones with the
+ * least computation are simulated first, and only so many.
+ */
+#include "base/units.h"
+#include "plan/memory.h"
+#include "plan/search/search_internal.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SIMULATIONS = 192, MAX_SIZES = 160 };
+
+/* A plan option that fits, and the time of its computation. */
+struct option {
+    struct mics_search_point point;
+    struct mics_shape experts;
+    double bound_s;
+    bool hierarchical;
+};
+
+struct list {
+    struct option *items;
+    size_t count, capacity;
+};
+
+/* Units ahead. */
+static const uint32_t depths[] = {0, 1, 2, 4};
+enum { DEPTHS = sizeof depths / sizeof *depths };
+
+bool mics_search_wants_expert_groups(const struct mics_search *search)
+{
+    const struct mics_search_options *options = &search->options;
+
+    if (search->model->config.n_expert == 0 || options->expert_group == 0)
+        return false;
+    return options->expert_group != MICS_AUTO || strcmp(options->strategy, "auto") == 0;
+}
+
+enum mics_status mics_search_check_expert_group(const struct mics_search *search,
+                                                struct mics_err *err)
+{
+    const struct mics_search_options *options = &search->options;
+    const uint32_t group = options->expert_group;
+    const struct mics_shape shape = {search->topology->nodes, search->topology->per_node, group,
+                                     group, group};
+
+    if (group == MICS_AUTO || group == 0)
+        return MICS_OK;
+    if (search->model->config.n_expert == 0)
+        return mics_err_set(err, MICS_ERR_ARG, "--expert-group: '%s' has no experts",
+                            search->model->config.name);
+    if (options->outer_steps > 0 || options->sync_interval > 1 || options->sync_auto ||
+        options->sync_dtype != MICS_F32 || options->gather_dtype != MICS_F32)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "--expert-group: groups of their own need exact exchanges in every "
+                            "step, without outer steps");
+    const enum mics_status status = mics_shape_check(&shape, err);
+    if (status != MICS_OK)
+        mics_err_prefix(err, "--expert-group");
+    return status;
+}
+
+/* Where all exchanges are exact and in every step; elsewhere experts are cut as dense units. */
+static bool is_possible(const struct mics_search_options *options)
+{
+    return options->outer_steps == 0 && options->sync_interval <= 1 && !options->sync_auto &&
+           options->sync_dtype == MICS_F32 && options->gather_dtype == MICS_F32;
+}
+
+/* The groups of experts: of a number of ranks that divides a node or fills whole ones. */
+static uint32_t list_groups(const struct mics_search *search, struct mics_shape *out)
+{
+    const uint32_t k = search->topology->per_node, n = search->topology->nodes * k;
+    const uint32_t wanted = search->options.expert_group;
+    uint32_t count = 0;
+
+    for (uint32_t size = 1; size <= n && count < MAX_SIZES; size += size < k ? 1 : k) {
+        const struct mics_shape shape = {search->topology->nodes, k, size, size, size};
+
+        if ((wanted == MICS_AUTO || wanted == size) && mics_shape_check(&shape, NULL) == MICS_OK)
+            out[count++] = shape;
+    }
+    return count;
+}
+
+static struct mics_plan_choice choice_of(const struct mics_search *search,
+                                         const struct option *option)
+{
+    const struct mics_search_options *options = &search->options;
+    struct mics_plan_choice choice = mics_search_choice(search, &option->point);
+
+    choice.shapes[MICS_UNIT_EXPERT] = option->experts;
+    choice.hierarchical_gather = choice.hierarchical_reduce = option->hierarchical;
+    choice.segments = options->segments ? options->segments : 1;
+    choice.coalesce = options->coalesce ? options->coalesce : 1;
+    choice.grad_slots = 2 * choice.coalesce;
+    return choice;
+}
+
+static bool has_hierarchy(const struct mics_plan_choice *choice)
+{
+    for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++)
+        if (mics_shape_has_hierarchy(&choice->shapes[kind], choice->shapes[kind].p_param) ||
+            mics_shape_has_hierarchy(&choice->shapes[kind], choice->shapes[kind].p_grad))
+            return true;
+    return false;
+}
+
+static enum mics_status append(struct list *list, const struct option *option, struct mics_err *err)
+{
+    if (list->count == list->capacity) {
+        const size_t capacity = list->capacity ? 2 * list->capacity : 1024;
+        struct option *items = realloc(list->items, capacity * sizeof *items);
+
+        if (!items)
+            return mics_err_nomem(err);
+        list->items = items;
+        list->capacity = capacity;
+    }
+    list->items[list->count++] = *option;
+    return MICS_OK;
+}
+
+/* The plan options of a level and a micro-batch that fit and may be faster than `best_s`. updates_s:
+ * what is computed once in a step. */
+static enum mics_status list_options(struct mics_search *search, struct option option,
+                                     double updates_s, double best_s, struct list *list,
+                                     struct mics_err *err)
+{
+    const struct mics_search_options *options = &search->options;
+    const uint32_t wanted = options->prefetch;
+    const struct mics_plan_choice first = choice_of(search, &option);
+    const bool hierarchy = has_hierarchy(&first),
+               gathers = first.shapes[0].p_param > 1 || option.experts.p_param > 1;
+    const uint32_t least = 2 * (first.coalesce - 1);
+    uint64_t bytes;
+
+    option.bound_s =
+        first.micro_steps * mics_op_costs_micro_step(search->costs, &first) + updates_s;
+    if (option.bound_s >= best_s)
+        return MICS_OK;
+    for (uint32_t i = 0; i < (wanted == MICS_AUTO && gathers ? DEPTHS : 1); i++) {
+        option.point.prefetch = wanted == MICS_AUTO ? depths[i] + least : wanted;
+        for (int h = options->hierarchical == MICS_HIERARCHY_ON && hierarchy;
+             h <= (hierarchy && options->hierarchical != MICS_HIERARCHY_OFF); h++) {
+            option.hierarchical = h;
+            const struct mics_plan_choice choice = choice_of(search, &option);
+            enum mics_status status = mics_search_bytes(search, &choice, &bytes, err);
+
+            if (status == MICS_OK && bytes <= options->memory_limit)
+                status = append(list, &option, err);
+            if (status != MICS_OK)
+                return status;
+        }
+    }
+    return MICS_OK;
+}
+
+/* Custom strategies are left out where others are allowed: they are too many to combine. */
+static bool is_combined(const struct mics_search *search, uint32_t alternative)
+{
+    return strcmp(search->options.strategy, "auto") != 0 ||
+           strcmp(search->alternatives[alternative].strategy.name, "custom") != 0;
+}
+
+static enum mics_status list_pair(struct mics_search *search, uint32_t alternative,
+                                  const struct mics_shape *experts, double best_s,
+                                  struct list *list, struct mics_err *err)
+{
+    struct option option = {.point.alternative = alternative, .experts = *experts};
+    const struct mics_plan_choice any = choice_of(search, &option);
+    const double updates_s = mics_op_costs_updates(search->costs, &any);
+    enum mics_status status = MICS_OK;
+
+    for (option.point.level = 0; option.point.level < search->space.level_count;
+         option.point.level++)
+        for (option.point.micro_batch = 0;
+             option.point.micro_batch < search->space.micro_batch_count && status == MICS_OK;
+             option.point.micro_batch++)
+            status = list_options(search, option, updates_s, best_s, list, err);
+    return status;
+}
+
+static int compare_options(const void *left, const void *right)
+{
+    const struct option *a = left, *b = right;
+
+    if (a->bound_s != b->bound_s)
+        return a->bound_s < b->bound_s ? -1 : 1;
+    if (a->point.prefetch != b->point.prefetch) /* more hides more */
+        return a->point.prefetch > b->point.prefetch ? -1 : 1;
+    return a->experts.p_param < b->experts.p_param ? -1 : a->experts.p_param > b->experts.p_param;
+}
+
+static enum mics_status simulate_list(struct mics_search *search, const struct list *list,
+                                      double best_s, struct mics_search_alternative *out,
+                                      struct mics_err *err)
+{
+    for (size_t i = 0; i < list->count && i < SIMULATIONS; i++) {
+        const struct option *option = &list->items[i];
+        struct mics_plan_option plan_option = {.choice = choice_of(search, option)};
+        struct mics_prediction predicted;
+        enum mics_status status;
+
+        if (option->bound_s >= (1 - MICS_STEP_PRUNE) * best_s)
+            break;
+        status = mics_search_bytes(search, &plan_option.choice, &plan_option.total_bytes, err);
+        if (status == MICS_OK)
+            status = mics_plan_predict_above(search->costs, search->model, &plan_option.choice,
+                                             option->bound_s, &predicted, err);
+        if (status != MICS_OK)
+            return status;
+        search->simulations++;
+        best_s = fmin(best_s, predicted.step_s);
+        if (out->simulated && predicted.step_s >= out->predicted.step_s)
+            continue;
+        out->strategy = search->alternatives[option->point.alternative].strategy;
+        out->best = out->least = plan_option;
+        out->predicted = predicted;
+        out->bound_s = predicted.step_s;
+        out->simulated = true;
+    }
+    return MICS_OK;
+}
+
+enum mics_status mics_search_expert_groups(struct mics_search *search, double best_s,
+                                           struct mics_search_alternative *out,
+                                           struct mics_err *err)
+{
+    struct mics_shape groups[MAX_SIZES];
+    const uint32_t count = list_groups(search, groups);
+    struct list list = {0};
+    enum mics_status status = MICS_OK;
+
+    *out = (struct mics_search_alternative){.bound_s = INFINITY};
+    for (uint32_t i = 0; is_possible(&search->options) && i < search->count; i++)
+        for (uint32_t g = 0; g < count && status == MICS_OK; g++)
+            if (is_combined(search, i) &&
+                (search->options.expert_group != MICS_AUTO ||
+                 memcmp(&search->alternatives[i].strategy.shape, &groups[g], sizeof *groups) != 0))
+                status = list_pair(search, i, &groups[g], best_s, &list, err);
+    if (status == MICS_OK && list.count > 0) {
+        qsort(list.items, list.count, sizeof *list.items, compare_options);
+        status = simulate_list(search, &list, best_s, out, err);
+    }
+    free(list.items);
+    return status;
+}
