@@ -17,6 +17,7 @@
 #include "tensor_emulated.h"
 #endif
 
+#include "kernel_cases.h"
 #include "tap.h"
 
 #include <cmath>
@@ -54,15 +55,16 @@ static const bool brief = true;
 static const bool brief = false;
 #endif
 
-static const struct attention_shape shapes[] = {
-    {1, 1, 1, 1, 64, true},     {2, 31, 2, 2, 64, true},  {1, 33, 2, 1, 64, false},
-    {1, 64, 2, 2, 64, true},    {1, 65, 3, 3, 64, true},  {1, 130, 4, 2, 64, true},
-    {1, 130, 2, 2, 64, false},  {1, 1, 2, 1, 128, false}, {2, 31, 1, 1, 128, false},
-    {1, 64, 2, 1, 128, true},   {1, 65, 2, 2, 128, true}, {1, 130, 2, 1, 128, true},
-    {1, 130, 1, 1, 128, false}, {1, 300, 1, 1, 64, true}, {1, 257, 1, 1, 128, true},
-    {1, 70, 2, 2, 8, true},     {1, 33, 2, 1, 40, true},  {1, 129, 1, 1, 80, false},
-    {1, 128, 3, 1, 96, true},
-};
+/* Those of the shared cases with heads that the tensor cores take in bf16, or the others. */
+static std::vector<struct attention_shape> shapes_of(bool tensor_cores)
+{
+    std::vector<struct attention_shape> out;
+
+    for (const struct attention_dims &c : attention_cases)
+        if ((c.suites & GPU) && (c.D % 8 == 0 && c.D <= 128) == tensor_cores)
+            out.push_back({c.B, c.T, c.H, c.H_kv, c.D, c.causal});
+    return out;
+}
 
 /* A number from `least` to `most`; numerical recipes' generator. */
 static unsigned draw(uint32_t *state, unsigned least, unsigned most)
@@ -70,12 +72,6 @@ static unsigned draw(uint32_t *state, unsigned least, unsigned most)
     *state = *state * 1664525u + 1013904223u;
     return least + (*state >> 8) % (most - least + 1);
 }
-
-/* Heads that the tensor cores do not take, or not in bf16. */
-static const struct attention_shape odd_shapes[] = {
-    {1, 1, 1, 1, 3, true},   {1, 33, 2, 1, 17, true},   {1, 70, 2, 2, 136, true},
-    {1, 31, 1, 1, 5, false}, {1, 65, 2, 1, 256, false}, {2, 64, 1, 1, 100, true},
-};
 
 /* --- the reference */
 
@@ -459,7 +455,7 @@ static void check(const struct attention_shape &shape, enum mics_dtype dtype, do
 
 static void bf16_attention_agrees_with_double(void)
 {
-    for (const struct attention_shape &shape : shapes)
+    for (const struct attention_shape &shape : shapes_of(true))
         check(shape, MICS_BF16, 1);
 }
 
@@ -530,7 +526,7 @@ static void fp32_attention_agrees_with_double(void)
 {
     if (named && !is_plain(named))
         TAP_SKIP("not for this kernel");
-    for (const struct attention_shape &shape : shapes)
+    for (const struct attention_shape &shape : shapes_of(true))
         if (shape.T <= 130)
             check(shape, MICS_F32, 1);
 }
@@ -539,7 +535,7 @@ static void odd_heads_agree_with_double(void)
 {
     if (named && !is_plain(named))
         TAP_SKIP("not for this kernel");
-    for (const struct attention_shape &shape : odd_shapes) {
+    for (const struct attention_shape &shape : shapes_of(false)) {
         check(shape, MICS_F32, 1);
         check(shape, MICS_BF16, 1);
     }

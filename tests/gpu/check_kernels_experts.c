@@ -3,25 +3,25 @@
 #include "check.h"
 #include "experts.h"
 
-/* Arrays of whole numbers are `struct array` of MICS_F32, whose bytes are compared: `host` has what
- * the host's operation makes of them. */
+/* Arrays of whole numbers are `struct tensor` of MICS_F32, whose bytes are compared: `host` has
+ * what the host's operation makes of them. */
 struct mixture {
     struct expert_case is;
     uint32_t N; /* assignments */
-    struct array logits, weights, experts, offsets, order, position;
+    struct tensor logits, weights, experts, offsets, order, position;
     int32_t *host_experts;
     uint32_t *host_offsets, *host_order, *host_position;
 };
 
-static bool same_words(const struct array *a, const void *want)
+static bool same_words(const struct tensor *a, const void *want)
 {
     return memcmp(a->got, want, array_bytes(a)) == 0;
 }
 
 /* An input of whole numbers. */
-static struct array words(const void *from, size_t count)
+static struct tensor words(const void *from, size_t count)
 {
-    struct array a = array_output(MICS_F32, count, 0);
+    struct tensor a = array_output(MICS_F32, count, 0);
 
     memcpy(a.begin, from, array_bytes(&a));
     array_send(&a);
@@ -29,12 +29,12 @@ static struct array words(const void *from, size_t count)
 }
 
 /* A double, which a loss is added to. */
-static struct array sum_from(double first)
+static struct tensor sum_from(double first)
 {
     return words(&first, 2);
 }
 
-static double sum_in(const struct array *a)
+static double sum_in(const struct tensor *a)
 {
     double sum;
 
@@ -52,12 +52,12 @@ static int32_t *make_targets(uint32_t rows)
     return targets;
 }
 
-static struct array make_logits(const struct expert_case *c)
+static struct tensor make_logits(const struct expert_case *c)
 {
-    struct array any = array_random(MICS_F32, (size_t)c->rows * c->E, 1, 11, 0);
+    struct tensor any = array_random(MICS_F32, (size_t)c->rows * c->E, 1, 11, 0);
 
     expert_case_logits(c, any.values);
-    struct array logits = array_of(MICS_F32, any.values, any.count, 0);
+    struct tensor logits = array_of(MICS_F32, any.values, any.count, 0);
     array_free(&any);
     return logits;
 }
@@ -85,12 +85,12 @@ static struct mixture mixture_new(const struct expert_case *c)
 
     RUN(route, &route, &m.experts, &m.weights);
     RUN(sort_experts, &sort, &m.offsets, &m.order, &m.position);
-    mics_host_route(pool,
+    mics_host_route(gpu.pool,
                     &(struct mics_args_route){m.host_experts, m.weights.values, m.logits.values,
                                               c->rows, c->E, c->k, c->renormalise});
-    mics_host_sort_experts(pool, &(struct mics_args_sort_experts){m.host_offsets, m.host_order,
-                                                                  m.host_position, m.host_experts,
-                                                                  c->rows, c->E, c->k});
+    mics_host_sort_experts(
+        gpu.pool, &(struct mics_args_sort_experts){m.host_offsets, m.host_order, m.host_position,
+                                                   m.host_experts, c->rows, c->E, c->k});
     CHECK(same_words(&m.experts, m.host_experts));
     CHECK_ARRAY(&m.weights, m.weights.values, 2e-6);
     CHECK(same_words(&m.offsets, m.host_offsets));
@@ -111,11 +111,11 @@ static void mixture_free(struct mixture *m)
 static void check_route_grad(const struct mixture *m, enum mics_dtype dtype, bool losses)
 {
     const uint32_t E = m->is.E, group = expert_case_group(&m->is);
-    struct array grad = array_output(dtype, (size_t)m->is.rows * E, 0);
-    struct array slope = array_random(MICS_F32, m->N, 1, 3, 0);
-    struct array balance = array_random(MICS_F32, (size_t)3 * E, 1, 4, 0);
+    struct tensor grad = array_output(dtype, (size_t)m->is.rows * E, 0);
+    struct tensor slope = array_random(MICS_F32, m->N, 1, 3, 0);
+    struct tensor balance = array_random(MICS_F32, (size_t)3 * E, 1, 4, 0);
     int32_t *targets = make_targets(m->is.rows);
-    struct array counted = words(targets, m->is.rows);
+    struct tensor counted = words(targets, m->is.rows);
     struct mics_args_route_grad args = {.grad_logits = grad.device,
                                         .logits = m->logits.device,
                                         .experts = m->experts.device,
@@ -140,7 +140,7 @@ static void check_route_grad(const struct mixture *m, enum mics_dtype dtype, boo
     args.balance = losses ? balance.values : NULL;
     args.targets = losses ? targets : NULL;
     args.dtype = MICS_F32;
-    mics_host_route_grad(pool, &args);
+    mics_host_route_grad(gpu.pool, &args);
     CHECK_ARRAY(&grad, grad.values, 4e-6);
     ARRAYS_FREE(&grad, &slope, &balance, &counted);
     free(targets);
@@ -149,11 +149,11 @@ static void check_route_grad(const struct mixture *m, enum mics_dtype dtype, boo
 static void check_losses(const struct mixture *m, uint32_t group)
 {
     const uint32_t E = m->is.E, groups = (m->is.rows + group - 1) / group;
-    struct array load = array_random(MICS_F32, (size_t)groups * 2 * E, 1, 5, 0);
-    struct array balance = array_output(MICS_F32, (size_t)groups * E, 0);
-    struct array loss = sum_from(2), total = sum_from(1), own = sum_from(3);
+    struct tensor load = array_random(MICS_F32, (size_t)groups * 2 * E, 1, 5, 0);
+    struct tensor balance = array_output(MICS_F32, (size_t)groups * E, 0);
+    struct tensor loss = sum_from(2), total = sum_from(1), own = sum_from(3);
     int32_t *targets = make_targets(groups * group);
-    struct array counted = words(targets, groups * group);
+    struct tensor counted = words(targets, groups * group);
     double want = 2, want_total = 1, want_own = 3;
     struct mics_args_router_load args = {load.device,
                                          loss.device,
@@ -173,18 +173,18 @@ static void check_losses(const struct mixture *m, uint32_t group)
 
     RUN(router_load, &args, &load, &loss, &own);
     mics_host_router_load(
-        pool, &(struct mics_args_router_load){load.values, &want, m->logits.values, load.values,
-                                              m->host_experts, targets, m->is.rows, E, m->is.k,
-                                              group, 0.5f, &want_own});
+        gpu.pool, &(struct mics_args_router_load){load.values, &want, m->logits.values, load.values,
+                                                  m->host_experts, targets, m->is.rows, E, m->is.k,
+                                                  group, 0.5f, &want_own});
     CHECK_ARRAY(&load, load.values, 4e-6);
     CHECK_NEAR(sum_in(&loss), want, 1e-5 * fabs(want));
     CHECK_NEAR(sum_in(&own), want_own, 1e-5 * fabs(want_own));
     array_send(&own);
     want_own = 3;
     RUN(balance_loss, &of, &balance, &total, &own);
-    mics_host_balance_loss(
-        pool, &(struct mics_args_balance_loss){balance.values, &want_total, load.values, targets,
-                                               groups, group, E, 0.25, group, &want_own});
+    mics_host_balance_loss(gpu.pool, &(struct mics_args_balance_loss){
+                                         balance.values, &want_total, load.values, targets, groups,
+                                         group, E, 0.25, group, &want_own});
     CHECK_ARRAY(&balance, balance.values, 4e-6);
     CHECK_NEAR(sum_in(&total), want_total, 1e-5 * fabs(want_total));
     CHECK_NEAR(sum_in(&own), want_own, 1e-5 * fabs(want_own));
@@ -199,7 +199,7 @@ static void check_stats(const struct mixture *m)
     double *first = need(bytes), *want = need(bytes), *got = need(bytes);
     struct mics_args_router_stats args = {
         .logits = m->logits.device, .offsets = m->offsets.device, .rows = m->is.rows, .E = E};
-    struct array stats;
+    struct tensor stats;
 
     for (uint32_t i = 0; i <= E; i++)
         first[i] = want[i] = i;
@@ -209,7 +209,7 @@ static void check_stats(const struct mixture *m)
     args.stats = want;
     args.logits = m->logits.values;
     args.offsets = m->host_offsets;
-    mics_host_router_stats(pool, &args);
+    mics_host_router_stats(gpu.pool, &args);
     memcpy(got, stats.got, bytes);
     CHECK_NEAR(got[0], want[0], 1e-5 * want[0]);
     for (uint32_t i = 1; i <= E; i++)
@@ -250,12 +250,12 @@ static void many_experts_and_rows_are_routed_as_on_the_host(void)
 static void check_moves(const struct mixture *m, enum mics_dtype dtype, unsigned shift)
 {
     const uint32_t C = m->is.C, F = m->is.F, k = m->is.k, rows = m->is.rows, N = m->N;
-    struct array in = array_random(dtype, (size_t)rows * C, 1, 6, shift);
-    struct array sorted = array_output(dtype, (size_t)N * C, shift);
-    struct array gates = array_random(dtype, (size_t)N * 2 * F, 3, 7, shift);
-    struct array out = array_output(dtype, (size_t)N * F, shift);
-    struct array grad = array_random(dtype, (size_t)N * F, 1, 8, shift);
-    struct array slope = array_output(MICS_F32, N, 0);
+    struct tensor in = array_random(dtype, (size_t)rows * C, 1, 6, shift);
+    struct tensor sorted = array_output(dtype, (size_t)N * C, shift);
+    struct tensor gates = array_random(dtype, (size_t)N * 2 * F, 3, 7, shift);
+    struct tensor out = array_output(dtype, (size_t)N * F, shift);
+    struct tensor grad = array_random(dtype, (size_t)N * F, 1, 8, shift);
+    struct tensor slope = array_output(MICS_F32, N, 0);
     const struct mics_args_gather_rows gather = {
         sorted.device, in.device, m->order.device, rows, k, C, dtype};
     const struct mics_args_combine_rows combine = {
@@ -273,23 +273,25 @@ static void check_moves(const struct mixture *m, enum mics_dtype dtype, unsigned
                                                              dtype};
 
     RUN(gather_rows, &gather, &sorted);
-    mics_host_gather_rows(pool, &(struct mics_args_gather_rows){
-                                    sorted.values, in.values, m->host_order, rows, k, C, MICS_F32});
+    mics_host_gather_rows(gpu.pool,
+                          &(struct mics_args_gather_rows){sorted.values, in.values, m->host_order,
+                                                          rows, k, C, MICS_F32});
     CHECK_NEAR(array_error(&sorted, sorted.values), 0, 0);
     RUN(combine_rows, &combine, &in);
-    mics_host_combine_rows(pool, &(struct mics_args_combine_rows){in.values, sorted.values,
-                                                                  in.values, m->host_position, rows,
-                                                                  k, C, MICS_F32});
+    mics_host_combine_rows(gpu.pool, &(struct mics_args_combine_rows){in.values, sorted.values,
+                                                                      in.values, m->host_position,
+                                                                      rows, k, C, MICS_F32});
     CHECK_ARRAY(&in, in.values, 0);
     RUN(expert_swiglu, &swiglu, &out);
-    mics_host_expert_swiglu(pool, &(struct mics_args_expert_swiglu){out.values, gates.values,
-                                                                    m->weights.values,
-                                                                    m->host_order, N, F, MICS_F32});
+    mics_host_expert_swiglu(
+        gpu.pool, &(struct mics_args_expert_swiglu){out.values, gates.values, m->weights.values,
+                                                    m->host_order, N, F, MICS_F32});
     CHECK_ARRAY(&out, out.values, dtype == MICS_BF16 ? 2e-5 : 4e-6);
     RUN(expert_swiglu_grad, &swiglu_grad, &gates, &slope);
-    mics_host_expert_swiglu_grad(pool, &(struct mics_args_expert_swiglu_grad){
-                                           gates.values, slope.values, gates.values, grad.values,
-                                           m->weights.values, m->host_order, N, F, MICS_F32});
+    mics_host_expert_swiglu_grad(
+        gpu.pool, &(struct mics_args_expert_swiglu_grad){gates.values, slope.values, gates.values,
+                                                         grad.values, m->weights.values,
+                                                         m->host_order, N, F, MICS_F32});
     CHECK_ARRAY(&gates, gates.values, dtype == MICS_BF16 ? 2e-5 : 4e-6);
     CHECK_ARRAY(&slope, slope.values, dtype == MICS_BF16 ? 1e-4 : 1e-5);
     ARRAYS_FREE(&in, &sorted, &gates, &out, &grad, &slope);
@@ -311,16 +313,16 @@ static void check_product(const struct mixture *m, enum mics_dtype dtype, bool t
 {
     const uint32_t N = m->N, n = m->is.F, k = m->is.C, E = m->is.E;
     const uint64_t stride = expert_stride((uint64_t)n * k);
-    struct array a = array_random(dtype, (size_t)N * k, 1, 1, shift);
-    struct array b = array_random(dtype, (size_t)E * stride, 1, 2, shift);
-    struct array out = array_output(dtype, (size_t)N * n, shift);
+    struct tensor a = array_random(dtype, (size_t)N * k, 1, 1, shift);
+    struct tensor b = array_random(dtype, (size_t)E * stride, 1, 2, shift);
+    struct tensor out = array_output(dtype, (size_t)N * n, shift);
     const struct mics_args_grouped_matmul args = {
         out.device, a.device, b.device, m->offsets.device, stride, N, E, n, k, trans_b, dtype};
 
     RUN(grouped_matmul, &args, &out);
-    mics_host_grouped_matmul(
-        pool, &(struct mics_args_grouped_matmul){out.values, a.values, b.values, m->host_offsets,
-                                                 stride, N, E, n, k, trans_b, MICS_F32});
+    mics_host_grouped_matmul(gpu.pool, &(struct mics_args_grouped_matmul){
+                                           out.values, a.values, b.values, m->host_offsets, stride,
+                                           N, E, n, k, trans_b, MICS_F32});
     CHECK_ARRAY(&out, out.values, 2e-5);
     ARRAYS_FREE(&a, &b, &out);
 }
@@ -332,17 +334,17 @@ static void check_product_grad(const struct mixture *m, enum mics_dtype dtype,
 {
     const uint32_t N = m->N, rows = m->is.C, n = m->is.F, E = m->is.E;
     const uint64_t stride = expert_stride((uint64_t)rows * n);
-    struct array a = array_random(dtype, (size_t)N * rows, 1, 1, shift);
-    struct array b = array_random(dtype, (size_t)N * n, 1, 2, shift);
-    struct array out = array_random(grad_dtype, (size_t)E * stride, 1, 3, shift);
+    struct tensor a = array_random(dtype, (size_t)N * rows, 1, 1, shift);
+    struct tensor b = array_random(dtype, (size_t)N * n, 1, 2, shift);
+    struct tensor out = array_random(grad_dtype, (size_t)E * stride, 1, 3, shift);
     const struct mics_args_grouped_matmul_grad args = {
         out.device, a.device, b.device, m->offsets.device, stride, N, E, rows,
         n,          add,      dtype,    grad_dtype};
 
     RUN(grouped_matmul_grad, &args, &out);
-    mics_host_grouped_matmul_grad(pool, &(struct mics_args_grouped_matmul_grad){
-                                            out.values, a.values, b.values, m->host_offsets, stride,
-                                            N, E, rows, n, add, MICS_F32, MICS_F32});
+    mics_host_grouped_matmul_grad(gpu.pool, &(struct mics_args_grouped_matmul_grad){
+                                                out.values, a.values, b.values, m->host_offsets,
+                                                stride, N, E, rows, n, add, MICS_F32, MICS_F32});
     CHECK_ARRAY(&out, out.values, 5e-5); /* of up to a thousand terms; tensor cores truncate sums */
     ARRAYS_FREE(&a, &b, &out);
 }

@@ -3,19 +3,6 @@
  * form. */
 #include "check.h"
 
-struct shape {
-    uint32_t m, n, k;
-    uint32_t extra; /* of leading dimensions */
-    unsigned shift; /* of every address, in elements */
-};
-
-static const struct shape shapes[] = {
-    {1, 1, 1, 0, 0},     {1, 33, 31, 0, 0},  {32, 1, 33, 0, 0}, {31, 32, 1, 0, 0},
-    {33, 31, 32, 3, 1},  {64, 40, 48, 0, 0}, {70, 7, 65, 1, 0}, {24, 56, 72, 8, 0},
-    {3, 4097, 8, 0, 0},  {5, 4, 0, 0, 0},    {0, 4, 3, 0, 0},   {3, 0, 3, 0, 0},
-    {16, 128, 32, 0, 4},
-};
-
 /* What a product may have besides its operands. */
 enum { ADD = 1, IN_PLACE = 2, BIAS = 4, PRE_GELU = 8, GELU_OF = 16 };
 
@@ -31,7 +18,7 @@ static const int extras[] = {0,
                              GELU_OF | BIAS | ADD};
 
 struct product {
-    struct array a, b, bias, add, aux, out;
+    struct tensor a, b, bias, add, aux, out;
     struct mics_args_matmul args;
     int with;
 };
@@ -42,7 +29,7 @@ static size_t extent(uint32_t rows, uint32_t columns, uint32_t ld)
     return rows && columns ? (size_t)(rows - 1) * ld + columns : 0;
 }
 
-static struct product product_new(struct shape s, int trans, enum mics_dtype dtype,
+static struct product product_new(struct product_case s, int trans, enum mics_dtype dtype,
                                   enum mics_dtype out_dtype, int with)
 {
     const bool trans_a = trans & 1, trans_b = trans & 2;
@@ -79,15 +66,13 @@ static struct mics_args_matmul on(const struct product *p, bool device)
 {
     struct mics_args_matmul args = p->args;
 
-#define PLACE(array) (device ? (array).device : (void *)(array).values)
-    args.a = PLACE(p->a);
-    args.b = PLACE(p->b);
-    args.out = PLACE(p->out);
-    args.bias = p->with & BIAS ? PLACE(p->bias) : NULL;
-    args.add = p->with & IN_PLACE ? args.out : p->with & ADD ? PLACE(p->add) : NULL;
-    args.pre_gelu = p->with & PRE_GELU ? PLACE(p->aux) : NULL;
-    args.gelu_of = p->with & GELU_OF ? PLACE(p->aux) : NULL;
-#undef PLACE
+    args.a = AT(p->a);
+    args.b = AT(p->b);
+    args.out = AT(p->out);
+    args.bias = p->with & BIAS ? AT(p->bias) : NULL;
+    args.add = p->with & IN_PLACE ? args.out : p->with & ADD ? AT(p->add) : NULL;
+    args.pre_gelu = p->with & PRE_GELU ? AT(p->aux) : NULL;
+    args.gelu_of = p->with & GELU_OF ? AT(p->aux) : NULL;
     if (!device)
         args.dtype = args.out_dtype = MICS_F32;
     return args;
@@ -113,7 +98,7 @@ static void check_gaps(const struct product *p)
  * too, the first rounding is that of a number that may be many times as large. cuBLASLt 13.0 on an
  * H100 rounds a product to bf16 before it adds, as in PyTorch's addmm, too. GELU is of a number
  * that is rounded to the type of the operands, which the reference's is not. */
-static double tolerance_of(const struct product *p, struct shape s)
+static double tolerance_of(const struct product *p, struct product_case s)
 {
     const bool added = p->with & ADD && p->out.dtype == MICS_BF16;
     const bool passed = p->with & PRE_GELU
@@ -125,13 +110,13 @@ static double tolerance_of(const struct product *p, struct shape s)
     return added ? 0.008 : 4e-6;
 }
 
-static void check_product(struct product *p, struct shape s)
+static void check_product(struct product *p, struct product_case s)
 {
     const struct mics_args_matmul device = on(p, true), host = on(p, false);
     const double tolerance = tolerance_of(p, s);
 
     RUN(matmul, &device, &p->out, &p->aux);
-    mics_host_matmul(pool, &host);
+    mics_host_matmul(gpu.pool, &host);
     if (p->args.m > 0 && p->args.n > 0) {
         for (uint32_t i = 0; i + 1 < p->args.m;
              i++) /* elements between rows are not compared here */
@@ -146,17 +131,18 @@ static void check_product(struct product *p, struct shape s)
 
 static void check_all(enum mics_dtype dtype, enum mics_dtype out_dtype, int trans)
 {
-    for (size_t s = 0; s < LENGTH(shapes); s++)
-        for (size_t e = 0; e < LENGTH(extras); e += trans ? 2 : 1) {
+    for (size_t s = 0; s < LENGTH(product_cases); s++)
+        for (size_t e = 0; e < LENGTH(extras) && product_cases[s].suites & GPU;
+             e += trans ? 2 : 1) {
             /* The first product of a shape determines what is cached: test either order. */
             const int with = extras[trans < 2 ? e : LENGTH(extras) - 1 - e];
-            struct product p = product_new(shapes[s], trans, dtype, out_dtype, with);
+            struct product p = product_new(product_cases[s], trans, dtype, out_dtype, with);
             const int bad = tap_bad;
 
-            check_product(&p, shapes[s]);
+            check_product(&p, product_cases[s]);
             if (tap_bad > bad)
                 printf("# m %u n %u k %u, extra %u, trans %d, types %d %d, with %d\n", p.args.m,
-                       p.args.n, p.args.k, shapes[s].extra, trans, dtype, out_dtype, with);
+                       p.args.n, p.args.k, product_cases[s].extra, trans, dtype, out_dtype, with);
             product_free(&p);
         }
 }
@@ -188,7 +174,7 @@ static void products_of_fp32_agree_in_bf16(void)
 /* A result larger than half of the workspace goes in slabs. */
 static void large_products_of_fp32_go_to_bf16_in_slabs(void)
 {
-    const struct shape s = {300, 16500, 2, 0, 0};
+    const struct product_case s = {300, 16500, 2, 0, 0, GPU};
     struct product p = product_new(s, 1, MICS_F32, MICS_BF16, ADD | IN_PLACE);
 
     check_product(&p, s);
@@ -199,12 +185,12 @@ static void large_products_of_fp32_go_to_bf16_in_slabs(void)
 static void the_products_of_a_head_agree(void)
 {
     static const struct {
-        struct shape shape;
+        struct product_case shape;
         int trans, with;
     } head[] = {
-        {{24, 50304, 16, 0, 0}, 2, 0},              /* logits */
-        {{24, 16, 50304, 0, 0}, 0, 0},              /* back from them */
-        {{50304, 16, 24, 0, 0}, 1, ADD | IN_PLACE}, /* the gradient of the matrix */
+        {{24, 50304, 16, 0, 0, GPU}, 2, 0},              /* logits */
+        {{24, 16, 50304, 0, 0, GPU}, 0, 0},              /* back from them */
+        {{50304, 16, 24, 0, 0, GPU}, 1, ADD | IN_PLACE}, /* the gradient of the matrix */
     };
 
     for (size_t i = 0; i < LENGTH(head); i++) {
@@ -220,13 +206,13 @@ static void the_products_of_a_head_agree(void)
  */
 static void check_prepared(enum mics_dtype dtype, enum mics_dtype out_dtype)
 {
-    for (size_t s = 0; s < LENGTH(shapes); s++)
-        for (size_t e = 0; e < LENGTH(extras); e++) {
-            struct product p = product_new(shapes[s], 0, dtype, out_dtype, extras[e]);
+    for (size_t s = 0; s < LENGTH(product_cases); s++)
+        for (size_t e = 0; e < LENGTH(extras) && product_cases[s].suites & GPU; e++) {
+            struct product p = product_new(product_cases[s], 0, dtype, out_dtype, extras[e]);
             const struct mics_args_matmul args = on(&p, true);
             struct mics_matmul_choice choice;
 
-            CHECK_INT(mics_cuda_products_prepare(&at, &args, 1, false, &choice), cudaSuccess);
+            CHECK_INT(mics_cuda_products_prepare(&gpu.at, &args, 1, false, &choice), cudaSuccess);
             product_free(&p);
         }
     check_all(dtype, out_dtype, 0);

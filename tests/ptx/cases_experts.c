@@ -24,7 +24,7 @@ static void *need(size_t count)
     return out;
 }
 
-static struct mixture mixture_of(struct recorder *r, const struct expert_case *c)
+static struct mixture mixture_of(struct suite *suite, const struct expert_case *c)
 {
     const uint32_t N = c->rows * c->k;
     struct mixture m = {.is = c,
@@ -42,9 +42,9 @@ static struct mixture mixture_of(struct recorder *r, const struct expert_case *c
     for (uint32_t i = 0; i < c->rows + 2; i++)
         m.targets[i] = i % 2 ? MICS_TARGET_NONE : (int32_t)i;
     expert_case_logits(c, m.logits);
-    mics_host_route(r->pool, &(struct mics_args_route){m.experts, m.weights, m.logits, c->rows,
-                                                       c->E, c->k, c->renormalise});
-    mics_host_sort_experts(r->pool,
+    mics_host_route(suite->pool, &(struct mics_args_route){m.experts, m.weights, m.logits, c->rows,
+                                                           c->E, c->k, c->renormalise});
+    mics_host_sort_experts(suite->pool,
                            &(struct mics_args_sort_experts){m.offsets, m.order, m.position,
                                                             m.experts, c->rows, c->E, c->k});
     return m;
@@ -60,71 +60,72 @@ static void free_mixture(struct mixture *m)
 }
 
 /* The logits as a tensor. */
-static struct tensor send_logits(struct recorder *r, const struct mixture *m)
+static struct tensor send_logits(struct suite *suite, const struct mixture *m)
 {
-    struct tensor logits = record_output(r, "logits", MICS_F32, (size_t)m->is->rows * m->is->E, 0);
+    struct tensor logits =
+        case_output(suite, "logits", MICS_F32, (size_t)m->is->rows * m->is->E, 0);
 
     for (size_t i = 0; i < logits.count; i++)
         logits.values[i] = m->logits[i];
-    record_send(r, &logits);
+    case_send(suite, &logits);
     return logits;
 }
 
-static struct tensor send_weights(struct recorder *r, const struct mixture *m)
+static struct tensor send_weights(struct suite *suite, const struct mixture *m)
 {
-    struct tensor weights = record_output(r, "weights", MICS_F32, m->N, 0);
+    struct tensor weights = case_output(suite, "weights", MICS_F32, m->N, 0);
 
     for (size_t i = 0; i < weights.count; i++)
         weights.values[i] = m->weights[i];
-    record_send(r, &weights);
+    case_send(suite, &weights);
     return weights;
 }
 
-static void *send_words(struct recorder *r, const char *name, const void *from, size_t count)
+static void *send_words(struct suite *suite, const char *name, const void *from, size_t count)
 {
-    return record_bytes(r, name, from, count * sizeof(uint32_t));
+    return case_bytes(suite, name, from, count * sizeof(uint32_t), 0);
 }
 
-static void route_case(struct recorder *r, const struct mixture *m)
+static void route_case(struct suite *suite, const struct mixture *m)
 {
     const struct expert_case *c = m->is;
     struct tensor logits, weights;
     void *experts;
 
-    record_begin(r, 0, "route_%s", c->name);
-    logits = send_logits(r, m);
-    weights = record_output(r, "weights", MICS_F32, m->N, 0);
-    experts = send_words(r, "experts", NULL, m->N);
-    record_ran(
-        r, mics_cuda_route(&r->at, &(struct mics_args_route){experts, weights.device, logits.device,
-                                                             c->rows, c->E, c->k, c->renormalise}));
+    case_begin(suite, 0, "route_%s", c->name);
+    logits = send_logits(suite, m);
+    weights = case_output(suite, "weights", MICS_F32, m->N, 0);
+    experts = send_words(suite, "experts", NULL, m->N);
+    case_ran(suite, mics_cuda_route(&suite->at, &(struct mics_args_route){
+                                                    experts, weights.device, logits.device, c->rows,
+                                                    c->E, c->k, c->renormalise}));
     for (size_t i = 0; i < weights.count; i++)
         weights.values[i] = m->weights[i];
-    record_expect(r, &weights, 2e-6);
-    record_expect_bytes(r, experts, m->experts, m->N * sizeof *m->experts);
-    record_end(r);
+    case_expect(suite, &weights, 2e-6);
+    case_expect_bytes(suite, experts, m->experts, m->N * sizeof *m->experts);
+    case_end(suite);
 }
 
-static void sort_case(struct recorder *r, const struct mixture *m)
+static void sort_case(struct suite *suite, const struct mixture *m)
 {
     const struct expert_case *c = m->is;
     void *experts, *offsets, *order, *position;
 
-    record_begin(r, 0, "sort_experts_%s", c->name);
-    experts = send_words(r, "experts", m->experts, m->N);
-    offsets = send_words(r, "offsets", NULL, c->E + 1);
-    order = send_words(r, "order", NULL, m->N);
-    position = send_words(r, "position", NULL, m->N);
-    record_ran(r, mics_cuda_sort_experts(
-                      &r->at, &(struct mics_args_sort_experts){offsets, order, position, experts,
-                                                               c->rows, c->E, c->k}));
-    record_expect_bytes(r, offsets, m->offsets, (c->E + 1) * sizeof *m->offsets);
-    record_expect_bytes(r, order, m->order, m->N * sizeof *m->order);
-    record_expect_bytes(r, position, m->position, m->N * sizeof *m->position);
-    record_end(r);
+    case_begin(suite, 0, "sort_experts_%s", c->name);
+    experts = send_words(suite, "experts", m->experts, m->N);
+    offsets = send_words(suite, "offsets", NULL, c->E + 1);
+    order = send_words(suite, "order", NULL, m->N);
+    position = send_words(suite, "position", NULL, m->N);
+    case_ran(suite, mics_cuda_sort_experts(
+                        &suite->at, &(struct mics_args_sort_experts){
+                                        offsets, order, position, experts, c->rows, c->E, c->k}));
+    case_expect_bytes(suite, offsets, m->offsets, (c->E + 1) * sizeof *m->offsets);
+    case_expect_bytes(suite, order, m->order, m->N * sizeof *m->order);
+    case_expect_bytes(suite, position, m->position, m->N * sizeof *m->position);
+    case_end(suite);
 }
 
-static void route_grad_case(struct recorder *r, const struct mixture *m, enum mics_dtype dtype)
+static void route_grad_case(struct suite *suite, const struct mixture *m, enum mics_dtype dtype)
 {
     const struct expert_case *c = m->is;
     struct mics_args_route_grad args = {.rows = c->rows,
@@ -136,20 +137,20 @@ static void route_grad_case(struct recorder *r, const struct mixture *m, enum mi
                                         .dtype = dtype};
     struct tensor grad, logits, weights, slope, balance;
 
-    record_begin(r, 0, "route_grad_%s_%s", record_dtype_name(dtype), c->name);
-    logits = send_logits(r, m);
-    weights = send_weights(r, m);
-    grad = record_output(r, "grad_logits", dtype, logits.count, 0);
-    slope = record_random(r, "grad_weights", MICS_F32, m->N, 1, 3, 0);
-    balance = record_random(r, "balance", MICS_F32, (size_t)3 * c->E, 1, 4, 0);
+    case_begin(suite, 0, "route_grad_%s_%s", dtype_name(dtype), c->name);
+    logits = send_logits(suite, m);
+    weights = send_weights(suite, m);
+    grad = case_output(suite, "grad_logits", dtype, logits.count, 0);
+    slope = case_random(suite, "grad_weights", MICS_F32, m->N, 1, 3, 0);
+    balance = case_random(suite, "balance", MICS_F32, (size_t)3 * c->E, 1, 4, 0);
     args.grad_logits = grad.device;
     args.logits = logits.device;
-    args.experts = send_words(r, "experts", m->experts, m->N);
+    args.experts = send_words(suite, "experts", m->experts, m->N);
     args.weights = weights.device;
     args.grad_weights = slope.device;
     args.balance = balance.device;
-    args.targets = send_words(r, "targets", m->targets, c->rows);
-    record_ran(r, mics_cuda_route_grad(&r->at, &args));
+    args.targets = send_words(suite, "targets", m->targets, c->rows);
+    case_ran(suite, mics_cuda_route_grad(&suite->at, &args));
     args.grad_logits = grad.values;
     args.logits = logits.values;
     args.experts = m->experts;
@@ -158,12 +159,12 @@ static void route_grad_case(struct recorder *r, const struct mixture *m, enum mi
     args.balance = balance.values;
     args.targets = m->targets;
     args.dtype = MICS_F32;
-    mics_host_route_grad(r->pool, &args);
-    record_expect(r, &grad, 4e-6);
-    record_end(r);
+    mics_host_route_grad(suite->pool, &args);
+    case_expect(suite, &grad, 4e-6);
+    case_end(suite);
 }
 
-static void losses_case(struct recorder *r, const struct mixture *m)
+static void losses_case(struct suite *suite, const struct mixture *m)
 {
     const struct expert_case *c = m->is;
     const uint32_t group = expert_case_group(c), groups = (c->rows - 1) / group + 1;
@@ -171,107 +172,111 @@ static void losses_case(struct recorder *r, const struct mixture *m)
     struct tensor logits, load, balance;
     void *experts, *targets, *loss, *total_at, *own_at;
 
-    record_begin(r, 0, "router_losses_%s", c->name);
-    logits = send_logits(r, m);
-    experts = send_words(r, "experts", m->experts, m->N);
-    targets = send_words(r, "targets", m->targets, groups * group);
-    load = record_random(r, "load", MICS_F32, (size_t)groups * 2 * c->E, 1, 5, 0);
-    balance = record_output(r, "balance", MICS_F32, (size_t)groups * c->E, 0);
-    loss = record_bytes(r, "loss", &first, sizeof first);
-    total_at = record_bytes(r, "total", &total, sizeof total);
-    own_at = record_bytes(r, "own", &own, sizeof own);
-    record_ran(
-        r, mics_cuda_router_load(&r->at, &(struct mics_args_router_load){
-                                             load.device, loss, logits.device, load.device, experts,
-                                             targets, c->rows, c->E, c->k, group, 0.5f, own_at}));
-    record_ran(r, mics_cuda_balance_loss(&r->at, &(struct mics_args_balance_loss){
-                                                     balance.device, total_at, load.device, targets,
-                                                     groups, group, c->E, 0.25, group, own_at}));
-    mics_host_router_load(r->pool, &(struct mics_args_router_load){
-                                       load.values, &want, logits.values, load.values, m->experts,
-                                       m->targets, c->rows, c->E, c->k, group, 0.5f, &want_own});
-    mics_host_balance_loss(r->pool, &(struct mics_args_balance_loss){
-                                        balance.values, &want_total, load.values, m->targets,
-                                        groups, group, c->E, 0.25, group, &want_own});
-    record_expect(r, &load, 4e-6);
-    record_expect(r, &balance, 4e-6);
-    record_expect_double(r, loss, want, 1e-5);
-    record_expect_double(r, total_at, want_total, 1e-5);
-    record_expect_double(r, own_at, want_own, 1e-5);
-    record_end(r);
+    case_begin(suite, 0, "router_losses_%s", c->name);
+    logits = send_logits(suite, m);
+    experts = send_words(suite, "experts", m->experts, m->N);
+    targets = send_words(suite, "targets", m->targets, groups * group);
+    load = case_random(suite, "load", MICS_F32, (size_t)groups * 2 * c->E, 1, 5, 0);
+    balance = case_output(suite, "balance", MICS_F32, (size_t)groups * c->E, 0);
+    loss = case_bytes(suite, "loss", &first, sizeof first, 0);
+    total_at = case_bytes(suite, "total", &total, sizeof total, 0);
+    own_at = case_bytes(suite, "own", &own, sizeof own, 0);
+    case_ran(suite, mics_cuda_router_load(&suite->at, &(struct mics_args_router_load){
+                                                          load.device, loss, logits.device,
+                                                          load.device, experts, targets, c->rows,
+                                                          c->E, c->k, group, 0.5f, own_at}));
+    case_ran(suite,
+             mics_cuda_balance_loss(&suite->at, &(struct mics_args_balance_loss){
+                                                    balance.device, total_at, load.device, targets,
+                                                    groups, group, c->E, 0.25, group, own_at}));
+    mics_host_router_load(
+        suite->pool,
+        &(struct mics_args_router_load){load.values, &want, logits.values, load.values, m->experts,
+                                        m->targets, c->rows, c->E, c->k, group, 0.5f, &want_own});
+    mics_host_balance_loss(suite->pool, &(struct mics_args_balance_loss){
+                                            balance.values, &want_total, load.values, m->targets,
+                                            groups, group, c->E, 0.25, group, &want_own});
+    case_expect(suite, &load, 4e-6);
+    case_expect(suite, &balance, 4e-6);
+    case_expect_double(suite, loss, want, 1e-5);
+    case_expect_double(suite, total_at, want_total, 1e-5);
+    case_expect_double(suite, own_at, want_own, 1e-5);
+    case_end(suite);
 }
 
-static void stats_case(struct recorder *r, const struct mixture *m)
+static void stats_case(struct suite *suite, const struct mixture *m)
 {
     const struct expert_case *c = m->is;
     double first[1 + MICS_EXPERTS_MAX] = {2, 3, 4}, want[1 + MICS_EXPERTS_MAX] = {2, 3, 4};
     struct tensor logits;
     void *offsets, *stats;
 
-    record_begin(r, 0, "router_stats_%s", c->name);
-    logits = send_logits(r, m);
-    offsets = send_words(r, "offsets", m->offsets, c->E + 1);
-    stats = record_bytes(r, "stats", first, (1 + c->E) * sizeof *first);
-    record_ran(r,
-               mics_cuda_router_stats(&r->at, &(struct mics_args_router_stats){
-                                                  stats, logits.device, offsets, c->rows, c->E}));
-    mics_host_router_stats(
-        r->pool, &(struct mics_args_router_stats){want, logits.values, m->offsets, c->rows, c->E});
-    record_expect_doubles(r, stats, want, 1 + c->E, 1e-5);
-    record_end(r);
+    case_begin(suite, 0, "router_stats_%s", c->name);
+    logits = send_logits(suite, m);
+    offsets = send_words(suite, "offsets", m->offsets, c->E + 1);
+    stats = case_bytes(suite, "stats", first, (1 + c->E) * sizeof *first, 0);
+    case_ran(suite,
+             mics_cuda_router_stats(&suite->at, &(struct mics_args_router_stats){
+                                                    stats, logits.device, offsets, c->rows, c->E}));
+    mics_host_router_stats(suite->pool, &(struct mics_args_router_stats){
+                                            want, logits.values, m->offsets, c->rows, c->E});
+    case_expect_doubles(suite, stats, want, 1 + c->E, 1e-5);
+    case_end(suite);
 }
 
 /* Gathered, combined with what they came from, activated; and the activation's gradient. */
-static void rows_case(struct recorder *r, const struct mixture *m, enum mics_dtype dtype)
+static void rows_case(struct suite *suite, const struct mixture *m, enum mics_dtype dtype)
 {
     const struct expert_case *c = m->is;
     const uint32_t rows = c->rows, k = c->k, C = c->C, F = c->F, N = m->N;
     struct tensor in, sorted, gates, out, grad, slope, weights;
     void *order, *position;
 
-    record_begin(r, 0, "expert_rows_%s_%s", record_dtype_name(dtype), c->name);
-    weights = send_weights(r, m);
-    order = send_words(r, "order", m->order, N);
-    position = send_words(r, "position", m->position, N);
-    in = record_random(r, "in", dtype, (size_t)rows * C, 1, 6, 0);
-    sorted = record_output(r, "sorted", dtype, (size_t)N * C, 0);
-    gates = record_random(r, "gates", dtype, (size_t)N * 2 * F, 3, 7, 0);
-    out = record_output(r, "out", dtype, (size_t)N * F, 0);
-    grad = record_random(r, "grad_out", dtype, (size_t)N * F, 1, 8, 0);
-    slope = record_output(r, "grad_weights", MICS_F32, N, 0);
-    record_ran(r, mics_cuda_gather_rows(&r->at,
-                                        &(struct mics_args_gather_rows){sorted.device, in.device,
-                                                                        order, rows, k, C, dtype}));
-    record_ran(r, mics_cuda_combine_rows(
-                      &r->at, &(struct mics_args_combine_rows){in.device, sorted.device, in.device,
-                                                               position, rows, k, C, dtype}));
-    record_ran(r, mics_cuda_expert_swiglu(
-                      &r->at, &(struct mics_args_expert_swiglu){
-                                  out.device, gates.device, weights.device, order, N, F, dtype}));
-    record_ran(r, mics_cuda_expert_swiglu_grad(&r->at, &(struct mics_args_expert_swiglu_grad){
-                                                           gates.device, slope.device, gates.device,
-                                                           grad.device, weights.device, order, N, F,
-                                                           dtype}));
-    mics_host_gather_rows(r->pool, &(struct mics_args_gather_rows){sorted.values, in.values,
-                                                                   m->order, rows, k, C, MICS_F32});
-    mics_host_combine_rows(r->pool,
+    case_begin(suite, 0, "expert_rows_%s_%s", dtype_name(dtype), c->name);
+    weights = send_weights(suite, m);
+    order = send_words(suite, "order", m->order, N);
+    position = send_words(suite, "position", m->position, N);
+    in = case_random(suite, "in", dtype, (size_t)rows * C, 1, 6, 0);
+    sorted = case_output(suite, "sorted", dtype, (size_t)N * C, 0);
+    gates = case_random(suite, "gates", dtype, (size_t)N * 2 * F, 3, 7, 0);
+    out = case_output(suite, "out", dtype, (size_t)N * F, 0);
+    grad = case_random(suite, "grad_out", dtype, (size_t)N * F, 1, 8, 0);
+    slope = case_output(suite, "grad_weights", MICS_F32, N, 0);
+    case_ran(suite, mics_cuda_gather_rows(
+                        &suite->at, &(struct mics_args_gather_rows){sorted.device, in.device, order,
+                                                                    rows, k, C, dtype}));
+    case_ran(suite, mics_cuda_combine_rows(&suite->at, &(struct mics_args_combine_rows){
+                                                           in.device, sorted.device, in.device,
+                                                           position, rows, k, C, dtype}));
+    case_ran(suite, mics_cuda_expert_swiglu(&suite->at, &(struct mics_args_expert_swiglu){
+                                                            out.device, gates.device,
+                                                            weights.device, order, N, F, dtype}));
+    case_ran(suite, mics_cuda_expert_swiglu_grad(
+                        &suite->at, &(struct mics_args_expert_swiglu_grad){
+                                        gates.device, slope.device, gates.device, grad.device,
+                                        weights.device, order, N, F, dtype}));
+    mics_host_gather_rows(
+        suite->pool,
+        &(struct mics_args_gather_rows){sorted.values, in.values, m->order, rows, k, C, MICS_F32});
+    mics_host_combine_rows(suite->pool,
                            &(struct mics_args_combine_rows){in.values, sorted.values, in.values,
                                                             m->position, rows, k, C, MICS_F32});
-    mics_host_expert_swiglu(r->pool,
+    mics_host_expert_swiglu(suite->pool,
                             &(struct mics_args_expert_swiglu){out.values, gates.values, m->weights,
                                                               m->order, N, F, MICS_F32});
-    mics_host_expert_swiglu_grad(r->pool, &(struct mics_args_expert_swiglu_grad){
-                                              gates.values, slope.values, gates.values, grad.values,
-                                              m->weights, m->order, N, F, MICS_F32});
-    record_expect(r, &sorted, 0);
-    record_expect(r, &in, 0);
-    record_expect(r, &out, dtype == MICS_BF16 ? 2e-5 : 4e-6);
-    record_expect(r, &gates, dtype == MICS_BF16 ? 2e-5 : 4e-6);
-    record_expect(r, &slope, dtype == MICS_BF16 ? 1e-4 : 1e-5);
-    record_end(r);
+    mics_host_expert_swiglu_grad(
+        suite->pool,
+        &(struct mics_args_expert_swiglu_grad){gates.values, slope.values, gates.values,
+                                               grad.values, m->weights, m->order, N, F, MICS_F32});
+    case_expect(suite, &sorted, 0);
+    case_expect(suite, &in, 0);
+    case_expect(suite, &out, dtype == MICS_BF16 ? 2e-5 : 4e-6);
+    case_expect(suite, &gates, dtype == MICS_BF16 ? 2e-5 : 4e-6);
+    case_expect(suite, &slope, dtype == MICS_BF16 ? 1e-4 : 1e-5);
+    case_end(suite);
 }
 
-static void product_case(struct recorder *r, const struct mixture *m, enum mics_dtype dtype,
+static void product_case(struct suite *suite, const struct mixture *m, enum mics_dtype dtype,
                          bool trans_b)
 {
     const struct expert_case *c = m->is;
@@ -285,27 +290,26 @@ static void product_case(struct recorder *r, const struct mixture *m, enum mics_
                                             .dtype = dtype};
     struct tensor a, b, out;
 
-    record_begin(r, 0, "grouped_%s_%s_%s", trans_b ? "nt" : "nn", record_dtype_name(dtype),
-                 c->name);
-    a = record_random(r, "a", dtype, (size_t)m->N * c->C, 1, 1, 0);
-    b = record_random(r, "b", dtype, c->E * stride, 1, 2, 0);
-    out = record_output(r, "out", dtype, (size_t)m->N * c->F, 0);
+    case_begin(suite, 0, "grouped_%s_%s_%s", trans_b ? "nt" : "nn", dtype_name(dtype), c->name);
+    a = case_random(suite, "a", dtype, (size_t)m->N * c->C, 1, 1, 0);
+    b = case_random(suite, "b", dtype, c->E * stride, 1, 2, 0);
+    out = case_output(suite, "out", dtype, (size_t)m->N * c->F, 0);
     args.out = out.device;
     args.a = a.device;
     args.b = b.device;
-    args.offsets = send_words(r, "offsets", m->offsets, c->E + 1);
-    record_ran(r, mics_cuda_grouped_matmul(&r->at, &args));
+    args.offsets = send_words(suite, "offsets", m->offsets, c->E + 1);
+    case_ran(suite, mics_cuda_grouped_matmul(&suite->at, &args));
     args.out = out.values;
     args.a = a.values;
     args.b = b.values;
     args.offsets = m->offsets;
     args.dtype = MICS_F32;
-    mics_host_grouped_matmul(r->pool, &args);
-    record_expect(r, &out, 2e-5);
-    record_end(r);
+    mics_host_grouped_matmul(suite->pool, &args);
+    case_expect(suite, &out, 2e-5);
+    case_end(suite);
 }
 
-static void product_grad_case(struct recorder *r, const struct mixture *m, enum mics_dtype dtype,
+static void product_grad_case(struct suite *suite, const struct mixture *m, enum mics_dtype dtype,
                               enum mics_dtype grad_dtype, bool add)
 {
     const struct expert_case *c = m->is;
@@ -320,49 +324,49 @@ static void product_grad_case(struct recorder *r, const struct mixture *m, enum 
                                                  .grad_dtype = grad_dtype};
     struct tensor a, b, out;
 
-    record_begin(r, 0, "grouped_grad_%s_%s_%s", record_dtype_name(dtype),
-                 record_dtype_name(grad_dtype), c->name);
-    a = record_random(r, "a", dtype, (size_t)m->N * c->C, 1, 1, 0);
-    b = record_random(r, "b", dtype, (size_t)m->N * c->F, 1, 2, 0);
-    out = record_random(r, "out", grad_dtype, c->E * stride, 1, 3, 0);
+    case_begin(suite, 0, "grouped_grad_%s_%s_%s", dtype_name(dtype), dtype_name(grad_dtype),
+               c->name);
+    a = case_random(suite, "a", dtype, (size_t)m->N * c->C, 1, 1, 0);
+    b = case_random(suite, "b", dtype, (size_t)m->N * c->F, 1, 2, 0);
+    out = case_random(suite, "out", grad_dtype, c->E * stride, 1, 3, 0);
     args.out = out.device;
     args.a = a.device;
     args.b = b.device;
-    args.offsets = send_words(r, "offsets", m->offsets, c->E + 1);
-    record_ran(r, mics_cuda_grouped_matmul_grad(&r->at, &args));
+    args.offsets = send_words(suite, "offsets", m->offsets, c->E + 1);
+    case_ran(suite, mics_cuda_grouped_matmul_grad(&suite->at, &args));
     args.out = out.values;
     args.a = a.values;
     args.b = b.values;
     args.offsets = m->offsets;
     args.dtype = args.grad_dtype = MICS_F32;
-    mics_host_grouped_matmul_grad(r->pool, &args);
-    record_expect(r, &out, 2e-5);
-    record_end(r);
+    mics_host_grouped_matmul_grad(suite->pool, &args);
+    case_expect(suite, &out, 2e-5);
+    case_end(suite);
 }
 
 /* By name: the router's, those with vectors and without, and products on tensor cores (of several
  * tiles and parts) and without. */
-void record_expert_cases(struct recorder *r)
+void record_expert_cases(struct suite *suite)
 {
     for (size_t i = 0; i < EXPERT_CASES; i++) {
         const struct expert_case *c = &expert_cases[i];
-        struct mixture m = mixture_of(r, c);
+        struct mixture m = mixture_of(suite, c);
         const bool odd = c->C % 8 != 0, tiles = c->rows == 150;
 
         if (c->logits != LOGITS_ANY || c->renormalise)
-            route_case(r, &m);
+            route_case(suite, &m);
         if (c->logits == LOGITS_TIED || c->logits == LOGITS_FEW) {
-            sort_case(r, &m);
-            losses_case(r, &m);
-            stats_case(r, &m);
-            route_grad_case(r, &m, record_dtypes[odd]);
+            sort_case(suite, &m);
+            losses_case(suite, &m);
+            stats_case(suite, &m);
+            route_grad_case(suite, &m, dtypes[odd]);
         }
-        for (size_t d = 0; d < LENGTH(record_dtypes) && (odd || c->k == c->E); d++)
-            rows_case(r, &m, record_dtypes[d]);
-        for (size_t d = 0; d < LENGTH(record_dtypes) && (odd || tiles); d++)
+        for (size_t d = 0; d < LENGTH(dtypes) && (odd || c->k == c->E); d++)
+            rows_case(suite, &m, dtypes[d]);
+        for (size_t d = 0; d < LENGTH(dtypes) && (odd || tiles); d++)
             for (size_t form = 0; form < 2; form++) {
-                product_case(r, &m, record_dtypes[d], form);
-                product_grad_case(r, &m, record_dtypes[d], record_dtypes[form], odd ^ form);
+                product_case(suite, &m, dtypes[d], form);
+                product_grad_case(suite, &m, dtypes[d], dtypes[form], odd ^ form);
             }
         free_mixture(&m);
     }

@@ -41,43 +41,38 @@ static void *need(size_t bytes)
     return memory;
 }
 
-const char *record_dtype_name(enum mics_dtype dtype)
-{
-    return dtype == MICS_F32 ? "f32" : dtype == MICS_BF16 ? "bf16" : "f64";
-}
-
-static struct note *add_note(struct recorder *r, const char *name, const void *device,
+static struct note *add_note(struct suite *suite, const char *name, const void *device,
                              const char *dtype)
 {
-    struct note *note = &r->recording->notes[r->recording->count];
+    struct note *note = &suite->recording->notes[suite->recording->count];
 
-    if (r->recording->count++ == BUFFERS_MAX)
-        gpu_die("%s: more than %d buffers", r->recording->name, BUFFERS_MAX);
+    if (suite->recording->count++ == BUFFERS_MAX)
+        gpu_die("%s: more than %d buffers", suite->recording->name, BUFFERS_MAX);
     *note = (struct note){.name = name, .device = device, .dtype = dtype};
     return note;
 }
 
-static struct note *find_note(struct recorder *r, const void *device)
+static struct note *find_note(struct suite *suite, const void *device)
 {
-    for (size_t i = 0; i < r->recording->count; i++)
-        if (r->recording->notes[i].device == device)
-            return &r->recording->notes[i];
-    gpu_die("%s: no buffer at %p", r->recording->name, device);
+    for (size_t i = 0; i < suite->recording->count; i++)
+        if (suite->recording->notes[i].device == device)
+            return &suite->recording->notes[i];
+    gpu_die("%s: no buffer at %p", suite->recording->name, device);
 }
 
-void record_begin(struct recorder *r, int multiprocessors, const char *name, ...)
+void case_begin(struct suite *suite, int multiprocessors, const char *name, ...)
 {
     va_list args;
 
     gpu_reset();
-    r->recording = need(sizeof(*r->recording));
-    memset(r->recording, 0, sizeof(*r->recording));
+    suite->recording = need(sizeof(*suite->recording));
+    memset(suite->recording, 0, sizeof(*suite->recording));
     va_start(args, name);
-    vsnprintf(r->recording->name, sizeof(r->recording->name), name, args);
+    vsnprintf(suite->recording->name, sizeof(suite->recording->name), name, args);
     va_end(args);
-    r->at.multiprocessors = multiprocessors ? multiprocessors : r->chip->multiprocessors;
-    r->at.workspace = record_bytes(r, "workspace", NULL, MICS_CUDA_WORKSPACE_BYTES);
-    record_scratch(r, r->at.workspace);
+    suite->at.multiprocessors = multiprocessors ? multiprocessors : suite->chip->multiprocessors;
+    suite->at.workspace = case_bytes(suite, "workspace", NULL, MICS_CUDA_WORKSPACE_BYTES, 0);
+    case_scratch(suite, suite->at.workspace);
 }
 
 static enum mics_storage_dtype number_of(enum mics_dtype dtype)
@@ -85,15 +80,15 @@ static enum mics_storage_dtype number_of(enum mics_dtype dtype)
     return dtype == MICS_BF16 ? MICS_STORAGE_BF16 : MICS_STORAGE_F32;
 }
 
-struct tensor record_output(struct recorder *r, const char *name, enum mics_dtype dtype,
-                            size_t count, unsigned shift)
+struct tensor case_output(struct suite *suite, const char *name, enum mics_dtype dtype,
+                          size_t count, unsigned shift)
 {
     const size_t each = mics_dtype_bytes(dtype);
     struct tensor tensor = {dtype, count, gpu_alloc(count * each, shift * each),
                             need(count * sizeof(float))};
 
     memset(tensor.values, 0xff, count * sizeof(float));
-    add_note(r, name, tensor.device, record_dtype_name(dtype))->values = tensor.values;
+    add_note(suite, name, tensor.device, dtype_name(dtype))->values = tensor.values;
     return tensor;
 }
 
@@ -107,24 +102,25 @@ static void *rounded(const struct tensor *tensor)
     return bytes;
 }
 
-void record_round(struct tensor *tensor)
+void case_round(struct tensor *tensor)
 {
     free(rounded(tensor));
 }
 
-void record_send(struct recorder *r, struct tensor *tensor)
+void case_send(struct suite *suite, struct tensor *tensor)
 {
     void *bytes = rounded(tensor);
 
-    record_ran(r, cudaMemcpy(tensor->device, bytes, tensor->count * mics_dtype_bytes(tensor->dtype),
-                             cudaMemcpyHostToDevice));
+    case_ran(suite,
+             cudaMemcpy(tensor->device, bytes, tensor->count * mics_dtype_bytes(tensor->dtype),
+                        cudaMemcpyHostToDevice));
     free(bytes);
 }
 
-struct tensor record_random(struct recorder *r, const char *name, enum mics_dtype dtype,
-                            size_t count, float scale, uint64_t seed, unsigned shift)
+struct tensor case_random(struct suite *suite, const char *name, enum mics_dtype dtype,
+                          size_t count, float scale, uint64_t seed, unsigned shift)
 {
-    struct tensor tensor = record_output(r, name, dtype, count, shift);
+    struct tensor tensor = case_output(suite, name, dtype, count, shift);
     uint64_t state = seed * 0x9E3779B97F4A7C15u + 1; /* xorshift64: Marsaglia 2003 */
 
     for (size_t i = 0; i < count; i++) {
@@ -133,35 +129,36 @@ struct tensor record_random(struct recorder *r, const char *name, enum mics_dtyp
         state ^= state << 17;
         tensor.values[i] = scale * (float)((double)(state >> 11) / 4503599627370496.0 - 1.0);
     }
-    record_send(r, &tensor);
+    case_send(suite, &tensor);
     return tensor;
 }
 
-void *record_bytes(struct recorder *r, const char *name, const void *from, size_t bytes)
+void *case_bytes(struct suite *suite, const char *name, const void *from, size_t bytes,
+                 unsigned shift)
 {
-    void *device = gpu_alloc(bytes, 0);
+    void *device = gpu_alloc(bytes, shift);
 
     if (from)
-        record_ran(r, cudaMemcpy(device, from, bytes, cudaMemcpyHostToDevice));
-    add_note(r, name, device, "u8");
+        case_ran(suite, cudaMemcpy(device, from, bytes, cudaMemcpyHostToDevice));
+    add_note(suite, name, device, "u8");
     return device;
 }
 
-void record_scratch(struct recorder *r, const void *device)
+void case_scratch(struct suite *suite, const void *device)
 {
-    find_note(r, device)->written = true;
+    find_note(suite, device)->written = true;
 }
 
-void record_ran(struct recorder *r, cudaError_t error)
+void case_ran(struct suite *suite, cudaError_t error)
 {
     if (error != cudaSuccess)
-        gpu_die("%s: %s", r->recording->name, cudaGetErrorString(error));
+        gpu_die("%s: %s", suite->recording->name, cudaGetErrorString(error));
 }
 
-static struct note *expect(struct recorder *r, const void *device, const void *want, size_t bytes,
+static struct note *expect(struct suite *suite, const void *device, const void *want, size_t bytes,
                            const char *dtype)
 {
-    struct note *note = find_note(r, device);
+    struct note *note = find_note(suite, device);
 
     note->written = true;
     note->expected = need(bytes);
@@ -171,19 +168,26 @@ static struct note *expect(struct recorder *r, const void *device, const void *w
     return note;
 }
 
-void record_expect(struct recorder *r, const struct tensor *tensor, double tolerance)
+void case_expect(struct suite *suite, const struct tensor *tensor, double tolerance)
 {
     struct note *note =
-        expect(r, tensor->device, tensor->values, tensor->count * sizeof(float), "f32");
+        expect(suite, tensor->device, tensor->values, tensor->count * sizeof(float), "f32");
 
     note->atol = tolerance;
     note->rtol = tolerance + (tensor->dtype == MICS_BF16 ? 0x1p-8 : 0);
 }
 
-void record_expect_norm(struct recorder *r, const struct tensor *tensor, double norm, double most)
+void case_expect_copy(struct suite *suite, struct tensor *copy, const struct tensor *of,
+                      double tolerance)
+{
+    memcpy(copy->values, of->values, of->count * sizeof(float));
+    case_expect(suite, copy, tolerance);
+}
+
+void case_expect_norm(struct suite *suite, const struct tensor *tensor, double norm, double most)
 {
     struct note *note =
-        expect(r, tensor->device, tensor->values, tensor->count * sizeof(float), "f32");
+        expect(suite, tensor->device, tensor->values, tensor->count * sizeof(float), "f32");
     double sum = 0;
 
     for (size_t i = 0; i < tensor->count; i++)
@@ -192,51 +196,58 @@ void record_expect_norm(struct recorder *r, const struct tensor *tensor, double 
     note->norm = norm;
 }
 
-void record_expect_bytes(struct recorder *r, const void *device, const void *want, size_t bytes)
+void case_expect_bytes(struct suite *suite, const void *device, const void *want, size_t bytes)
 {
-    expect(r, device, want, bytes, "u8");
+    expect(suite, device, want, bytes, "u8");
 }
 
-void record_expect_doubles(struct recorder *r, const void *device, const double *want, size_t count,
-                           double relative)
+void case_expect_numbers(struct suite *suite, const void *device, const void *want, uint64_t count,
+                         enum mics_dtype dtype)
 {
-    struct note *note = expect(r, device, want, count * sizeof *want, "f64");
+    case_expect_bytes(suite, device, want, mics_wire_bytes(dtype, count));
+}
+
+void case_expect_doubles(struct suite *suite, const void *device, const double *want, size_t count,
+                         double relative)
+{
+    struct note *note = expect(suite, device, want, count * sizeof *want, "f64");
 
     note->dtype = "f64";
     note->rtol = relative;
 }
 
-void record_expect_double(struct recorder *r, const void *device, double want, double relative)
+void case_expect_double(struct suite *suite, const void *device, double want, double relative)
 {
-    record_expect_doubles(r, device, &want, 1, relative);
+    case_expect_doubles(suite, device, &want, 1, relative);
 }
 
 /* Write to the .bin, at a multiple of 16 bytes; where. */
-static json_t *put(struct recorder *r, const void *bytes, size_t count)
+static json_t *put(struct suite *suite, const void *bytes, size_t count)
 {
     static const char zeros[16];
-    const long at = ftell(r->recording->bin);
+    const long at = ftell(suite->recording->bin);
 
-    if (at < 0 || fwrite(bytes, 1, count, r->recording->bin) != count ||
-        fwrite(zeros, 1, (16 - count % 16) % 16, r->recording->bin) != (16 - count % 16) % 16)
-        gpu_die("%s: cannot be written", r->recording->name);
+    if (at < 0 || fwrite(bytes, 1, count, suite->recording->bin) != count ||
+        fwrite(zeros, 1, (16 - count % 16) % 16, suite->recording->bin) != (16 - count % 16) % 16)
+        gpu_die("%s: cannot be written", suite->recording->name);
     return json_integer(at);
 }
 
-static json_t *buffers_json(struct recorder *r)
+static json_t *buffers_json(struct suite *suite)
 {
     json_t *list = json_array();
 
     for (const struct gpu_buffer *b = gpu_buffers(); b; b = b->next) {
-        const struct note *note = find_note(r, (void *)(uintptr_t)b->address);
+        const struct note *note = find_note(suite, (void *)(uintptr_t)b->address);
 
         json_array_append_new(
             list,
             json_pack("{ss sI sI so sb ss so ss? sf sf so}", "name", note->name, "address",
                       (json_int_t)b->address, "bytes", (json_int_t)b->bytes, "offset",
-                      b->content ? put(r, b->content, b->bytes) : json_null(), "written",
+                      b->content ? put(suite, b->content, b->bytes) : json_null(), "written",
                       note->written, "dtype", note->dtype, "expected_offset",
-                      note->expected ? put(r, note->expected, note->expected_bytes) : json_null(),
+                      note->expected ? put(suite, note->expected, note->expected_bytes)
+                                     : json_null(),
                       "expected_dtype", note->expected_dtype, "atol", note->atol, "rtol",
                       note->rtol, "norm", note->norm > 0 ? json_real(note->norm) : json_null()));
     }
@@ -274,21 +285,21 @@ static json_t *operations_json(void)
     return list;
 }
 
-void record_end(struct recorder *r)
+void case_end(struct suite *suite)
 {
-    struct recording *recording = r->recording;
+    struct recording *recording = suite->recording;
     char path[4096];
     json_t *json;
 
     if (!gpu_operations())
         gpu_die("%s: nothing was enqueued", recording->name);
-    snprintf(path, sizeof(path), "%s/%s.bin", r->folder, recording->name);
+    snprintf(path, sizeof(path), "%s/%s.bin", suite->folder, recording->name);
     recording->bin = fopen(path, "wbx");
     if (!recording->bin)
         gpu_die("%s: cannot be made, or two cases have this name", path);
-    json = json_pack("{ss ss so so}", "name", recording->name, "chip", r->chip->name, "buffers",
-                     buffers_json(r), "operations", operations_json());
-    snprintf(path, sizeof(path), "%s/%s.json", r->folder, recording->name);
+    json = json_pack("{ss ss so so}", "name", recording->name, "chip", suite->chip->name, "buffers",
+                     buffers_json(suite), "operations", operations_json());
+    snprintf(path, sizeof(path), "%s/%s.json", suite->folder, recording->name);
     if (!json || fclose(recording->bin) != 0 || json_dump_file(json, path, JSON_INDENT(1)) != 0)
         gpu_die("%s: cannot be written", path);
     json_decref(json);
@@ -297,31 +308,28 @@ void record_end(struct recorder *r)
         free(recording->notes[i].expected);
     }
     free(recording);
-    r->recording = NULL;
+    suite->recording = NULL;
 }
 
 int main(int argc, char **argv)
 {
-    struct recorder r = {0};
+    struct suite suite = {0};
 
     if (argc != 4 || strncmp(argv[1], "--chip=", 7) != 0 ||
-        !(r.chip = gpu_chip_find(argv[1] + 7))) {
+        !(suite.chip = gpu_chip_find(argv[1] + 7))) {
         fputs("usage: record --chip=sm_80|sm_90 PTX_FOLDER OUT_FOLDER\n", stderr);
         return 2;
     }
-    gpu_open(r.chip, argv[2]);
-    r.folder = argv[3];
-    r.pool = mics_pool_new(1);
-    if (!r.pool)
+    gpu_open(suite.chip, argv[2]);
+    suite.folder = argv[3];
+    suite.pool = mics_pool_new(1);
+    if (!suite.pool)
         gpu_die("out of memory");
-    record_flat_cases(&r);
-    record_block_cases(&r);
-    record_row_cases(&r);
-    record_table_cases(&r);
-    record_update_cases(&r);
-    record_attention_cases(&r);
-    record_expert_cases(&r);
-    mics_pool_free(r.pool);
+    record_operation_cases(&suite);
+    record_epilogue_cases(&suite);
+    record_attention_cases(&suite);
+    record_expert_cases(&suite);
+    mics_pool_free(suite.pool);
     gpu_reset();
     return 0;
 }

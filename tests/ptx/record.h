@@ -47,7 +47,7 @@ struct tensor {
     float *values;
 };
 
-struct recorder {
+struct suite {
     const struct gpu_chip *chip;
     const char *folder;
     struct mics_cuda_at at;
@@ -55,65 +55,65 @@ struct recorder {
     struct recording *recording; /* the case that is being made */
 };
 
-static const enum mics_dtype record_dtypes[] = {MICS_F32, MICS_BF16};
-
-#define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
-
 /* Begin a case. `multiprocessors`: for how many the operation makes its grids; 0: as many as the
  * chip has. */
-void record_begin(struct recorder *r, int multiprocessors, const char *name, ...)
+void case_begin(struct suite *suite, int multiprocessors, const char *name, ...)
     __attribute__((format(printf, 3, 4)));
-void record_end(struct recorder *r);
+void case_end(struct suite *suite);
 
-/* "f32", "bf16", ... as in the recordings. */
-const char *record_dtype_name(enum mics_dtype dtype);
-
-/* Tensors live until record_end(). `shift`: elements from an address that is aligned to 256 bytes.
+/* Tensors live until case_end(). `shift`: elements from an address that is aligned to 256 bytes.
  * Random numbers are in [-scale, scale), a function of the seed, and rounded to the type. An output
  * is NaN before. */
-struct tensor record_random(struct recorder *r, const char *name, enum mics_dtype dtype,
-                            size_t count, float scale, uint64_t seed, unsigned shift);
-struct tensor record_output(struct recorder *r, const char *name, enum mics_dtype dtype,
-                            size_t count, unsigned shift);
+struct tensor case_random(struct suite *suite, const char *name, enum mics_dtype dtype,
+                          size_t count, float scale, uint64_t seed, unsigned shift);
+struct tensor case_output(struct suite *suite, const char *name, enum mics_dtype dtype,
+                          size_t count, unsigned shift);
 
-/* Device memory with these bytes, or with none that are defined (NULL). */
-void *record_bytes(struct recorder *r, const char *name, const void *from, size_t bytes);
+/* Device memory with these bytes, or with none that are defined (NULL); `shift` in bytes. */
+void *case_bytes(struct suite *suite, const char *name, const void *from, size_t bytes,
+                 unsigned shift);
 
 /* The operation writes to `device`, but the result is not compared. */
-void record_scratch(struct recorder *r, const void *device);
+void case_scratch(struct suite *suite, const void *device);
 
 /* Round the values to the tensor's type, for what the operation itself reads after it stored it. */
-void record_round(struct tensor *tensor);
+void case_round(struct tensor *tensor);
 
 /* Round the values and copy them to the device, for what the host computed first. */
-void record_send(struct recorder *r, struct tensor *tensor);
+void case_send(struct suite *suite, struct tensor *tensor);
 
 /* Check that the operation was enqueued; otherwise end the program with the case's name. */
-void record_ran(struct recorder *r, cudaError_t error);
+void case_ran(struct suite *suite, cudaError_t error);
+#define CASE_DEVICE(suite, call) case_ran(suite, call)
 
 /* Expect the values on the device afterwards, to `tolerance` of the larger of 1 and the number,
  * and in bf16 to half a unit of the last place more. */
-void record_expect(struct recorder *r, const struct tensor *tensor, double tolerance);
+void case_expect(struct suite *suite, const struct tensor *tensor, double tolerance);
+
+/* The values of `of`, rounded; those of `copy` are lost. */
+void case_expect_copy(struct suite *suite, struct tensor *copy, const struct tensor *of,
+                      double tolerance);
 
 /* The same for sums of products, whose errors do not depend on the number itself: the norm of the
  * error is at most `norm` of the values' norm, and no element's is more than `most` times the
  * values' root mean square. */
-void record_expect_norm(struct recorder *r, const struct tensor *tensor, double norm, double most);
-void record_expect_double(struct recorder *r, const void *device, double want, double relative);
+void case_expect_norm(struct suite *suite, const struct tensor *tensor, double norm, double most);
+void case_expect_double(struct suite *suite, const void *device, double want, double relative);
 /* All that are in this buffer. */
-void record_expect_doubles(struct recorder *r, const void *device, const double *want, size_t count,
-                           double relative);
+void case_expect_doubles(struct suite *suite, const void *device, const double *want, size_t count,
+                         double relative);
 
-/* These bytes of record_bytes(), exactly. */
-void record_expect_bytes(struct recorder *r, const void *device, const void *want, size_t bytes);
+/* These bytes of case_bytes(), exactly; or `count` numbers of a type. */
+void case_expect_bytes(struct suite *suite, const void *device, const void *want, size_t bytes);
+void case_expect_numbers(struct suite *suite, const void *device, const void *want, uint64_t count,
+                         enum mics_dtype dtype);
 
 /* Groups of cases. */
-void record_flat_cases(struct recorder *r);
-void record_block_cases(struct recorder *r);
-void record_row_cases(struct recorder *r);
-void record_table_cases(struct recorder *r);
-void record_update_cases(struct recorder *r);
-void record_attention_cases(struct recorder *r);
-void record_expert_cases(struct recorder *r);
+void record_operation_cases(struct suite *suite);
+void record_epilogue_cases(struct suite *suite);
+void record_attention_cases(struct suite *suite);
+void record_expert_cases(struct suite *suite);
+
+#include "gpu/operation.h"
 
 #endif

@@ -1,53 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Blocked attention and its gradient against plain loops in double. */
 #include "host/pool.h"
+#include "kernel_cases.h"
 #include "kernels.h"
-
-struct shape {
-    uint32_t B, T, H, D;
-    bool causal;
-    uint32_t H_kv;      /* 0: H */
-    uint32_t documents; /* tokens of the longest document; 0: sequences are not divided */
-    uint32_t window;    /* tokens that a token sees; 0: all */
-};
-
-static const struct shape shapes[] = {
-    {1, 1, 1, 1, true, 0, 0, 0},      {1, 2, 1, 3, true, 0, 0, 0},
-    {2, 31, 3, 8, true, 0, 0, 0},     {1, 32, 2, 16, false, 0, 0, 0},
-    {1, 33, 2, 17, true, 0, 0, 0},    {2, 64, 2, 32, true, 0, 0, 0},
-    {1, 65, 1, 33, true, 0, 0, 0},    {1, 65, 2, 64, false, 0, 0, 0},
-    {1, 129, 1, 48, true, 0, 0, 0},   {1, 70, 2, 5, false, 0, 0, 0},
-    {1, 20, 1, 256, true, 0, 0, 0},   {1, 200, 2, 80, true, 0, 0, 0},
-    {3, 1, 2, 4, false, 0, 0, 0},     {2, 9, 4, 6, true, 2, 0, 0},
-    {1, 70, 6, 16, true, 1, 0, 0},    {1, 66, 3, 8, false, 1, 0, 0},
-    {2, 130, 4, 64, true, 2, 0, 0},   {2, 193, 6, 64, true, 2, 0, 0},
-    {1, 257, 2, 80, false, 1, 0, 0},  {1, 200, 4, 128, true, 1, 0, 0},
-    {2, 128, 1, 128, false, 0, 0, 0}, {1, 70, 1, 250, true, 0, 0, 0},
-};
-
-static const struct shape documents[] = {
-    {1, 1, 1, 1, true, 0, 1, 0},       {2, 31, 3, 8, true, 0, 7, 0},
-    {1, 64, 2, 17, true, 0, 64, 0},    {2, 130, 4, 64, true, 2, 9, 0},
-    {1, 200, 2, 80, true, 0, 70, 0},   {2, 300, 2, 16, true, 1, 300, 0},
-    {1, 330, 4, 128, true, 2, 150, 0},
-};
-
-/* Windows of one token, inside a block of 64, of a block, across several, of all tokens but one,
- * and longer than the sequence; also within documents. */
-static const struct shape windows[] = {
-    {1, 5, 1, 3, true, 0, 0, 1},      {2, 31, 3, 8, true, 0, 0, 7},
-    {1, 128, 2, 17, true, 0, 0, 64},  {2, 200, 4, 64, true, 2, 0, 63},
-    {1, 330, 2, 80, true, 0, 0, 65},  {2, 300, 2, 16, true, 1, 0, 129},
-    {1, 193, 4, 128, true, 2, 0, 5},  {1, 130, 2, 20, true, 0, 0, 129},
-    {1, 130, 2, 20, true, 0, 0, 130}, {1, 70, 2, 8, true, 0, 0, 4000000000},
-    {2, 300, 2, 16, true, 1, 90, 40}, {1, 330, 4, 32, true, 2, 300, 100},
-};
-
-#define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
 
 /* A problem, its reference in double, and the results of the kernels. */
 struct problem {
-    struct shape s;
+    struct attention_dims s;
     size_t C, W, rows;     /* H D, (H + 2 H_kv) D, B T */
     float *qkv, *grad_out; /* [rows, W], [rows, C] */
     double *p;             /* [T], one row of probabilities */
@@ -153,7 +112,7 @@ static void reference_query(struct problem *t, size_t b, size_t h, size_t i)
 
 static void run_kernels(struct problem *t, struct mics_pool *pool)
 {
-    struct shape s = t->s;
+    struct attention_dims s = t->s;
     struct mics_args_attention forward = {.out = t->got_out,
                                           .lse = t->got_lse,
                                           .qkv = t->qkv,
@@ -184,11 +143,10 @@ static void run_kernels(struct problem *t, struct mics_pool *pool)
     mics_host_attention_grad(pool, &backward);
 }
 
-static struct problem make_problem(struct shape s, float size)
+static struct problem make_problem(struct attention_dims s, float size)
 {
     struct problem t = {.s = s, .C = (size_t)s.H * s.D, .rows = (size_t)s.B * s.T};
 
-    t.s.H_kv = s.H_kv ? s.H_kv : s.H;
     t.W = ((size_t)s.H + 2 * (size_t)t.s.H_kv) * s.D;
     t.targets = s.documents ? make_targets(&t) : NULL;
     t.qkv = random_floats(t.rows * t.W, 11);
@@ -219,50 +177,45 @@ static void free_problem(struct problem *t)
         free(all[i]);
 }
 
+/* Tolerances of out, lse and grad_qkv are of inputs of that size. */
+static void check_problem(const struct attention_dims *s, float size, struct mics_pool *pool)
+{
+    struct problem t = make_problem(*s, size);
+
+    run_kernels(&t, pool);
+    CHECK_CLOSE(t.got_out, t.out, t.rows * t.C, size > 2 ? 6e-6 : 2e-6);
+    CHECK_CLOSE(t.got_lse, t.lse, t.rows * t.s.H, 2e-6);
+    CHECK_CLOSE(t.got_grad, t.grad_qkv, t.rows * t.W, size > 2 ? 2e-5 : 1e-5);
+    free_problem(&t);
+}
+
 static void outputs_and_gradients_agree_with_plain_loops(void)
 {
-    for (size_t i = 0; i < SHAPES; i++) {
-        struct problem t = make_problem(shapes[i], 1.5f);
-
-        run_kernels(&t, pools[i % POOLS]);
-        CHECK_CLOSE(t.got_out, t.out, t.rows * t.C, 2e-6);
-        CHECK_CLOSE(t.got_lse, t.lse, t.rows * t.s.H, 2e-6);
-        CHECK_CLOSE(t.got_grad, t.grad_qkv, t.rows * t.W, 1e-5);
-        free_problem(&t);
-    }
+    for (size_t i = 0; i < LENGTH(attention_cases); i++)
+        if (!attention_cases[i].documents && !attention_cases[i].window)
+            check_problem(&attention_cases[i], 1.5f, pools[i % POOLS]);
 }
 
 static void no_token_sees_another_document(void)
 {
-    for (size_t i = 0; i < sizeof documents / sizeof *documents; i++) {
-        struct problem t = make_problem(documents[i], 3.0f);
-
-        run_kernels(&t, pools[i % POOLS]);
-        CHECK_CLOSE(t.got_out, t.out, t.rows * t.C, 6e-6);
-        CHECK_CLOSE(t.got_lse, t.lse, t.rows * t.s.H, 2e-6);
-        CHECK_CLOSE(t.got_grad, t.grad_qkv, t.rows * t.W, 2e-5);
-        free_problem(&t);
-    }
+    for (size_t i = 0; i < LENGTH(attention_cases); i++)
+        if (attention_cases[i].documents && !attention_cases[i].window)
+            check_problem(&attention_cases[i], 3.0f, pools[i % POOLS]);
 }
 
+/* In one pass and in two. */
 static void no_token_sees_more_than_its_window(void)
 {
-    for (size_t i = 0; i < sizeof windows / sizeof *windows; i++)
-        for (unsigned threads = 0; threads < 2; threads++) { /* in one pass and in two */
-            struct problem t = make_problem(windows[i], 3.0f);
-
-            run_kernels(&t, pools[threads ? POOLS - 1 : 0]);
-            CHECK_CLOSE(t.got_out, t.out, t.rows * t.C, 6e-6);
-            CHECK_CLOSE(t.got_lse, t.lse, t.rows * t.s.H, 2e-6);
-            CHECK_CLOSE(t.got_grad, t.grad_qkv, t.rows * t.W, 2e-5);
-            free_problem(&t);
-        }
+    for (size_t i = 0; i < LENGTH(attention_cases); i++)
+        for (unsigned threads = 0; threads < 2 && attention_cases[i].window; threads++)
+            check_problem(&attention_cases[i], 3.0f, pools[threads ? POOLS - 1 : 0]);
 }
 
 /* Bit for bit. */
 static void a_window_of_the_whole_sequence_changes_nothing(void)
 {
-    struct problem t = make_problem((struct shape){2, 200, 4, 20, true, 2, 0, 0}, 1.0f);
+    struct problem t =
+        make_problem((struct attention_dims){2, 200, 4, 2, 20, true, 0, 0, HOST_ONLY}, 1.0f);
 
     run_kernels(&t, pools[0]);
     float *out = copy_floats(t.got_out, t.rows * t.C);
@@ -280,7 +233,8 @@ static void a_window_of_the_whole_sequence_changes_nothing(void)
 /* NaN in a key outside of all windows of a block of queries reaches none of them. */
 static void keys_outside_of_the_window_are_not_read(void)
 {
-    struct problem t = make_problem((struct shape){1, 300, 1, 8, true, 1, 0, 10}, 1.0f);
+    struct problem t =
+        make_problem((struct attention_dims){1, 300, 1, 1, 8, true, 0, 10, HOST_ONLY}, 1.0f);
 
     t.qkv[3 * t.W + t.C] = NAN;
     run_kernels(&t, pools[1]);
@@ -292,7 +246,8 @@ static void keys_outside_of_the_window_are_not_read(void)
 
 static void large_scores_neither_overflow_nor_vanish(void)
 {
-    struct problem t = make_problem((struct shape){1, 130, 1, 32, true, 1, 0, 0}, 15.0f);
+    struct problem t =
+        make_problem((struct attention_dims){1, 130, 1, 1, 32, true, 0, 0, HOST_ONLY}, 15.0f);
 
     run_kernels(&t, pools[0]);
     CHECK_CLOSE(t.got_out, t.out, t.rows * t.C, 2e-4);
@@ -304,14 +259,14 @@ static void large_scores_neither_overflow_nor_vanish(void)
 /* Groups of heads for all threads, and for one: in one pass and in two. */
 static void threads_do_not_change_attention(void)
 {
-    static const struct shape cases[] = {
-        {2, 150, 3, 20, true, 1, 0, 0},   {1, 200, 4, 64, true, 1, 0, 0},
-        {3, 130, 2, 17, false, 0, 0, 0},  {1, 200, 2, 80, true, 1, 70, 0},
-        {1, 200, 2, 80, true, 1, 0, 70},  {1, 70, 1, 5, true, 0, 9, 0},
-        {1, 129, 2, 128, false, 1, 0, 0},
+    static const struct attention_dims cases[] = {
+        {2, 150, 3, 1, 20, true, 0, 0, HOST_ONLY},   {1, 200, 4, 1, 64, true, 0, 0, HOST_ONLY},
+        {3, 130, 2, 2, 17, false, 0, 0, HOST_ONLY},  {1, 200, 2, 1, 80, true, 70, 0, HOST_ONLY},
+        {1, 200, 2, 1, 80, true, 0, 70, HOST_ONLY},  {1, 70, 1, 1, 5, true, 9, 0, HOST_ONLY},
+        {1, 129, 2, 1, 128, false, 0, 0, HOST_ONLY},
     };
 
-    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    for (size_t c = 0; c < LENGTH(cases); c++) {
         struct problem t = make_problem(cases[c], 1.0f);
 
         run_kernels(&t, pools[0]);
@@ -334,7 +289,8 @@ static void threads_do_not_change_attention(void)
 /* d(sum of grad_out * out) / d(one input), from the reference's own forward pass. */
 static void the_references_gradient_is_that_of_its_output(void)
 {
-    struct problem t = make_problem((struct shape){1, 9, 4, 3, true, 2, 0, 0}, 1.0f);
+    struct problem t =
+        make_problem((struct attention_dims){1, 9, 4, 2, 3, true, 0, 0, HOST_ONLY}, 1.0f);
     const float step = 1.0f / 1024;
 
     for (size_t i = 0; i < t.rows * t.W; i += 7) {
@@ -361,7 +317,8 @@ static void the_references_gradient_is_that_of_its_output(void)
 
 static void nan_in_a_value_reaches_the_queries_that_see_it(void)
 {
-    struct problem t = make_problem((struct shape){1, 100, 1, 8, true, 1, 0, 0}, 1.0f);
+    struct problem t =
+        make_problem((struct attention_dims){1, 100, 1, 1, 8, true, 0, 0, HOST_ONLY}, 1.0f);
 
     t.qkv[70 * 3 * t.C] = NAN; /* a query */
     run_kernels(&t, pools[1]);

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operations on long arrays: GELU, norms of gradients. */
 #include "host/pool.h"
+#include "kernel_cases.h"
 #include "kernels.h"
-
-static const size_t counts[] = {0, 1, 15, 16, 31, 32, 33, 4095, 4096, 4097, 100003};
-
-#define COUNTS (sizeof(counts) / sizeof(counts[0]))
 
 static double gelu(double x)
 {
@@ -14,8 +11,8 @@ static double gelu(double x)
 
 static void gelu_agrees_with_its_definition(void)
 {
-    for (size_t at = 0; at < COUNTS; at++) {
-        size_t count = counts[at];
+    for (size_t at = 0; at < LENGTH(flat_cases); at++) {
+        size_t count = flat_cases[at].count;
         float *in = random_floats(count, 4), *out = random_floats(count, 5);
         double *want = zero_doubles(count);
 
@@ -34,8 +31,8 @@ static void gelu_agrees_with_its_definition(void)
 
 static void gelus_gradient_is_its_slope(void)
 {
-    for (size_t at = 0; at < COUNTS; at++) {
-        size_t count = counts[at];
+    for (size_t at = 0; at < LENGTH(flat_cases); at++) {
+        size_t count = flat_cases[at].count;
         float *in = random_floats(count, 6), *grad = random_floats(count, 7);
         double *want = zero_doubles(count), step = 1e-5;
 
@@ -91,8 +88,8 @@ static void an_elements_gelu_does_not_depend_on_its_position(void)
 
 static void squares_are_summed_in_double(void)
 {
-    for (size_t at = 0; at < COUNTS; at++) {
-        size_t count = counts[at];
+    for (size_t at = 0; at < LENGTH(flat_cases); at++) {
+        size_t count = flat_cases[at].count;
         float *in = random_floats(count, 9);
         double want = 0.5, got[POOLS];
 

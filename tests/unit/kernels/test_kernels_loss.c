@@ -1,16 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Cross entropy: the loss, its gradient in place, masked targets. */
 #include "host/pool.h"
+#include "kernel_cases.h"
 #include "kernels.h"
-
-struct shape {
-    uint32_t rows, V;
-};
-
-static const struct shape shapes[] = {{1, 1},   {1, 2},    {3, 31},    {5, 32},   {4, 33},
-                                      {9, 257}, {2, 5000}, {1030, 40}, {2100, 3}, {3, 1024}};
-
-#define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
 
 /* The loss of one row; its gradient into grad[V]. */
 static double reference_row(const float *logits, uint32_t V, int32_t target, double *grad)
@@ -26,31 +18,30 @@ static double reference_row(const float *logits, uint32_t V, int32_t target, dou
     return max + log(sum) - logits[target];
 }
 
-/* Every fifth target is masked. */
-static int32_t *make_targets(struct shape s)
+static int32_t *make_targets(uint32_t rows, uint32_t V)
 {
-    int32_t *targets = malloc(s.rows * sizeof(*targets));
+    int32_t *targets = malloc((rows + 1) * sizeof(*targets));
 
-    for (uint32_t i = 0; targets && i < s.rows; i++)
-        targets[i] = i % 5 == 4 ? -1 : (int32_t)(i * 7 % s.V);
     if (!targets)
         abort();
+    for (uint32_t i = 0; i < rows; i++)
+        targets[i] = case_target(i, rows, V);
     return targets;
 }
 
 static void losses_and_gradients_agree_with_plain_loops(void)
 {
-    for (size_t at = 0; at < SHAPES; at++) {
-        struct shape s = shapes[at];
+    for (size_t at = 0; at < LENGTH(loss_cases); at++) {
+        const struct loss_case s = loss_cases[at];
         size_t count = (size_t)s.rows * s.V;
         float *logits = random_floats(count, 1), *first = NULL;
         double *grad = zero_doubles(count), want = 2, loss[POOLS];
-        int32_t *targets = make_targets(s);
+        int32_t *targets = make_targets(s.rows, s.V);
 
         for (size_t i = 0; i < count; i++)
             logits[i] *= 12;
         for (uint32_t i = 0; i < s.rows; i++)
-            if (targets[i] >= 0)
+            if (targets[i] >= 0 && (uint32_t)targets[i] < s.V)
                 want += reference_row(logits + (size_t)i * s.V, s.V, targets[i],
                                       grad + (size_t)i * s.V);
         for (unsigned i = 0; i < POOLS; i++) {
@@ -113,9 +104,9 @@ static void gaps_between_rows_are_left_alone(void)
 
 static void without_gradient_the_logits_stay(void)
 {
-    struct shape s = {7, 100};
+    const struct loss_case s = {.rows = 7, .V = 100};
     float *logits = random_floats(700, 2), *kept = copy_floats(logits, 700);
-    int32_t *targets = make_targets(s);
+    int32_t *targets = make_targets(s.rows, s.V);
     double loss = 0, with = 0;
 
     mics_host_cross_entropy(pools[1], &(struct mics_args_cross_entropy){.logits = logits,

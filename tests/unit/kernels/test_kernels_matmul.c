@@ -2,19 +2,8 @@
 /* Matrix products and sums of columns against plain loops in double. */
 #include "host/pool.h"
 #include "host/products.h"
+#include "kernel_cases.h"
 #include "kernels.h"
-
-struct shape {
-    uint32_t m, n, k;
-};
-
-static const struct shape shapes[] = {
-    {1, 1, 1},       {1, 33, 31},   {32, 1, 33},    {31, 32, 1},   {33, 31, 32}, {64, 64, 64},
-    {130, 7, 65},    {7, 300, 96},  {300, 200, 64}, {2, 500, 500}, {5, 4, 0},    {513, 130, 128},
-    {520, 330, 100}, {70, 900, 40}, {40, 24, 33},   {40, 12, 33},
-};
-
-#define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
 
 /* The product of `args` in double, as [m][n]. */
 static double *reference(const struct mics_args_matmul *args, const float *out)
@@ -62,7 +51,7 @@ static void by_openblas(const struct mics_args_matmul *args)
 
 /* One case: `flags` bit 0 trans_a, 1 trans_b, 2 add, 3 bias, 4 add from another matrix. Rows of all
  * have `gap` more elements than needed, which must stay as they are. */
-static void try_product(struct shape s, unsigned flags, uint32_t gap, multiplier *multiply)
+static void try_product(struct product_case s, unsigned flags, uint32_t gap, multiplier *multiply)
 {
     struct mics_args_matmul args = {
         .m = s.m, .n = s.n, .k = s.k, .trans_a = flags & 1, .trans_b = flags & 2};
@@ -105,33 +94,34 @@ static void try_product(struct shape s, unsigned flags, uint32_t gap, multiplier
 
 static void products_of_all_forms_agree_with_plain_loops(void)
 {
-    for (size_t i = 0; i < SHAPES; i++)
+    for (size_t i = 0; i < LENGTH(product_cases); i++)
         for (unsigned flags = 0; flags < 32; flags++)
-            try_product(shapes[i], flags, 0, flags & 1 ? by_one_thread : by_three_threads);
+            try_product(product_cases[i], flags, 0, flags & 1 ? by_one_thread : by_three_threads);
 }
 
 static void longer_rows_are_stepped_over(void)
 {
-    for (size_t i = 0; i < SHAPES; i++)
+    for (size_t i = 0; i < LENGTH(product_cases); i++)
         for (unsigned flags = 0; flags < 32; flags++)
-            try_product(shapes[i], flags, 5, flags & 1 ? by_three_threads : by_one_thread);
+            try_product(product_cases[i], flags, 5, flags & 1 ? by_three_threads : by_one_thread);
 }
 
 static void our_own_product_agrees_with_plain_loops(void)
 {
-    for (size_t i = 0; i < SHAPES; i++)
+    for (size_t i = 0; i < LENGTH(product_cases); i++)
         for (unsigned flags = 0; flags < 32; flags++)
-            try_product(shapes[i], flags, flags % 2 * 3, by_our_own);
+            try_product(product_cases[i], flags, flags % 2 * 3, by_our_own);
     for (unsigned flags = 0; flags < 32; flags += 5) /* several blocks of rows, of k, of columns */
-        try_product((struct shape){603, 290, 810}, flags, flags % 3, by_our_own);
+        try_product((struct product_case){.m = 603, .n = 290, .k = 810}, flags, flags % 3,
+                    by_our_own);
 }
 
 /* Whoever multiplies by default on this processor. */
 static void products_by_openblas_agree_with_plain_loops(void)
 {
-    for (size_t i = 0; i < SHAPES; i++)
+    for (size_t i = 0; i < LENGTH(product_cases); i++)
         for (unsigned flags = 0; flags < 32; flags++)
-            try_product(shapes[i], flags, flags % 2 * 3, by_openblas);
+            try_product(product_cases[i], flags, flags % 2 * 3, by_openblas);
 }
 
 /* Any part of a product has the bits that it has in the whole. */

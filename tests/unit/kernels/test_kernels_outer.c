@@ -2,17 +2,14 @@
 /* Scaled differences, and the outer update of DiLoCo, against their formulas in double. */
 #include "host/pool.h"
 #include "host/vector.h"
+#include "kernel_cases.h"
 #include "kernels.h"
-
-static const size_t counts[] = {0, 1, 15, 16, 17, 33, 4097, 70000};
-
-#define COUNTS (sizeof counts / sizeof counts[0])
 
 static void differences_are_scaled_and_may_replace_their_first_array(void)
 {
-    for (size_t c = 0; c < COUNTS; c++)
+    for (size_t c = 0; c < LENGTH(flat_cases); c++)
         for (unsigned p = 0; p < POOLS; p++) {
-            const size_t count = counts[c];
+            const size_t count = flat_cases[c].count;
             float *a = random_floats(count, 1), *b = random_floats(count, 2);
             float *out = calloc(count + 1, sizeof *out);
 
@@ -35,9 +32,9 @@ static void outer_updates_agree_with_the_formula(void)
 {
     const float lr = 0.7f, mu = 0.9f, scale = 0.25f;
 
-    for (size_t c = 0; c < COUNTS; c++)
+    for (size_t c = 0; c < LENGTH(flat_cases); c++)
         for (unsigned p = 0; p < POOLS; p++) {
-            const size_t count = counts[c];
+            const size_t count = flat_cases[c].count;
             float *anchor = random_floats(count, 3), *was = random_floats(count, 3);
             float *m = random_floats(count, 4), *m_was = random_floats(count, 4);
             float *delta = random_floats(count, 5), *param = calloc(count + 1, sizeof *param);

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operations on rows: layer normalisation, embeddings, the loss. */
 #include "host/pool.h"
+#include "kernel_cases.h"
 #include "kernels.h"
 
-static const uint32_t sizes[] = {1, 2, 31, 32, 33, 65, 130};
-
-#define SIZES (sizeof(sizes) / sizeof(sizes[0]))
-#define EPS   1e-5
+#define EPS 1e-5
 
 /* Layer normalisation of one row in double, and the gradient of sum(grad * out) by its inputs. */
 static void reference_row(uint32_t C, const float *in, const float *weight, const float *bias,
@@ -126,11 +124,11 @@ static void check_norm(uint32_t rows, uint32_t C)
 
 static void layernorm_and_its_gradient_agree_with_plain_loops(void)
 {
-    for (size_t i = 0; i < SIZES; i++)
-        for (size_t j = 0; j < SIZES; j++)
-            check_norm(sizes[i], sizes[j]);
-    check_norm(700, 129);
-    check_norm(3, 1000);
+    for (size_t i = 0; i < LENGTH(edge_sizes); i++)
+        for (size_t j = 0; j < LENGTH(edge_sizes); j++)
+            check_norm(edge_sizes[i], edge_sizes[j]);
+    for (size_t i = 0; i < LENGTH(row_cases); i++)
+        check_norm(row_cases[i].rows, row_cases[i].C);
 }
 
 static void layernorms_reference_agrees_with_differences(void)
@@ -201,89 +199,88 @@ static void nan_in_a_row_stays_in_that_row(void)
     CHECK(isnan(out[0]) && isnan(out[39]) && out[40] == 1 && out[79] == 1);
 }
 
+static int32_t *make_tokens(const struct embedding_case *c)
+{
+    int32_t *tokens = malloc((c->B * c->T + 1) * sizeof *tokens);
+
+    if (!tokens)
+        abort();
+    for (uint32_t i = 0; i < c->B * c->T; i++)
+        tokens[i] = case_token(i, c->V, c->distinct);
+    return tokens;
+}
+
 static void embeddings_are_looked_up_and_added(void)
 {
-    enum { B = 3, T = 50, V = 11 };
+    for (size_t s = 0; s < LENGTH(embedding_cases); s++) {
+        const struct embedding_case *c = &embedding_cases[s];
+        const uint32_t T = c->T, C = c->C;
+        const size_t count = (size_t)c->B * T * C;
+        float *wte = random_floats((size_t)c->V * C, 31), *wpe = random_floats(T * C, 32);
+        float *out = random_floats(count, 33);
+        int32_t *tokens = make_tokens(c);
+        struct mics_args_embedding args = {
+            .out = out, .tokens = tokens, .wte = wte, .wpe = wpe, .B = c->B, .T = T, .C = C};
 
-    for (size_t s = 0; s < SIZES; s++) {
-        uint32_t C = sizes[s];
-        float *wte = random_floats(V * C, 31), *wpe = random_floats(T * C, 32);
-        float *out = random_floats(B * T * C, 33);
-        int32_t tokens[B * T];
-
-        for (int i = 0; i < B * T; i++)
-            tokens[i] = i * i % V;
-        mics_host_embedding(
-            pools[s % POOLS],
-            &(struct mics_args_embedding){
-                .out = out, .tokens = tokens, .wte = wte, .wpe = wpe, .B = B, .T = T, .C = C});
-        for (uint32_t i = 0; i < B * T * C; i++)
-            CHECK(out[i] ==
-                  wte[tokens[i / C] * (int)C + (int)(i % C)] + wpe[i / C % T * C + i % C]);
-        mics_host_embedding(pools[s % POOLS],
-                            &(struct mics_args_embedding){
-                                .out = out, .tokens = tokens, .wte = wte, .B = B, .T = T, .C = C});
-        for (uint32_t i = 0; i < B * T * C; i++)
-            CHECK(out[i] == wte[tokens[i / C] * (int)C + (int)(i % C)]);
+        mics_host_embedding(pools[s % POOLS], &args);
+        for (size_t i = 0; i < count; i++)
+            CHECK(out[i] == wte[(size_t)tokens[i / C] * C + i % C] + wpe[i / C % T * C + i % C]);
+        args.wpe = NULL;
+        mics_host_embedding(pools[s % POOLS], &args);
+        for (size_t i = 0; i < count; i++)
+            CHECK(out[i] == wte[(size_t)tokens[i / C] * C + i % C]);
         free(wte);
         free(wpe);
         free(out);
+        free(tokens);
     }
 }
 
 static void gradients_of_equal_tokens_add_up_in_one_order(void)
 {
-    enum { B = 3, T = 50, V = 11 };
+    for (size_t s = 0; s < LENGTH(embedding_cases); s++) {
+        const struct embedding_case *c = &embedding_cases[s];
+        const uint32_t T = c->T, C = c->C;
+        const size_t count = (size_t)c->B * T * C, words = (size_t)c->V * C, all = words + T * C;
+        float *grad = random_floats(count, 34), *start = random_floats(all, 35), *first = NULL;
+        double *want = zero_doubles(all);
+        int32_t *tokens = make_tokens(c);
 
-    for (size_t s = 0; s < SIZES; s++) {
-        uint32_t C = sizes[s];
-        float *grad = random_floats(B * T * C, 34), *first = NULL;
-        float *start = random_floats((V + T) * C, 35);
-        double *want = zero_doubles((V + T) * C);
-        int32_t tokens[B * T];
-
-        for (int i = 0; i < B * T; i++)
-            tokens[i] = i * i % V;
-        for (uint32_t i = 0; i < (V + T) * C; i++)
+        for (size_t i = 0; i < all; i++)
             want[i] = start[i];
-        for (uint32_t i = 0; i < B * T * C; i++) {
-            want[tokens[i / C] * (int)C + (int)(i % C)] += grad[i];
-            want[V * C + i / C % T * C + i % C] += grad[i];
+        for (size_t i = 0; i < count; i++) {
+            want[(size_t)tokens[i / C] * C + i % C] += grad[i];
+            want[words + i / C % T * C + i % C] += grad[i];
         }
         for (unsigned i = 0; i < POOLS; i++) {
-            float *got = copy_floats(start, (V + T) * C);
+            float *got = copy_floats(start, all), *separate = copy_floats(start, all);
+            struct mics_args_embedding_grad args = {.grad_wte = got,
+                                                    .grad_wpe = got + words,
+                                                    .tokens = tokens,
+                                                    .grad_out = grad,
+                                                    .B = c->B,
+                                                    .T = T,
+                                                    .C = C,
+                                                    .V = c->V};
 
-            mics_host_embedding_grad(pools[i],
-                                     &(struct mics_args_embedding_grad){.grad_wte = got,
-                                                                        .grad_wpe = got + V * C,
-                                                                        .tokens = tokens,
-                                                                        .grad_out = grad,
-                                                                        .B = B,
-                                                                        .T = T,
-                                                                        .C = C,
-                                                                        .V = V});
-            CHECK_CLOSE(got, want, (V + T) * C, 1e-5);
-            float *separate = copy_floats(start, (V + T) * C);
-            mics_host_embedding_grad(pools[i],
-                                     &(struct mics_args_embedding_grad){.grad_wte = separate,
-                                                                        .tokens = tokens,
-                                                                        .grad_out = grad,
-                                                                        .B = B,
-                                                                        .T = T,
-                                                                        .C = C,
-                                                                        .V = V});
-            CHECK_SAME_BITS(separate, got, V * C);
-            CHECK_SAME_BITS(separate + V * C, start + V * C, T * C);
+            mics_host_embedding_grad(pools[i], &args);
+            CHECK_CLOSE(got, want, all, 1e-5);
+            args.grad_wte = separate;
+            args.grad_wpe = NULL;
+            mics_host_embedding_grad(pools[i], &args);
+            CHECK_SAME_BITS(separate, got, words);
+            CHECK_SAME_BITS(separate + words, start + words, T * C);
             free(separate);
             if (i == 0)
-                first = copy_floats(got, (V + T) * C);
-            CHECK_SAME_BITS(got, first, (V + T) * C);
+                first = copy_floats(got, all);
+            CHECK_SAME_BITS(got, first, all);
             free(got);
         }
         free(first);
         free(start);
         free(grad);
         free(want);
+        free(tokens);
     }
 }
 

@@ -2,6 +2,7 @@
 /* The optimizers against plain loops in double, and the cases in which they change nothing. */
 #include "host/numbers.h"
 #include "host/pool.h"
+#include "kernel_cases.h"
 #include "kernels.h"
 
 enum { COUNT = 9001 };
@@ -137,6 +138,8 @@ static void check_optimizer(enum mics_optimizer optimizer)
             check_update(optimizer, counts[i], counts[j], 0.0f, 2);
             check_update(optimizer, counts[i], counts[j], 100.0f, 1000);
         }
+    for (unsigned i = 0; i < LENGTH(update_cases); i++)
+        check_update(optimizer, update_cases[i].count, update_cases[i].decay_count, 1.0f, 7);
 }
 
 static void adamw_agrees_with_its_definition(void)

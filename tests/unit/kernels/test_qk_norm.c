@@ -2,6 +2,7 @@
 /* The norms of heads on the host against plain loops in double precision, and with any number of
  * threads. */
 #include "host/vector.h"
+#include "kernel_cases.h"
 #include "kernels.h"
 #include "tap.h"
 
@@ -9,18 +10,8 @@
 
 #define EPS 1e-5
 
-struct shape {
-    uint32_t rows, H, H_kv, D, D_kv;
-};
-
-static const struct shape shapes[] = {
-    {0, 1, 1, 4, 4},     {1, 1, 1, 1, 1},     {3, 2, 1, 7, 7},       {5, 4, 2, 64, 64},
-    {2, 3, 3, 128, 128}, {40, 6, 2, 33, 33},  {2, 2, 1, 256, 256},   {4, 1, 1, 512, 128},
-    {3, 2, 3, 9, 21},    {2, 1, 1, 1030, 17}, {2, 1, 1, 2048, 2048},
-};
-
 struct heads {
-    struct shape dims;
+    struct head_case dims;
     size_t count, normed; /* elements in all; of queries and keys in a row */
     float *in, *grad, *q, *k, *grad_q, *grad_k, *out, *rstd;
     double *want_out, *want_grad, *want_q, *want_k;
@@ -57,7 +48,7 @@ static float *random_halves(size_t count, uint64_t seed)
     return out;
 }
 
-static struct heads heads_new(struct shape dims)
+static struct heads heads_new(struct head_case dims)
 {
     const size_t width = (size_t)dims.H * dims.D + 2 * (size_t)dims.H_kv * dims.D_kv;
     struct heads t = {.dims = dims, .count = dims.rows * width, .normed = dims.H + dims.H_kv};
@@ -127,7 +118,7 @@ static void widen(void *from, float *to, size_t count, enum mics_dtype dtype)
 
 static void run(struct heads *t, enum mics_dtype dtype, struct mics_pool *pool)
 {
-    const struct shape dims = t->dims;
+    const struct head_case dims = t->dims;
     void *in = narrow(t->in, t->count, dtype), *out = narrow(t->out, t->count, dtype);
     void *grad = narrow(t->grad, t->count, dtype), *q = narrow(t->q, dims.D, dtype);
     void *k = narrow(t->k, dims.D_kv, dtype), *grad_q = narrow(t->grad_q, dims.D, dtype);
@@ -148,7 +139,7 @@ static void run(struct heads *t, enum mics_dtype dtype, struct mics_pool *pool)
     free(k);
 }
 
-static void check(struct shape dims, enum mics_dtype dtype, double tolerance)
+static void check(struct head_case dims, enum mics_dtype dtype, double tolerance)
 {
     struct heads first = heads_new(dims);
 
@@ -172,14 +163,14 @@ static void check(struct shape dims, enum mics_dtype dtype, double tolerance)
 
 static void norms_of_heads_and_their_gradients_agree_with_plain_loops(void)
 {
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        check(shapes[i], MICS_F32, 1e-5);
+    for (size_t i = 0; i < LENGTH(head_cases); i++)
+        check(head_cases[i], MICS_F32, 1e-5);
 }
 
 static void in_bf16_they_are_off_by_one_rounding(void)
 {
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        check(shapes[i], MICS_BF16, 1.0 / 256);
+    for (size_t i = 0; i < LENGTH(head_cases); i++)
+        check(head_cases[i], MICS_BF16, 1.0 / 256);
 }
 
 int main(void)

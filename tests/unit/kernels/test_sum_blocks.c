@@ -6,15 +6,12 @@
 #include "base/philox.h"
 #include "host/numbers.h"
 #include "host/pool.h"
+#include "kernel_cases.h"
 #include "kernels.h"
-
-#define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 
 enum { SUBS = MICS_BLOCK / MICS_SUB_BLOCK, ROOM = 64 };
 
-static const enum mics_dtype types[] = {MICS_F32, MICS_BF16, MICS_INT8, MICS_INT4};
 static const enum mics_dtype block_types[] = {MICS_INT8, MICS_INT4};
-static const uint64_t counts[] = {0, 1, 31, 32, 33, 255, 256, 257, 4097, 70000};
 
 /* An array of a type with ROOM bytes behind it, which show what is written too far. */
 static void *new_array(enum mics_dtype dtype, uint64_t count)
@@ -224,11 +221,11 @@ static void check_against_reference(struct mics_pool *pool, enum mics_dtype from
 
 static void any_types_and_parts_give_the_bits_of_the_reference(void)
 {
-    for (size_t from = 0; from < LENGTH(types); from++)
-        for (size_t to = 0; to < LENGTH(types); to++)
-            for (size_t c = 0; c < LENGTH(counts); c++)
-                check_against_reference(pools[(c + to) % POOLS], types[from], types[to], counts[c],
-                                        1 + (uint32_t)(c + from) % 3 * 2);
+    for (size_t from = 0; from < LENGTH(wire_dtypes); from++)
+        for (size_t to = 0; to < LENGTH(wire_dtypes); to++)
+            for (size_t c = 0; c < LENGTH(block_cases); c++)
+                check_against_reference(pools[(c + to) % POOLS], wire_dtypes[from], wire_dtypes[to],
+                                        block_cases[c].count, 1 + (uint32_t)(c + from) % 3 * 2);
 }
 
 /* The formats -------------------------------------------------------------------------------- */
@@ -258,9 +255,9 @@ static double largest_around(const float *x, uint64_t i, uint64_t count, enum mi
 static void an_element_is_off_by_half_a_step_at_most(void)
 {
     for (size_t t = 0; t < LENGTH(block_types); t++)
-        for (size_t c = 0; c < LENGTH(counts); c++) {
+        for (size_t c = 0; c < LENGTH(block_cases); c++) {
             const enum mics_dtype dtype = block_types[t];
-            const uint64_t count = counts[c];
+            const uint64_t count = block_cases[c].count;
             float *x = varied_floats(count, c + 1), *back = new_array(MICS_F32, count);
             void *blocks = new_array(dtype, count);
             const double longer = dtype == MICS_INT8 ? 0x1p-16 : 0x1p-7;

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* operation_update.h - the optimizers, and the norm of their gradients. */
+#ifndef MICS_TESTS_GPU_OPERATION_UPDATE_H
+#define MICS_TESTS_GPU_OPERATION_UPDATE_H
+
+#include "operation.h"
+
+#include <math.h>
+
+/* What an optimizer works on. */
+struct slice {
+    struct update_case is;
+    struct tensor param, first, second, grad, copy;
+    struct mics_args_scalars scalars, *sent;
+};
+
+static struct slice slice_new(struct suite *suite, enum mics_optimizer optimizer,
+                              const struct update_case *c, struct mics_args_scalars scalars)
+{
+    struct slice s = {.is = *c, .scalars = scalars};
+
+    s.param = case_random(suite, "param", MICS_F32, c->count, 1, 1, c->shift);
+    s.first = case_random(suite, "first", MICS_F32, c->count, 0.1f, 2, c->shift);
+    s.grad = case_random(suite, "grad", MICS_F32, c->count, 9, 4, c->shift);
+    if (c->copy)
+        s.copy = case_output(suite, "copy", MICS_BF16, c->count, c->shift);
+    s.sent = case_bytes(suite, "scalars", &s.scalars, sizeof s.scalars, 0);
+    if (mics_optimizer_states(optimizer) > 1) {
+        s.second = case_random(suite, "second", MICS_F32, c->count, 0.1f, 3, c->shift);
+        for (size_t i = 0; i < c->count; i++) /* a second moment is not negative */
+            s.second.values[i] = fabsf(s.second.values[i]);
+        case_send(suite, &s.second);
+    }
+    return s;
+}
+
+static struct mics_args_update update_of(enum mics_optimizer optimizer, const struct slice *s,
+                                         float clip, bool device)
+{
+    return (struct mics_args_update){.optimizer = optimizer,
+                                     .step = 7,
+                                     .param = AT(s->param),
+                                     .state = {AT(s->first), AT(s->second)},
+                                     .copy = PLACE(s->copy.device, NULL),
+                                     .grad = AT(s->grad),
+                                     .scalars = PLACE(s->sent, &s->scalars),
+                                     .count = s->is.count,
+                                     .decay_count = s->is.decay_count,
+                                     .lr = optimizer == MICS_OPT_SGD ? 1e-2f : 1e-3f,
+                                     .settings = {.beta1 = 0.9f,
+                                                  .beta2 = 0.95f,
+                                                  .eps = 1e-8f,
+                                                  .momentum = 0.9f,
+                                                  .weight_decay = 0.1f,
+                                                  .clip = clip}};
+}
+
+/* Steps of 1e-3 in size: 3e-7 of 1 is 3e-4 of a step. */
+static void update_case(struct suite *suite, enum mics_optimizer optimizer,
+                        const struct update_case *c, struct mics_args_scalars scalars, float clip)
+{
+    struct slice s;
+
+    case_begin(suite, 0, "%s_%s", mics_optimizer_name(optimizer), c->name ? c->name : "");
+    s = slice_new(suite, optimizer, c, scalars);
+    OPERATION_OF(suite, update, update_of(optimizer, &s, clip, device));
+    case_expect(suite, &s.param, 3e-7);
+    case_expect(suite, &s.first, 3e-7);
+    if (s.second.device)
+        case_expect(suite, &s.second, 3e-7);
+    if (c->copy)
+        case_expect_copy(suite, &s.copy, &s.param, 3e-7);
+    case_end(suite);
+}
+
+#endif
