@@ -198,12 +198,12 @@ static enum mics_status write_hostfile(const struct plan_request *request,
                               : mics_hostfile_write(request->hostfile, plan->topology->doc, err);
 }
 
-/* --launch and --schedule use standard output; then the plan is written only to a file. */
+/* --launch, --schedule and --for use standard output; then the plan is written only to a file. */
 static enum mics_status write_results(const struct plan_request *request,
                                       const struct mics_plan *plan, int argc, char **argv,
                                       struct mics_err *err)
 {
-    const bool uses_stdout = request->launch || request->schedule;
+    const bool uses_stdout = request->launch || request->schedule || request->target;
     enum mics_status status = MICS_OK;
 
     if (!uses_stdout || request->common.output)
@@ -214,6 +214,8 @@ static enum mics_status write_results(const struct plan_request *request,
         print_launch(request, plan);
     if (status == MICS_OK && request->schedule)
         status = print_schedule(plan, err);
+    if (status == MICS_OK && request->target)
+        request->target->write(stdout, plan);
     if (status == MICS_OK && request->trace)
         status = write_trace(plan, request->trace, err);
     return status;
@@ -265,6 +267,8 @@ static enum mics_status set_profile(const struct plan_request *request,
                             "compute on hosts");
     if (request->profile != MICS_AUTO)
         topology->profile = (enum mics_profile)request->profile;
+    else if (request->target && !host)
+        topology->profile = MICS_PROFILE_PYTORCH;
     if (tf32 && strcmp(tf32, "1") == 0 && !host)
         topology->tf32 = true;
     return MICS_OK;
@@ -416,12 +420,15 @@ static enum mics_status run(struct plan_request *request, int argc, char **argv,
     status = set_profile(request, topology, err);
     if (status != MICS_OK)
         goto out;
-    status =
-        mics_plan_search_usable(topology, model, &request->search, &request->cluster, &plan, err);
+    status = request->target ? plan_for_target(request, topology, model, &plan, err)
+                             : mics_plan_search_usable(topology, model, &request->search,
+                                                       &request->cluster, &plan, err);
     if (status != MICS_OK)
         goto out;
-    topology = NULL; /* owned by the plan */
-    model = NULL;
+    if (!request->target) { /* owned by the plan */
+        topology = NULL;
+        model = NULL;
+    }
     warn_if_type_is_missing(plan);
     report_interval(request, plan);
     warn_if_memory_is_missing(request, plan);

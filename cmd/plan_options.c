@@ -23,6 +23,7 @@ enum {
     ID_BALANCE_LOSS,
     ID_NO_CLIP,
     ID_LAUNCH,
+    ID_FOR,
     ID_PROFILE,
     ID_PRICE,
 };
@@ -111,6 +112,9 @@ static const struct cli_option options[] = {
     {0, "nodes", "N", "with --like, nodes of that cluster (default: as many)",
      CLI_TO_U32(struct plan_request, like_nodes, 1, MICS_MAX_NODES)},
     {ID_LAUNCH, "launch", "mpirun|srun", "print the command that runs the plan", CLI_TO_HANDLER},
+    {ID_FOR, "for", MICS_TARGET_NAMES,
+     "plan for this trainer, and print its settings, with the command that starts it",
+     CLI_TO_HANDLER},
     {0, "schedule", NULL, "print the operations of one step of the plan",
      CLI_TO_TRUE(struct plan_request, schedule)},
     {0, "trace", "FILE", "write the predicted timeline of a step, for Perfetto",
@@ -369,6 +373,11 @@ static enum mics_status handle(void *context, const struct cli_option *option, c
     case ID_LAUNCH:
         request->launch = value;
         return parse_word(value, launchers, &index, err);
+    case ID_FOR:
+        request->target = mics_target_find(value);
+        return request->target ? MICS_OK
+                               : mics_err_set(err, MICS_ERR_ARG,
+                                              "'%s': expected one of " MICS_TARGET_NAMES, value);
     case ID_PROFILE:
         return parse_word(value, profiles, &request->profile, err);
     default: /* ID_PRICE */
@@ -424,10 +433,58 @@ static bool sets_training(const struct plan_request *request)
            request->balance.kind != MICS_BALANCE_KINDS || request->balance.z_coefficient >= 0;
 }
 
+/* An option that is given although the trainer of --for has nothing like it, or NULL. */
+static const char *foreign_option(const struct plan_request *request)
+{
+    const struct mics_search_options *search = &request->search;
+
+    if (search->hierarchical != MICS_HIERARCHY_AUTO)
+        return "--hierarchical";
+    if (search->expert_group != MICS_AUTO)
+        return "--expert-group";
+    if (request->has_sync_dtype || request->has_rounding)
+        return "--sync-dtype";
+    if (request->has_gather_dtype)
+        return "--gather-dtype";
+    if (search->sync_interval > 0)
+        return "--sync-interval";
+    if (search->outer_steps > 0)
+        return "--outer-steps";
+    if (request->memory_every > 0)
+        return "--memory-every";
+    return search->segments > 0              ? "--segments"
+           : search->coalesce > 0            ? "--coalesce"
+           : search->prefetch != MICS_AUTO   ? "--prefetch"
+           : search->grad_dtype != MICS_AUTO ? "--grad-dtype"
+           : request->balance.kind != MICS_BALANCE_KINDS || request->balance.z_coefficient >= 0
+               ? "--balance-loss"
+               : NULL;
+}
+
+/* -1: continue; else the exit code. */
+static int check_usage_of_target(const struct plan_request *request)
+{
+    const struct mics_target *target = request->target;
+    const char *option = foreign_option(request);
+
+    if (option)
+        return cli_usage("--for=%s does not go with %s", target->name, option);
+    if (request->search.recompute != MICS_AUTO && !target->recomputes[request->search.recompute])
+        return cli_usage("--for=%s: it has no such level of recomputation; none and full are there",
+                         target->name);
+    if (request->like || request->launch || request->schedule || request->trace)
+        return cli_usage("--for stands without --like, --launch, --schedule and --trace");
+    return -1;
+}
+
 int plan_check_usage(struct plan_request *request, int argc, char **argv, int operands)
 {
     const char *output = request->common.output;
     struct mics_err err;
+    const int code = request->target ? check_usage_of_target(request) : -1;
+
+    if (code >= 0)
+        return code;
 
     if (request->training.node_hour_price > 0 && request->training.tokens == 0)
         return cli_usage("--price goes with --tokens");
@@ -454,8 +511,9 @@ int plan_check_usage(struct plan_request *request, int argc, char **argv, int op
     if (argc - operands > (request->topology ? 0 : 1))
         return cli_usage("unexpected argument '%s': the topology is %s already", argv[argc - 1],
                          request->topology ? "in --topology" : argv[operands]);
-    if ((request->launch || request->schedule) && output && strcmp(output, "-") == 0)
-        return cli_usage("--output is '-', where --launch and --schedule write");
+    if ((request->launch || request->schedule || request->target) && output &&
+        strcmp(output, "-") == 0)
+        return cli_usage("--output is '-', where --launch, --schedule and --for write");
     if (operands < argc)
         request->file = argv[operands];
     if (!request->topology && !request->like && strcmp(request->file, "-") == 0 &&

@@ -5,6 +5,7 @@
 
 #include "cli/cli.h"
 #include "plan/search/search.h"
+#include "plan/target.h"
 #include "plan/usable_nodes.h"
 
 struct plan_request {
@@ -18,7 +19,8 @@ struct plan_request {
     uint32_t vocab_size; /* 0: the model's */
     /* kind MICS_BALANCE_KINDS, z_coefficient < 0: the model's */
     struct mics_balance balance;
-    uint32_t like_nodes; /* 0: those of `like` */
+    uint32_t like_nodes;              /* 0: those of `like` */
+    const struct mics_target *target; /* --for, or NULL */
     bool schedule, list_models;
     /* Are these options given? */
     bool has_optimizer, has_sync_dtype, has_rounding, has_gather_dtype;
@@ -45,5 +47,13 @@ int plan_check_usage(struct plan_request *request, int argc, char **argv, int op
  * belong to the caller. */
 enum mics_status plan_open_like(struct plan_request *request, struct mics_topology **topology,
                                 struct mics_model **model, struct mics_err *err);
+
+/* plan_target.c: the best plan that request->target can express, with its overheads. Says what it
+ * does not do, and what that costs. On success *out has its own topology and model; those that are
+ * given stay the caller's. Errors as of mics_plan_search_usable(). */
+enum mics_status plan_for_target(const struct plan_request *request,
+                                 const struct mics_topology *topology,
+                                 const struct mics_model *model, struct mics_plan **out,
+                                 struct mics_err *err);
 
 #endif

@@ -81,23 +81,41 @@ static enum mics_status complete_options(struct mics_search *search, struct mics
     return MICS_OK;
 }
 
-/* Outer steps are between replicas: leave out what has only one. */
-static enum mics_status keep_replicated(struct mics_search *search,
-                                        struct mics_strategy *strategies, struct mics_err *err)
+static bool is_replicated(const struct mics_shape *shape)
+{
+    return shape->p_optim < mics_shape_world_size(shape);
+}
+
+/* Keep the strategies whose shape is allowed. Returns whether there are any. */
+static bool keep(struct mics_search *search, struct mics_strategy *strategies,
+                 bool (*allows)(const struct mics_shape *shape))
 {
     const uint32_t count = search->count;
 
     search->count = 0;
     for (uint32_t i = 0; i < count; i++)
-        if (strategies[i].shape.p_optim < mics_shape_world_size(&strategies[i].shape))
+        if (allows(&strategies[i].shape))
             strategies[search->count++] = strategies[i];
-    if (search->count > 0)
-        return MICS_OK;
-    return mics_err_set(err, MICS_ERR_ARG,
-                        "outer steps need more than one replica of the training state, but with "
-                        "strategy %s it is cut over all %u ranks",
-                        search->options.strategy,
-                        search->topology->nodes * search->topology->per_node);
+    return search->count > 0;
+}
+
+static enum mics_status filter_strategies(struct mics_search *search,
+                                          struct mics_strategy *strategies, struct mics_err *err)
+{
+    const struct mics_search_options *options = &search->options;
+
+    if (options->allows && !keep(search, strategies, options->allows))
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "strategy %s: the trainer that is planned for cannot cut a model so",
+                            options->strategy);
+    /* Outer steps are between replicas. */
+    if (options->outer_steps > 0 && !keep(search, strategies, is_replicated))
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "outer steps need more than one replica of the training state, but "
+                            "with strategy %s it is cut over all %u ranks",
+                            options->strategy,
+                            search->topology->nodes * search->topology->per_node);
+    return MICS_OK;
 }
 
 static enum mics_status find_alternatives(struct mics_search *search, struct mics_err *err)
@@ -106,8 +124,8 @@ static enum mics_status find_alternatives(struct mics_search *search, struct mic
     enum mics_status status = mics_search_strategies(search->topology, search->options.strategy,
                                                      &strategies, &search->count, err);
 
-    if (status == MICS_OK && search->options.outer_steps > 0)
-        status = keep_replicated(search, strategies, err);
+    if (status == MICS_OK)
+        status = filter_strategies(search, strategies, err);
     if (status != MICS_OK) {
         free(strategies);
         return status;

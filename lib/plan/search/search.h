@@ -63,6 +63,11 @@ struct mics_search_options {
     double outer_lr, outer_momentum;
     bool outer_overlap;
     uint32_t sync_warmup; /* where there are an interval or outer steps */
+    /* What another trainer can do: the shapes and the levels of recomputation (an array) that it
+     * has, and the most micro-steps. NULL and 0: all. */
+    bool (*allows)(const struct mics_shape *shape);
+    const bool *recomputes;
+    uint32_t micro_steps;
     /* sync_dtype and sync_down_dtype are to be chosen: the weakest formats, in the fewest units,
      * with which a step is as fast, within MICS_STEP_TIE, as with any. */
     bool sync_auto;

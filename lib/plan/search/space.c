@@ -41,6 +41,8 @@ static bool is_micro_batch(const struct mics_search_options *options, uint64_t s
 {
     if (options->micro_batch && batch != options->micro_batch)
         return false;
+    if (options->micro_steps && share / batch > options->micro_steps)
+        return false;
     return share % batch == 0 && batch <= INT32_MAX / options->seq && share / batch <= 1u << 20;
 }
 
@@ -95,8 +97,11 @@ static enum mics_status list_prefetches(struct mics_search *search, struct mics_
 
 static void list_levels(struct mics_search *search)
 {
+    const struct mics_search_options *options = &search->options;
+
     for (uint32_t level = 0; level < MICS_RECOMPUTE_LEVELS; level++)
-        if (search->options.recompute == MICS_AUTO || search->options.recompute == level)
+        if (options->recompute == level || (options->recompute == MICS_AUTO &&
+                                            (!options->recomputes || options->recomputes[level])))
             search->space.levels[search->space.level_count++] = level;
 }
 

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plan_options.h"
+
+#include "base/units.h"
+#include "plan/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Search with copies of topology and model, which then belong to the plan. */
+static enum mics_status search_copies(const struct plan_request *request,
+                                      const struct mics_topology *topology,
+                                      const struct mics_model *model,
+                                      const struct mics_search_options *options,
+                                      struct mics_plan **out, struct mics_err *err)
+{
+    struct mics_topology *cluster = NULL;
+    struct mics_model *copy = NULL;
+    enum mics_status status = mics_topology_from_doc(topology->doc, &cluster, err);
+
+    if (status == MICS_OK)
+        status = mics_model_new(&model->config, &copy, err);
+    if (status == MICS_OK) {
+        cluster->profile = topology->profile;
+        cluster->tf32 = topology->tf32;
+        status = mics_plan_search_usable(cluster, copy, options, &request->cluster, out, err);
+    }
+    if (status == MICS_OK)
+        return MICS_OK;
+    mics_topology_free(cluster);
+    mics_model_free(copy);
+    return status;
+}
+
+/* What FSDP2 keeps of gradients that are added up whole: fp32, of all parameters. */
+static uint64_t whole_gradient_bytes(const struct mics_model *model)
+{
+    return sizeof(float) * model->param_count;
+}
+
+/* The best plan of one way. Where whole gradients are added up, one micro-step needs no memory for
+ * them; if that does not fit, so much memory is left out. */
+static enum mics_status
+search_way(const struct plan_request *request, const struct mics_topology *topology,
+           const struct mics_model *model, const struct mics_target_way *way,
+           struct mics_search_options options, struct mics_plan **out, struct mics_err *err)
+{
+    const uint64_t whole = whole_gradient_bytes(model);
+    enum mics_status status;
+
+    options.allows = way->allows;
+    if (way->accumulation == MICS_ACCUMULATES_SHARDS)
+        return search_copies(request, topology, model, &options, out, err);
+    if (options.micro_batch == 0) {
+        options.micro_steps = 1;
+        status = search_copies(request, topology, model, &options, out, err);
+        if (status != MICS_ERR_INFEASIBLE)
+            return status;
+        options.micro_steps = 0;
+    }
+    if (options.memory_limit == 0)
+        options.memory_limit = topology->memory_bytes;
+    if (options.memory_limit <= whole)
+        return mics_err_set(err, MICS_ERR_INFEASIBLE,
+                            "%s adds up whole gradients over micro-steps, which need more than the "
+                            "memory of a rank",
+                            request->target->name);
+    options.memory_limit -= whole;
+    return search_copies(request, topology, model, &options, out, err);
+}
+
+/* The best plan of all ways. Without any, the reason of the last one. */
+static enum mics_status
+search_target(const struct plan_request *request, const struct mics_topology *topology,
+              const struct mics_model *model, const struct mics_search_options *options,
+              const struct mics_target_way **way, struct mics_plan **out, struct mics_err *err)
+{
+    const struct mics_target *target = request->target;
+    enum mics_status status = MICS_OK;
+
+    *out = NULL;
+    for (uint32_t i = 0; i < target->way_count; i++) {
+        struct mics_plan *plan = NULL;
+
+        status = search_way(request, topology, model, &target->ways[i], *options, &plan, err);
+        if (status != MICS_OK && status != MICS_ERR_INFEASIBLE && status != MICS_ERR_ARG)
+            break;
+        if (!plan)
+            continue;
+        if (*out && (*out)->predicted.step_s <= plan->predicted.step_s) {
+            mics_plan_free(plan);
+            continue;
+        }
+        mics_plan_free(*out);
+        *out = plan;
+        *way = &target->ways[i];
+    }
+    return *out ? MICS_OK : status;
+}
+
+/* Say what a search without one restriction would gain. Nothing to say is no error. */
+static void report_gain(const struct plan_request *request, const struct mics_plan *plan,
+                        const struct mics_search_options *options, const char *what)
+{
+    struct mics_plan *better = NULL;
+
+    if (search_copies(request, plan->topology, plan->model, options, &better, NULL) != MICS_OK)
+        return;
+    const double gain = plan->predicted.step_s / better->predicted.step_s - 1;
+    const struct mics_shape *shape = &better->choice.shapes[MICS_UNIT_DENSE];
+    if (gain > MICS_STEP_TIE)
+        cli_note(0, "%s %s: +%.1f %% step against groups of %u, %u, %u", request->target->name,
+                 what, 100 * gain, shape->p_param, shape->p_grad, shape->p_optim);
+    mics_plan_free(better);
+}
+
+static void report(const struct plan_request *request, const struct mics_plan *plan,
+                   const struct mics_target_way *way, struct mics_search_options options)
+{
+    const struct mics_target *target = request->target;
+    const uint64_t total = mics_memory_total(&plan->memory, plan->topology);
+    char texts[3][32];
+
+    cli_note(0, "%s: %.3g s per step, %.4g tokens/s, %s of %s per rank", target->name,
+             plan->predicted.step_s, plan->predicted.tokens_per_s,
+             mics_format_bytes(total, texts[0], sizeof texts[0]),
+             mics_format_bytes(plan->memory_limit, texts[1], sizeof texts[1]));
+    if (way->accumulation == MICS_ACCUMULATES_WHOLE && plan->choice.micro_steps > 1)
+        cli_note(0, "%s adds up whole gradients over micro-steps: %s more per rank", target->name,
+                 mics_format_bytes(whole_gradient_bytes(plan->model), texts[2], sizeof texts[2]));
+    if (target->defers && mics_choice_has_second_hop(&plan->choice) && plan->choice.micro_steps > 1)
+        cli_note(0, "%s", target->defers);
+    if (target->launcher)
+        cli_note(0,
+                 "start it with: %s --num_nodes=%u --num_gpus=%u train.py --deepspeed_config FILE",
+                 target->launcher, mics_choice_nodes(&plan->choice),
+                 mics_choice_per_node(&plan->choice));
+    options.allows = way->allows;
+    options.hierarchical = MICS_HIERARCHY_AUTO;
+    report_gain(request, plan, &options, "gathers flat across nodes");
+    options.hierarchical = MICS_HIERARCHY_OFF;
+    options.allows = NULL;
+    report_gain(request, plan, &options,
+                "cannot cut parameters, gradients and optimizer otherwise");
+}
+
+enum mics_status plan_for_target(const struct plan_request *request,
+                                 const struct mics_topology *topology,
+                                 const struct mics_model *model, struct mics_plan **out,
+                                 struct mics_err *err)
+{
+    struct mics_search_options options = request->search;
+    const struct mics_target_way *way = NULL;
+    const bool bf16 = options.dtype == MICS_BF16 ||
+                      (options.dtype == MICS_AUTO && strcmp(topology->flops_dtype, "bf16") == 0);
+    enum mics_status status;
+
+    options.hierarchical = MICS_HIERARCHY_OFF;
+    options.segments = options.coalesce = 1;
+    options.prefetch = 1;
+    options.expert_group = 0;
+    options.recomputes = request->target->recomputes;
+    if (bf16)
+        options.grad_dtype = request->target->grad_dtype;
+    status = search_target(request, topology, model, &options, &way, out, err);
+    if (status != MICS_OK) {
+        mics_err_prefix(err, "--for=%s", request->target->name);
+        return status;
+    }
+    report(request, *out, way, options);
+    return MICS_OK;
+}

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plan/target.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static const struct mics_shape *shape_of(const struct mics_plan *plan)
+{
+    return &plan->choice.shapes[MICS_UNIT_DENSE];
+}
+
+static uint32_t world_size(const struct mics_plan *plan)
+{
+    return mics_shape_world_size(shape_of(plan));
+}
+
+static bool is_one_size(const struct mics_shape *shape)
+{
+    return shape->p_param == shape->p_optim;
+}
+
+/* FSDP2 in groups, or DDP: more than one replica. */
+static bool is_replicated(const struct mics_shape *shape)
+{
+    return is_one_size(shape) && shape->p_optim < mics_shape_world_size(shape);
+}
+
+static bool is_hybrid(const struct mics_shape *shape)
+{
+    return is_replicated(shape) && shape->p_optim > 1;
+}
+
+static bool is_flat(const struct mics_shape *shape)
+{
+    return is_one_size(shape) && shape->p_optim == mics_shape_world_size(shape);
+}
+
+/* accelerate has no mesh for replicas alone: DDP is another class there. */
+static bool is_sharded(const struct mics_shape *shape)
+{
+    return is_flat(shape) || is_hybrid(shape);
+}
+
+/* DDP, ZeRO 1 to 3. */
+static bool is_stage(const struct mics_shape *shape)
+{
+    const uint32_t n = mics_shape_world_size(shape);
+
+    return (shape->p_param == 1 || shape->p_param == n) &&
+           (shape->p_grad == 1 || shape->p_grad == n) &&
+           (shape->p_optim == 1 || shape->p_optim == n) &&
+           (shape->p_grad == 1 || shape->p_optim == n);
+}
+
+/* Parameters and gradients are whole in each rank; the optimizer is cut over all or some. */
+static bool is_distributed_optimizer(const struct mics_shape *shape)
+{
+    return shape->p_param == 1 && shape->p_grad == 1;
+}
+
+static void write_torchrun(FILE *out, const struct mics_plan *plan)
+{
+    fprintf(out,
+            "torchrun --nnodes=%u --nproc-per-node=%u --rdzv-backend=c10d "
+            "--rdzv-endpoint=HEAD_NODE:29500",
+            shape_of(plan)->nodes, shape_of(plan)->per_node);
+}
+
+/* The plug-in of activation checkpointing is a choice of the configuration that --config names. */
+static void write_torchtitan(FILE *out, const struct mics_plan *plan)
+{
+    static const char *const checkpointing[MICS_RECOMPUTE_LEVELS] = {
+        [MICS_RECOMPUTE_NONE] = "no activation checkpointing",
+        [MICS_RECOMPUTE_SELECTIVE] = "SelectiveAC",
+        [MICS_RECOMPUTE_FULL] = "FullAC"};
+    const struct mics_plan_choice *choice = &plan->choice;
+
+    fprintf(out, "# activation_checkpoint of the configuration: %s\n",
+            checkpointing[choice->recompute]);
+    write_torchrun(out, plan);
+    fprintf(out,
+            " -m torchtitan.train --module MODULE --config CONFIG \\\n"
+            "    --parallelism.data_parallel_replicate_degree %u \\\n"
+            "    --parallelism.data_parallel_shard_degree %u \\\n"
+            "    --parallelism.fsdp_reshard_after_forward always \\\n"
+            "    --training.local_batch_size %u \\\n"
+            "    --training.global_batch_size %" PRIu64 " \\\n"
+            "    --training.seq_len %u \\\n"
+            "    --training.mixed_precision_param %s \\\n"
+            "    --training.mixed_precision_reduce float32",
+            world_size(plan) / shape_of(plan)->p_param, shape_of(plan)->p_param,
+            choice->micro_batch, plan->global_batch, choice->seq,
+            choice->dtype == MICS_BF16 ? "bfloat16" : "float32");
+    if (choice->clip)
+        fputs(" \\\n    --training.max_norm 1.0", out);
+    fputs("\n", out);
+}
+
+static void write_transformers(FILE *out, const struct mics_plan *plan)
+{
+    const struct mics_plan_choice *choice = &plan->choice;
+    const bool bf16 = choice->dtype == MICS_BF16;
+
+    fputs("# ", out);
+    write_torchrun(out, plan);
+    fprintf(out,
+            " train.py\n"
+            "from transformers import TrainingArguments\n"
+            "from transformers.distributed import DistributedConfig\n"
+            "\n"
+            "# AutoModelForCausalLM.from_pretrained(..., distributed_config=distributed_config)\n"
+            "distributed_config = DistributedConfig(\n"
+            "    fsdp_size=%u, dp_replicate_size=%u, fsdp_mixed_precision=%s\n"
+            ")\n"
+            "training_arguments = TrainingArguments(\n"
+            "    output_dir=\"out\",\n"
+            "    per_device_train_batch_size=%u,\n"
+            "    gradient_accumulation_steps=%u,\n"
+            "    max_grad_norm=%s,\n"
+            "    gradient_checkpointing=%s,\n"
+            ")\n",
+            shape_of(plan)->p_param, world_size(plan) / shape_of(plan)->p_param,
+            bf16 ? "True" : "False", choice->micro_batch, choice->micro_steps,
+            choice->clip ? "1.0" : "0.0",
+            choice->recompute == MICS_RECOMPUTE_FULL ? "True" : "False");
+}
+
+static void write_accelerate(FILE *out, const struct mics_plan *plan)
+{
+    const struct mics_plan_choice *choice = &plan->choice;
+
+    fprintf(out,
+            "# on each node: ACCELERATE_GRADIENT_ACCUMULATION_STEPS=%u accelerate launch "
+            "--config_file THIS_FILE --machine_rank RANK --main_process_ip HEAD_NODE train.py\n"
+            "# per_device_train_batch_size=%u; seq_len=%u\n"
+            "compute_environment: LOCAL_MACHINE\n"
+            "distributed_type: FSDP\n"
+            "mixed_precision: '%s'\n"
+            "num_machines: %u\n"
+            "num_processes: %u\n"
+            "main_process_port: 29500\n"
+            "rdzv_backend: static\n"
+            "fsdp_config:\n"
+            "  fsdp_version: 2\n"
+            "  fsdp_reshard_after_forward: true\n"
+            "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
+            "  fsdp_activation_checkpointing: %s\n"
+            "  fsdp_state_dict_type: SHARDED_STATE_DICT\n"
+            "parallelism_config:\n"
+            "  parallelism_config_dp_replicate_size: %u\n"
+            "  parallelism_config_dp_shard_size: %u\n",
+            choice->micro_steps, choice->micro_batch, choice->seq,
+            choice->dtype == MICS_BF16 ? "bf16" : "no", shape_of(plan)->nodes, world_size(plan),
+            choice->recompute == MICS_RECOMPUTE_FULL ? "true" : "false",
+            world_size(plan) / shape_of(plan)->p_param, shape_of(plan)->p_param);
+}
+
+static void write_megatron(FILE *out, const struct mics_plan *plan)
+{
+    const struct mics_plan_choice *choice = &plan->choice;
+    const uint32_t optimizer = shape_of(plan)->p_optim;
+
+    write_torchrun(out, plan);
+    fprintf(out,
+            " pretrain_gpt.py \\\n"
+            "    --tensor-model-parallel-size 1 --pipeline-model-parallel-size 1 \\\n"
+            "    --micro-batch-size %u --global-batch-size %" PRIu64 " --seq-length %u \\\n"
+            "    --overlap-grad-reduce --clip-grad %s",
+            choice->micro_batch, plan->global_batch, choice->seq, choice->clip ? "1.0" : "0.0");
+    if (optimizer > 1)
+        fputs(" \\\n    --use-distributed-optimizer --overlap-param-gather", out);
+    if (optimizer > 1 && optimizer < world_size(plan))
+        fprintf(out, " --num-distributed-optimizer-instances %u", world_size(plan) / optimizer);
+    if (choice->dtype == MICS_BF16)
+        fputs(" \\\n    --bf16", out);
+    if (choice->recompute == MICS_RECOMPUTE_FULL)
+        fputs(" \\\n    --recompute-granularity full --recompute-method uniform "
+              "--recompute-num-layers 1",
+              out);
+    fputs("\n", out);
+}
+
+static void write_deepspeed(FILE *out, const struct mics_plan *plan)
+{
+    const struct mics_plan_choice *choice = &plan->choice;
+    const struct mics_shape *shape = shape_of(plan);
+    const int stage = (shape->p_param > 1) + (shape->p_grad > 1) + (shape->p_optim > 1);
+
+    fprintf(out,
+            "{\n"
+            "  \"train_batch_size\": %" PRIu64 ",\n"
+            "  \"train_micro_batch_size_per_gpu\": %u,\n"
+            "  \"gradient_accumulation_steps\": %u,\n"
+            "  \"gradient_clipping\": %s,\n"
+            "  \"bf16\": {\"enabled\": %s},\n"
+            "  \"communication_data_type\": \"%s\",\n"
+            "  \"zero_optimization\": {\"stage\": %d, \"overlap_comm\": true}\n"
+            "}\n",
+            plan->global_batch, choice->micro_batch, choice->micro_steps,
+            choice->clip ? "1.0" : "0.0", choice->dtype == MICS_BF16 ? "true" : "false",
+            choice->grad_dtype == MICS_BF16 ? "bf16" : "fp32", stage);
+}
+
+static const struct mics_target targets[] = {
+    {.name = "torchtitan",
+     .defers = "torchtitan reduces over the replicas in each micro-step before version 0.4; its "
+               "main branch does it once per step, as planned",
+     .ways = {{is_one_size, MICS_ACCUMULATES_SHARDS}},
+     .way_count = 1,
+     .recomputes = {true, true, true},
+     .grad_dtype = MICS_F32,
+     .write = write_torchtitan},
+    {.name = "transformers",
+     .ways = {{is_replicated, MICS_ACCUMULATES_SHARDS}, {is_flat, MICS_ACCUMULATES_WHOLE}},
+     .way_count = 2,
+     .recomputes = {true, false, true},
+     .grad_dtype = MICS_F32,
+     .write = write_transformers},
+    {.name = "accelerate",
+     .ways = {{is_sharded, MICS_ACCUMULATES_WHOLE}},
+     .way_count = 1,
+     .recomputes = {true, false, true},
+     .grad_dtype = MICS_BF16,
+     .write = write_accelerate},
+    {.name = "megatron",
+     .ways = {{is_distributed_optimizer, MICS_ACCUMULATES_SHARDS}},
+     .way_count = 1,
+     .recomputes = {true, false, true},
+     .grad_dtype = MICS_F32,
+     .write = write_megatron},
+    {.name = "deepspeed",
+     .launcher = "deepspeed",
+     .ways = {{is_stage, MICS_ACCUMULATES_SHARDS}},
+     .way_count = 1,
+     .recomputes = {true, false, true},
+     .grad_dtype = MICS_BF16,
+     .write = write_deepspeed},
+};
+
+const struct mics_target *mics_target_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
+        if (strcmp(targets[i].name, name) == 0)
+            return &targets[i];
+    return NULL;
+}

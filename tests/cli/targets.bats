@@ -1,0 +1,104 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# mics-plan --for: plans in the words of other trainers. bench/targets.py hands them to the real software.
+
+load helpers
+
+setup()
+{
+    cd "$BATS_TEST_TMPDIR" || return
+}
+
+plan() # target [option...]
+{
+    mics-plan -q --model=gpt2-xl --topology=p4d:4 --global-batch=512 --seq=1024 --for="$1" -o plan.mp "${@:2}" >output
+    mics-show --json plan.mp >plan.json
+}
+
+choice() # key...
+{
+    local key
+    for key in "$@"; do jq -r ".choice.$key" plan.json; done | xargs
+}
+
+# The word after an option in the output.
+after() # option
+{
+    sed -n "s/.*$1[ =]\([^ ,]*\).*/\1/p" output | head -1
+}
+
+@test "torchtitan, transformers and accelerate have one group for parameters, gradients and optimizer, and flat gathers" {
+    for target in torchtitan transformers accelerate; do
+        plan $target
+        read -r p g o hierarchical segments prefetch < <(choice p_param p_grad p_optim hierarchical_gather segments prefetch)
+        [ "$p" = "$g" ] && [ "$p" = "$o" ] && [ "$hierarchical" = false ] && [ "$segments" = 1 ] && [ "$prefetch" -le 1 ]
+        case $target in
+        torchtitan) shards=$(after data_parallel_shard_degree) replicas=$(after data_parallel_replicate_degree) ;;
+        transformers) shards=$(after fsdp_size) replicas=$(after dp_replicate_size) ;;
+        accelerate) shards=$(after config_dp_shard_size:) replicas=$(after config_dp_replicate_size:) ;;
+        esac
+        echo "$target: $shards x $replicas, $p"
+        [ "$shards" = "$p" ] && [ $((shards * replicas)) = 32 ]
+    done
+}
+
+@test "DeepSpeed gets a stage and batches that fit together, Megatron a distributed optimizer" {
+    plan deepspeed
+    [ "$(jq '.train_micro_batch_size_per_gpu * .gradient_accumulation_steps * 32 == .train_batch_size' output)" = true ]
+    read -r p g o < <(choice p_param p_grad p_optim)
+    [ "$(jq .zero_optimization.stage output)" = $(((p > 1) + (g > 1) + (o > 1))) ]
+    for size in $p $g $o; do [ "$size" = 1 ] || [ "$size" = 32 ]; done
+    plan deepspeed --strategy=zero3
+    [ "$(jq .zero_optimization.stage output)" = 3 ]
+    plan megatron --strategy=1,1,8
+    [ "$(after --num-distributed-optimizer-instances)" = 4 ]
+    [ "$(choice p_param p_grad p_optim)" = "1 1 8" ]
+    plan megatron --strategy=zero1
+    grep -q -- --use-distributed-optimizer output
+    run ! grep -q instances output
+}
+
+@test "bf16 gradients are reduced as each trainer does it" {
+    plan torchtitan
+    [ "$(choice dtype grad_dtype)" = "bf16 f32" ]
+    plan accelerate
+    [ "$(choice dtype grad_dtype)" = "bf16 bf16" ]
+    plan torchtitan --dtype=f32
+    [ "$(choice dtype grad_dtype)" = "f32 f32" ]
+    grep -q 'mixed_precision_param float32' output
+}
+
+@test "gradients that are added up whole need their memory, or a step of one micro-step" {
+    plan accelerate
+    [ "$(choice micro_steps)" = 1 ]
+    run --separate-stderr mics-plan --model=gpt2-xl --topology=p4d:4 --global-batch=32768 --seq=1024 --for=accelerate \
+        -o plan.mp
+    [ "$status" = 0 ]
+    mics-show --json plan.mp >plan.json
+    [ "$(choice micro_steps)" -gt 1 ]
+    [[ $stderr == *"accelerate adds up whole gradients over micro-steps: 5.8 GiB more per rank"* ]]
+    [ "$(jq '.memory.total_bytes // ([.memory.regions[].bytes] | add) | . < 36e9' plan.json)" = true ]
+}
+
+@test "what a trainer cannot do is said with its cost" {
+    run --separate-stderr mics-plan --model=llama3.1-8b --topology=p4d:4 --global-batch=256 --seq=4096 --for=torchtitan
+    [ "$status" = 0 ]
+    [[ $stderr == *"torchtitan: "*" s per step, "*" tokens/s, "*" GiB per rank"* ]]
+    [[ $stderr =~ torchtitan\ gathers\ flat\ across\ nodes:\ \+[0-9.]+\ %\ step ]]
+    run --separate-stderr mics-plan --model=llama3.1-8b --topology=p4d:4 --global-batch=256 --seq=4096 --for=megatron
+    one_line_and_code 4
+    [[ $stderr == "mics-plan: --for=megatron: no plan fits "* ]]
+}
+
+@test "options that another trainer has no word for are refused" {
+    for words in '--for=fairscale' '--for=torchtitan --hierarchical=on' '--for=megatron --sync-dtype=int8' \
+        '--for=accelerate --recompute=selective' '--for=deepspeed --outer-steps=10' '--for=torchtitan --segments=2' \
+        '--for=torchtitan --launch=srun' '--for=torchtitan --like=plan.mp' '--for=torchtitan -o -'; do
+        # shellcheck disable=SC2086 # words
+        run --separate-stderr mics-plan --model=gpt2 --topology=p4d:2 $words
+        usage_mistake mics-plan || { echo "$words"; return 1; }
+    done
+    run --separate-stderr mics-plan --model=gpt2 --topology=p4d:2 --for=torchtitan --strategy=zero1
+    one_line_and_code 2
+    [[ $stderr == *"--for=torchtitan: "*"cannot cut a model so"* ]]
+}
