@@ -26,7 +26,7 @@ static void *address(int index)
 }
 
 void mics_stage_launches(const struct mics_model *model, const struct mics_batch *batch,
-                         uint32_t stage, bool backward, struct mics_recorder *to)
+                         uint32_t stage, bool backward, bool first, struct mics_recorder *to)
 {
     const bool head = stage + 1 == model->stage_count;
     const struct mics_stage *const of = &model->stages[stage];
@@ -47,6 +47,7 @@ void mics_stage_launches(const struct mics_model *model, const struct mics_batch
         .targets = address(TARGETS),
         .params = mics_stage_needs_params(of, backward) ? address(PARAMS) : NULL,
         .grads = has_grads ? address(GRADS) : NULL,
+        .first = first,
         .saved = address(SAVED),
         .in = in,
         .out = out,
@@ -194,7 +195,7 @@ void mics_op_launches(const struct mics_model *model, const struct mics_plan_cho
     case MICS_OP_BACKWARD:
         if (op->first)
             mics_zero_launches(choice, &model->units[op->unit], &layout, to);
-        mics_stage_launches(model, &batch, op->stage, op->kind == MICS_OP_BACKWARD, to);
+        mics_stage_launches(model, &batch, op->stage, op->kind == MICS_OP_BACKWARD, op->first, to);
         break;
     case MICS_OP_ACCUMULATE:
     case MICS_OP_CONVERT:

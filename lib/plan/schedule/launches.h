@@ -13,10 +13,11 @@
 #include "plan/schedule/schedule.h"
 
 /* The launches of one stage: of its forward, or of its backward pass. The forward of the head
- * includes its backward if the batch trains. The addresses of arguments are made up, but NULL,
+ * includes its backward if the batch trains. `first`: of struct mics_pass, without what
+ * mics_zero_launches() lists. The addresses of arguments are made up, but NULL,
  * aligned and equal where those of a real step are. */
 void mics_stage_launches(const struct mics_model *model, const struct mics_batch *batch,
-                         uint32_t stage, bool backward, struct mics_recorder *to);
+                         uint32_t stage, bool backward, bool first, struct mics_recorder *to);
 
 /* What precedes the first backward pass of a unit: what that adds to, of its buffer of gradients,
  * is zeroed. */

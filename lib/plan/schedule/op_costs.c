@@ -23,7 +23,9 @@ enum { BATCHES = 64, COLLECTIVES = 1 << 15 };
 struct batch_costs {
     struct mics_batch batch[MICS_UNIT_KIND_COUNT]; /* by the kind of unit that a stage uses */
     double *forward, *backward; /* [stage_count]; the head's forward includes its backward */
-    double micro_step;          /* all stages */
+    /* [stage_count] The backward, of the head the forward, that is the first for its unit. */
+    double *first;
+    double micro_step; /* all stages, without such */
 };
 
 /* A collective that was asked for. */
@@ -42,6 +44,7 @@ struct mics_op_costs {
     uint32_t count, newest;                     /* newest: which was used last */
     uint32_t next;                              /* replaced next, when all are valid */
     double *seconds;                            /* backs the arrays of all batches */
+    uint32_t *last_stage;                       /* [unit_count] the last that uses the unit */
     struct known_collective known[COLLECTIVES]; /* by hash */
 };
 
@@ -52,18 +55,24 @@ enum mics_status mics_op_costs_new(const struct mics_topology *topology,
     struct mics_op_costs *costs = calloc(1, sizeof *costs);
     const size_t stages = model->stage_count;
 
-    if (costs)
-        costs->seconds = calloc(2 * BATCHES * stages, sizeof *costs->seconds);
-    if (!costs || !costs->seconds) {
-        free(costs);
+    if (costs) {
+        costs->seconds = calloc(3 * BATCHES * stages, sizeof *costs->seconds);
+        costs->last_stage = calloc(model->unit_count, sizeof *costs->last_stage);
+    }
+    if (!costs || !costs->seconds || !costs->last_stage) {
+        mics_op_costs_free(costs);
         return mics_err_nomem(err);
     }
+    for (uint32_t i = 0; i < model->stage_count; i++)
+        if (model->stages[i].unit != MICS_NO_UNIT)
+            costs->last_stage[model->stages[i].unit] = i;
     costs->topology = topology;
     costs->model = model;
     mics_compute_init(&costs->compute, topology);
     for (size_t i = 0; i < BATCHES; i++) {
-        costs->batches[i].forward = costs->seconds + 2 * i * stages;
-        costs->batches[i].backward = costs->seconds + (2 * i + 1) * stages;
+        costs->batches[i].forward = costs->seconds + 3 * i * stages;
+        costs->batches[i].backward = costs->seconds + (3 * i + 1) * stages;
+        costs->batches[i].first = costs->seconds + (3 * i + 2) * stages;
     }
     *out = costs;
     return MICS_OK;
@@ -71,8 +80,10 @@ enum mics_status mics_op_costs_new(const struct mics_topology *topology,
 
 void mics_op_costs_free(struct mics_op_costs *costs)
 {
-    if (costs)
-        free(costs->seconds);
+    if (!costs)
+        return;
+    free(costs->seconds);
+    free(costs->last_stage);
     free(costs);
 }
 
@@ -111,13 +122,13 @@ static double seconds_of(const struct launch_sum *sum)
 }
 
 static double stage_seconds(const struct mics_op_costs *costs, const struct mics_batch *batch,
-                            uint32_t stage, bool backward)
+                            uint32_t stage, bool backward, bool first)
 {
     struct launch_sum sum = {.compute = &costs->compute};
     struct mics_recorder recorder;
 
     mics_recorder_init(&recorder, add_launch, &sum);
-    mics_stage_launches(costs->model, batch, stage, backward, &recorder);
+    mics_stage_launches(costs->model, batch, stage, backward, first, &recorder);
     return seconds_of(&sum);
 }
 
@@ -132,14 +143,17 @@ static void price_batch(const struct mics_op_costs *costs, struct batch_costs *o
         if (alike < i) {
             out->forward[i] = out->forward[alike];
             out->backward[i] = out->backward[alike];
+            out->first[i] = out->first[alike];
         } else {
             const struct mics_batch *batch =
                 &out->batch[mics_unit_kind_of(model, model->stages[i].unit)];
 
-            out->forward[i] = stage_seconds(costs, batch, i, false);
-            out->backward[i] = batch->train && i + 1 < model->stage_count
-                                   ? stage_seconds(costs, batch, i, true)
-                                   : 0;
+            const bool backward = i + 1 < model->stage_count;
+
+            out->forward[i] = stage_seconds(costs, batch, i, false, false);
+            out->backward[i] =
+                batch->train && backward ? stage_seconds(costs, batch, i, true, false) : 0;
+            out->first[i] = batch->train ? stage_seconds(costs, batch, i, backward, true) : 0;
         }
         out->micro_step += out->forward[i] + out->backward[i];
     }
@@ -189,15 +203,22 @@ static double zero_seconds(const struct mics_op_costs *costs, const struct mics_
     return seconds_of(&sum);
 }
 
+/* Of a stage with gradients: when the pass is not the unit's first. */
+static double later_seconds(const struct mics_op_costs *costs, const struct batch_costs *batch,
+                            uint32_t stage)
+{
+    return stage + 1 == costs->model->stage_count ? batch->forward[stage] : batch->backward[stage];
+}
+
 /* A stage and the zeroing before it are added up, so that steps are sums of parts. */
 static double run_seconds(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
                           const struct mics_op *op)
 {
     const struct batch_costs *batch = costs_of_batch(costs, choice);
-    const double seconds =
-        op->kind == MICS_OP_BACKWARD ? batch->backward[op->stage] : batch->forward[op->stage];
 
-    return op->first ? seconds + zero_seconds(costs, choice, op->unit) : seconds;
+    if (op->first)
+        return batch->first[op->stage] + zero_seconds(costs, choice, op->unit);
+    return op->kind == MICS_OP_BACKWARD ? batch->backward[op->stage] : batch->forward[op->stage];
 }
 
 double mics_op_costs_compute(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
@@ -213,26 +234,32 @@ double mics_op_costs_compute(struct mics_op_costs *costs, const struct mics_plan
     return seconds_of(&sum);
 }
 
-/* Gradients in slots are zeroed in each micro-step, those in shards once. */
-static double zeroing_seconds(const struct mics_op_costs *costs,
-                              const struct mics_plan_choice *choice, bool in_slots)
+/* What the first backward passes of units take more than others: they do not read gradients, but
+ * some are zeroed before. Gradients in slots begin in each micro-step, those in shards once. */
+static double first_seconds(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
+                            bool in_slots)
 {
+    const struct batch_costs *batch = costs_of_batch(costs, choice);
     double seconds = 0;
 
-    for (uint32_t u = 0; u < costs->model->unit_count; u++)
+    for (uint32_t u = 0; u < costs->model->unit_count; u++) {
+        const uint32_t stage = costs->last_stage[u];
+
         if ((mics_choice_shape_of(choice, &costs->model->units[u])->p_grad > 1) == in_slots)
-            seconds += zero_seconds(costs, choice, u);
+            seconds += zero_seconds(costs, choice, u) + batch->first[stage] -
+                       later_seconds(costs, batch, stage);
+    }
     return seconds;
 }
 
 double mics_op_costs_micro_step(struct mics_op_costs *costs, const struct mics_plan_choice *choice)
 {
-    return costs_of_batch(costs, choice)->micro_step + zeroing_seconds(costs, choice, true);
+    return costs_of_batch(costs, choice)->micro_step + first_seconds(costs, choice, true);
 }
 
 double mics_op_costs_updates(struct mics_op_costs *costs, const struct mics_plan_choice *choice)
 {
-    double seconds = zeroing_seconds(costs, choice, false);
+    double seconds = first_seconds(costs, choice, false);
 
     for (uint32_t u = 0; u < costs->model->unit_count; u++)
         seconds += mics_op_costs_compute(costs, choice,

@@ -25,12 +25,12 @@ double mics_op_costs_compute(struct mics_op_costs *costs, const struct mics_plan
                              const struct mics_op *op);
 
 /* Seconds that the compute stream needs for each micro-step: forward and backward passes of all
- * stages, and the zeroing of gradients that each micro-step repeats. */
+ * stages. Those that begin gradients in slots write them, after zeroing what they add to. */
 double mics_op_costs_micro_step(struct mics_op_costs *costs, const struct mics_plan_choice *choice);
 
 /* Seconds that the compute stream needs besides, once in a step: norms and updates of all units,
- * and the zeroing of gradients that are not zeroed in each micro-step. With s times the micro-step
- * this is the sum of mics_op_costs_compute() over the stream. */
+ * and what the first micro-step takes more, or less, to begin the gradients in shards. With s times
+ * the micro-step this is the sum of mics_op_costs_compute() over the stream. */
 double mics_op_costs_updates(struct mics_op_costs *costs, const struct mics_plan_choice *choice);
 
 /* Computation keeps this part of its speed whatever runs beside it: what several collectives take

@@ -96,6 +96,39 @@ static void a_step_is_the_sum_of_its_operations(void)
         }
 }
 
+/* The first backward pass of a unit writes the gradients of matrices that later ones add to. */
+static void the_first_backward_pass_does_not_read_gradients(void)
+{
+    static const char *const names[] = {"gpt2", "olmoe-1b-7b"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct mics_model *model = open_model(names[i]);
+        const struct mics_plan_choice choice = choice_of(1, 4, 512);
+        struct mics_schedule *schedule = schedule_of(model, &choice);
+
+        for (uint32_t k = 0; k < schedule->op_count; k++) {
+            const struct mics_op *op = &schedule->ops[k];
+            const struct mics_unit *unit;
+            uint32_t later = k + 1;
+
+            if (op->kind != MICS_OP_BACKWARD || !op->first)
+                continue;
+            unit = &model->units[op->unit];
+            while (schedule->ops[later].kind != op->kind || schedule->ops[later].stage != op->stage)
+                later++;
+            /* All but what is written first is zeroed; embeddings alone are only added to. */
+            CHECK(!schedule->ops[later].first);
+            CHECK(op->stage == 0 || unit->written_count > unit->count / 2);
+            CHECK_NEAR(schedule->ops[later].memory_bytes - op->memory_bytes,
+                       4.0 * (double)unit->written_count -
+                           4.0 * (double)(schedule->layouts[op->unit].padded - unit->written_count),
+                       1);
+        }
+        mics_schedule_free(schedule);
+        mics_model_free(model);
+    }
+}
+
 /* More batches than are kept, each asked for twice. */
 static void costs_do_not_depend_on_what_was_asked_before(void)
 {
@@ -166,6 +199,7 @@ int main(void)
 {
     TAP_RUN(flops_of_the_stages_are_those_of_the_model);
     TAP_RUN(a_step_is_the_sum_of_its_operations);
+    TAP_RUN(the_first_backward_pass_does_not_read_gradients);
     TAP_RUN(costs_do_not_depend_on_what_was_asked_before);
     TAP_RUN(parts_of_blocks_are_priced_by_their_kind);
     return tap_done();
