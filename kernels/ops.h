@@ -267,8 +267,8 @@ struct mics_args_swiglu_grad {
 /* Root mean square norms of each of H heads of queries, of D elements, and H_kv heads of keys, of
  * D_kv: in[rows, H D + 2 H_kv D_kv] holds queries, keys and values side by side, as attention takes
  * them. out = in * rstd * weight, with q_weight[D] and k_weight[D_kv]; values are copied. out may
- * not be in. rstd[rows, H + H_kv] is saved for the backward pass. Norms of all queries of a row, and
- * of all keys, are those of one head each. */
+ * not be in. rstd[rows, H + H_kv] is saved for the backward pass. Norms of all queries of a row,
+ * and of all keys, are those of one head each. */
 struct mics_args_qk_norm {
     void *out;
     float *rstd;
@@ -550,7 +550,7 @@ struct mics_args_router_load {
  * targets[groups, group_rows] that are not negative:
  *     *loss_sum += coefficient t aux
  *     balance[groups, E] = coefficient t E n[e] / divisor^2, its gradient by a row's softmax
- * balance may be NULL. What is added to *loss_sum is added to *own_sum, too, unless that is NULL. */
+ * balance may be NULL. What is added to *loss_sum is added to *own_sum, too, unless it is NULL. */
 struct mics_args_balance_loss {
     float *balance;
     double *loss_sum;

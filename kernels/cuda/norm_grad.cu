@@ -757,9 +757,9 @@ __global__ void __launch_bounds__(QK_GRAD_WARPS *MICS_WARP) qk_grad_kernel(struc
 }
 
 /*
- * The same of wide heads: a block has a row at a time, and the heads of a row in order. A thread has
- * every 256th channel, also of the block's sums for the weights, which are in the workspace. 32
- * bytes (fp32) or 20 (bf16) per element, most of them from the caches.
+ * The same of wide heads: a block has a row at a time, and the heads of a row in order. A thread
+ * has every 256th channel, also of the block's sums for the weights, which are in the workspace.
+ * 32 bytes (fp32) or 20 (bf16) per element, most of them from the caches.
  */
 
 #define QK_WIDE_THREADS 256

@@ -149,8 +149,8 @@ bool mics_search_wants_expert_groups(const struct mics_search *search);
 /* MICS_ERR_ARG: experts cannot be cut over groups of the size that is asked for. */
 enum mics_status mics_search_check_expert_group(const struct mics_search *search,
                                                 struct mics_err *err);
-/* The fastest of the plans that were simulated whose experts have groups of their own, of those that
- * may be faster than best_s (INFINITY: all). *out is not `simulated` if there is none. */
+/* The fastest of the plans that were simulated whose experts have groups of their own, of those
+ * that may be faster than best_s (INFINITY: all). *out is not `simulated` if there is none. */
 enum mics_status mics_search_expert_groups(struct mics_search *search, double best_s,
                                            struct mics_search_alternative *out,
                                            struct mics_err *err);
