@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mics-sample - continues prompts with a model, on this host.
+ * mics-sample - continues prompts with a model, or fills masks in them, on this host.
  *
  * This file opens model and tokenizer, reads prompts and prints texts; lib/sample generates them.
  */
+#include "sample_fill.h"
 #include "sample_options.h"
 
 #include "base/utf8.h"
 #include "data/disk_tokenizer.h"
+#include "data/masking.h"
 #include "device/device.h"
 #include "doc/foreign.h"
 #include "host/pool.h"
+#include "model/family.h"
 #include "sample/texts.h"
 #include "sample/weights.h"
 
@@ -164,6 +167,23 @@ static uint32_t drawn_vocab(const struct session *session)
     return size < vocab ? size : vocab;
 }
 
+/* Does the model do what is asked for? */
+static enum mics_status check_model(const struct session *session, struct mics_err *err)
+{
+    const bool fills = session->weights.model->family->bidirectional;
+
+    if (fills && session->request->fill == 0)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "%s: the model predicts masked tokens and continues no text: --fill=5 "
+                            "prints the likeliest tokens of each mask",
+                            session->request->model);
+    if (!fills && session->request->fill > 0)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "%s: the model continues text and fills no masks: leave out --fill",
+                            session->request->model);
+    return MICS_OK;
+}
+
 static enum mics_status open_session(struct session *session, struct mics_err *err)
 {
     const struct sample_request *request = session->request;
@@ -172,6 +192,8 @@ static enum mics_status open_session(struct session *session, struct mics_err *e
 
     if (session->weights.note[0])
         cli_warn("%s", session->weights.note);
+    if (status == MICS_OK)
+        status = check_model(session, err);
     if (status == MICS_OK && threads == 0)
         status = mics_err_set(err, MICS_ERR_ARG, "MICS_THREADS: expected a number from 1 to %d",
                               MICS_THREADS_MAX);
@@ -179,13 +201,15 @@ static enum mics_status open_session(struct session *session, struct mics_err *e
         status = open_tokenizer(session, err);
     if (status == MICS_OK && session->tokenizer)
         status = mics_encoder_new(session->tokenizer, &session->encoder, err);
-    if (status == MICS_OK)
+    if (status == MICS_OK && request->fill == 0)
         status = find_ends(session, err);
     if (status != MICS_OK)
         return status;
     session->pool = mics_pool_new(threads);
     if (!session->pool)
         return mics_err_nomem(err);
+    if (request->fill > 0)
+        return MICS_OK;
     status = mics_sampler_new(&request->sampler, drawn_vocab(session), &session->sampler, err);
     if (status != MICS_OK)
         return status;
@@ -408,6 +432,45 @@ static enum mics_status done(void *context, const struct mics_text_result *resul
     return print(session, "\n", 1, err);
 }
 
+/* Every prompt with its masks. */
+static enum mics_status fill_prompts(struct session *session, struct mics_err *err)
+{
+    const struct sample_request *request = session->request;
+    struct sample_fill fill = {.weights = &session->weights,
+                               .tokenizer = session->tokenizer,
+                               .pool = session->pool,
+                               .mask = mics_tokenizer_mask(session->tokenizer),
+                               .vocab = drawn_vocab(session),
+                               .json = request->json};
+    enum mics_status status = MICS_OK;
+    const char *text = NULL;
+    size_t size = 0;
+
+    fill.count = request->fill < fill.vocab ? request->fill : fill.vocab;
+    if (fill.mask == MICS_NO_TOKEN)
+        return mics_err_set(err, MICS_ERR_FORMAT, "%s: the tokenizer has neither [MASK] nor <mask>",
+                            request->model);
+    for (;;) {
+        const uint32_t *ids;
+        size_t count;
+
+        status = next_prompt(session, &text, &size, err);
+        if (status != MICS_OK || !text)
+            return status;
+        status =
+            mics_encode(session->encoder, text, size,
+                        MICS_TOKENIZER_TEMPLATE | MICS_TOKENIZER_SPECIAL, &ids, &count, NULL, err);
+        if (status != MICS_OK)
+            mics_err_prefix(err, "prompt %zu", session->prompts + 1);
+        else
+            status =
+                sample_fill_print(&fill, session->prompts + 1, text, size, ids, count, stdout, err);
+        if (status != MICS_OK)
+            return status;
+        session->prompts++;
+    }
+}
+
 static int run(const struct sample_request *request)
 {
     struct session session = {.request = request, .terminal = isatty(STDOUT_FILENO)};
@@ -415,7 +478,9 @@ static int run(const struct sample_request *request)
     struct mics_err err = {""};
     enum mics_status status = open_session(&session, &err);
 
-    if (status == MICS_OK)
+    if (status == MICS_OK && request->fill > 0)
+        status = fill_prompts(&session, &err);
+    else if (status == MICS_OK)
         status = mics_texts_run(
             &(struct mics_texts_options){.generator = session.generator,
                                          .sequences = request->batch,

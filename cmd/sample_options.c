@@ -26,6 +26,8 @@ static const struct cli_option options[] = {
      CLI_TO_TEXT(struct sample_request, end_token)},
     {0, "ignore-end", NULL, "do not end at a token that ends texts",
      CLI_TO_TRUE(struct sample_request, ignore_end)},
+    {0, "fill", "N", "print the N likeliest tokens of each mask in the prompts, of an encoder",
+     CLI_TO_U32(struct sample_request, fill, 1, 10000)},
     {0, "batch", "N", "prompts to work on at a time, up to 16 (default: 1)",
      CLI_TO_U32(struct sample_request, batch, 1, MICS_GENERATE_ROWS)},
     {0, "tokenizer", "PATH|bytes", "tokenizer's file or folder (default: the model's)",
@@ -84,6 +86,8 @@ int sample_parse(int argc, char **argv, struct sample_request *request)
         return cli_usage("--ids goes without %s", request->tokenizer ? "--tokenizer" : "--special");
     if (request->ignore_end && request->end_token)
         return cli_usage("--end-token goes without --ignore-end");
+    if (request->fill > 0 && (request->ids || request->echo))
+        return cli_usage("--fill goes without %s", request->ids ? "--ids" : "--echo");
     if (request->echo && request->json)
         return cli_usage("--json has the prompt already: it goes without --echo");
     request->model = argv[operands];

@@ -20,6 +20,7 @@ struct sample_request {
     struct mics_sampler_options sampler;
     uint64_t max_tokens;
     uint32_t batch;
+    uint32_t fill; /* likeliest tokens of each mask; 0: texts are continued */
     bool ids, special, echo, ignore_end, json;
 };
 

@@ -230,21 +230,23 @@ struct mics_args_rmsnorm_grad {
     enum mics_dtype dtype, grad_dtype;
 };
 
-/* out = gelu(in), tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). Hendrycks and Gimpel
- * 2016. */
+/* out = gelu(in), tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). If exact, x times the
+ * normal distribution function instead: 0.5 x (1 + erf(x / sqrt(2))). Hendrycks and Gimpel 2016. */
 struct mics_args_gelu {
     void *out;
     const void *in;
     uint64_t count;
     enum mics_dtype dtype;
+    bool exact;
 };
 
-/* grad_in = grad_out * gelu'(in); grad_in may be grad_out. */
+/* grad_in = grad_out * gelu'(in), of the same form; grad_in may be grad_out. */
 struct mics_args_gelu_grad {
     void *grad_in;
     const void *in, *grad_out;
     uint64_t count;
     enum mics_dtype dtype;
+    bool exact;
 };
 
 /* out[rows, F] = silu(gate) * up, silu(x) = x / (1 + exp(-x)); in[rows, 2F] is gate, up side by
@@ -377,14 +379,15 @@ static inline uint32_t mics_attention_window(uint32_t window, uint32_t T)
     return window < T ? window : 0;
 }
 
-/* out[B, T, C] = wte[tokens] (+ wpe[t]). The caller has checked that all tokens are in [0, V). wpe
- * may be NULL. */
+/* out[B, T, C] = wte[tokens] (+ wpe[t]) (+ each[C]), added in this order. The caller has checked
+ * that all tokens are in [0, V). wpe and `each` may be NULL. */
 struct mics_args_embedding {
     void *out;
     const int32_t *tokens;
     const void *wte, *wpe;
     uint32_t B, T, C;
     enum mics_dtype dtype;
+    const void *each;
 };
 
 /* grad_wte[V, C] (G) += ..., grad_wpe[T, C] (G) += ... unless NULL, in a fixed order of

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * activation.cuh - GELU (tanh form), SiLU, and their slopes, of one number.
+ * activation.cuh - GELU in both forms, SiLU, and their slopes, of one number.
  *
  * (1 + tanh(u)) / 2 is the logistic function of 2u: one exponential and one division, with no
  * cancellation for negative inputs. T is the type of the tensor: bf16 takes the multiprocessor's
@@ -50,6 +50,26 @@ template <typename T> __device__ __forceinline__ float mics_gelu_slope(float x)
 
     return s + held * s * (1.0f - s) *
                    (MICS_TWO_SQRT_2_OVER_PI * (1.0f + 3.0f * MICS_GELU_CUBIC * square));
+}
+
+/* The normal distribution function, without cancellation for negative numbers. */
+static __device__ __forceinline__ float mics_normal_cdf(float x)
+{
+    return 0.5f * erfcf(-0.707106781f * x);
+}
+
+/* The exact form: x times the normal distribution function. */
+static __device__ __forceinline__ float mics_gelu_exact(float x)
+{
+    return x * mics_normal_cdf(x);
+}
+
+/* The distribution function and x times the density, which is 0 past 14. */
+static __device__ __forceinline__ float mics_gelu_exact_slope(float x)
+{
+    const float held = x > 14.0f ? 14.0f : x < -14.0f ? -14.0f : x;
+
+    return mics_normal_cdf(held) + held * (0.398942280f * expf(-0.5f * held * held));
 }
 
 template <typename T> __device__ __forceinline__ float mics_silu(float x)

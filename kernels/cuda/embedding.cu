@@ -11,7 +11,7 @@
 #include "rope.h"
 
 /*
- * Look up rows of the table of tokens, and of the table of positions.
+ * Look up rows of the table of tokens, and of the table of positions, and add one to each.
  *
  * A block takes 8 tokens, one for each warp, whose lanes stride over the row in pieces of 16 bytes,
  * two of each table in flight in each thread. 12 bytes (fp32) or 6 (bf16) and 1 flop per element:
@@ -22,10 +22,11 @@
 #define LOOKUP_WARPS 8
 #define LOOKUP_DEPTH 2
 
-/* out = token (+ position) for LOOKUP_DEPTH pieces from column c on, as far as the row goes. */
+/* out = token (+ position) (+ each) for LOOKUP_DEPTH pieces from column c on, as far as the row
+ * goes. */
 template <typename T, int W>
-__device__ __forceinline__ void add_pieces(T *out, const T *token, const T *position, uint32_t c,
-                                           uint32_t C)
+__device__ __forceinline__ void add_pieces(T *out, const T *token, const T *position, const T *each,
+                                           uint32_t c, uint32_t C)
 {
     mics_packed<T, W> in[LOOKUP_DEPTH], at[LOOKUP_DEPTH];
     float x[W], y[W];
@@ -49,6 +50,12 @@ __device__ __forceinline__ void add_pieces(T *out, const T *token, const T *posi
             for (int i = 0; i < W; i++)
                 x[i] += y[i];
         }
+        if (each) {
+            mics_widen<T, W>(mics_read<T, W>(each + c + d * LOOKUP_LANES * W), y);
+#pragma unroll
+            for (int i = 0; i < W; i++)
+                x[i] += y[i];
+        }
         mics_store<T, W>(out + c + d * LOOKUP_LANES * W, x);
     }
 }
@@ -65,7 +72,7 @@ __global__ void __launch_bounds__(LOOKUP_LANES *LOOKUP_WARPS)
     const T *token = (const T *)args.wte + (size_t)args.tokens[row] * args.C;
     const T *wpe = args.wpe ? (const T *)args.wpe + (size_t)(row % args.T) * args.C : NULL;
     for (uint32_t c = threadIdx.x * W; c < args.C; c += LOOKUP_DEPTH * LOOKUP_LANES * W)
-        add_pieces<T, W>(out, token, wpe, c, args.C);
+        add_pieces<T, W>(out, token, wpe, (const T *)args.each, c, args.C);
 }
 
 template <typename T>
@@ -81,7 +88,7 @@ static cudaError_t embedding_launch(const struct mics_cuda_at *at,
         return cudaSuccess;
     if (rows > 0x7fffffff)
         return cudaErrorInvalidValue;
-    if (args->C % W == 0 && mics_aligned(16, args->out, args->wte, args->wpe))
+    if (args->C % W == 0 && mics_aligned(16, args->out, args->wte, args->wpe, args->each))
         return MICS_LAUNCH((embedding_kernel<T, W>), (unsigned)blocks, block, 0, at->stream, *args,
                            (uint32_t)rows);
     return MICS_LAUNCH((embedding_kernel<T, 1>), (unsigned)blocks, block, 0, at->stream, *args,

@@ -26,6 +26,8 @@ MICS_TYPED void embed_row(const struct mics_args_embedding *args, uint64_t row,
 
         if (args->wpe)
             value += mics_load_as(args->wpe, position + c, dtype);
+        if (args->each)
+            value += mics_load_as(args->each, c, dtype);
         mics_store_as(args->out, row * args->C + c, value, dtype);
     }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * vmath.h - the exponential, the logistic function and GELU, for vectors.
+ * vmath.h - the exponential, the logistic function and GELU in both forms, for vectors.
  *
  * The exponential is within 2 units in the last place of the exact value where that is a normal
  * number; below it is 0. NaN gives NaN.
@@ -82,6 +82,55 @@ static inline mics_vf mics_vgelu_slope(mics_vf x)
     square = x * x;
     s = mics_vsigmoid(MICS_GELU_TWICE * (x + MICS_GELU_CUBIC * x * square));
     return s + x * s * (1.0f - s) * (MICS_GELU_TWICE * (1.0f + 3.0f * MICS_GELU_CUBIC * square));
+}
+
+/*
+ * The exact form: x times the normal distribution function. The complementary error function is
+ * within 2e-7 of its value: t exp(-z^2 + p(t)) with t = 1 / (1 + z / 2), z >= 0 (Press et al.,
+ * "Numerical Recipes", 1992, 6.2). Its argument is held where the result is 0 in fp32.
+ */
+
+#define MICS_SQRT_HALF 0.707106781f
+#define MICS_PHI_ZERO  0.398942280f /* 1 / sqrt(2 pi) */
+
+/* erfc(|x| / sqrt(2)) / 2: the normal distribution function of -|x|. */
+static inline mics_vf mics_vnormal_tail(mics_vf x)
+{
+    const mics_vf z = MICS_SQRT_HALF * mics_vmin(mics_vset(14.0f), mics_vmax(x, -x));
+    const mics_vf t = 1.0f / (1.0f + 0.5f * z);
+    mics_vf p = 0.17087277f * t - 0.82215223f;
+
+    p = p * t + 1.48851587f;
+    p = p * t - 1.13520398f;
+    p = p * t + 0.27886807f;
+    p = p * t - 0.18628806f;
+    p = p * t + 0.09678418f;
+    p = p * t + 0.37409196f;
+    p = p * t + 1.00002368f;
+    p = p * t - 1.26551223f;
+    return 0.5f * t * mics_vexp(p - z * z);
+}
+
+/* The normal distribution function. A NaN gives NaN. */
+static inline mics_vf mics_vnormal_cdf(mics_vf x)
+{
+    const mics_vf tail = mics_vnormal_tail(x);
+    const mics_vi negative = (mics_vi)(x < mics_vset(0.0f));
+
+    return (mics_vf)(((mics_vi)tail & negative) | ((mics_vi)(1.0f - tail) & ~negative));
+}
+
+static inline mics_vf mics_vgelu_exact(mics_vf x)
+{
+    return x * mics_vnormal_cdf(x);
+}
+
+/* The distribution function and x times the density. */
+static inline mics_vf mics_vgelu_exact_slope(mics_vf x)
+{
+    const mics_vf held = mics_vmax(mics_vset(-14.0f), mics_vmin(mics_vset(14.0f), x));
+
+    return mics_vnormal_cdf(held) + held * (MICS_PHI_ZERO * mics_vexp(-0.5f * held * held));
 }
 
 #endif

@@ -195,6 +195,7 @@ static const struct {
     {"n_kv_head", offsetof(struct mics_model_config, n_kv_head)},
     {"head_dim", offsetof(struct mics_model_config, head_dim)},
     {"sliding_window", offsetof(struct mics_model_config, sliding_window)},
+    {"type_vocab_size", offsetof(struct mics_model_config, type_vocab_size)},
     {"n_expert", offsetof(struct mics_model_config, n_expert)},
     {"n_expert_used", offsetof(struct mics_model_config, n_expert_used)},
     {"expert_inner", offsetof(struct mics_model_config, expert_inner)},

@@ -266,6 +266,36 @@ const char *mics_data_find_path(const void *context, const void *address)
     return path || !data->val ? path : mics_data_find_path(data->val, address);
 }
 
+/* Every window for validation is whole: attention would reach the padding of a shorter one. */
+static enum mics_status check_val(const struct mics_data *data, struct mics_err *err)
+{
+    for (size_t i = 0; i < data->source_count; i++) {
+        const struct mics_part *val = &data->sources[i].val;
+
+        if (val->windows > 0 && val->tokens.count <= data->seq)
+            return mics_err_set(err, MICS_ERR_FORMAT,
+                                "%llu tokens for validation are less than a sequence of %u",
+                                (unsigned long long)val->tokens.count, data->seq);
+    }
+    return data->val ? check_val(data->val, err) : MICS_OK;
+}
+
+enum mics_status mics_data_set_masking(struct mics_data *data, const struct mics_masking *masking,
+                                       struct mics_err *err)
+{
+    assert(masking->seq == data->seq);
+    if (data->pack != MICS_PACK_CONCAT)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "a model that predicts masked tokens takes --pack=concat only: its "
+                            "attention would cross documents and reach padding");
+    if (data->mask_prompt)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "--mask-prompt goes with models that predict the next token");
+    data->masking = masking;
+    data->fingerprint = mics_masking_fingerprint(masking, data->fingerprint);
+    return check_val(data, err);
+}
+
 /*
  * Order.
  */
@@ -433,9 +463,13 @@ enum mics_status mics_data_read_train(const struct mics_data *data, uint64_t sam
 {
     uint64_t at;
     const struct mics_part *part = find_sample(data, sample, &at);
+    const enum mics_status status =
+        part->rows ? read_row(data, part, at, tokens, targets, err)
+                   : read_window(data, &part->tokens, at, data->seq, tokens, targets, err);
 
-    return part->rows ? read_row(data, part, at, tokens, targets, err)
-                      : read_window(data, &part->tokens, at, data->seq, tokens, targets, err);
+    return status == MICS_OK && data->masking
+               ? mics_masking_apply(data->masking, false, sample, tokens, targets, err)
+               : status;
 }
 
 void mics_data_prefetch(const struct mics_data *data, uint64_t sample)
@@ -450,6 +484,7 @@ enum mics_status mics_data_read_val(const struct mics_data *data, uint64_t windo
                                     int32_t *targets, struct mics_err *err)
 {
     const struct mics_source *source = data->val ? data->val->sources : data->sources;
+    const uint64_t number = window;
 
     for (; window >= source->val.windows; source++)
         window -= source->val.windows;
@@ -458,7 +493,13 @@ enum mics_status mics_data_read_val(const struct mics_data *data, uint64_t windo
     const uint64_t begin = window * data->seq, last = source->val.tokens.count - 1;
     const uint32_t length = (uint32_t)mics_min_u64(data->seq, last - begin);
 
-    return read_window(data, &source->val.tokens, begin, length, tokens, targets, err);
+    if (!data->masking)
+        return read_window(data, &source->val.tokens, begin, length, tokens, targets, err);
+    const enum mics_status status =
+        read_window(data, &source->val.tokens, mics_min_u64(begin, last - data->seq), data->seq,
+                    tokens, targets, err);
+    return status == MICS_OK ? mics_masking_apply(data->masking, true, number, tokens, targets, err)
+                             : status;
 }
 
 uint64_t mics_data_batch_slot(uint32_t micro_step, uint32_t world_size, uint32_t rank,

@@ -21,6 +21,8 @@
  * Targets are the tokens shifted by one: MICS_TARGET_NONE for those of a prompt, if masked, and for
  * padding; with MICS_PACK_DOCUMENT MICS_TARGET_LAST at the end of a document.
  *
+ * Of a model that predicts masked tokens, tokens and targets are those of masking.h instead.
+ *
  * Validation has the last part of each source, or, if there are data for validation only, just
  * these. Its windows begin at the first token of each source and are always the same. The last is
  * as short as what is left, and padded; so with MICS_PACK_CONCAT every token but the first of a
@@ -29,6 +31,7 @@
 #ifndef MICS_DATA_DATA_H
 #define MICS_DATA_DATA_H
 
+#include "data/masking.h"
 #include "data/source.h"
 
 #define MICS_DATA_MAX_SOURCES 64
@@ -73,6 +76,7 @@ struct mics_data {
     uint64_t seed;
     enum mics_pack pack;
     bool mask_prompt;
+    const struct mics_masking *masking; /* borrowed; NULL: the next token is predicted */
 };
 
 /* MICS_ERR_FORMAT: no such files, no text, less text than one sequence, a vocabulary that does not
@@ -80,6 +84,12 @@ struct mics_data {
 enum mics_status mics_data_open(const struct mics_data_options *options, struct mics_data *data,
                                 struct mics_err *err);
 void mics_data_close(struct mics_data *data); /* all zeros is fine */
+
+/* Predict masked tokens instead of the next, before anything is read. It changes the fingerprint,
+ * and `masking` outlives the data. MICS_ERR_FORMAT: the data have less text for validation than a
+ * sequence. MICS_ERR_ARG: documents are kept apart, or prompts are masked. */
+enum mics_status mics_data_set_masking(struct mics_data *data, const struct mics_masking *masking,
+                                       struct mics_err *err);
 
 /* tokens[T], targets[T] of training sample `sample`, counted from the beginning of training.
  * MICS_ERR_FORMAT: an id in a file is not in the vocabulary; with file and position. */

@@ -217,8 +217,8 @@ static void launch_rows(const struct launch *launch)
                                                           .dtype = dtype});
         return;
     case MICS_K_EMBEDDING:
-        mics_launch_embedding(
-            stream, &(struct mics_args_embedding){a, tokens(launch), b, c, 1, rows, WIDTH, dtype});
+        mics_launch_embedding(stream, &(struct mics_args_embedding){a, tokens(launch), b, c, 1,
+                                                                    rows, WIDTH, dtype, NULL});
         return;
     case MICS_K_EMBEDDING_GRAD:
         mics_launch_embedding_grad(
@@ -321,10 +321,10 @@ static void launch_flat(const struct launch *launch)
         mics_launch_accumulate(stream, &(struct mics_args_accumulate){a, b, count, dtype});
         return;
     case MICS_K_GELU:
-        mics_launch_gelu(stream, &(struct mics_args_gelu){a, b, count, dtype});
+        mics_launch_gelu(stream, &(struct mics_args_gelu){a, b, count, dtype, false});
         return;
     case MICS_K_GELU_GRAD:
-        mics_launch_gelu_grad(stream, &(struct mics_args_gelu_grad){a, b, c, count, dtype});
+        mics_launch_gelu_grad(stream, &(struct mics_args_gelu_grad){a, b, c, count, dtype, false});
         return;
     case MICS_K_SQUARED_NORM:
         mics_launch_squared_norm(

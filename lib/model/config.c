@@ -78,6 +78,15 @@ static enum mics_status check_heads(const struct mics_model_config *config,
         return mics_err_set(err, MICS_ERR_UNSUPPORTED,
                             "n_head: %u heads of %u channels are wider than %u, the most supported",
                             config->n_head, config->head_dim, MICS_HEAD_MAX);
+    if (config->n_positions <= family->position_offset)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "n_positions: %u, but the first token of a %s has position %u",
+                            config->n_positions, config->family, family->position_offset);
+    if (family->embed_head[MICS_HEAD_TYPES]
+            ? config->type_vocab_size < 1 || config->type_vocab_size > MICS_MAX_TYPES
+            : config->type_vocab_size > 0)
+        return mics_err_set(err, MICS_ERR_FORMAT, "type_vocab_size: a %s cannot have %u types",
+                            config->family, config->type_vocab_size);
     if (config->untied && family->always_tied)
         return mics_err_set(err, MICS_ERR_UNSUPPORTED, "family: a %s has a tied head",
                             config->family);
@@ -132,12 +141,17 @@ enum mics_status mics_config_check(const struct mics_model_config *config,
     return family && status == MICS_OK ? check_experts(config, family, err) : status;
 }
 
+uint32_t mics_model_seq_max(const struct mics_model *model)
+{
+    return model->config.n_positions - (model->family ? model->family->position_offset : 0);
+}
+
 enum mics_status mics_model_check_seq(const struct mics_model *model, uint32_t seq,
                                       struct mics_err *err)
 {
-    if (seq == 0 || seq > model->config.n_positions)
+    if (seq == 0 || seq > mics_model_seq_max(model))
         return mics_err_set(err, MICS_ERR_ARG, "sequence of %u: the model has %u positions", seq,
-                            model->config.n_positions);
+                            mics_model_seq_max(model));
     return MICS_OK;
 }
 
@@ -481,7 +495,10 @@ json_t *mics_model_to_json(const struct mics_model *model)
                   "layer_norm_epsilon", c->layer_norm_epsilon);
 
     if (value &&
-        ((rotary && add_rotary(value, c) != 0) || (c->n_expert > 0 && add_experts(value, c) != 0) ||
+        ((rotary && add_rotary(value, c) != 0) ||
+         (c->type_vocab_size > 0 &&
+          json_object_set_new(value, "type_vocab_size", json_integer(c->type_vocab_size)) != 0) ||
+         (c->n_expert > 0 && add_experts(value, c) != 0) ||
          json_object_set_new(value, "parameters", json_integer((json_int_t)model->param_count)) !=
              0 ||
          (model->source && json_object_set(value, "source", model->source) < 0))) {
@@ -521,6 +538,8 @@ static void read_config(const struct mics_cursor *at, struct mics_model_config *
     family = mics_family_find(out->family); /* an unknown one is refused with the whole model */
     if (family && mics_family_is_rotary(family))
         read_rotary(at, out);
+    if (family && family->embed_head[MICS_HEAD_TYPES])
+        out->type_vocab_size = mics_cursor_get_u32(at, "type_vocab_size", 1, MICS_MAX_TYPES);
     if (family && family->experts)
         read_experts(at, out);
 }

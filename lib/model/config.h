@@ -14,6 +14,7 @@
 #define MICS_MAX_EMBD       65536
 #define MICS_MAX_POSITIONS  (1u << 30)
 #define MICS_MAX_VOCAB      (1u << 22)
+#define MICS_MAX_TYPES      65536
 #define MICS_MAX_INNER      (4u * MICS_MAX_EMBD)
 #define MICS_MAX_ROPE_THETA 1e12
 

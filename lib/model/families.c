@@ -6,7 +6,8 @@
  * for defaults and a sliding window. Qwen2: Yang et al. 2024; queries, keys and values have biases.
  * Qwen3: Yang et al. 2025; the heads of queries and keys are normalised instead. Mixtral: Jiang et
  * al. 2024; a Mistral with experts. OLMoE: Muennighoff et al. 2024; all queries, and all keys, of a
- * token are normalised together. Qwen3-MoE: a Qwen3 with experts.
+ * token are normalised together. Qwen3-MoE: a Qwen3 with experts. BERT: Devlin et al. 2019.
+ * RoBERTa: Liu et al. 2019; a BERT whose positions begin behind that of the padding.
  */
 #include "model/config.h"
 #include "model/family.h"
@@ -58,6 +59,18 @@ static const struct mics_hf_size mixtral_sizes[] = LLAMA_SIZES(8, 0, 131072);
 static const struct mics_hf_size olmoe_sizes[] = LLAMA_SIZES(0, 0, 4096);
 static const struct mics_hf_size qwen3_moe_sizes[] = LLAMA_SIZES(4, 0, 32768);
 
+/* The keys of a BERT. */
+static const struct mics_hf_size bert_sizes[] = {
+    SIZE("num_hidden_layers", n_layer, MICS_MAX_LAYERS, 12),
+    SIZE("hidden_size", n_embd, MICS_MAX_EMBD, 768),
+    SIZE("num_attention_heads", n_head, MICS_MAX_EMBD, 12),
+    SIZE("intermediate_size", n_inner, MICS_MAX_INNER, 3072),
+    SIZE("max_position_embeddings", n_positions, MICS_MAX_POSITIONS, 512),
+    SIZE("type_vocab_size", type_vocab_size, MICS_MAX_TYPES, 2),
+    SIZE("vocab_size", vocab_size, MICS_MAX_VOCAB, MICS_HF_REQUIRED),
+    END_OF_SIZES,
+};
+
 static const struct mics_hf_experts mixtral_experts = {
     .count = 8,
     .used = 2,
@@ -93,16 +106,33 @@ static const struct mics_hf_switch gpt2_switches[] = {
     {"add_cross_attention", false, false},
     {NULL, false, false},
 };
+static const struct mics_hf_switch bert_switches[] = {
+    {"tie_word_embeddings", true, true},
+    {"is_decoder", false, false},
+    {"add_cross_attention", false, false},
+    {NULL, false, false},
+};
 static const struct mics_hf_switch no_switches[] = {{NULL, false, false}};
 
 static const char *const gelu[] = {"gelu_new", "gelu_pytorch_tanh", NULL};
+static const char *const gelu_exact[] = {"gelu", "gelu_python", NULL};
 static const char *const silu[] = {"silu", "swish", NULL};
 static const char *const gpt2_dropouts[] = {"attn_pdrop", "embd_pdrop", "resid_pdrop", NULL};
 static const char *const llama_dropouts[] = {"attention_dropout", NULL};
+static const char *const bert_dropouts[] = {"hidden_dropout_prob", "attention_probs_dropout_prob",
+                                            NULL};
 
 /* Causal masks, in old files. */
 static const char *const gpt2_buffers[] = {"h.#.attn.bias", "h.#.crossattention.bias", NULL};
 static const char *const llama_buffers[] = {NULL};
+
+/* A copy of the bias of the logits, in old files, and what follows a sentence instead of masked
+ * tokens: it is not trained, and not written. */
+static const char *const bert_buffers[] = {
+    "cls.predictions.decoder.bias", "cls.seq_relationship.weight", "cls.seq_relationship.bias",
+    "pooler.dense.weight",          "pooler.dense.bias",           NULL};
+static const char *const roberta_buffers[] = {"lm_head.decoder.bias", "pooler.dense.weight",
+                                              "pooler.dense.bias", NULL};
 
 /* The last part of names of buffers: the frequencies that rope_theta gives and their tables, masks,
  * and positions. No family has a parameter with one of these. */
@@ -154,6 +184,42 @@ static const char *const wrappers[] = {"module",
     .activation_key = "hidden_act", .activations = silu, .epsilon_key = "rms_norm_eps",            \
     .epsilon = (eps), .dropouts = llama_dropouts
 #define LLAMA_KEYS LLAMA_KEYS_WITH(1e-6)
+
+/* What BERT and RoBERTa have in common. */
+#define BERT_ENCODER                                                                               \
+    .norm = MICS_NORM_LAYER, .norm_place = MICS_NORM_AFTER, .positions = MICS_POSITIONS_LEARNED,   \
+    .mlp = MICS_MLP_GELU_EXACT, .bidirectional = true, .always_tied = true,                        \
+    .layer = "encoder.layer",                                                                      \
+    .block = {                                                                                     \
+        [MICS_BLOCK_Q] = "attention.self.query.weight",                                            \
+        [MICS_BLOCK_K] = "attention.self.key.weight",                                              \
+        [MICS_BLOCK_V] = "attention.self.value.weight",                                            \
+        [MICS_BLOCK_OUT] = "attention.output.dense.weight",                                        \
+        [MICS_BLOCK_FC] = "intermediate.dense.weight",                                             \
+        [MICS_BLOCK_DOWN] = "output.dense.weight",                                                 \
+        [MICS_BLOCK_NORM_1] = "attention.output.LayerNorm.weight",                                 \
+        [MICS_BLOCK_NORM_1_BIAS] = "attention.output.LayerNorm.bias",                              \
+        [MICS_BLOCK_Q_BIAS] = "attention.self.query.bias",                                         \
+        [MICS_BLOCK_K_BIAS] = "attention.self.key.bias",                                           \
+        [MICS_BLOCK_V_BIAS] = "attention.self.value.bias",                                         \
+        [MICS_BLOCK_OUT_BIAS] = "attention.output.dense.bias",                                     \
+        [MICS_BLOCK_NORM_2] = "output.LayerNorm.weight",                                           \
+        [MICS_BLOCK_NORM_2_BIAS] = "output.LayerNorm.bias",                                        \
+        [MICS_BLOCK_FC_BIAS] = "intermediate.dense.bias",                                          \
+        [MICS_BLOCK_DOWN_BIAS] = "output.dense.bias",                                              \
+    }
+
+#define BERT_EMBEDDINGS                                                                            \
+    [MICS_HEAD_EMBEDDING] = "embeddings.word_embeddings.weight",                                   \
+    [MICS_HEAD_POSITIONS] = "embeddings.position_embeddings.weight",                               \
+    [MICS_HEAD_TYPES] = "embeddings.token_type_embeddings.weight",                                 \
+    [MICS_HEAD_EMBED_NORM] = "embeddings.LayerNorm.weight",                                        \
+    [MICS_HEAD_EMBED_NORM_BIAS] = "embeddings.LayerNorm.bias"
+
+#define BERT_KEYS                                                                                  \
+    .activation_key = "hidden_act", .activations = gelu_exact, .sizes = bert_sizes,                \
+    .epsilon_key = "layer_norm_eps", .epsilon = 1e-12, .switches = bert_switches,                  \
+    .position_kind = true, .dropouts = bert_dropouts
 
 static const struct mics_family families[] = {
     {
@@ -269,6 +335,37 @@ static const struct mics_family families[] = {
         .hf = {LLAMA_KEYS, .sizes = qwen3_moe_sizes, .switches = no_switches,
                .window = MICS_HF_WINDOW_USED},
     },
+    {
+        .name = "bert",
+        .architecture = "BertForMaskedLM",
+        BERT_ENCODER,
+        .prefix = "bert.",
+        .head = "cls.",
+        .embed_head = {BERT_EMBEDDINGS, [MICS_HEAD_WEIGHT] = "cls.predictions.decoder.weight",
+                       [MICS_HEAD_TRANSFORM] = "cls.predictions.transform.dense.weight",
+                       [MICS_HEAD_TRANSFORM_BIAS] = "cls.predictions.transform.dense.bias",
+                       [MICS_HEAD_NORM] = "cls.predictions.transform.LayerNorm.weight",
+                       [MICS_HEAD_NORM_BIAS] = "cls.predictions.transform.LayerNorm.bias",
+                       [MICS_HEAD_BIAS] = "cls.predictions.bias"},
+        .buffers = bert_buffers,
+        .hf = {BERT_KEYS},
+    },
+    {
+        .name = "roberta",
+        .architecture = "RobertaForMaskedLM",
+        BERT_ENCODER,
+        .position_offset = 2,
+        .prefix = "roberta.",
+        .head = "lm_head.",
+        .embed_head =
+            {BERT_EMBEDDINGS, [MICS_HEAD_WEIGHT] = "lm_head.decoder.weight",
+             [MICS_HEAD_TRANSFORM] = "lm_head.dense.weight",
+             [MICS_HEAD_TRANSFORM_BIAS] = "lm_head.dense.bias",
+             [MICS_HEAD_NORM] = "lm_head.layer_norm.weight",
+             [MICS_HEAD_NORM_BIAS] = "lm_head.layer_norm.bias", [MICS_HEAD_BIAS] = "lm_head.bias"},
+        .buffers = roberta_buffers,
+        .hf = {BERT_KEYS},
+    },
 };
 
 #define FAMILY_COUNT (sizeof families / sizeof *families)
@@ -312,6 +409,21 @@ static size_t prefix_length(const struct mics_family *family, const char *name)
     return 0;
 }
 
+/* The names that norms of the first BERT have in files, as transformers renames them. */
+static void rename_norm(char *name, size_t size)
+{
+    static const char *const names[][2] = {{"LayerNorm.gamma", "LayerNorm.weight"},
+                                           {"LayerNorm.beta", "LayerNorm.bias"}};
+    const size_t length = strlen(name);
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const size_t old = strlen(names[i][0]);
+
+        if (length >= old && strcmp(name + length - old, names[i][0]) == 0)
+            snprintf(name + length - old, size - (length - old), "%s", names[i][1]);
+    }
+}
+
 void mics_family_model_name(const struct mics_family *family, const char *file_name, char *buf,
                             size_t size)
 {
@@ -328,14 +440,17 @@ void mics_family_model_name(const struct mics_family *family, const char *file_n
     }
     while ((skip = prefix_length(family, buf)) > 0)
         memmove(buf, buf + skip, strlen(buf + skip) + 1);
+    rename_norm(buf, size);
 }
 
 void mics_family_file_name(const struct mics_family *family, const char *model_name, char *buf,
                            size_t size)
 {
-    const char *const head = family->embed_head[MICS_HEAD_WEIGHT];
+    const bool bare =
+        strcmp(model_name, family->embed_head[MICS_HEAD_WEIGHT]) == 0 ||
+        (family->head && strncmp(model_name, family->head, strlen(family->head)) == 0);
 
-    snprintf(buf, size, "%s%s", strcmp(model_name, head) == 0 ? "" : family->prefix, model_name);
+    snprintf(buf, size, "%s%s", bare ? "" : family->prefix, model_name);
 }
 
 static bool matches(const char *pattern, const char *name)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * family.h - a family of decoders as data: what its block computes, the names of its tensors in
- * Hugging Face's files, and the keys of its config.json.
+ * family.h - a family of decoders or encoders as data: what its block computes, the names of its
+ * tensors in Hugging Face's files, and the keys of its config.json.
  *
  * A further family whose block has these pieces touches these files (docs/development.md has more
  * tests):
@@ -23,8 +23,8 @@ enum mics_norm_kind { MICS_NORM_LAYER, MICS_NORM_RMS };
  * (as in the first transformers, and BERT). */
 enum mics_norm_place { MICS_NORM_BEFORE, MICS_NORM_AFTER };
 enum mics_positions_kind { MICS_POSITIONS_LEARNED, MICS_POSITIONS_ROTARY };
-/* down(gelu(fc(x))) or down(silu(gate(x)) * up(x)). */
-enum mics_mlp_kind { MICS_MLP_GELU, MICS_MLP_SWIGLU };
+/* down(gelu(fc(x))), in tanh form or exact, or down(silu(gate(x)) * up(x)). */
+enum mics_mlp_kind { MICS_MLP_GELU, MICS_MLP_SWIGLU, MICS_MLP_GELU_EXACT };
 
 /* The tensors of a block in the order in which its unit stores them: matrices, which decay, then
  * vectors. A family has those that it names, of biases those that its model has; a layer with
@@ -64,14 +64,21 @@ enum mics_block_tensor {
  * expert after another. */
 enum mics_expert_tensor { MICS_EXPERT_GATE, MICS_EXPERT_UP, MICS_EXPERT_DOWN, MICS_EXPERT_TENSORS };
 
-/* The tensors outside of blocks. A tied model has no HEAD and stores all in one unit; in an untied
- * one HEAD and NORM are a unit of their own. */
+/* The tensors outside of blocks. A tied model has no WEIGHT and stores all in one unit; in an
+ * untied one those of the head are a unit of their own. The embedding of an encoder adds the first
+ * row of TYPES to each token, and has a norm behind the sum. */
 enum mics_embed_head_tensor {
     MICS_HEAD_EMBEDDING,
     MICS_HEAD_POSITIONS,
+    MICS_HEAD_TYPES,
     MICS_HEAD_WEIGHT,
+    MICS_HEAD_TRANSFORM, /* norm(gelu(transform(x))) takes the place of norm(x) */
+    MICS_HEAD_EMBED_NORM,
+    MICS_HEAD_EMBED_NORM_BIAS,
+    MICS_HEAD_TRANSFORM_BIAS,
     MICS_HEAD_NORM,
     MICS_HEAD_NORM_BIAS,
+    MICS_HEAD_BIAS, /* of the logits */
     MICS_HEAD_TENSORS
 };
 
@@ -115,6 +122,7 @@ struct mics_hf_keys {
     enum mics_hf_window window;
     double rope_theta;           /* where the key is absent; 0: 10,000 */
     const char *const *nulls;    /* keys that must be absent, null or 0; NULL: none */
+    bool position_kind;          /* position_embedding_type must be absent or "absolute" */
     const char *const *dropouts; /* written as 0, and ignored when read */
 };
 
@@ -139,16 +147,18 @@ struct mics_family {
     /* With rotary positions come the sizes that config.json may choose. */
     enum mics_positions_kind positions;
     enum mics_mlp_kind mlp;
-    bool bidirectional;     /* attention is full, not causal */
-    bool parallel_residual; /* out = in + attention(norm_1(in)) + mlp(norm_2(in)) */
-    bool weights_in_out;    /* matrices are stored [in, out], not [out, in] */
-    bool always_tied;       /* the head is the embedding's matrix; files may hold a copy of it */
-    bool scaled_init;       /* OUT and DOWN start from a deviation smaller by sqrt(2 L) */
+    bool bidirectional;       /* attention is full, not causal: masked tokens are predicted */
+    uint32_t position_offset; /* of learned positions: the row of a sequence's first token */
+    bool parallel_residual;   /* out = in + attention(norm_1(in)) + mlp(norm_2(in)) */
+    bool weights_in_out;      /* matrices are stored [in, out], not [out, in] */
+    bool always_tied;         /* the head is the embedding's matrix; files may hold a copy of it */
+    bool scaled_init;         /* OUT and DOWN start from a deviation smaller by sqrt(2 L) */
     /* A model has its biases of attention, or of the MLP, only if its configuration says so. */
     bool optional_attention_bias, optional_mlp_bias;
     bool qk_norm_whole; /* norms of all queries, and of all keys, of a token; not of each head */
 
-    const char *prefix; /* of all names but the head's in a file of a causal language model */
+    const char *prefix; /* of all names but the head's in a file of a language model */
+    const char *head;   /* what further names without the prefix begin with; NULL: none */
     const char *layer;  /* of the names in a block: "layers" for "layers.7.mlp.up_proj.weight" */
     const char *embed_head[MICS_HEAD_TENSORS];
     const char *block[MICS_BLOCK_TENSORS];

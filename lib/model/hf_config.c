@@ -234,6 +234,21 @@ static void read_experts(const struct mics_cursor *at, const struct mics_hf_expe
         out->balance.kind = MICS_BALANCE_MICRO_BATCH;
 }
 
+/* Refuse positions of another kind, and those that do not begin where the family's do. */
+static void check_positions(const struct mics_cursor *at, const struct mics_family *family)
+{
+    static const char *const absolute[] = {"absolute", NULL};
+    const uint32_t padding = family->position_offset - 1;
+
+    if (family->hf.position_kind && mics_cursor_has(at, "position_embedding_type"))
+        expect_text(at, "position_embedding_type", absolute);
+    if (family->position_offset > 0 &&
+        mics_cursor_opt_u32(at, "pad_token_id", 0, UINT32_MAX, padding) != padding)
+        mics_cursor_reject(at, "pad_token_id",
+                           "only %u is supported: the positions of a %s begin behind it", padding,
+                           family->name);
+}
+
 /* Keys of experts of a family that has none, and those that must not be set. */
 static void refuse_keys(const struct mics_cursor *at, const struct mics_family *family)
 {
@@ -271,6 +286,7 @@ enum mics_status mics_config_from_hf(const json_t *doc, const char *name,
         expect_text(&at, keys->activation_key, keys->activations);
     expect_switches(&at, keys->switches);
     refuse_keys(&at, family);
+    check_positions(&at, family);
     read_sizes(&at, keys->sizes, &config);
     config.layer_norm_epsilon = mics_cursor_opt_double(&at, keys->epsilon_key, 0, 1, keys->epsilon);
     if (reading.status == MICS_OK && mics_family_is_rotary(family))
@@ -416,7 +432,8 @@ static json_t *new_config(const struct mics_model *model)
     failed |= add_experts(config, model);
     for (const char *const *dropout = keys->dropouts; *dropout; dropout++)
         failed |= json_object_set_new(config, *dropout, json_real(0.0));
-    failed |= add_special_tokens(config, &c);
+    if (!family->bidirectional)
+        failed |= add_special_tokens(config, &c);
     if (!failed)
         return config;
     json_decref(config);

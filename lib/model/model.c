@@ -213,8 +213,9 @@ double mics_model_flops_per_token(const struct mics_model *model, uint32_t T)
     const double width = (double)c->n_head * c->head_dim;
 
     const uint32_t windowed = mics_config_windowed_layers(c);
+    const double seen = model->family && model->family->bidirectional ? 2 : 1;
     double flops = 6.0 * ((double)mics_model_active_params(model) - looked_up) +
-                   6.0 * (c->n_layer - windowed) * width * T;
+                   seen * 6.0 * (c->n_layer - windowed) * width * T;
 
     if (windowed > 0 && T > 0)
         flops += 12.0 * windowed * width * mics_attention_pairs(T, c->sliding_window) / T;

@@ -109,6 +109,7 @@ struct mics_model_config {
     char name[32];   /* "gpt2-nano" or the configuration's file name */
     uint32_t n_layer, n_embd, n_head, n_positions, vocab_size, n_inner;
     double layer_norm_epsilon; /* of every normalisation */
+    uint32_t type_vocab_size;  /* types of tokens, of families that have any; all tokens have 0 */
     /* Families with rotary positions choose the following; 0 is the default. */
     uint32_t n_kv_head;      /* heads of keys and values: n_head */
     uint32_t head_dim;       /* channels of a head: n_embd / n_head */
@@ -269,7 +270,9 @@ bool mics_model_is_sparse(const struct mics_model *model, uint32_t layer);
 uint64_t mics_model_active_params(const struct mics_model *model);
 /* Tokens that attention sees in that layer, the token itself included; 0: all. */
 uint32_t mics_model_window(const struct mics_model *model, uint32_t layer);
-/* MICS_ERR_ARG: `seq` is 0 or more than the model's positions; the message names the limit. */
+/* The longest sequence: the model's positions, without those before the first token. */
+uint32_t mics_model_seq_max(const struct mics_model *model);
+/* MICS_ERR_ARG: `seq` is 0 or more than that; the message names the limit. */
 enum mics_status mics_model_check_seq(const struct mics_model *model, uint32_t seq,
                                       struct mics_err *err);
 
@@ -298,9 +301,10 @@ void mics_model_init_range_parallel(struct mics_pool *pool, const struct mics_mo
                                     uint32_t unit, uint64_t first, uint64_t count, uint64_t seed,
                                     float *out);
 
-/* Model FLOPs of a step per token: 6 N + 6 L C T (causal attention counted once; in layers with a
- * window only the pairs that it leaves). C are the channels of all heads; N are the active
- * parameters without an untied embedding, which is looked up and multiplies nothing. */
+/* Model FLOPs of a step per token: 6 N + 6 L C T (causal attention counted once, full attention
+ * twice that; in layers with a window only the pairs that it leaves). C are the channels of all
+ * heads; N are the active parameters without an untied embedding, which is looked up and multiplies
+ * nothing. */
 double mics_model_flops_per_token(const struct mics_model *model, uint32_t T);
 
 #endif

@@ -9,6 +9,9 @@
  * al. 2023, Grattafiori et al. 2024, and the config.json of the released 3.1 and 3.2),
  * tinyllama-1.1b those of Zhang et al. 2024. mistral-7b is version 0.3, which has no sliding
  * window. The Mistral, Mixtral, OLMoE and Qwen sizes are those of the released config.json.
+ * bert-base, bert-large and those of RoBERTa are the released ones; bert-10b .. bert-50b and
+ * roberta-20b are the MiCS paper's (its 50B is often quoted with 40 heads, which do not divide the
+ * width: here it has 64).
  */
 #include "model/config.h"
 
@@ -32,6 +35,28 @@
         .family = "gpt2", .name = title, .n_layer = layers, .n_embd = width, .n_head = heads,      \
         .n_positions = positions, .vocab_size = vocab, .n_inner = 4 * width,                       \
         .layer_norm_epsilon = 1e-5                                                                 \
+    }
+
+#define BERT(title, layers, width, heads)                                                          \
+    {                                                                                              \
+        .family = "bert", .name = title, .n_layer = layers, .n_embd = width, .n_head = heads,      \
+        .n_positions = 512, .vocab_size = 30522, .n_inner = 4 * (width),                           \
+        .layer_norm_epsilon = 1e-12, .type_vocab_size = 2                                          \
+    }
+
+/* The MiCS paper's sizes. */
+#define BERT_PAPER(title, layers, width, heads)                                                    \
+    {                                                                                              \
+        .family = "bert", .name = title, .n_layer = layers, .n_embd = width, .n_head = heads,      \
+        .n_positions = 512, .vocab_size = 32008, .n_inner = 4 * (width),                           \
+        .layer_norm_epsilon = 1e-12, .type_vocab_size = 2                                          \
+    }
+
+#define ROBERTA(title, layers, width, heads)                                                       \
+    {                                                                                              \
+        .family = "roberta", .name = title, .n_layer = layers, .n_embd = width, .n_head = heads,   \
+        .n_positions = 514, .vocab_size = 50265, .n_inner = 4 * (width),                           \
+        .layer_norm_epsilon = 1e-5, .type_vocab_size = 1                                           \
     }
 
 #define LLAMA(title, layers, width, heads, kv_heads, inner, positions, vocab, theta)               \
@@ -107,6 +132,25 @@ static const struct mics_model_config presets[] = {
            EXPERTS(64, 8, 1024)),
     QWEN3_MOE("qwen3-30b-a3b", 48, 2048, 32, 4, 6144, 768),
     QWEN3_MOE("qwen3-235b-a22b", 94, 4096, 64, 4, 12288, 1536),
+    {.family = "bert",
+     .name = "bert-nano",
+     .n_layer = 4,
+     .n_embd = 128,
+     .n_head = 4,
+     .n_positions = 256,
+     .vocab_size = 258,
+     .n_inner = 512,
+     .layer_norm_epsilon = 1e-12,
+     .type_vocab_size = 2},
+    BERT("bert-base", 12, 768, 12),
+    BERT("bert-large", 24, 1024, 16),
+    BERT_PAPER("bert-10b", 127, 2560, 40),
+    BERT_PAPER("bert-15b", 190, 2560, 40),
+    BERT_PAPER("bert-20b", 64, 5120, 40),
+    BERT_PAPER("bert-50b", 62, 8192, 64),
+    ROBERTA("roberta-base", 12, 768, 12),
+    ROBERTA("roberta-large", 24, 1024, 16),
+    ROBERTA("roberta-20b", 62, 5120, 40),
 };
 
 #define PRESET_COUNT (sizeof presets / sizeof presets[0])

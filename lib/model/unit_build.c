@@ -71,7 +71,8 @@ static void place_tensor(struct mics_unit *unit, struct mics_tensor *tensor,
                          const struct mics_tensor_spec *spec)
 {
     tensor->offset = spec->contiguous ? unit->count : mics_round_up(unit->count, MICS_TENSOR_ALIGN);
-    unit->count = tensor->offset + tensor->count + spec->padding_rows * spec->columns;
+    unit->count =
+        tensor->offset + tensor->count + spec->padding_rows * (spec->columns ? spec->columns : 1);
     unit->param_count += tensor->count;
     if (tensor->decay) {
         assert(tensor->offset == 0 || unit->decay_count > 0);

@@ -7,6 +7,7 @@
 #include "comm/agree.h"
 #include "comm/staged.h"
 #include "doc/doc.h"
+#include "model/family.h"
 #include "plan/memory.h"
 #include "plan/schedule/timeline.h"
 #include "train/job_memory.h"
@@ -137,6 +138,26 @@ static void default_val_fraction(struct mics_job *job)
     job->settings.val_fraction = 0;
 }
 
+static bool predicts_masked(const struct mics_job *job)
+{
+    const struct mics_family *family = job->plan->model->family;
+
+    return family && family->bidirectional;
+}
+
+static enum mics_status resolve_mask_rate(struct mics_job *job, struct mics_err *err)
+{
+    struct mics_train_settings *settings = &job->settings;
+
+    if (!predicts_masked(job) && (settings->mask_rate > 0 || job->options->mask_token))
+        return mics_err_set(
+            err, MICS_ERR_ARG, "--mask-%s: the model '%s' predicts the next token, not masked ones",
+            settings->mask_rate > 0 ? "rate" : "token", job->plan->model->config.name);
+    if (predicts_masked(job) && settings->mask_rate < 0)
+        settings->mask_rate = MICS_MASKING_VAL_RATE;
+    return MICS_OK;
+}
+
 /* The defaults, overridden by the checkpoint's settings, overridden by the command line's. */
 static enum mics_status merge_settings(struct mics_job *job, struct mics_err *err)
 {
@@ -157,6 +178,8 @@ static enum mics_status merge_settings(struct mics_job *job, struct mics_err *er
         status = mics_train_settings_resolve(&job->settings, &job->plan->choice,
                                              job->plan->model->param_count, err);
     default_val_fraction(job);
+    if (status == MICS_OK)
+        status = resolve_mask_rate(job, err);
     if (status == MICS_OK && options->max_nonfinite > 0 && !(job->settings.clip > 0))
         status = mics_err_set(err, MICS_ERR_ARG,
                               "--on-nonfinite=skip needs clipping, which decides before the update "
@@ -356,6 +379,27 @@ static enum mics_status open_data(struct mics_job *job, struct mics_err *err)
     return mics_agree(job->control, status, err);
 }
 
+/* Of a model that predicts masked tokens, once its tokenizer is known. */
+static enum mics_status open_masking(struct mics_job *job, struct mics_err *err)
+{
+    const struct mics_masking_options options = {.tokenizer = job->tokenizer.tokenizer,
+                                                 .mask_token = job->options->mask_token,
+                                                 .vocab_size = job->plan->model->config.vocab_size,
+                                                 .seq = job->plan->choice.seq,
+                                                 .rate = job->settings.mask_rate,
+                                                 .seed = job->settings.seed};
+    enum mics_status status = MICS_OK;
+
+    if (!predicts_masked(job))
+        return MICS_OK;
+    status = mics_masking_open(&options, &job->masking, err);
+    if (status == MICS_OK)
+        status = mics_data_set_masking(&job->data, &job->masking, err);
+    if (status != MICS_OK)
+        mics_err_prefix(err, "data");
+    return mics_agree(job->control, status, err);
+}
+
 static enum mics_status open_engine(struct mics_job *job, struct mics_err *err)
 {
     struct mics_engine_options options = {.model = job->plan->model,
@@ -415,6 +459,7 @@ enum mics_status mics_job_open(struct mics_job *job, struct mics_err *err)
         {"reading the tokenizer", MICS_STARTUP_LIMIT_IO, mics_job_open_tokenizer},
         {"reading the data", MICS_STARTUP_LIMIT_IO, open_data},
         {"comparing tokenizers", MICS_STARTUP_LIMIT_IO, mics_job_match_tokenizer},
+        {"choosing what is masked", MICS_STARTUP_LIMIT_DEFAULT, open_masking},
         {"looking at MICS_NODE_RANKS", MICS_STARTUP_LIMIT_DEFAULT, check_world},
         {"opening the output folder", MICS_STARTUP_LIMIT_IO, open_shared_folder},
         {"creating communicators and allocating memory", MICS_STARTUP_LIMIT_DEFAULT, open_engine},
@@ -560,6 +605,7 @@ void mics_job_close(struct mics_job *job)
         mics_comm_free(job->comm);
     mics_job_device_close(&job->chosen);
     mics_data_close(&job->data);
+    mics_masking_close(&job->masking);
     mics_disk_tokenizer_close(&job->tokenizer);
     json_decref(job->tokenizer_doc);
     mics_plan_free(job->plan);

@@ -25,9 +25,10 @@ struct mics_job_options {
     const char *const
         *val_patterns; /* of data for validation only; with `eval` of what to evaluate */
     size_t val_pattern_count;
-    const char *tokenizer; /* file or folder, "bytes"; NULL: bytes */
-    const char *end_token; /* what ends documents, an id or a text; NULL: as the tokenizer says */
-    const char *pack;      /* see mics_pack_parse(); NULL: the checkpoint's, concat for a new run */
+    const char *tokenizer;  /* file or folder, "bytes"; NULL: bytes */
+    const char *end_token;  /* what ends documents, an id or a text; NULL: as the tokenizer says */
+    const char *mask_token; /* what masks tokens, likewise */
+    const char *pack; /* see mics_pack_parse(); NULL: the checkpoint's, concat for a new run */
     bool mask_prompt, binary; /* see struct mics_data_options */
     uint64_t bad_lines;
     const char *out;
@@ -81,7 +82,8 @@ struct mics_job {
     struct mics_disk_tokenizer tokenizer; /* job_tokenizer.h */
     json_t *tokenizer_doc;                /* for checkpoints; NULL: not known */
     struct mics_data data;
-    struct mics_lock lock; /* of `out`, on rank 0 */
+    struct mics_masking masking; /* of `data`, if the model predicts masked tokens */
+    struct mics_lock lock;       /* of `out`, on rank 0 */
     struct mics_job_memory memory;
     unsigned threads;
     struct mics_job_device chosen;

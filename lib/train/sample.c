@@ -158,6 +158,12 @@ enum mics_status mics_sample_generate(const struct mics_job *job, uint32_t chara
 
     *text = NULL;
     note[0] = '\0';
+    if (job->masking.ordinary_count > 0) { /* of a model that continues no text */
+        snprintf(note, 256,
+                 "no sample: the model predicts masked tokens; mics-sample --fill shows "
+                 "what it has learned");
+        return MICS_OK;
+    }
     status = check_memory(job, note, &fits, err);
     if (status != MICS_OK || !fits)
         return status;

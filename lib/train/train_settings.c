@@ -98,6 +98,7 @@ static const struct setting {
     {"momentum", REAL, offsetof(struct mics_train_settings, momentum), 0, 0.999999, false},
     {"weight-decay", REAL, offsetof(struct mics_train_settings, weight_decay), 0, 1e6, false},
     {"clip", REAL, offsetof(struct mics_train_settings, clip), 0, 1e9, false},
+    {"mask-rate", REAL, offsetof(struct mics_train_settings, mask_rate), 1e-4, 0.9999, true},
     {"val-fraction", REAL, offsetof(struct mics_train_settings, val_fraction), 0, 0.5, false},
     {"val-every", INTEGER, offsetof(struct mics_train_settings, val_every), 0, 1e12, false},
     {"val-batches", INTEGER, offsetof(struct mics_train_settings, val_batches), 0, 1e9, false},
@@ -121,6 +122,7 @@ struct mics_train_settings mics_train_settings_default(void)
         .momentum = -1,
         .weight_decay = 0.1,
         .clip = -1,
+        .mask_rate = -1,
         .val_fraction = 0.05,
         .val_every = 100,
         .val_batches = 8,
@@ -270,11 +272,13 @@ static const char *key_of(const struct setting *setting, char *buf, size_t size)
     return buf;
 }
 
-/* Is it an optional setting, of which there are integers only, that is not set? */
+/* Is it an optional setting that is not set? */
 static bool is_absent(const struct mics_train_settings *settings, const struct setting *setting)
 {
+    const void *value = (const char *)settings + setting->offset;
+
     return setting->optional &&
-           *(const int64_t *)(const void *)((const char *)settings + setting->offset) < 0;
+           (setting->type == REAL ? *(const double *)value < 0 : *(const int64_t *)value < 0);
 }
 
 static json_t *value_of(const struct mics_train_settings *settings, const struct setting *setting)
@@ -339,7 +343,7 @@ enum mics_status mics_train_settings_from_json(const json_t *value,
 {
     struct mics_reading reading = {.err = err};
     const struct mics_cursor cursor = mics_cursor_begin(value, &reading);
-    struct mics_train_settings read = {.lr_decay = -1};
+    struct mics_train_settings read = {.lr_decay = -1, .mask_rate = -1};
 
     if (!json_is_object(value))
         mics_cursor_reject(&cursor, NULL, "settings: expected a map");

@@ -47,7 +47,9 @@ struct mics_train_settings {
         lr_decay; /* steps of MICS_LR_WSD, of others < 0; < 0: a fifth of `steps`, until resolved */
     double beta1, beta2, eps, momentum; /* < 0: as the optimizer's row says, until resolved */
     double weight_decay;
-    double clip; /* < 0: as planned, until resolved */
+    double clip;      /* < 0: as planned, until resolved */
+    double mask_rate; /* of a model that predicts masked tokens, of others < 0; < 0: 0.15, until
+                         resolved */
     double val_fraction;
     uint64_t val_every, val_batches; /* 0: none */
 };
@@ -79,8 +81,8 @@ enum mics_status mics_train_settings_resolve(struct mics_train_settings *setting
 
 json_t *
 mics_train_settings_to_json(const struct mics_train_settings *settings); /* NULL: out of memory */
-/* MICS_ERR_FORMAT unless every setting is there, of its type and in its range; lr_decay may be
- * absent. */
+/* MICS_ERR_FORMAT unless every setting is there, of its type and in its range; lr_decay and
+ * mask_rate may be absent. */
 enum mics_status mics_train_settings_from_json(const json_t *value,
                                                struct mics_train_settings *settings,
                                                struct mics_err *err);

@@ -322,6 +322,7 @@ static void check_all_small(struct mics_device *const devices[DEVICES])
         check_small("llama-nano", MICS_RECOMPUTE_NONE, dtypes[i], devices);
         check_small("qwen2-nano", MICS_RECOMPUTE_NONE, dtypes[i], devices); /* biases */
         check_small("qwen3-nano", MICS_RECOMPUTE_NONE, dtypes[i], devices); /* norms of heads */
+        check_small("bert-nano", MICS_RECOMPUTE_NONE, dtypes[i], devices);  /* an encoder */
     }
     /* In bf16 tokens near a tie would change their experts. */
     check_small("moe-nano", MICS_RECOMPUTE_SELECTIVE, MICS_F32, devices);

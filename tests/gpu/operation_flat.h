@@ -31,29 +31,35 @@ static void accumulate_case(struct suite *suite, const struct flat_case *c, enum
     case_end(suite);
 }
 
+/* In both forms. */
 static void gelu_case(struct suite *suite, const struct flat_case *c, enum mics_dtype dtype)
 {
-    struct tensor in, out;
+    for (int exact = 0; exact < 2; exact++) {
+        struct tensor in, out;
 
-    case_begin(suite, 0, "gelu_%s_%u", dtype_name(dtype), c->count);
-    in = case_random(suite, "in", dtype, c->count, 8, 5, c->shift);
-    out = case_output(suite, "out", dtype, c->count, c->shift);
-    OPERATION(suite, gelu, AT(out), AT(in), c->count, TYPE(dtype));
-    case_expect(suite, &out, activation_tolerance(dtype));
-    case_end(suite);
+        case_begin(suite, 0, "gelu%s_%s_%u", exact ? "_exact" : "", dtype_name(dtype), c->count);
+        in = case_random(suite, "in", dtype, c->count, 8, 5, c->shift);
+        out = case_output(suite, "out", dtype, c->count, c->shift);
+        OPERATION(suite, gelu, AT(out), AT(in), c->count, TYPE(dtype), exact != 0);
+        case_expect(suite, &out, activation_tolerance(dtype));
+        case_end(suite);
+    }
 }
 
-/* In the place of grad_out. */
+/* In the place of grad_out, in both forms. */
 static void gelu_grad_case(struct suite *suite, const struct flat_case *c, enum mics_dtype dtype)
 {
-    struct tensor in, grad;
+    for (int exact = 0; exact < 2; exact++) {
+        struct tensor in, grad;
 
-    case_begin(suite, 0, "gelu_grad_%s_%u", dtype_name(dtype), c->count);
-    in = case_random(suite, "in", dtype, c->count, 8, 5, c->shift);
-    grad = case_random(suite, "grad", dtype, c->count, 1, 6, c->shift);
-    OPERATION(suite, gelu_grad, AT(grad), AT(in), AT(grad), c->count, TYPE(dtype));
-    case_expect(suite, &grad, activation_tolerance(dtype));
-    case_end(suite);
+        case_begin(suite, 0, "gelu_grad%s_%s_%u", exact ? "_exact" : "", dtype_name(dtype),
+                   c->count);
+        in = case_random(suite, "in", dtype, c->count, 8, 5, c->shift);
+        grad = case_random(suite, "grad", dtype, c->count, 1, 6, c->shift);
+        OPERATION(suite, gelu_grad, AT(grad), AT(in), AT(grad), c->count, TYPE(dtype), exact != 0);
+        case_expect(suite, &grad, activation_tolerance(dtype));
+        case_end(suite);
+    }
 }
 
 /* In the place of its first array. */

@@ -20,7 +20,7 @@ static inline void embedding_case(struct suite *suite, const struct embedding_ca
 {
     const size_t rows = (size_t)c->B * c->T;
     int32_t *tokens = new_tokens(c);
-    struct tensor wte, wpe = {0}, out;
+    struct tensor wte, wpe = {0}, each = {0}, out;
     const int32_t *sent;
 
     case_begin(suite, 0, "embedding_%s_%u", dtype_name(dtype), c->C);
@@ -28,9 +28,11 @@ static inline void embedding_case(struct suite *suite, const struct embedding_ca
     wte = case_random(suite, "wte", dtype, (size_t)c->V * c->C, 1, 1, c->shift);
     if (positions)
         wpe = case_random(suite, "wpe", dtype, (size_t)c->T * c->C, 1, 2, c->shift);
+    if (c->B > 1) /* a row for all tokens */
+        each = case_random(suite, "each", dtype, c->C, 1, 4, c->shift);
     out = case_output(suite, "out", dtype, rows * c->C, c->shift);
     OPERATION(suite, embedding, AT(out), PLACE(sent, tokens), AT(wte), AT(wpe), c->B, c->T, c->C,
-              TYPE(dtype));
+              TYPE(dtype), AT(each));
     case_expect(suite, &out, 0);
     case_end(suite);
     free(tokens);

@@ -113,6 +113,20 @@ struct mics_model *cases_gpt2(void)
                                             .layer_norm_epsilon = 1e-5});
 }
 
+struct mics_model *cases_encoder(void)
+{
+    return make(&(struct mics_model_config){.family = "roberta",
+                                            .name = "tiny",
+                                            .n_layer = 3,
+                                            .n_embd = 12,
+                                            .n_head = 3,
+                                            .n_positions = 11,
+                                            .vocab_size = 37,
+                                            .n_inner = 44,
+                                            .layer_norm_epsilon = 1e-5,
+                                            .type_vocab_size = 2});
+}
+
 struct mics_model *cases_llama(bool untied)
 {
     return make(&(struct mics_model_config){.family = "llama",

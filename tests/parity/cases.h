@@ -20,6 +20,8 @@ const char *cases_name(const struct mics_plan_choice *choice, char *text, size_t
 struct mics_model *cases_integer_model(void);
 struct mics_model *cases_staged_model(bool fused); /* integer_model_new_staged() */
 struct mics_model *cases_gpt2(void);
+/* A RoBERTa: attention to all tokens, norms behind sums, a head with a transform. */
+struct mics_model *cases_encoder(void);
 struct mics_model *cases_llama(bool untied);
 /* A Qwen3-MoE whose first layer has no experts, with a loss of balance by sequence. If padded, no
  * matrix is a multiple of the alignment: the first backward pass then adds to zeros. */

@@ -96,7 +96,8 @@ static void check(const struct mics_shape *shape, enum mics_recompute recompute,
                   enum mics_dtype dtype, bool clip)
 {
     struct mics_plan_choice choice = cases_choice(shape);
-    struct mics_model *models[] = {cases_gpt2(), cases_llama(true), cases_experts(true)};
+    struct mics_model *models[] = {cases_gpt2(), cases_llama(true), cases_experts(true),
+                                   cases_encoder()};
 
     choice.micro_steps = 2;
     choice.recompute = recompute;

@@ -23,7 +23,7 @@
 #define BF16_TOLERANCE 5e-4
 #define BF16_ROUNDING  1e-4
 
-static struct mics_model *integer_model, *staged, *fused, *gpt2, *llama, *tied;
+static struct mics_model *integer_model, *staged, *fused, *gpt2, *llama, *tied, *encoder;
 static struct mics_model *experts, *padded_experts;
 
 struct walk {
@@ -363,6 +363,19 @@ static void llama_agrees_for_every_cut_of_1_2_and_4_ranks(void)
         }
 }
 
+/* Each rank and micro-step has its own number of masked tokens. */
+static void an_encoder_agrees_for_every_cut_of_1_2_and_4_ranks(void)
+{
+    for (uint32_t s = 1; s <= 3; s += 2)
+        for (uint32_t n = 1; n <= 4; n *= 2) {
+            struct walk walk = gpt2_walk(s, s == 1 ? 0 : 2, s);
+
+            walk.model = encoder;
+            walk.base.recompute = s == 1 ? MICS_RECOMPUTE_FULL : MICS_RECOMPUTE_SELECTIVE;
+            walk_all(&walk, n);
+        }
+}
+
 /* Experts without a token in a micro-step have gradients of zero. */
 static void experts_agree_for_every_cut_of_1_2_and_4_ranks(void)
 {
@@ -558,6 +571,7 @@ int main(void)
     staged = cases_staged_model(false);
     fused = cases_staged_model(true);
     gpt2 = cases_gpt2();
+    encoder = cases_encoder();
     llama = cases_llama(true);
     tied = cases_llama(false);
     experts = cases_experts(false);
@@ -570,6 +584,7 @@ int main(void)
     TAP_RUN(gpt2_agrees_for_every_cut_of_1_2_and_4_ranks);
     TAP_RUN(gpt2_agrees_for_every_cut_of_8_ranks);
     TAP_RUN(llama_agrees_for_every_cut_of_1_2_and_4_ranks);
+    TAP_RUN(an_encoder_agrees_for_every_cut_of_1_2_and_4_ranks);
     TAP_RUN(experts_agree_for_every_cut_of_1_2_and_4_ranks);
     TAP_RUN(experts_agree_in_groups_of_other_sizes);
     TAP_RUN(llama_with_a_tied_head_agrees_for_every_cut_of_4_ranks);
@@ -584,6 +599,7 @@ int main(void)
     mics_model_free(staged);
     mics_model_free(fused);
     mics_model_free(gpt2);
+    mics_model_free(encoder);
     mics_model_free(llama);
     mics_model_free(tied);
     mics_model_free(experts);

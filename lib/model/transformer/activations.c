@@ -147,6 +147,26 @@ struct mics_expert_activations mics_expert_activations_of(const struct mics_mode
     return acts;
 }
 
+struct mics_embed_activations mics_embed_activations_of(const struct mics_model *model,
+                                                        const struct mics_batch *batch,
+                                                        void *scratch,
+                                                        struct mics_stage_bytes *bytes)
+{
+    const uint64_t R = (uint64_t)batch->B * batch->T, C = model->config.n_embd;
+    struct mics_activation_cursor work = {.base = scratch};
+    struct mics_embed_activations acts = {{NULL, NULL}, NULL, NULL, NULL};
+
+    if (model->family->embed_head[MICS_HEAD_EMBED_NORM]) {
+        acts.norm = take_stats(model, &work, R);
+        acts.sum = mics_activation_take_typed(&work, R * C, batch->dtype);
+        acts.normed = mics_activation_take_typed(&work, R * C, batch->dtype);
+        acts.grad = mics_activation_take_typed(&work, R * C, batch->dtype);
+    }
+    if (bytes)
+        *bytes = (struct mics_stage_bytes){.scratch = work.used};
+    return acts;
+}
+
 struct mics_head_activations mics_head_activations_of(const struct mics_model *model,
                                                       const struct mics_batch *batch, void *scratch,
                                                       struct mics_stage_bytes *bytes)
@@ -162,6 +182,10 @@ struct mics_head_activations mics_head_activations_of(const struct mics_model *m
     acts.grad_normed = mics_activation_take_typed(&work, acts.rows * C, batch->dtype);
     acts.logits =
         mics_activation_take_typed(&work, (uint64_t)acts.rows * acts.columns, batch->dtype);
+    if (model->family->embed_head[MICS_HEAD_TRANSFORM]) {
+        acts.pre = mics_activation_take_typed(&work, acts.rows * C, batch->dtype);
+        acts.activated = mics_activation_take_typed(&work, acts.rows * C, batch->dtype);
+    }
     if (bytes)
         *bytes = (struct mics_stage_bytes){.scratch = work.used};
     return acts;
@@ -194,7 +218,7 @@ void mics_transformer_stage_bytes(const struct mics_model *model, const struct m
 {
     switch (model->stages[stage].kind) {
     case MICS_STAGE_EMBED: /* its input are the tokens, which the caller keeps */
-        *out = (struct mics_stage_bytes){0};
+        mics_embed_activations_of(model, batch, NULL, out);
         break;
     case MICS_STAGE_BLOCK:
         if (model->stages[stage].part == 1)

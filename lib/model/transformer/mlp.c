@@ -2,7 +2,8 @@
 /*
  * mlp.c - the MLP, down(activation(fc(taken))), as a sublayer's function.
  *
- * fc puts out `hidden`: what GELU takes, in the same product, or gate and up for SwiGLU.
+ * fc puts out `hidden`: what GELU takes, in tanh form in the same product, or gate and up for
+ * SwiGLU.
  */
 #include "device/launch.h"
 #include "model/transformer/transformer.h"
@@ -19,9 +20,9 @@ static struct mics_linear down_of(const struct mics_sublayer *mlp)
                                 MICS_BLOCK_DOWN_BIAS, mlp->dims.F, mlp->dims.C);
 }
 
-static bool is_gelu(const struct mics_sublayer *mlp)
+static enum mics_mlp_kind kind_of(const struct mics_sublayer *mlp)
 {
-    return mlp->pass->model->family->mlp == MICS_MLP_GELU;
+    return mlp->pass->model->family->mlp;
 }
 
 /* hidden -> activated. GELU of `hidden` as it is stored, as the product's epilogue takes it: the
@@ -30,12 +31,13 @@ static void activate(const struct mics_sublayer *mlp)
 {
     const struct mics_block_activations *acts = mlp->acts;
 
-    if (is_gelu(mlp))
+    if (kind_of(mlp) != MICS_MLP_SWIGLU)
         mics_launch_gelu(mlp->pass->stream, &(struct mics_args_gelu){
                                                 .out = acts->activated,
                                                 .in = acts->hidden,
                                                 .count = (uint64_t)mlp->dims.rows * mlp->dims.F,
                                                 .dtype = mlp->pass->batch.dtype,
+                                                .exact = kind_of(mlp) == MICS_MLP_GELU_EXACT,
                                             });
     else
         mics_launch_swiglu(mlp->pass->stream, &(struct mics_args_swiglu){
@@ -52,7 +54,7 @@ static void forward(const struct mics_sublayer *mlp)
     const struct mics_block_activations *acts = mlp->acts;
     const struct mics_linear fc = fc_of(mlp), down = down_of(mlp);
 
-    if (is_gelu(mlp)) {
+    if (kind_of(mlp) == MICS_MLP_GELU) {
         mics_linear_forward_gelu(&fc, mlp->dims.rows, mlp->taken, acts->hidden, acts->activated);
     } else {
         mics_linear_forward(&fc, mlp->dims.rows, mlp->taken, acts->hidden);
@@ -75,11 +77,23 @@ static const void *activation_backward(const struct mics_sublayer *mlp, const vo
     const struct mics_block_activations *acts = mlp->acts;
     const struct mics_linear down = down_of(mlp);
 
-    if (is_gelu(mlp)) {
+    if (kind_of(mlp) == MICS_MLP_GELU) {
         mics_linear_grad_in_gelu(&down, mlp->dims.rows, grad, acts->hidden, acts->wide_b);
         return acts->wide_b;
     }
     mics_linear_grad_in(&down, mlp->dims.rows, grad, NULL, acts->wide_b);
+    if (kind_of(mlp) == MICS_MLP_GELU_EXACT) {
+        mics_launch_gelu_grad(mlp->pass->stream,
+                              &(struct mics_args_gelu_grad){
+                                  .grad_in = acts->wide_b,
+                                  .in = acts->hidden,
+                                  .grad_out = acts->wide_b,
+                                  .count = (uint64_t)mlp->dims.rows * mlp->dims.F,
+                                  .dtype = mlp->pass->batch.dtype,
+                                  .exact = true,
+                              });
+        return acts->wide_b;
+    }
     mics_launch_swiglu_grad(mlp->pass->stream, &(struct mics_args_swiglu_grad){
                                                    .grad_in = acts->hidden,
                                                    .in = acts->hidden,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * transformer.c - the units of a decoder from its family's row, and the dispatch from stages to
+ * transformer.c - the units of a model from its family's row, and the dispatch from stages to
  * their pieces.
  *
  * A layer with experts has two units and two stages: one of attention and the router, as other
@@ -43,6 +43,21 @@ struct mics_transformer_dims mics_transformer_dims_of(const struct mics_model *m
     };
 }
 
+/* Is that tensor of the head, not of the embedding? */
+static bool is_of_head(enum mics_embed_head_tensor tensor)
+{
+    switch (tensor) {
+    case MICS_HEAD_EMBEDDING:
+    case MICS_HEAD_POSITIONS:
+    case MICS_HEAD_TYPES:
+    case MICS_HEAD_EMBED_NORM:
+    case MICS_HEAD_EMBED_NORM_BIAS:
+        return false;
+    default:
+        return true;
+    }
+}
+
 /* Is that tensor in the unit of the embedding, or in that of the head? */
 static bool is_in_embed_head(const struct mics_model *model, enum mics_embed_head_tensor tensor,
                              bool head)
@@ -51,17 +66,17 @@ static bool is_in_embed_head(const struct mics_model *model, enum mics_embed_hea
         return false;
     if (tensor == MICS_HEAD_WEIGHT)
         return head && model->config.untied;
-    if (tensor == MICS_HEAD_EMBEDDING || tensor == MICS_HEAD_POSITIONS)
-        return !head || !model->config.untied;
-    return head || !model->config.untied;
+    return is_of_head(tensor) == head || !model->config.untied;
 }
 
 uint32_t mics_transformer_embed_head_index(const struct mics_model *model,
                                            enum mics_embed_head_tensor tensor)
 {
-    const bool head = tensor > MICS_HEAD_POSITIONS;
+    const bool head = is_of_head(tensor);
     uint32_t index = 0;
 
+    if (!model->family->embed_head[tensor])
+        return MICS_NO_TENSOR;
     if (tensor == MICS_HEAD_WEIGHT && !model->config.untied)
         tensor = MICS_HEAD_EMBEDDING;
     for (int i = 0; i < (int)tensor; i++)
@@ -140,10 +155,21 @@ static struct mics_tensor_spec embed_head_spec(const struct mics_model *model,
     switch (tensor) {
     case MICS_HEAD_POSITIONS:
         return matrix_spec(name, c->n_positions, c->n_embd);
+    case MICS_HEAD_TYPES:
+        return matrix_spec(name, c->type_vocab_size, c->n_embd);
+    case MICS_HEAD_TRANSFORM:
+        return matrix_spec(name, c->n_embd, c->n_embd);
     case MICS_HEAD_NORM:
+    case MICS_HEAD_EMBED_NORM:
         return norm_spec(name, c->n_embd);
     case MICS_HEAD_NORM_BIAS:
+    case MICS_HEAD_EMBED_NORM_BIAS:
+    case MICS_HEAD_TRANSFORM_BIAS:
         return bias_spec(name, c->n_embd);
+    case MICS_HEAD_BIAS: /* as long as the rows of logits */
+        spec = bias_spec(name, c->vocab_size);
+        spec.padding_rows = mics_padded_vocab(c->vocab_size) - c->vocab_size;
+        return spec;
     default: /* the head's matrix, which may be the embedding's, is padded for its product */
         spec = matrix_spec(name, c->vocab_size, c->n_embd);
         if (head)
@@ -399,8 +425,10 @@ static enum mics_status build(struct mics_model *model, struct mics_err *err)
                                   ? build_sparse_stages(model, err)
                                   : mics_build_stages(model, err);
 
-    if (status == MICS_OK)
+    if (status == MICS_OK) {
+        model->stages[0].backward_needs_params = model->family->embed_head[MICS_HEAD_EMBED_NORM];
         status = build_embed_head(model, 0, false, err);
+    }
     for (uint32_t i = 1; status == MICS_OK && i + 1 < model->stage_count; i++) {
         const struct mics_stage *stage = &model->stages[i];
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * transformer.h - the decoder: an embedding, L blocks and a head, computed as the family's row says
+ * transformer.h - an embedding, L blocks and a head, computed as the family's row says
  * (family.h). Private to lib/model.
  *
  * Shapes: R = B T rows, C = n_embd, F = n_inner, H heads of D channels for queries, H_kv for keys
@@ -29,10 +29,10 @@ struct mics_transformer_dims mics_transformer_dims_of(const struct mics_model *m
 bool mics_transformer_has(const struct mics_model *model, uint32_t layer,
                           enum mics_block_tensor tensor);
 
-/* The index in its unit of a tensor of a block, or of the unit that stage `stage` uses. Only for
- * tensors that the model has. */
+/* The index in its unit of a tensor that the block of a layer has. */
 uint32_t mics_transformer_block_index(const struct mics_model *model, uint32_t layer,
                                       enum mics_block_tensor tensor);
+/* The same of the embedding or of the head; MICS_NO_TENSOR: the family has no such tensor. */
 uint32_t mics_transformer_embed_head_index(const struct mics_model *model,
                                            enum mics_embed_head_tensor tensor);
 
@@ -157,6 +157,12 @@ struct mics_expert_activations {
     void *grad_activated; /* [N, I], scratch */
 };
 
+/* The embedding's, with a norm behind it; its backward pass computes the sums again. */
+struct mics_embed_activations {
+    struct mics_norm_stats norm;
+    void *sum, *normed, *grad; /* [R, C] */
+};
+
 /* The head works on a chunk of `rows` rows at a time. */
 struct mics_head_activations {
     uint32_t rows;
@@ -164,6 +170,7 @@ struct mics_head_activations {
     struct mics_norm_stats norm;
     void *normed, *grad_normed; /* [rows, C] */
     void *logits;               /* [rows, columns] */
+    void *pre, *activated;      /* [rows, C]: of a transform, before and behind GELU */
 };
 
 /* Each either measures (saved and scratch NULL, *bytes is filled) or returns pointers (bytes may be
@@ -176,6 +183,10 @@ struct mics_expert_activations mics_expert_activations_of(const struct mics_mode
                                                           const struct mics_batch *batch,
                                                           void *saved, void *scratch,
                                                           struct mics_stage_bytes *bytes);
+struct mics_embed_activations mics_embed_activations_of(const struct mics_model *model,
+                                                        const struct mics_batch *batch,
+                                                        void *scratch,
+                                                        struct mics_stage_bytes *bytes);
 struct mics_head_activations mics_head_activations_of(const struct mics_model *model,
                                                       const struct mics_batch *batch, void *scratch,
                                                       struct mics_stage_bytes *bytes);

@@ -55,7 +55,7 @@ static enum mics_status complete_options(struct mics_search *search, struct mics
     if (!options->strategy)
         options->strategy = "auto";
     if (options->seq == 0)
-        options->seq = search->model->config.n_positions;
+        options->seq = mics_model_seq_max(search->model);
     status = mics_model_check_seq(search->model, options->seq, err);
     if (status != MICS_OK)
         return status;

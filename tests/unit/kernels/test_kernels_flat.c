@@ -4,12 +4,13 @@
 #include "kernel_cases.h"
 #include "kernels.h"
 
-static double gelu(double x)
+static double gelu(double x, bool exact)
 {
-    return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    return exact ? 0.5 * x * erfc(-x / sqrt(2))
+                 : 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
 }
 
-static void gelu_agrees_with_its_definition(void)
+static void check_gelu(bool exact)
 {
     for (size_t at = 0; at < LENGTH(flat_cases); at++) {
         size_t count = flat_cases[at].count;
@@ -18,10 +19,11 @@ static void gelu_agrees_with_its_definition(void)
 
         for (size_t i = 0; i < count; i++) {
             in[i] *= 9;
-            want[i] = gelu(in[i]);
+            want[i] = gelu(in[i], exact);
         }
-        mics_host_gelu(pools[at % POOLS],
-                       &(struct mics_args_gelu){.out = out, .in = in, .count = count});
+        mics_host_gelu(
+            pools[at % POOLS],
+            &(struct mics_args_gelu){.out = out, .in = in, .count = count, .exact = exact});
         CHECK_CLOSE(out, want, count, 1e-6);
         free(in);
         free(out);
@@ -29,7 +31,13 @@ static void gelu_agrees_with_its_definition(void)
     }
 }
 
-static void gelus_gradient_is_its_slope(void)
+static void gelu_agrees_with_its_definition(void)
+{
+    check_gelu(false);
+    check_gelu(true);
+}
+
+static void check_gelu_grad(bool exact)
 {
     for (size_t at = 0; at < LENGTH(flat_cases); at++) {
         size_t count = flat_cases[at].count;
@@ -38,11 +46,13 @@ static void gelus_gradient_is_its_slope(void)
 
         for (size_t i = 0; i < count; i++) {
             in[i] *= 9;
-            want[i] = grad[i] * (gelu(in[i] + step) - gelu(in[i] - step)) / (2 * step);
+            want[i] =
+                grad[i] * (gelu(in[i] + step, exact) - gelu(in[i] - step, exact)) / (2 * step);
         }
-        mics_host_gelu_grad(pools[at % POOLS],
-                            &(struct mics_args_gelu_grad){
-                                .grad_in = grad, .in = in, .grad_out = grad, .count = count});
+        mics_host_gelu_grad(
+            pools[at % POOLS],
+            &(struct mics_args_gelu_grad){
+                .grad_in = grad, .in = in, .grad_out = grad, .count = count, .exact = exact});
         CHECK_CLOSE(grad, want, count, 4e-6);
         free(in);
         free(grad);
@@ -50,15 +60,25 @@ static void gelus_gradient_is_its_slope(void)
     }
 }
 
+static void gelus_gradient_is_its_slope(void)
+{
+    check_gelu_grad(false);
+    check_gelu_grad(true);
+}
+
 static void gelu_of_a_large_number_is_the_number_or_zero(void)
 {
     float in[4] = {1e18f, -1e18f, 3e38f, -300.0f}, out[4], ones[4] = {1, 1, 1, 1};
 
-    mics_host_gelu(pools[0], &(struct mics_args_gelu){.out = out, .in = in, .count = 4});
-    CHECK(out[0] == 1e18f && out[1] == 0 && out[2] == 3e38f && out[3] == 0);
-    mics_host_gelu_grad(pools[0], &(struct mics_args_gelu_grad){
-                                      .grad_in = out, .in = in, .grad_out = ones, .count = 4});
-    CHECK(out[0] == 1 && out[1] == 0 && out[2] == 1 && out[3] == 0);
+    for (int exact = 0; exact < 2; exact++) {
+        mics_host_gelu(pools[0],
+                       &(struct mics_args_gelu){.out = out, .in = in, .count = 4, .exact = exact});
+        CHECK(out[0] == 1e18f && out[1] == 0 && out[2] == 3e38f && out[3] == 0);
+        mics_host_gelu_grad(
+            pools[0], &(struct mics_args_gelu_grad){
+                          .grad_in = out, .in = in, .grad_out = ones, .count = 4, .exact = exact});
+        CHECK(out[0] == 1 && out[1] == 0 && out[2] == 1 && out[3] == 0);
+    }
 }
 
 static void nan_passes_through_gelu_and_its_gradient(void)
@@ -66,11 +86,15 @@ static void nan_passes_through_gelu_and_its_gradient(void)
     float in[40] = {0}, ones[40] = {0}, out[40];
 
     in[3] = in[38] = NAN;
-    mics_host_gelu(pools[0], &(struct mics_args_gelu){.out = out, .in = in, .count = 40});
-    CHECK(isnan(out[3]) && isnan(out[38]) && out[4] == 0);
-    mics_host_gelu_grad(pools[0], &(struct mics_args_gelu_grad){
-                                      .grad_in = out, .in = in, .grad_out = ones, .count = 40});
-    CHECK(isnan(out[3]) && isnan(out[38]) && out[4] == 0);
+    for (int exact = 0; exact < 2; exact++) {
+        mics_host_gelu(pools[0],
+                       &(struct mics_args_gelu){.out = out, .in = in, .count = 40, .exact = exact});
+        CHECK(isnan(out[3]) && isnan(out[38]) && out[4] == 0);
+        mics_host_gelu_grad(
+            pools[0], &(struct mics_args_gelu_grad){
+                          .grad_in = out, .in = in, .grad_out = ones, .count = 40, .exact = exact});
+        CHECK(isnan(out[3]) && isnan(out[38]) && out[4] == 0);
+    }
 }
 
 static void an_elements_gelu_does_not_depend_on_its_position(void)

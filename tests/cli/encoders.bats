@@ -1,0 +1,169 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# BERT and RoBERTa: their files, masked language modelling, and filling masks.
+
+load helpers
+load hf_files
+
+# A WordPiece vocabulary of 29 tokens, the last of which is the mask.
+vocabulary() # folder
+{
+    printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' . {a..l} '##'{a..k} '[MASK]' >"$1/vocab.txt"
+}
+
+setup_file()
+{
+    cd "$BATS_FILE_TMPDIR" || return
+    for model in bert roberta; do
+        cp -r "$BATS_TEST_DIRNAME/../reference/$model-tiny" $model && rm $model/reference.safetensors $model/fill.txt
+        plan $model $model.mp zero3
+    done
+    vocabulary bert
+    for i in {1..3000}; do printf '%s ' a b c d 'e f' g "$((i % 3 ? 1 : 0))" | tr 01 hi; done | fold -w 60 >text
+    plan bert train-1.mp ddp 'node:1 gpu:1'
+    plan bert train-4.mp mics:2
+}
+
+plan() # model file strategy topology
+{
+    mics-plan --topology="${4:-node:2 gpu:2}" --model="$1" --global-batch=8 --seq=10 --strategy="$3" --optimizer=sgd --dtype=f32 --no-history -o "$2"
+}
+
+train() # plan ranks ...
+{
+    local plan=$1 ranks=$2
+    shift 2
+    MICS_NODE_RANKS=$((ranks > 1 ? 2 : 1)) mpirun -n "$ranks" mics-train -q -p "$plan" --tokenizer=bert --data=text --val-every=0 --sample=0 --no-history "$@"
+}
+
+setup()
+{
+    cd "$BATS_FILE_TMPDIR" || return
+    out=$BATS_TEST_TMPDIR/out
+    reference=$BATS_TEST_DIRNAME/../reference
+}
+
+# The bytes of every tensor of a file, in the order of their names.
+tensors() # file
+{
+    perl -MJSON::PP -e 'open F, "<:raw", $ARGV[0]; read F, $n, 8; read F, $h, unpack "Q<", $n; local $/; $d = <F>;
+        $j = decode_json $h; delete $j->{__metadata__};
+        for (sort keys %$j) { ($a, $b) = @{$j->{$_}{data_offsets}}; print "$_ $j->{$_}{dtype} @{$j->{$_}{shape}}\n", substr $d, $a, $b - $a }' "$1"
+}
+
+@test "a BERT and a RoBERTa written by transformers are merged from any plan with their names and bytes" {
+    requires perl
+    for model in bert roberta; do
+        tensors $model/model.safetensors >"$out-want"
+        [ "$(grep -ac 'LayerNorm.weight\|layer_norm.weight' "$out-want")" = 6 ]
+        for strategy in ddp mics:2 zero3; do
+            plan $model "$out-$strategy.mp" $strategy
+            mics-shard split $model -p "$out-$strategy.mp" -o "$out-$model-$strategy"
+            mics-shard merge "$out-$model-$strategy" -o "$out-m-$model-$strategy"
+            tensors "$out-m-$model-$strategy/model.safetensors" | cmp - "$out-want"
+        done
+    done
+}
+
+@test "a BERT with the names of the first files, copies of the head, positions and a pooler is the same model" {
+    grep -aq 'LayerNorm.gamma' "$reference/bert-old-tiny/model.safetensors"
+    mics-shard split "$reference/bert-old-tiny" -p bert.mp -o "$out"
+    mics-shard diff bert "$out"
+}
+
+@test "a BERT whose head is not the embedding is refused" {
+    requires perl
+    mkdir "$out-model"
+    cp bert/config.json "$out-model"
+    # shellcheck disable=SC2016
+    edited "$reference/bert-old-tiny/model.safetensors" "$out-model/model.safetensors" \
+        'substr($t{"cls.predictions.decoder.weight"}[2], 0, 1) = "\7"'
+    run --separate-stderr mics-shard split "$out-model" -p bert.mp -o "$out"
+    [ "$status" = 3 ]
+    [[ $stderr == *"tensor 'cls.predictions.decoder.weight' is not the embedding"* ]]
+}
+
+@test "a configuration of an encoder that changes the arithmetic is refused in one line that names its key" {
+    requires perl
+    mkdir -p "$out"
+    while IFS='|' read -r model change words; do
+        perl -0777 -MJSON::PP -e '$c = decode_json shift; $n = decode_json shift; $c->{$_} = $n->{$_} for keys %$n; print encode_json $c' \
+            "$(cat $model/config.json)" "$change" >"$out/config.json"
+        run --separate-stderr mics-plan --topology='node:1' --model="$out" --seq=8
+        [ "$status" = 3 ]
+        [[ $stderr == *"$out/config.json: $words"* ]]
+        [ "${#stderr_lines[@]}" = 1 ]
+    done <<'END'
+bert|{"hidden_act": "gelu_new"}|hidden_act: 'gelu_new' is not supported
+bert|{"is_decoder": true}|is_decoder: true is not supported
+bert|{"position_embedding_type": "relative_key"}|position_embedding_type: 'relative_key' is not supported
+bert|{"tie_word_embeddings": false}|tie_word_embeddings: false is not supported
+roberta|{"pad_token_id": 0}|pad_token_id: only 1 is supported
+roberta|{"max_position_embeddings": 2}|n_positions: 2, but the first token of a roberta has position 2
+END
+}
+
+@test "the positions of a RoBERTa begin behind the padding's, so a sequence has two less" {
+    mics-plan --topology='node:1 gpu:1' --model=roberta --seq=10 --global-batch=1 -o "$out.mp"
+    run --separate-stderr mics-plan --topology='node:1 gpu:1' --model=roberta --seq=11 --global-batch=1
+    [ "$status" = 2 ]
+    [[ $stderr == *"sequence of 11: the model has 10 positions"* ]]
+}
+
+@test "the masks of a step are the same at one rank and at four, and after a resume" {
+    requires mpirun
+    local constant='--lr-schedule=constant --warmup=0 --lr=0.1'
+    # shellcheck disable=SC2086
+    {
+        train train-1.mp 1 $constant --steps=6 --metrics="$out-1" --out="$out-a"
+        train train-4.mp 4 $constant --steps=6 --metrics="$out-4" --out="$out-b"
+        train train-1.mp 1 $constant --steps=3 --metrics="$out-r" --out="$out-c"
+        train train-1.mp 1 --resume="$out-c" --steps=6 --metrics="$out-s" --out="$out-c"
+    }
+    losses() { jq -r 'select(.event == "step") | .loss' "$@"; }
+    [ "$(losses "$out-1" | wc -l)" = 6 ]
+    paste <(losses "$out-1") <(losses "$out-4") | awk '{ d = $1 - $2; if (d * d > 1e-10) exit 1 }'
+    diff <(losses "$out-1") <(losses "$out-r" "$out-s")
+}
+
+@test "filled masks have the probabilities of transformers" {
+    for model in bert roberta; do
+        mics-sample $model --tokenizer=bert --fill=5 --prompt='a e [MASK] c [MASK] h' >"$out"
+        [ "$(wc -l <"$out")" = 10 ]
+        diff <(cut -f 1,3 "$out") <(cut -f 1,3 "$reference/$model-tiny/fill.txt")
+        paste "$out" "$reference/$model-tiny/fill.txt" | awk '{ d = $2 - $6; if (d * d > 1e-11) exit 1 }'
+    done
+    mics-sample bert --fill=3 --json --prompt='[MASK]' >"$out"
+    jq -e '.masks | length == 1 and (.[0] | length == 3 and .[0].score >= .[1].score)' "$out"
+}
+
+@test "what an encoder cannot do, and what needs one, is refused in one line" {
+    while IFS='|' read -r code words command; do
+        run --separate-stderr eval "$command"
+        [ "$status" = "$code" ]
+        [[ $stderr == *"$words"* ]]
+        [ "${#stderr_lines[@]}" -le 2 ]
+    done <<'END'
+2|continues no text: --fill=5|mics-sample bert --prompt=a
+3|prompt 1: has no mask|mics-sample bert --tokenizer=bert --fill=2 --prompt=a
+3|sequence of 13: the model has 12 positions|mics-sample bert --tokenizer=bert --fill=2 --prompt="a b c d e f g h i j [MASK]"
+2|--fill goes without --ids|mics-sample bert --fill=2 --ids
+3|token 256 (end of document) is outside|mics-train -q -p train-1.mp --tokenizer=bytes --data=text
+2|takes --pack=concat only|mics-train -q -p train-1.mp --tokenizer=bert --data=text --pack=document
+2|'1': must be from 0.0001 to 0.9999|mics-train -q -p train-1.mp --tokenizer=bert --data=text --mask-rate=1
+END
+}
+
+@test "the mask rate of a model that predicts the next token is refused" {
+    mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --global-batch=1 --seq=32 -o "$out.mp"
+    run --separate-stderr mics-train -q -p "$out.mp" --data=text --mask-rate=0.2
+    [ "$status" = 2 ]
+    [[ $stderr == *"--mask-rate: the model 'gpt2-nano' predicts the next token"* ]]
+}
+
+@test "the paper's BERTs are planned by name" {
+    for model in bert-10b bert-15b bert-20b bert-50b roberta-20b; do
+        mics-plan --topology='p4d.24xlarge:16' --model=$model --seq=512 --global-batch=8192 --dtype=bf16 -o "$out-$model.mp"
+    done
+    [ "$(mics-show --json "$out-bert-10b.mp" | jq '.model.parameters / 1e8 | round')" = 101 ]
+}
