@@ -39,8 +39,8 @@ struct entry {
 
 OPERATION(cast, cast, x->c, x->a, count, MICS_BF16, MICS_F32)
 OPERATION(accumulate, accumulate, (float *)x->c, x->a, count, MICS_BF16)
-OPERATION(gelu, gelu, x->c, x->a, count, MICS_BF16)
-OPERATION(gelu_grad, gelu_grad, x->c, x->a, x->b, count, MICS_BF16)
+OPERATION(gelu, gelu, x->c, x->a, count, MICS_BF16, false)
+OPERATION(gelu_grad, gelu_grad, x->c, x->a, x->b, count, MICS_BF16, false)
 OPERATION(swiglu, swiglu, x->c, x->a, rows, C, MICS_BF16)
 OPERATION(swiglu_grad, swiglu_grad, x->c, x->a, x->b, rows, C, MICS_BF16)
 OPERATION(rope, rope, .data = x->c, .B = rows / SEQUENCE, .T = SEQUENCE, .heads = C / 128, .D = 128,
@@ -53,11 +53,11 @@ OPERATION(rmsnorm_grad, rmsnorm_grad, x->c, x->d + (16 << 20), x->a, x->b, x->b,
           MICS_BF16, MICS_F32)
 OPERATION(bias_grad, bias_grad, x->c, x->a, rows, C, MICS_BF16, MICS_F32)
 OPERATION(embedding, embedding, x->c, x->tokens, x->a, x->b, rows / SEQUENCE, SEQUENCE, C,
-          MICS_BF16)
+          MICS_BF16, NULL)
 OPERATION(embedding_grad, embedding_grad, x->c, x->d, x->tokens, x->a, rows / SEQUENCE, SEQUENCE, C,
           VOCABULARY, MICS_BF16, MICS_F32)
 OPERATION(cross_entropy, cross_entropy, x->c, x->tokens, x->sum, rows, C, (C + 63) / 64 * 64, true,
-          MICS_BF16)
+          MICS_BF16, NULL)
 OPERATION(squared_norm, squared_norm, x->sum, (float *)x->a, count)
 #define UPDATE(name, KEY, second)                                                                  \
     OPERATION(name, update, MICS_OPT_##KEY, 9, (float *)x->a, {(float *)x->b, second},             \

@@ -247,9 +247,13 @@ static enum mics_status evaluate(const struct mics_job *job, struct mics_run *ru
 
     if (status != MICS_OK)
         return status;
-    if (job->world->rank == 0)
-        printf("loss %.6f, perplexity %.6g, of %.0f tokens in %.1f s (%.0f tokens/s)\n", eval.loss,
-               exp(eval.loss), eval.targets, eval.seconds, eval.targets / eval.seconds);
+    if (job->world->rank != 0)
+        return MICS_OK;
+    printf("loss %.6f, perplexity %.6g", eval.loss, exp(eval.loss));
+    if (!isnan(eval.accuracy))
+        printf(", masked accuracy %.6f", eval.accuracy);
+    printf(", of %.0f tokens in %.1f s (%.0f tokens/s)\n", eval.targets, eval.seconds,
+           eval.targets / eval.seconds);
     return status;
 }
 

@@ -402,7 +402,8 @@ struct mics_args_embedding_grad {
 
 /* For each row with 0 <= target < V: *loss_sum += lse(logits) - logits[target], and, where `grad`
  * is set, logits become softmax(logits) - onehot(target): the gradient of the *sum* of the losses.
- * A row with another target (MICS_TARGET_NONE or LAST) adds nothing and its gradient is 0. logits:
+ * A row with another target (MICS_TARGET_NONE or LAST) adds nothing and its gradient is 0. *hits,
+ * unless NULL, grows by the number of rows whose target has the largest logit, alone or not. logits:
  * [rows, V] with rows of ld elements, 0: V; the elements between rows are neither read nor
  * written. */
 struct mics_args_cross_entropy {
@@ -412,6 +413,7 @@ struct mics_args_cross_entropy {
     uint32_t rows, V, ld;
     bool grad;
     enum mics_dtype dtype;
+    double *hits;
 };
 
 /* *sum += sum of in[i]^2, in double, in a fixed order. */
@@ -424,10 +426,14 @@ struct mics_args_squared_norm {
 /* What an update reads from device memory when it runs. The order lets one small all-reduce add up
  * loss_sum and squared_norm, while `targets` was added up when the step began. */
 struct mics_args_scalars {
-    double targets;      /* counted targets of the gradients, over all ranks: of the whole step, or
-                            of all steps since the units' last update */
-    double loss_sum;     /* of the whole step; over all ranks after the reduction */
-    double squared_norm; /* of the summed, unscaled gradients of all parameters, likewise */
+    /* Counted targets of the gradients, over all ranks: of the whole step, or of all steps since the
+     * units' last update. */
+    double targets;
+    double loss_sum; /* of the whole step; over all ranks after the reduction */
+    union {
+        double squared_norm; /* of the summed, unscaled gradients of all parameters, likewise */
+        double hits;         /* of an evaluation: see struct mics_args_cross_entropy */
+    };
     double step_targets; /* of the whole step, where that differs from `targets` */
 };
 

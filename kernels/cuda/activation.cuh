@@ -64,10 +64,10 @@ static __device__ __forceinline__ float mics_gelu_exact(float x)
     return x * mics_normal_cdf(x);
 }
 
-/* The distribution function and x times the density, which is 0 past 14. */
+/* The distribution function and x times the density, both 0 in fp32 past 15. */
 static __device__ __forceinline__ float mics_gelu_exact_slope(float x)
 {
-    const float held = x > 14.0f ? 14.0f : x < -14.0f ? -14.0f : x;
+    const float held = x > 15.0f ? 15.0f : x < -15.0f ? -15.0f : x;
 
     return mics_normal_cdf(held) + held * (0.398942280f * expf(-0.5f * held * held));
 }

@@ -9,7 +9,8 @@
  * block of a multiprocessor computes, the other's row arrives. The rest of a longer row is read
  * from device memory, and again from the L2 cache. Rows may begin and end at any element: those
  * before the first and after the last aligned piece are read one by one. The losses of rows are
- * kept in the workspace until one block adds them up in order, in double.
+ * kept in the workspace until one block adds them up in order, in double; behind them whether the
+ * target has the largest logit, if that is counted.
  *
  * 8 bytes (fp32) or 4 (bf16) and two exponentials per element: bound by memory. Loss within 1e-6
  * (fp32 and bf16: the inputs are the same) relatively, gradients within 1e-6 (fp32) or one unit of
@@ -279,24 +280,30 @@ __global__ void __launch_bounds__(THREADS, 2)
     float at_target[1];
 
     if (target < 0 || (uint32_t)target >= args.V) {
-        if (threadIdx.x == 0)
+        if (threadIdx.x == 0) {
             losses[blockIdx.x] = 0;
+            if (args.hits)
+                losses[gridDim.x + blockIdx.x] = 0;
+        }
         if (args.grad)
             clear_row(row, args.V, it);
         return;
     }
     mics_load<T, 1>(row + target, at_target);
     const running all = merge_block<T>(read_row<T>(row, args.V, it, kept), shared);
-    if (threadIdx.x == 0)
+    if (threadIdx.x == 0) {
         losses[blockIdx.x] =
             log((double)all.sum) + (double)all.max / (double)base<T>::unit - (double)at_target[0];
+        if (args.hits)
+            losses[gridDim.x + blockIdx.x] = at_target[0] * base<T>::unit >= all.max ? 1 : 0;
+    }
     if (args.grad)
         write_row<T>(row, args.V, it, kept, distribution<T>(all), (uint32_t)target);
 }
 
-/* One block: *loss_sum += the sum of the losses. */
+/* One block: *total += the sum of the losses, or of the hits. */
 __global__ void __launch_bounds__(SUM)
-    sum_losses_kernel(const double *losses, uint32_t rows, double *loss_sum)
+    sum_losses_kernel(const double *losses, uint32_t rows, double *total)
 {
     MICS_SHARED(double, shared, [MICS_WARPS_MAX]);
     double sum[1] = {0};
@@ -306,7 +313,7 @@ __global__ void __launch_bounds__(SUM)
         sum[0] += losses[row];
     mics_team_sum<1>(sum, shared);
     if (threadIdx.x == 0)
-        *loss_sum += sum[0];
+        *total += sum[0];
 }
 
 /* Bytes of shared memory for a row: as many as two blocks of a multiprocessor can have; 0 on a
@@ -332,11 +339,14 @@ static cudaError_t launch(const struct mics_cuda_at *at, const struct mics_args_
 
     if (args->rows == 0)
         return cudaSuccess;
-    if (args->rows > MICS_CUDA_WORKSPACE_BYTES / sizeof(double))
+    if (args->rows > MICS_CUDA_WORKSPACE_BYTES / sizeof(double) / (args->hits ? 2 : 1))
         return cudaErrorInvalidValue;
     const size_t bytes = room_for<T>(args->V);
     error = MICS_LAUNCH(cross_entropy_kernel<T>, args->rows, THREADS, bytes, at->stream, *args,
                         losses, (uint32_t)(bytes / 16));
+    if (error == cudaSuccess && args->hits)
+        error = MICS_LAUNCH(sum_losses_kernel, 1, SUM, 0, at->stream, losses + args->rows,
+                            args->rows, args->hits);
     if (error != cudaSuccess)
         return error;
     return MICS_LAUNCH(sum_losses_kernel, 1, SUM, 0, at->stream, losses, args->rows,

@@ -22,6 +22,7 @@ struct cross_entropy {
     const struct mics_args_cross_entropy *args;
     uint64_t first; /* row of losses[0] */
     double losses[GROUP];
+    bool hits[GROUP];
 };
 
 MICS_TYPED float row_max(const void *logits, uint32_t V, const enum mics_dtype type)
@@ -97,13 +98,14 @@ MICS_TYPED void row_grad(void *logits, uint32_t V, uint32_t target, float max, f
 }
 
 MICS_TYPED double row_loss(const struct mics_args_cross_entropy *args, void *logits,
-                           uint32_t target, const enum mics_dtype type)
+                           uint32_t target, bool *hit, const enum mics_dtype type)
 {
     const bool keep = args->grad && type != MICS_BF16;
     const float max = row_max(logits, args->V, type),
                 at_target = mics_load_as(logits, target, type);
     double sum = 0;
 
+    *hit = at_target >= max;
     for (uint32_t v = 0; v < args->V; v += RUN)
         sum += sum_run(mics_element(logits, v, type), args->V - v < RUN ? args->V - v : RUN, max,
                        keep, type);
@@ -123,10 +125,11 @@ static void loss_rows(void *context, uint64_t begin, uint64_t end)
         const int32_t target = args->targets[ce->first + i];
 
         ce->losses[i] = 0;
+        ce->hits[i] = false;
         if (target >= 0 && (uint32_t)target < args->V)
             ce->losses[i] = args->dtype == MICS_BF16
-                                ? row_loss(args, logits, (uint32_t)target, MICS_BF16)
-                                : row_loss(args, logits, (uint32_t)target, MICS_F32);
+                                ? row_loss(args, logits, (uint32_t)target, &ce->hits[i], MICS_BF16)
+                                : row_loss(args, logits, (uint32_t)target, &ce->hits[i], MICS_F32);
         else if (args->grad)
             memset(logits, 0, args->V * mics_dtype_bytes(args->dtype));
     }
@@ -143,5 +146,7 @@ void mics_host_cross_entropy(struct mics_pool *pool, const struct mics_args_cros
         mics_pool_run(pool, rows, GRAIN_FLOATS / ((uint64_t)args->V + 1) + 1, loss_rows, &ce);
         for (uint64_t i = 0; i < rows; i++)
             *args->loss_sum += ce.losses[i];
+        for (uint64_t i = 0; args->hits && i < rows; i++)
+            *args->hits += ce.hits[i];
     }
 }

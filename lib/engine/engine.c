@@ -390,7 +390,7 @@ enum mics_status mics_engine_check_idle(const struct mics_engine *engine, struct
 }
 
 enum mics_status mics_engine_eval(struct mics_engine *engine, mics_engine_fill *fill, void *context,
-                                  double *loss_sum, double *targets, struct mics_err *err)
+                                  struct mics_eval_sums *sums, struct mics_err *err)
 {
     struct mics_args_scalars *scalars = engine->results[RESULT_EVAL];
     enum mics_status status = mics_engine_check_idle(engine, err);
@@ -408,8 +408,9 @@ enum mics_status mics_engine_eval(struct mics_engine *engine, mics_engine_fill *
     status = mics_replay_wait(engine, &engine->eval, 0, err);
     if (status != MICS_OK)
         return status;
-    *loss_sum = scalars->loss_sum;
-    *targets = scalars->targets;
+    sums->loss += scalars->loss_sum;
+    sums->targets += scalars->targets;
+    sums->hits += scalars->hits;
     return MICS_OK;
 }
 

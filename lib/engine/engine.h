@@ -115,10 +115,14 @@ uint32_t mics_engine_uncollected(const struct mics_engine *engine);
 enum mics_status mics_engine_update_carried(struct mics_engine *engine, double *grad_norm,
                                             struct mics_err *err);
 
-/* Forward one micro-batch per rank; the sum of the loss over all ranks' targets, and their number.
- * Collective; all steps must be collected. */
+/* Sums over all ranks' targets; hits of encoders only. */
+struct mics_eval_sums {
+    double loss, targets, hits;
+};
+
+/* Forward one micro-batch per rank and add up. Collective; all steps must be collected. */
 enum mics_status mics_engine_eval(struct mics_engine *engine, mics_engine_fill *fill, void *context,
-                                  double *loss_sum, double *targets, struct mics_err *err);
+                                  struct mics_eval_sums *sums, struct mics_err *err);
 
 /* Elements of this rank's optimizer shard of a unit. In the unit's flat vector, its piece of
  * segment t begins at mics_layout_piece_offset(). */

@@ -250,6 +250,7 @@ static struct mics_pass make_pass(struct mics_engine *engine, const struct issue
         .grad = engine->boundary_grads,
         .loss_sum = &engine->scalars[issue->parity]->loss_sum,
         .stats = batch.train ? mics_engine_stats(engine, engine->scalars[issue->parity]) : NULL,
+        .hits = batch.train ? NULL : &engine->scalars[issue->parity]->hits,
         .micro_step = op->micro_step,
         .step = issue->step,
     };

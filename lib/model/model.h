@@ -213,6 +213,7 @@ struct mics_pass {
     double *loss_sum; /* the head adds to it */
     /* [stat_count] Routers add to it in forward passes (enum mics_stat); NULL: not wanted. */
     double *stats;
+    double *hits; /* an encoder's head too: masked tokens that are the likeliest; NULL: no */
     uint32_t micro_step, step;
 };
 

@@ -161,28 +161,30 @@ static void fill_val(void *context, uint32_t micro_step, int32_t *tokens, int32_
     }
 }
 
-/* The sums of loss and targets over `windows` windows, spread evenly over the text for validation.
- * All steps must be collected. Collective. */
-static enum mics_status evaluate(struct mics_run *run, uint64_t windows, double *loss,
-                                 double *targets, struct mics_err *err)
+/* Over `windows` windows, spread evenly over the text for validation. All steps must be collected.
+ * Collective. */
+static enum mics_status evaluate(struct mics_run *run, uint64_t windows, struct mics_eval *out,
+                                 struct mics_err *err)
 {
     struct batch batch = make_batch(run);
     const uint64_t pass_windows = (uint64_t)batch.world_size * batch.micro_batch;
+    const double begin = mics_now_s();
+    struct mics_eval_sums sums = {0};
 
-    *loss = *targets = 0;
     batch.total = windows;
     for (; batch.first < batch.total; batch.first += pass_windows) {
-        double pass_loss = 0, pass_targets = 0;
         enum mics_status status =
-            mics_engine_eval(run->options.engine, fill_val, &batch, &pass_loss, &pass_targets, err);
+            mics_engine_eval(run->options.engine, fill_val, &batch, &sums, err);
 
         if (status == MICS_OK)
             status = check_reads(&batch, err);
         if (status != MICS_OK)
             return mics_run_mark_local(run, status);
-        *loss += pass_loss;
-        *targets += pass_targets;
     }
+    *out = (struct mics_eval){.loss = sums.loss / sums.targets,
+                              .accuracy = batch.data->masking ? sums.hits / sums.targets : NAN,
+                              .targets = sums.targets,
+                              .seconds = mics_now_s() - begin};
     return MICS_OK;
 }
 
@@ -194,32 +196,26 @@ static enum mics_status validate(struct mics_run *run, enum mics_status *rank0_s
     const struct mics_run_observer *observer = &options->observer;
     const uint64_t windows = mics_min_u64(options->settings->val_batches * run->global_batch,
                                           options->data->val_windows);
-    double begin = mics_now_s(), loss, targets;
+    struct mics_eval eval = {0};
     bool shown = false;
     enum mics_status status =
         mics_run_mark_local(run, mics_engine_show_average(options->engine, &shown, err));
 
     if (status == MICS_OK)
-        status = evaluate(run, windows, &loss, &targets, err);
+        status = evaluate(run, windows, &eval, err);
     if (status == MICS_OK && shown)
         status = mics_run_mark_local(run, mics_engine_hide_average(options->engine, err));
     if (status == MICS_OK && windows > 0 && options->world->rank == 0 && observer->val)
-        *rank0_status = observer->val(observer->context, run->step, loss / targets, targets,
-                                      mics_now_s() - begin, err);
+        *rank0_status = observer->val(observer->context, run->step, &eval, err);
     return status;
 }
 
 enum mics_status mics_run_eval(struct mics_run *run, struct mics_eval *out, struct mics_err *err)
 {
-    const double begin = mics_now_s();
-    double loss = 0;
-    enum mics_status status =
-        evaluate(run, run->options.data->val_windows, &loss, &out->targets, err);
+    const enum mics_status status = evaluate(run, run->options.data->val_windows, out, err);
 
     if (status == MICS_OK && !(out->targets > 0))
         return mics_err_set(err, MICS_ERR_FORMAT, "data: there is no token to predict");
-    out->loss = loss / out->targets;
-    out->seconds = mics_now_s() - begin;
     if (status == MICS_OK && !isfinite(out->loss))
         return mics_err_set(err, MICS_ERR_DEVICE, "the loss is %g", out->loss);
     return status;

@@ -22,13 +22,15 @@
 
 #include <stdatomic.h>
 
+struct mics_eval;
+
 /* Called between steps, on rank 0 only (`note` on every rank). A failure ends the run on all ranks.
  * Members may be NULL. */
 struct mics_run_observer {
     enum mics_status (*step)(void *context, const struct mics_step_record *record,
                              struct mics_err *err);
-    enum mics_status (*val)(void *context, uint64_t step, double loss, double tokens,
-                            double seconds, struct mics_err *err);
+    enum mics_status (*val)(void *context, uint64_t step, const struct mics_eval *eval,
+                            struct mics_err *err);
     enum mics_status (*saved)(void *context, uint64_t step, const struct mics_saved *saved,
                               double seconds, struct mics_err *err);
     /* A state is complete in the memory of nodes, on all nodes `sent_bytes` were sent. */
@@ -176,7 +178,9 @@ enum mics_status mics_run_read_settings(const json_t *doc, struct mics_train_set
 enum mics_status mics_run_steps(struct mics_run *run, enum mics_run_end *end, struct mics_err *err);
 
 struct mics_eval {
-    double loss;    /* mean over all targets, natural logarithm */
+    double loss; /* mean over all targets, natural logarithm */
+    double
+        accuracy; /* share of masked tokens that are the likeliest; NAN unless tokens are masked */
     double targets; /* counted, all ranks */
     double seconds;
 };

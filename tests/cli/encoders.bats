@@ -19,7 +19,9 @@ setup_file()
         plan $model $model.mp zero3
     done
     vocabulary bert
-    for i in {1..3000}; do printf '%s ' a b c d 'e f' g "$((i % 3 ? 1 : 0))" | tr 01 hi; done | fold -w 60 >text
+    for i in {1..3000}; do
+        if ((i % 3)); then printf 'a b c d e f i '; else printf 'a b c d e f h '; fi
+    done | fold -w 60 >text
     plan bert train-1.mp ddp 'node:1 gpu:1'
     plan bert train-4.mp mics:2
 }
@@ -88,7 +90,7 @@ tensors() # file
     mkdir -p "$out"
     while IFS='|' read -r model change words; do
         perl -0777 -MJSON::PP -e '$c = decode_json shift; $n = decode_json shift; $c->{$_} = $n->{$_} for keys %$n; print encode_json $c' \
-            "$(cat $model/config.json)" "$change" >"$out/config.json"
+            "$(cat "$model/config.json")" "$change" >"$out/config.json"
         run --separate-stderr mics-plan --topology='node:1' --model="$out" --seq=8
         [ "$status" = 3 ]
         [[ $stderr == *"$out/config.json: $words"* ]]
@@ -124,6 +126,50 @@ END
     [ "$(losses "$out-1" | wc -l)" = 6 ]
     paste <(losses "$out-1") <(losses "$out-4") | awk '{ d = $1 - $2; if (d * d > 1e-10) exit 1 }'
     diff <(losses "$out-1") <(losses "$out-r" "$out-s")
+}
+
+@test "an encoded corpus trains a BERT on two ranks, is resumed, evaluated, merged and fills masks" {
+    requires mpirun
+    local merged=$out-merged
+    mics-data encode -q -t bert text -o "$out-corpus" >"$out-encoded"
+    mics-plan --topology='node:1 gpu:2' --model=bert --global-batch=8 --seq=10 --strategy=zero3 --dtype=f32 --no-history -o "$out.mp"
+    run_2() # ...
+    {
+        MICS_NODE_RANKS=2 mpirun -n 2 mics-train -q -p "$out.mp" --data="$out-corpus" --lr=0.003 --lr-schedule=constant --warmup=0 \
+            --val-every=100 --val-batches=15 --sample=0 --no-history --out="$out-run" "$@"
+    }
+    run_2 --steps=300 --metrics="$out-metrics"
+    run_2 --steps=600 --resume=auto --metrics="$out-metrics"
+    # The commonest tokens are one in seven each.
+    jq -se '[.[] | select(.event == "val")] | length == 6 and .[-1].loss < .[0].loss and .[-1].accuracy > 3 / 7' "$out-metrics"
+    mics-shard merge "$out-run/latest" -o "$merged"
+    [ -s "$merged/vocab.txt" ]
+    for model in "$out-run/latest" "$merged"; do
+        mics-sample "$model" --fill=3 --prompt='a [MASK] c' >"$out-fill"
+        [ "$(wc -l <"$out-fill")" = 3 ]
+        cp "$out-fill" "$out-fill-$(basename "$model")"
+    done
+    cmp "$out-fill-latest" "$out-fill-$(basename "$merged")"
+    mics-train -p train-1.mp --eval --init="$merged" --data=text --no-history >"$out-eval"
+    grep -Eq '^loss [0-9.]+, perplexity [0-9.]+, masked accuracy 0\.[0-9]{6}, of [0-9]+ tokens' "$out-eval"
+}
+
+@test "masks need a token, a corpus of the model's vocabulary, and what was masked before" {
+    mkdir "$out-vocab"
+    head -n 28 bert/vocab.txt >"$out-vocab/vocab.txt"
+    mics-data encode -q -t bytes text -o "$out-bytes" >"$out"
+    train train-1.mp 1 --steps=1 --out="$out-run" --mask-rate=0.2
+    while IFS='|' read -r code words arguments; do
+        run --separate-stderr eval "mics-train -q -p train-1.mp $arguments --no-history"
+        [ "$status" = "$code" ]
+        [[ $stderr == *"$words"* ]]
+        [ "${#stderr_lines[@]}" = 1 ]
+    done <<'END'
+3|the tokenizer has neither [MASK] nor <mask>: --mask-token=TEXT|--data=text --tokenizer=$out-vocab
+3|has a vocabulary of 257, more than the model's of 29|--data=$out-bytes
+END
+    run -3 --separate-stderr train train-1.mp 1 --steps=2 --resume="$out-run" --mask-rate=0.3
+    [[ $stderr == *"trained on other data"* ]]
 }
 
 @test "filled masks have the probabilities of transformers" {

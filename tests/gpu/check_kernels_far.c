@@ -78,7 +78,8 @@ static void logits_of_far_rows(void)
                                                  V,
                                                  FAR_STRIDE,
                                                  true,
-                                                 MICS_BF16};
+                                                 MICS_BF16,
+                                                 NULL};
 
     far_put(&rows, V, FAR_STRIDE);
     CHECK_INT(mics_cuda_cross_entropy(&gpu.at, &args), cudaSuccess);
@@ -86,7 +87,7 @@ static void logits_of_far_rows(void)
     must(cudaMemcpy(&loss, args.loss_sum, sizeof(loss), cudaMemcpyDeviceToHost), "copy");
     mics_host_cross_entropy(gpu.pool,
                             &(struct mics_args_cross_entropy){rows.values, targets, &want, FAR_ROWS,
-                                                              V, 0, true, MICS_F32});
+                                                              V, 0, true, MICS_F32, NULL});
     CHECK_NEAR(loss / want, 1, 1e-6);
     CHECK_ARRAY(&rows, rows.values, 2e-6);
     must(cudaFree((void *)args.targets), "cudaFree");
@@ -142,7 +143,7 @@ static void far_tokens(void)
     CHECK_ARRAY(&table, table.values, 4e-6);
     CHECK_INT(
         mics_cuda_embedding(&gpu.at, &(struct mics_args_embedding){out.device, device, far_memory,
-                                                                   NULL, 1, 3, C, MICS_BF16}),
+                                                                   NULL, 1, 3, C, MICS_BF16, NULL}),
         cudaSuccess);
     must(cudaStreamSynchronize(gpu.at.stream), "a kernel");
     must(cudaMemcpy(out.got, out.device, array_bytes(&out), cudaMemcpyDeviceToHost), "copy");

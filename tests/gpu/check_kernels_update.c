@@ -11,7 +11,8 @@ static void check_optimizer(enum mics_optimizer optimizer)
     for (size_t c = 0; c < LENGTH(update_cases); c++)
         for (int clip = 0; clip < 3; clip++)
             update_case(&gpu, optimizer, &update_cases[c],
-                        (struct mics_args_scalars){8, 0, squares[clip], 0}, clip ? 1.0f : 0.0f);
+                        (struct mics_args_scalars){.targets = 8, .squared_norm = squares[clip]},
+                        clip ? 1.0f : 0.0f);
 }
 
 static void adamw_agrees_with_and_without_clipping(void)
@@ -31,9 +32,14 @@ static void lion_agrees_with_and_without_clipping(void)
 
 static void nothing_changes_without_targets_or_with_a_norm_or_loss_that_is_not_finite(void)
 {
-    static const struct mics_args_scalars bad[] = {{0, 0, 1, 0},        {0, 0, NAN, 0},
-                                                   {4, 0, NAN, 0},      {4, 0, INFINITY, 0},
-                                                   {4, INFINITY, 1, 0}, {4, NAN, 1, 0}};
+    static const struct mics_args_scalars bad[] = {
+        {.targets = 0, .squared_norm = 1},
+        {.targets = 0, .squared_norm = NAN},
+        {.targets = 4, .squared_norm = NAN},
+        {.targets = 4, .squared_norm = INFINITY},
+        {.targets = 4, .loss_sum = INFINITY, .squared_norm = 1},
+        {.targets = 4, .loss_sum = NAN, .squared_norm = 1},
+    };
 
     for (size_t c = 0; c < LENGTH(update_cases); c++)
         for (size_t i = 0; i < LENGTH(bad); i++)
@@ -45,7 +51,7 @@ static void without_clipping_a_norm_that_is_not_finite_is_ignored(void)
 {
     for (int optimizer = 0; optimizer < MICS_OPT_COUNT; optimizer++)
         update_case(&gpu, (enum mics_optimizer)optimizer, &update_cases[5],
-                    (struct mics_args_scalars){4, 0, NAN, 0}, 0);
+                    (struct mics_args_scalars){.targets = 4, .squared_norm = NAN}, 0);
 }
 
 /* Cut at any place, a vector is updated to the same bits. */
@@ -60,7 +66,8 @@ static void an_elements_update_does_not_depend_on_its_place(void)
         struct slice s;
 
         case_begin(&gpu, 0, "cut %d", i);
-        s = slice_new(&gpu, optimizer, &c, (struct mics_args_scalars){8, 0, 1e6, 0});
+        s = slice_new(&gpu, optimizer, &c,
+                      (struct mics_args_scalars){.targets = 8, .squared_norm = 1e6});
         args[0] = args[1] = args[2] = update_of(optimizer, &s, 1, true);
         args[1].count = CUT;
         args[2].param += CUT;

@@ -49,7 +49,8 @@ static void fill(void *context, uint32_t micro_step, int32_t *tokens, int32_t *t
         memset(rank->before, 0, choice->micro_batch * choice->seq * sizeof *tokens);
     rank->before = tokens;
     for (uint32_t b = 0; b < choice->micro_batch; b++) {
-        const uint64_t g = ((uint64_t)micro_step * rank->n + rank->id) * choice->micro_batch + b;
+        const uint64_t g = rank->c->first_sample +
+                           ((uint64_t)micro_step * rank->n + rank->id) * choice->micro_batch + b;
 
         parity_sample(rank->c, rank->step, g, tokens + b * choice->seq, targets + b * choice->seq);
     }
@@ -141,12 +142,13 @@ static enum mics_status train(struct rank *rank, struct mics_engine *engine)
 
 static enum mics_status evaluate(struct rank *rank, struct mics_engine *engine)
 {
-    double loss = 0, targets = 1;
-    enum mics_status status =
-        mics_engine_eval(engine, fill_same, rank, &loss, &targets, &rank->err);
+    struct mics_eval_sums sums = {0};
+    enum mics_status status = mics_engine_eval(engine, fill_same, rank, &sums, &rank->err);
 
-    if (rank->id == 0)
-        rank->result->eval_loss = loss / targets;
+    if (rank->id == 0) {
+        rank->result->eval_loss = sums.loss / sums.targets;
+        rank->result->eval_hits = sums.hits / sums.targets;
+    }
     return status;
 }
 

@@ -17,6 +17,7 @@ struct parity_case {
     struct mics_plan_choice choice;
     const struct mics_schedule *schedule; /* NULL: built from the choice */
     uint32_t steps;
+    uint64_t first_sample; /* of each step's global batch */
     /* Steps after which carried gradients are used up, and replicas averaged; 0: never. */
     uint32_t carried_every;
     float lr, clip;
@@ -44,8 +45,8 @@ void parity_sample(const struct parity_case *c, uint32_t step, uint64_t g, int32
 struct parity_result {
     uint32_t n, unit_count;
     float **params; /* [unit_count][elements of the unit], put together from the optimizer shards */
-    float ***shards;                   /* [n][unit_count] optimizer shards */
-    double loss, grad_norm, eval_loss; /* of the last step; of an evaluation after it */
+    float ***shards;                              /* [n][unit_count] optimizer shards */
+    double loss, grad_norm, eval_loss, eval_hits; /* of the last step; means of an evaluation */
     /* [n], of the training steps */
     struct mics_comm_counts (*counts)[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT];
     uint64_t arena_bytes, high_water;

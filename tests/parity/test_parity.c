@@ -94,6 +94,7 @@ static void check_case(struct walk *walk, const struct parity_case *c)
                    10 * walk->rounding * reference->grad_norm);
         CHECK_NEAR(result->eval_loss, reference->eval_loss,
                    walk->rounding * fabs(reference->eval_loss));
+        CHECK_NEAR(result->eval_hits, reference->eval_hits, 1e-12);
         CHECK_INT(result->high_water <= result->arena_bytes, 1);
         check_counts(c, result);
     }
@@ -376,6 +377,63 @@ static void an_encoder_agrees_for_every_cut_of_1_2_and_4_ranks(void)
         }
 }
 
+/* Parameters and loss after a step whose gradient is the mean of those of its micro-batches, each
+ * of which has the mean over its own targets: with SGD that is the mean of what each leads to. */
+static struct parity_result *mean_of_means(const struct parity_case *c)
+{
+    const struct parity_case step = parity_reference(c);
+    const uint32_t parts = step.choice.micro_steps;
+    struct parity_case part = step;
+    struct parity_result *mean = NULL, *one = NULL;
+    struct mics_err err = {""};
+
+    part.choice.micro_steps = 1;
+    for (uint32_t i = 0; i < parts; i++) {
+        part.first_sample = (uint64_t)i * step.choice.micro_batch;
+        CHECK_INT(parity_run(&part, &one, &err), MICS_OK);
+        if (err.text[0])
+            break;
+        mean = mean ? mean : one;
+        if (mean == one)
+            continue;
+        for (uint32_t unit = 0; unit < mean->unit_count; unit++)
+            for (uint64_t j = 0; j < c->model->units[unit].count; j++)
+                mean->params[unit][j] +=
+                    (one->params[unit][j] - mean->params[unit][j]) / (float)(i + 1);
+        mean->loss += (one->loss - mean->loss) / (i + 1);
+        parity_result_free(one);
+    }
+    return mean;
+}
+
+/* Their numbers differ, so the mean of the means of ranks and micro-steps is something else. */
+static void the_loss_is_the_mean_over_the_masked_tokens_of_the_whole_step(void)
+{
+    struct parity_case c = {.model = encoder,
+                            .choice = cases_choice(&(struct mics_shape){2, 2, 2, 2, 2}),
+                            .steps = 1,
+                            .lr = 0.1f,
+                            .slow_op = MICS_NONE};
+
+    c.choice.micro_steps = 3;
+    const struct parity_case whole_case = parity_reference(&c);
+    struct parity_result *cut = NULL, *whole = NULL, *means = mean_of_means(&c);
+    struct mics_err err;
+    CHECK_INT(parity_run(&c, &cut, &err), MICS_OK);
+    CHECK_INT(parity_run(&whole_case, &whole, &err), MICS_OK);
+    if (cut && whole && means) {
+        CHECK(parity_distance(&c, whole, cut) <= GPT2_TOLERANCE);
+        CHECK_NEAR(cut->loss, whole->loss, 1e-6);
+        CHECK(parity_distance(&c, means, cut) > 50 * GPT2_TOLERANCE);
+        CHECK(fabs(means->loss - cut->loss) > 1e-4);
+        printf("# mean of means: distance %g, loss %g instead of %g\n",
+               parity_distance(&c, means, cut), means->loss, cut->loss);
+    }
+    parity_result_free(cut);
+    parity_result_free(whole);
+    parity_result_free(means);
+}
+
 /* Experts without a token in a micro-step have gradients of zero. */
 static void experts_agree_for_every_cut_of_1_2_and_4_ranks(void)
 {
@@ -585,6 +643,7 @@ int main(void)
     TAP_RUN(gpt2_agrees_for_every_cut_of_8_ranks);
     TAP_RUN(llama_agrees_for_every_cut_of_1_2_and_4_ranks);
     TAP_RUN(an_encoder_agrees_for_every_cut_of_1_2_and_4_ranks);
+    TAP_RUN(the_loss_is_the_mean_over_the_masked_tokens_of_the_whole_step);
     TAP_RUN(experts_agree_for_every_cut_of_1_2_and_4_ranks);
     TAP_RUN(experts_agree_in_groups_of_other_sizes);
     TAP_RUN(llama_with_a_tied_head_agrees_for_every_cut_of_4_ranks);

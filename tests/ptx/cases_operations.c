@@ -96,5 +96,6 @@ void record_operation_cases(struct suite *suite)
     for (const struct update_case *c = update_cases; c < update_cases + LENGTH(update_cases); c++)
         for (int optimizer = 0; c->name && optimizer < MICS_OPT_COUNT; optimizer++)
             update_case(suite, (enum mics_optimizer)optimizer, c,
-                        (struct mics_args_scalars){8, 0, c->squared_norm, 0}, c->clip);
+                        (struct mics_args_scalars){.targets = 8, .squared_norm = c->squared_norm},
+                        c->clip);
 }

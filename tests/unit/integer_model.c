@@ -654,14 +654,21 @@ static void run_staged_backward(const struct mics_pass *pass, uint32_t stage)
 struct job {
     struct mics_pass pass;
     uint32_t stage;
-    void (*run)(const struct job *job);
+    bool staged, backward;
 };
 
 static void run_job(void *context)
 {
     const struct job *job = context;
 
-    job->run(job);
+    if (job->staged && job->backward)
+        run_staged_backward(&job->pass, job->stage);
+    else if (job->staged)
+        run_staged_forward(&job->pass, job->stage);
+    else if (job->backward)
+        run_backward(&job->pass, job->stage);
+    else
+        run_forward(&job->pass, job->stage);
 }
 
 static void enqueue(const struct job *job)
@@ -673,44 +680,24 @@ static void enqueue(const struct job *job)
     mics_launch_call(job->pass.stream, &call);
 }
 
-static void forward_job(const struct job *job)
-{
-    run_forward(&job->pass, job->stage);
-}
-
-static void backward_job(const struct job *job)
-{
-    run_backward(&job->pass, job->stage);
-}
-
-static void staged_forward_job(const struct job *job)
-{
-    run_staged_forward(&job->pass, job->stage);
-}
-
-static void staged_backward_job(const struct job *job)
-{
-    run_staged_backward(&job->pass, job->stage);
-}
-
 static void staged_forward(const struct mics_pass *pass, uint32_t stage)
 {
-    enqueue(&(struct job){.pass = *pass, .stage = stage, .run = staged_forward_job});
+    enqueue(&(struct job){.pass = *pass, .stage = stage, .staged = true});
 }
 
 static void staged_backward(const struct mics_pass *pass, uint32_t stage)
 {
-    enqueue(&(struct job){.pass = *pass, .stage = stage, .run = staged_backward_job});
+    enqueue(&(struct job){.pass = *pass, .stage = stage, .staged = true, .backward = true});
 }
 
 static void forward(const struct mics_pass *pass, uint32_t stage)
 {
-    enqueue(&(struct job){.pass = *pass, .stage = stage, .run = forward_job});
+    enqueue(&(struct job){.pass = *pass, .stage = stage});
 }
 
 static void backward(const struct mics_pass *pass, uint32_t stage)
 {
-    enqueue(&(struct job){.pass = *pass, .stage = stage, .run = backward_job});
+    enqueue(&(struct job){.pass = *pass, .stage = stage, .backward = true});
 }
 
 static const struct mics_model_ops ops = {

@@ -242,6 +242,7 @@ void mics_head_forward(const struct mics_pass *pass, uint32_t unit)
 {
     const uint32_t total = pass->batch.B * pass->batch.T;
     const struct head head = head_of(pass, unit);
+    double *const hits = pass->model->family->bidirectional ? pass->hits : NULL;
 
     for (uint32_t first = 0; first < total; first += head.acts.rows) {
         const uint32_t rows = total - first < head.acts.rows ? total - first : head.acts.rows;
@@ -256,6 +257,7 @@ void mics_head_forward(const struct mics_pass *pass, uint32_t unit)
                                                     .ld = head.acts.columns,
                                                     .grad = pass->batch.train,
                                                     .dtype = pass->batch.dtype,
+                                                    .hits = hits,
                                                 });
         if (pass->batch.train)
             chunk_backward(&head, first, rows, in);

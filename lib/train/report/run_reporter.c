@@ -128,10 +128,18 @@ static json_t *event_operations(const struct mics_step_record *record)
                      mics_class_times_to_json(record->classes));
 }
 
-static json_t *event_val(uint64_t step, double loss, double tokens, double seconds)
+static json_t *event_val(uint64_t step, const struct mics_eval *eval)
 {
-    return json_pack("{s:s,s:I,s:o,s:I,s:f}", "event", "val", "step", (json_int_t)step, "loss",
-                     mics_metrics_number(loss), "tokens", (json_int_t)tokens, "ms", 1e3 * seconds);
+    json_t *event = json_pack("{s:s,s:I,s:o,s:I,s:f}", "event", "val", "step", (json_int_t)step,
+                              "loss", mics_metrics_number(eval->loss), "tokens",
+                              (json_int_t)eval->targets, "ms", 1e3 * eval->seconds);
+
+    if (event && !isnan(eval->accuracy) &&
+        json_object_set_new(event, "accuracy", mics_metrics_number(eval->accuracy)) != 0) {
+        json_decref(event);
+        return NULL;
+    }
+    return event;
 }
 
 static json_t *event_checkpoint(uint64_t step, const struct mics_saved *saved, double seconds)
@@ -256,16 +264,19 @@ static enum mics_status on_step(void *context, const struct mics_step_record *re
     return flush(reporter, err);
 }
 
-static enum mics_status on_val(void *context, uint64_t step, double loss, double tokens,
-                               double seconds, struct mics_err *err)
+static enum mics_status on_val(void *context, uint64_t step, const struct mics_eval *eval,
+                               struct mics_err *err)
 {
     struct mics_run_reporter *reporter = context;
 
-    mics_outputs_val(&reporter->outputs, step, loss);
-    mics_outputs_event(&reporter->outputs, event_val(step, loss, tokens, seconds));
+    mics_outputs_val(&reporter->outputs, step, eval->loss);
+    mics_outputs_event(&reporter->outputs, event_val(step, eval));
     if (!reporter->out)
         return MICS_OK;
-    fprintf(reporter->out, "%8" PRIu64 " validation loss %.4f\n", step, loss);
+    fprintf(reporter->out, "%8" PRIu64 " validation loss %.4f", step, eval->loss);
+    if (!isnan(eval->accuracy))
+        fprintf(reporter->out, ", masked accuracy %.4f", eval->accuracy);
+    fputc('\n', reporter->out);
     return flush(reporter, err);
 }
 

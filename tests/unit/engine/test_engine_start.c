@@ -67,14 +67,13 @@ static enum mics_status run_steps(struct rank *rank, struct mics_engine *engine)
         const struct mics_step_input input = {
             .step = step, .lr = 1e-3f, .fill = fill, .fill_context = &rank->job->choice};
         struct mics_step_result result;
-        double loss, targets;
+        struct mics_eval_sums sums = {0};
 
         status = mics_engine_submit(engine, &input, &rank->err);
         if (status == MICS_OK)
             status = mics_engine_collect(engine, &result, &rank->err);
         if (status == MICS_OK && step == 2)
-            status =
-                mics_engine_eval(engine, fill, &rank->job->choice, &loss, &targets, &rank->err);
+            status = mics_engine_eval(engine, fill, &rank->job->choice, &sums, &rank->err);
     }
     return status;
 }

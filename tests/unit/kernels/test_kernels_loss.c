@@ -70,6 +70,30 @@ static void losses_and_gradients_agree_with_plain_loops(void)
     }
 }
 
+/* The target has the largest logit in rows 0 and 1, with another one in the latter; 3 and 4 have no
+ * target. */
+static void rows_whose_target_is_the_likeliest_are_counted(void)
+{
+    enum { ROWS = 5, V = 70 };
+    const int32_t targets[ROWS] = {69, 3, 0, -1, V};
+    const struct mics_args_cross_entropy args = {
+        .targets = targets, .rows = ROWS, .V = V, .loss_sum = &(double){0}};
+
+    for (int grad = 0; grad < 2; grad++)
+        for (unsigned i = 0; i < POOLS; i++) {
+            float logits[ROWS * V] = {0};
+            struct mics_args_cross_entropy counting = args;
+            double hits = 5;
+
+            logits[69] = logits[V + 3] = logits[V + 40] = logits[2 * V + 1] = 1;
+            counting.logits = logits;
+            counting.grad = grad;
+            counting.hits = &hits;
+            mics_host_cross_entropy(pools[i], &counting);
+            CHECK(hits == 7);
+        }
+}
+
 static void gaps_between_rows_are_left_alone(void)
 {
     enum { ROWS = 5, V = 37, LD = 40 };
@@ -186,6 +210,7 @@ int main(void)
 {
     open_pools();
     TAP_RUN(losses_and_gradients_agree_with_plain_loops);
+    TAP_RUN(rows_whose_target_is_the_likeliest_are_counted);
     TAP_RUN(gaps_between_rows_are_left_alone);
     TAP_RUN(without_gradient_the_logits_stay);
     TAP_RUN(masked_rows_count_nothing_even_with_nan);

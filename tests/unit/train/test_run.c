@@ -83,16 +83,14 @@ static void on_note(const struct mics_device_note *note)
     snprintf(noting->notes[noting->note_count++ % 8], 256, "%s", note->text);
 }
 
-static enum mics_status on_val(void *context, uint64_t step, double loss, double tokens,
-                               double seconds, struct mics_err *err)
+static enum mics_status on_val(void *context, uint64_t step, const struct mics_eval *eval,
+                               struct mics_err *err)
 {
     struct rank *rank = context;
 
     (void)step;
-    (void)tokens;
-    (void)seconds;
     (void)err;
-    rank->val_loss = loss;
+    rank->val_loss = eval->loss;
     return MICS_OK;
 }
 
