@@ -20,8 +20,9 @@ struct sample_fill {
 };
 
 /* Print the candidates of each mask among ids[count] of prompt `number`, from 1 on, whose text is
- * text[size]: a line for each with the mask's number, the probability, the id and the token, or with
- * `json` one line for all. MICS_ERR_FORMAT: there is no mask, or the prompt is not for the model. */
+ * text[size]: a line for each with the mask's number, the probability, the id and the token, or
+ * with `json` one line for all. MICS_ERR_FORMAT: there is no mask, or the prompt is not for the
+ * model. */
 enum mics_status sample_fill_print(const struct sample_fill *fill, uint64_t number,
                                    const char *text, size_t size, const uint32_t *ids, size_t count,
                                    FILE *out, struct mics_err *err);

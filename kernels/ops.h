@@ -403,8 +403,8 @@ struct mics_args_embedding_grad {
 /* For each row with 0 <= target < V: *loss_sum += lse(logits) - logits[target], and, where `grad`
  * is set, logits become softmax(logits) - onehot(target): the gradient of the *sum* of the losses.
  * A row with another target (MICS_TARGET_NONE or LAST) adds nothing and its gradient is 0. *hits,
- * unless NULL, grows by the number of rows whose target has the largest logit, alone or not. logits:
- * [rows, V] with rows of ld elements, 0: V; the elements between rows are neither read nor
+ * unless NULL, grows by the number of rows whose target has the largest logit, alone or not.
+ * logits: [rows, V] with rows of ld elements, 0: V; the elements between rows are neither read nor
  * written. */
 struct mics_args_cross_entropy {
     void *logits;
@@ -426,8 +426,8 @@ struct mics_args_squared_norm {
 /* What an update reads from device memory when it runs. The order lets one small all-reduce add up
  * loss_sum and squared_norm, while `targets` was added up when the step began. */
 struct mics_args_scalars {
-    /* Counted targets of the gradients, over all ranks: of the whole step, or of all steps since the
-     * units' last update. */
+    /* Counted targets of the gradients, over all ranks: of the whole step, or of all steps since
+     * the units' last update. */
     double targets;
     double loss_sum; /* of the whole step; over all ranks after the reduction */
     union {

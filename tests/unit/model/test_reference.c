@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Every family against PyTorch: the model folders and the values that make_gpt2.py,
- * make_decoders.py and make_encoders.py in tests/reference wrote, the latter two by the transformers
- * library. The reference is computed in double precision; ours in fp32, so the two agree to some
+ * make_decoders.py and make_encoders.py in tests/reference wrote, the latter two by the
+ * transformers library. The reference is computed in double precision; ours in fp32, so the two agree to some
  * 1e-6 of the largest value of each tensor. Run from the top of the sources.
  */
 #include "model_run.h"
