@@ -130,8 +130,8 @@ static enum mics_status append(struct list *list, const struct option *option, s
     return MICS_OK;
 }
 
-/* The plan options of a level and a micro-batch that fit and may be faster than `best_s`. updates_s:
- * what is computed once in a step. */
+/* The plan options of a level and a micro-batch that fit and may be faster than `best_s`.
+ * updates_s: what is computed once in a step. */
 static enum mics_status list_options(struct mics_search *search, struct option option,
                                      double updates_s, double best_s, struct list *list,
                                      struct mics_err *err)

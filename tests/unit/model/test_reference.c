@@ -2,8 +2,8 @@
 /*
  * Every family against PyTorch: the model folders and the values that make_gpt2.py,
  * make_decoders.py and make_encoders.py in tests/reference wrote, the latter two by the
- * transformers library. The reference is computed in double precision; ours in fp32, so the two agree to some
- * 1e-6 of the largest value of each tensor. Run from the top of the sources.
+ * transformers library. The reference is computed in double precision; ours in fp32, so the two
+ * agree to some 1e-6 of the largest value of each tensor. Run from the top of the sources.
  */
 #include "model_run.h"
 #include "tap.h"
