@@ -217,7 +217,7 @@ static void a_plan_with_another_number_of_parameters_is_refused(void)
     json_object_set_new(value, "parameters", json_integer(5));
     CHECK_INT(mics_model_from_json(value, &again, &err), MICS_ERR_FORMAT);
     CHECK(strstr(err.text, "parameters: 5, but the sizes make"));
-    json_object_set_new(value, "family", json_string("bert"));
+    json_object_set_new(value, "family", json_string("t5"));
     CHECK_INT(mics_model_from_json(value, &again, &err), MICS_ERR_UNSUPPORTED);
     CHECK(again == NULL);
     mics_model_free(model);
@@ -274,8 +274,8 @@ static void a_bad_configuration_names_the_key_and_the_reason(void)
         {"{", "config.json: line 1"},
         {"[1]", "config.json: line 1, column 1, offset 0: expected an object"},
         {"{" SIZES "}", "model_type"},
-        {"{\"model_type\": \"bert\", " SIZES "}",
-         "model_type: 'bert' is not supported, only 'gpt2', 'llama', 'mistral', 'qwen2', 'qwen3'"},
+        {"{\"model_type\": \"t5\", " SIZES "}",
+         "model_type: 't5' is not supported, only 'gpt2', 'llama', 'mistral', 'qwen2', 'qwen3'"},
         {"{\"model_type\": \"gpt2\", \"n_layer\": 2}", "n_embd"},
         {"{\"model_type\": \"gpt2\", " SIZES ", \"n_inner\": \"x\"}", "n_inner"},
         {"{\"model_type\": \"gpt2\", " SIZES ", \"activation_function\": \"relu\"}",
