@@ -51,6 +51,7 @@ class Instructions(Translator):
         text = ".".join(mods)
         special = {"rn.bf16.f32": ("to_bf16({}).astype('u2')", "b16"),
                    "sat.f32.f32": ("saturate({})", "f32"),
+                   "rzi.f32.f32": ("np.trunc({})", "f32"),
                    "rni.s32.f32": ("nearest_s32({})", "s32"),
                    "rzi.s32.f32": ("nearest_s32(np.trunc({}))", "s32")}
         if text in special:
@@ -99,6 +100,12 @@ class Instructions(Translator):
     def _op_not(self, ins, mods, ops):
         (kind,) = mods
         self._set(ops[0], f"~({self._src(ops[1], self._unsigned(kind))})", self._unsigned(kind))
+
+    def _op_copysign(self, ins, mods, ops):
+        """The sign of the first source, the magnitude of the second."""
+        self._only(ins, [["f32"]])
+        sign, magnitude = (self._src(o, "f32") for o in ops[1:])
+        self._set(ops[0], f"np.copysign({magnitude}, {sign})", "f32")
 
     def _op_neg(self, ins, mods, ops):
         (kind,) = mods
