@@ -86,4 +86,5 @@ parse "$@"
 [[ ${operands[0]} != *' '* && " ${commands[*]} " == *" ${operands[0]} "* ]] ||
     usage "unknown command '${operands[0]}'$(
         printf '%s\n' "${commands[@]}" | did_you_mean "${operands[0]}")"
+if [ "${operands[0]}" != run ]; then no_run_options; fi
 "${operands[0]}_main"

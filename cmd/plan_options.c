@@ -472,8 +472,8 @@ static int check_usage_of_target(const struct plan_request *request)
     if (request->search.recompute != MICS_AUTO && !target->recomputes[request->search.recompute])
         return cli_usage("--for=%s: it has no such level of recomputation; none and full are there",
                          target->name);
-    if (request->like || request->launch || request->schedule || request->trace)
-        return cli_usage("--for stands without --like, --launch, --schedule and --trace");
+    if (request->like || request->check || request->launch || request->schedule || request->trace)
+        return cli_usage("--for goes without --like, --check, --launch, --schedule and --trace");
     return -1;
 }
 
@@ -485,7 +485,6 @@ int plan_check_usage(struct plan_request *request, int argc, char **argv, int op
 
     if (code >= 0)
         return code;
-
     if (request->training.node_hour_price > 0 && request->training.tokens == 0)
         return cli_usage("--price goes with --tokens");
     if (request->memory_copies && !request->memory_every && !request->like)

@@ -98,13 +98,16 @@ search_target(const struct plan_request *request, const struct mics_topology *to
     return *out ? MICS_OK : status;
 }
 
-/* Say what a search without one restriction would gain. Nothing to say is no error. */
+/* Say what a search of this way would gain, which has one restriction less. That nothing fits
+ * there, either, is no error: then there is nothing to say. */
 static void report_gain(const struct plan_request *request, const struct mics_plan *plan,
+                        const struct mics_target_way *way,
                         const struct mics_search_options *options, const char *what)
 {
     struct mics_plan *better = NULL;
+    struct mics_err err;
 
-    if (search_copies(request, plan->topology, plan->model, options, &better, NULL) != MICS_OK)
+    if (search_way(request, plan->topology, plan->model, way, *options, &better, &err) != MICS_OK)
         return;
     const double gain = plan->predicted.step_s / better->predicted.step_s - 1;
     const struct mics_shape *shape = &better->choice.shapes[MICS_UNIT_DENSE];
@@ -119,6 +122,9 @@ static void report(const struct plan_request *request, const struct mics_plan *p
 {
     const struct mics_target *target = request->target;
     const uint64_t total = mics_memory_total(&plan->memory, plan->topology);
+    const struct mics_target_way any = {.accumulation = way->accumulation};
+    const struct mics_target_way all = {.accumulation = MICS_ACCUMULATES_SHARDS};
+    const struct mics_target_way shards = {way->allows, MICS_ACCUMULATES_SHARDS};
     char texts[3][32];
 
     cli_note(0, "%s: %.3g s per step, %.4g tokens/s, %s of %s per rank", target->name,
@@ -135,13 +141,16 @@ static void report(const struct plan_request *request, const struct mics_plan *p
                  "start it with: %s --num_nodes=%u --num_gpus=%u train.py --deepspeed_config FILE",
                  target->launcher, mics_choice_nodes(&plan->choice),
                  mics_choice_per_node(&plan->choice));
-    options.allows = way->allows;
+    if (way->accumulation == MICS_ACCUMULATES_WHOLE)
+        report_gain(request, plan, &shards, &options,
+                    "does not reduce gradients before the last micro-step");
     options.hierarchical = MICS_HIERARCHY_AUTO;
-    report_gain(request, plan, &options, "gathers flat across nodes");
+    report_gain(request, plan, way, &options, "gathers flat across nodes");
     options.hierarchical = MICS_HIERARCHY_OFF;
-    options.allows = NULL;
-    report_gain(request, plan, &options,
+    report_gain(request, plan, &any, &options,
                 "cannot cut parameters, gradients and optimizer otherwise");
+    options.hierarchical = MICS_HIERARCHY_AUTO;
+    report_gain(request, plan, &all, &options, "with all its restrictions");
 }
 
 enum mics_status plan_for_target(const struct plan_request *request,

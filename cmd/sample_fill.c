@@ -43,25 +43,22 @@ static char *decode(const struct mics_tokenizer *tokenizer, uint32_t id)
     struct mics_decoder *decoder = NULL;
     const char *text[2] = {"", ""};
     size_t size[2] = {0, 0};
-    char *copy = NULL;
+    char *copy = NULL, *longer = NULL;
     struct mics_err err;
 
     if (mics_decoder_new(tokenizer, false, &decoder, &err) == MICS_OK &&
         mics_decode(decoder, &id, 1, &text[0], &size[0], &err) == MICS_OK)
         copy = strndup(text[0], size[0]);
-    if (copy && mics_decode_end(decoder, &text[1], &size[1], &err) == MICS_OK) {
-        char *longer = realloc(copy, size[0] + size[1] + 1);
-
-        if (longer) {
-            memcpy(longer + size[0], text[1], size[1]);
-            longer[size[0] + size[1]] = '\0';
-        } else {
-            free(copy);
-        }
-        copy = longer;
+    if (copy && mics_decode_end(decoder, &text[1], &size[1], &err) == MICS_OK)
+        longer = realloc(copy, size[0] + size[1] + 1);
+    if (longer) {
+        memcpy(longer + size[0], text[1], size[1]);
+        longer[size[0] + size[1]] = '\0';
+    } else {
+        free(copy);
     }
     mics_decoder_free(decoder);
-    return copy;
+    return longer;
 }
 
 static enum mics_status print_lines(const struct sample_fill *fill, size_t mask,

@@ -6,9 +6,11 @@
 # usual port is free.
 torch_environment()
 {
+    local host
+    host=$(hostname) # HOSTNAME may come from outside of the lab
     export RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE
     export LOCAL_RANK=$OMPI_COMM_WORLD_LOCAL_RANK LOCAL_WORLD_SIZE=$OMPI_COMM_WORLD_LOCAL_SIZE
-    export GROUP_RANK=$((${HOSTNAME#node} - 1)) GROUP_WORLD_SIZE=$nodes
+    export GROUP_RANK=$((${host#node} - 1)) GROUP_WORLD_SIZE=$nodes
     export NODE_RANK=$GROUP_RANK
     export MASTER_ADDR=$subnet.1 MASTER_PORT=29500
     export GLOO_SOCKET_IFNAME=eth0 TP_SOCKET_IFNAME=eth0 NCCL_SOCKET_IFNAME=eth0

@@ -47,6 +47,13 @@ expect() # least most: operands of the command
     [ $count -le "$2" ] || usage "$(unexpected "${operands[$2 + 1]}")"
 }
 
+# Options that only `run` has.
+no_run_options()
+{
+    [ "$environment" = mpi ] && [ $traffic = 0 ] && [ ${#expected[@]} = 0 ] ||
+        usage "${operands[0]}: --env, --traffic and --expect-traffic go with run"
+}
+
 no_job() { [ ${#job[@]} = 0 ] || usage "${operands[0]} takes no command to run"; }
 
 # Parse a rate: rate_bits= in bits per second.

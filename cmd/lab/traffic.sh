@@ -29,18 +29,19 @@ traffic_table()
         { printf "%-8s %15.0f %15.0f\n", $1, $2 - sent[$1], $3 - received[$1] }'
 }
 
-# Samples of what each node has sent, about five in a second until the job has ended: microseconds,
-# then bytes. The port of the bridge receives what the node sends.
+# Samples of what each node has sent, about five in a second and one when the job has ended:
+# microseconds, then bytes. The port of the bridge receives what the node sends.
 sample_main()
 {
-    local device bytes rest i sent
-    until [ -e "$lab/ended" ]; do
+    local device bytes rest i sent last=0
+    while [ $last = 0 ]; do
+        if [ -e "$lab/ended" ]; then last=1; fi
         sent=()
         while read -r device bytes rest; do
             if [[ $device == port*: ]]; then i=${device#port} && sent[${i%:}]=$bytes; fi
         done </proc/net/dev
         echo "${EPOCHREALTIME/[.,]/} ${sent[*]}"
-        sleep 0.2
+        [ $last = 1 ] || sleep 0.2
     done
 }
 
@@ -57,7 +58,7 @@ stop_sampling()
 }
 
 # The megabytes that each node sent in each of at most ten intervals of equal length: 1, 2 or 5
-# times a power of ten in seconds, at least 0.5 s, about the time between two samples.
+# times a power of ten in seconds, at least 0.5 s, in which there are two samples.
 traffic_by_time()
 {
     awk '
@@ -75,7 +76,7 @@ traffic_by_time()
         END {
             if (NR < 2) exit
             total = (value[NR, 1] - value[1, 1]) / 1e6
-            split("2 2.5 2", factor, " ")
+            split("2 2 2.5", factor, " ")
             for (length_s = 0.5; length_s * 10 < total; length_s *= factor[1 + n++ % 3]) ;
             count = int(total / length_s)
             if (count * length_s < total) count++

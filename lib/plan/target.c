@@ -108,7 +108,7 @@ static void write_transformers(FILE *out, const struct mics_plan *plan)
             "from transformers import TrainingArguments\n"
             "from transformers.distributed import DistributedConfig\n"
             "\n"
-            "# AutoModelForCausalLM.from_pretrained(..., distributed_config=distributed_config)\n"
+            "# for from_pretrained(..., distributed_config=distributed_config)\n"
             "distributed_config = DistributedConfig(\n"
             "    fsdp_size=%u, dp_replicate_size=%u, fsdp_mixed_precision=%s\n"
             ")\n"
@@ -203,8 +203,8 @@ static void write_deepspeed(FILE *out, const struct mics_plan *plan)
 
 static const struct mics_target targets[] = {
     {.name = "torchtitan",
-     .defers = "torchtitan reduces over the replicas in each micro-step before version 0.4; its "
-               "main branch does it once per step, as planned",
+     .defers = "torchtitan 0.3.0 reduces over the replicas in each micro-step; its main branch "
+               "once per step, as planned",
      .ways = {{is_one_size, MICS_ACCUMULATES_SHARDS}},
      .way_count = 1,
      .recomputes = {true, true, true},

@@ -23,7 +23,7 @@ enum mics_target_accumulation {
 
 /* Shapes of one kind, and how gradients of micro-steps are added up with them. */
 struct mics_target_way {
-    bool (*allows)(const struct mics_shape *shape);
+    bool (*allows)(const struct mics_shape *shape); /* NULL: all */
     enum mics_target_accumulation accumulation;
 };
 

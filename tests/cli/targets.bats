@@ -77,10 +77,16 @@ after() # option
     mics-show --json plan.mp >plan.json
     [ "$(choice micro_steps)" -gt 1 ]
     [[ $stderr == *"accelerate adds up whole gradients over micro-steps: 5.8 GiB more per rank"* ]]
+    [[ $stderr =~ does\ not\ reduce\ gradients\ before\ the\ last\ micro-step:\ \+[0-9.]+\ %\ step ]]
     [ "$(jq '.memory.total_bytes // ([.memory.regions[].bytes] | add) | . < 36e9' plan.json)" = true ]
 }
 
 @test "what a trainer cannot do is said with its cost" {
+    # One restriction at a time: accelerate, which adds up whole gradients, would not gain from hierarchical gathers here.
+    run --separate-stderr mics-plan --model=llama3.1-8b --topology=p4d:4 --global-batch=256 --seq=4096 --for=accelerate
+    [ "$status" = 0 ]
+    [[ $stderr != *"gathers flat"* ]]
+    [[ $stderr =~ accelerate\ with\ all\ its\ restrictions:\ \+[0-9.]+\ %\ step ]]
     run --separate-stderr mics-plan --model=llama3.1-8b --topology=p4d:4 --global-batch=256 --seq=4096 --for=torchtitan
     [ "$status" = 0 ]
     [[ $stderr == *"torchtitan: "*" s per step, "*" tokens/s, "*" GiB per rank"* ]]
@@ -93,7 +99,7 @@ after() # option
 @test "options that another trainer has no word for are refused" {
     for words in '--for=fairscale' '--for=torchtitan --hierarchical=on' '--for=megatron --sync-dtype=int8' \
         '--for=accelerate --recompute=selective' '--for=deepspeed --outer-steps=10' '--for=torchtitan --segments=2' \
-        '--for=torchtitan --launch=srun' '--for=torchtitan --like=plan.mp' '--for=torchtitan -o -'; do
+        '--for=torchtitan --launch=srun' '--for=torchtitan --check=run' '--for=torchtitan --like=plan.mp' '--for=torchtitan -o -'; do
         # shellcheck disable=SC2086 # words
         run --separate-stderr mics-plan --model=gpt2 --topology=p4d:2 $words
         usage_mistake mics-plan || { echo "$words"; return 1; }

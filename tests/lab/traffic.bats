@@ -99,7 +99,16 @@ flood() # count [option...]
     usage_mistake mics-lab
 }
 
+@test "commands that run no job refuse its options" {
+    for words in 'up --env=torch' 'list --traffic' 'down --expect-traffic=node:sent<=5MB'; do
+        # shellcheck disable=SC2086 # words
+        run --separate-stderr mics-lab $words
+        usage_mistake mics-lab || { echo "$words"; return 1; }
+    done
+}
+
 @test "ranks get the variables of torch.distributed, or none" {
+    export HOSTNAME=elsewhere # as in a container
     # shellcheck disable=SC2016 # each rank expands it
     run --separate-stderr mics-lab run -q --name="$lab" --nodes=2 --slots=2 --env=torch -- \
         sh -c 'echo "$RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK $MASTER_ADDR:$MASTER_PORT $GLOO_SOCKET_IFNAME $(hostname)"'
