@@ -243,6 +243,7 @@ static struct problem make(const unsigned (&size)[4], unsigned D)
     p.backward.grad_out = numbers(tokens * p.H * D, 2);
     p.backward.grad_qkv = must_allocate(p.grads * 2);
     cudaMemset(p.backward.delta, 0, tokens * p.H * 4);
+    p.backward.causal = p.forward.causal = true;
     p.backward.B = p.forward.B = p.B;
     p.backward.T = p.forward.T = p.T;
     p.backward.H = p.forward.H = p.H;

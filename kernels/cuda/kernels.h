@@ -38,7 +38,7 @@ struct mics_attention_choice {
 #define MICS_CUDA_TUNING_BYTES 192
 
 /* At most so many proposals are timed for a product of one shape. */
-#define MICS_PRODUCT_PROPOSALS 4
+#define MICS_PRODUCT_PROPOSALS 24
 
 /* Where an operation runs. */
 struct mics_cuda_at {

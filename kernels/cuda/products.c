@@ -29,6 +29,7 @@
 #include "cuda/products.h"
 
 #include <cublasLt.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -41,7 +42,8 @@ enum {
     SLAB_ROWS = 64, /* a slab has a multiple of them */
     FORMS = 3,
     BUCKETS = 256,
-    REPEAT = 3,    /* runs that are timed of each proposal, after one that is not */
+    FINALISTS = 4, /* proposals that are timed again, the fastest in one run */
+    REPEAT = 3,    /* runs of those that are timed, after one that is not */
     WARM_MS = 30,  /* until an idle GPU has raised its clocks */
     KEY_TEXT = 192 /* bytes of a key as a line */
 };
@@ -501,7 +503,7 @@ static cublasStatus_t run(const struct mics_cuda_at *at, const struct mics_args_
 struct proposals {
     struct form forms[FORMS];
     struct proposal {
-        int form;
+        int form, number; /* from 1 on, as proposed */
         cublasLtMatmulAlgo_t algo;
     } list[MICS_PRODUCT_PROPOSALS];
     int count;
@@ -530,21 +532,24 @@ static cublasStatus_t list_proposals(const struct mics_cuda_products *products,
     out->count = 0;
     for (int i = 0; i < limit && status == CUBLAS_STATUS_SUCCESS; i++)
         for (int f = 0; f < forms && out->count < limit; f++)
-            if (i < counts[f])
-                out->list[out->count++] = (struct proposal){f, algos[f][i]};
+            if (i < counts[f]) {
+                out->list[out->count] = (struct proposal){f, out->count + 1, algos[f][i]};
+                out->count++;
+            }
     return status == CUBLAS_STATUS_SUCCESS && out->count == 0 ? CUBLAS_STATUS_NOT_SUPPORTED
                                                               : status;
 }
 
-/* Milliseconds of one run, on the operation's own operands; negative where it fails. */
+/* Milliseconds of a run, the mean of `runs` after one that is not timed, on the operation's own
+ * operands; negative where it fails. */
 static float time_ms(const struct mics_cuda_at *at, const struct mics_args_matmul *args,
                      const struct product *product, const struct proposals *proposals, int which,
-                     cudaEvent_t const events[2])
+                     int runs, cudaEvent_t const events[2])
 {
     const struct proposal *proposal = &proposals->list[which];
     float took = -1;
 
-    for (int i = 0; i < REPEAT + 1; i++) {
+    for (int i = 0; i < runs + 1; i++) {
         if (i == 1 && cudaEventRecord(events[0], at->stream) != cudaSuccess)
             return -1;
         if (run(at, args, product, &proposals->forms[proposal->form], &proposal->algo) !=
@@ -555,26 +560,64 @@ static float time_ms(const struct mics_cuda_at *at, const struct mics_args_matmu
         cudaEventSynchronize(events[1]) != cudaSuccess ||
         cudaEventElapsedTime(&took, events[0], events[1]) != cudaSuccess)
         return -1;
-    return took / REPEAT;
+    return took / (float)runs;
 }
 
-/* Time all proposals once; *best is the fastest, *took its milliseconds. */
+/* Run the first proposal until the GPU has raised its clocks. */
+static void warm_up(const struct mics_cuda_at *at, const struct mics_args_matmul *args,
+                    const struct product *product, const struct proposals *proposals,
+                    cudaEvent_t const events[2])
+{
+    float warmed = 0, last = 1;
+
+    for (int i = 0; i < 1000 && warmed < WARM_MS && last > 0; i++) {
+        last = time_ms(at, args, product, proposals, 0, REPEAT, events);
+        warmed += (REPEAT + 1) * last;
+    }
+    at->products->warm = true;
+}
+
+/* Keep the FINALISTS that are fastest in one run, in the order in which they were proposed. */
+static void screen(const struct mics_cuda_at *at, const struct mics_args_matmul *args,
+                   const struct product *product, struct proposals *proposals,
+                   cudaEvent_t const events[2])
+{
+    float took[MICS_PRODUCT_PROPOSALS];
+    int kept = 0;
+
+    if (proposals->count <= FINALISTS)
+        return;
+    for (int i = 0; i < proposals->count; i++) {
+        const float time = time_ms(at, args, product, proposals, i, 1, events);
+
+        took[i] = time >= 0 ? time : INFINITY;
+    }
+    for (int i = 0; i < proposals->count; i++) {
+        int faster = 0;
+
+        for (int j = 0; j < proposals->count; j++)
+            faster += took[j] < took[i] || (took[j] == took[i] && j < i);
+        if (faster < FINALISTS && took[i] < INFINITY)
+            proposals->list[kept++] = proposals->list[i];
+    }
+    proposals->count = kept;
+}
+
+/* Time the proposals that are fastest in one run, which are left in *proposals; *best is the
+ * fastest, *took its milliseconds. */
 static cublasStatus_t measure(const struct mics_cuda_at *at, const struct mics_args_matmul *args,
-                              const struct product *product, const struct proposals *proposals,
-                              int *best, float *took)
+                              const struct product *product, struct proposals *proposals, int *best,
+                              float *took)
 {
     cudaEvent_t events[2] = {NULL, NULL};
-    float warmed = 0, last = 1;
 
     *took = -1;
     if (cudaEventCreate(&events[0]) == cudaSuccess && cudaEventCreate(&events[1]) == cudaSuccess) {
-        for (int i = 0; !at->products->warm && i < 1000 && warmed < WARM_MS && last > 0; i++) {
-            last = time_ms(at, args, product, proposals, 0, events);
-            warmed += (REPEAT + 1) * last;
-        }
-        at->products->warm = true;
+        if (!at->products->warm)
+            warm_up(at, args, product, proposals, events);
+        screen(at, args, product, proposals, events);
         for (int i = 0; i < proposals->count; i++) {
-            const float time = time_ms(at, args, product, proposals, i, events);
+            const float time = time_ms(at, args, product, proposals, i, REPEAT, events);
 
             if (time >= 0 && (*took < 0 || time < *took * margin)) {
                 *took = time;
@@ -619,7 +662,7 @@ static cublasStatus_t settle_on_first(const struct mics_cuda_products *products,
     return status;
 }
 
-/* Use the fastest of a few proposals. */
+/* Use the fastest proposal. */
 static cublasStatus_t settle_on_fastest(const struct mics_cuda_at *at,
                                         const struct mics_args_matmul *args,
                                         struct product *product)
@@ -627,6 +670,7 @@ static cublasStatus_t settle_on_fastest(const struct mics_cuda_at *at,
     struct proposals proposals = {.count = 0};
     cublasStatus_t status =
         list_proposals(at->products, args, product, MICS_PRODUCT_PROPOSALS, &proposals);
+    const int proposed = proposals.count;
     char text[KEY_TEXT];
     float took = 0;
     int best = 0;
@@ -636,8 +680,8 @@ static cublasStatus_t settle_on_fastest(const struct mics_cuda_at *at,
     if (status == CUBLAS_STATUS_SUCCESS) {
         settle(product, &proposals, best);
         describe(at->products, &product->key, text);
-        add_note(at->products, 2, "product %s: proposal %d of %d%s%s, %.3g ms", text, best + 1,
-                 proposals.count, product->form.bias ? ", with its bias" : "",
+        add_note(at->products, 2, "product %s: proposal %d of %d%s%s, %.3g ms", text,
+                 proposals.list[best].number, proposed, product->form.bias ? ", with its bias" : "",
                  product->form.gelu ? ", with its GELU" : "", (double)took);
     }
     drop(&proposals);

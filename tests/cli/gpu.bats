@@ -190,7 +190,7 @@ within_limit() # a b limit
     mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --global-batch=4 --seq=16 --dtype=bf16 >"$BATS_FILE_TMPDIR/bf16.mp"
     XDG_CACHE_HOME=$PWD/cache MICS_CUDA_MEASURE=1 run --separate-stderr train bf16.mp --device=cuda -vv
     [ "$status" = 0 ]
-    [[ $stderr == *"product ["*", bf16 to bf16, "*": proposal "*" of 4"*" ms"* ]]
+    [[ $stderr == *"product ["*", bf16 to bf16, "*": proposal "*" of 5"*" ms"* ]]
 }
 
 @test "the attention kernel can be selected, and an unavailable one is refused in one line" {
