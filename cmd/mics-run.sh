@@ -17,6 +17,7 @@ hostfile|FILE||hosts and their slots, as for mpirun
 spares|N||hosts of the host file that are used in place of others only (default: 0)
 restarts|N||restart after a failure, at most N times (default: 0)
 elastic|||with too few hosts left, plan again for fewer, and continue
+available|||start on the hosts that answer, also if they are fewer than the host file has
 clean|||remove what ended jobs have left in the memory of the hosts, and start nothing
 no-probe|||do not look for slow hosts before each start
 verbose||v|print the command of each start, and what mpirun says
@@ -24,7 +25,7 @@ quiet||q|print errors only
 help||h|print this help and exit
 version||V|print the version and exit'
 
-ranks='' hostfile='' spares=0 restarts=0 elastic=0 probe=1 clean=0 verbose=0
+ranks='' hostfile='' spares=0 restarts=0 elastic=0 probe=1 available=0 clean=0 verbose=0
 declare -A asked=() # the hosts that are being asked
 declare -A port_of=() # of a host, if it is not that of ssh's configuration
 measuring='' # the process that measures them
@@ -48,6 +49,7 @@ take_option() # name value
     spares) take_count spares "$2" 0 100000 && spares=$2 ;;
     restarts) take_count restarts "$2" 0 1000000 && restarts=$2 ;;
     elastic) elastic=1 ;;
+    available) available=1 probe=0 ;;
     clean) clean=1 ;;
     no-probe) probe=0 ;;
     verbose) verbose=1 ;;

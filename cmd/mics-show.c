@@ -17,6 +17,7 @@
 #include "doc/tree_print.h"
 #include "measure/measure_doc.h"
 #include "plan/plan_print.h"
+#include "probe/health.h"
 #include "report/check.h"
 #include "report/metrics.h"
 #include "show_pictures.h"
@@ -72,6 +73,7 @@ static const struct kind {
     {MICS_TOPOLOGY_KIND, mics_topology_print}, {MICS_PLAN_KIND, mics_plan_print},
     {MICS_BENCH_KIND, mics_bench_print},       {MICS_CHECKPOINT_KIND, mics_manifest_print},
     {MICS_METRICS_KIND, mics_metrics_print},   {MICS_DATASET_KIND, mics_dataset_print},
+    {MICS_HEALTH_KIND, mics_health_print},
 };
 
 static enum mics_status handle(void *context, const struct cli_option *option, const char *value,

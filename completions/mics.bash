@@ -79,4 +79,4 @@ _mics()
 }
 
 complete -F _mics mics-probe mics-plan mics-train mics-show mics-lab mics-bench mics-shard \
-    mics-data mics-sample mics-run
+    mics-data mics-sample mics-run mics-check

@@ -17,7 +17,9 @@ list_hosts()
     local lines line reader code=0
     declare -gA slots_of=() port_of=()
     hosts=()
-    [ -r "$hostfile" ] || fail 1 "'$hostfile': cannot be read"
+    if [ $available = 0 ] || [[ $hostfile == */* ]]; then # else it may be a list of hosts
+        [ -r "$hostfile" ] || fail 1 "'$hostfile': cannot be read"
+    fi
     reader=$(tool mics-probe) || fail 1 'mics-probe is not installed; it reads host files'
     lines=$("$reader" --hosts="$hostfile" 2>&1) || code=$?
     [ $code = 0 ] || fail $code "${lines#mics-probe: }"
@@ -29,11 +31,15 @@ list_hosts()
     done <<<"$lines"
 }
 
-# Set slots_of[host] to the number of cores where the file gives none, as mpirun does. The hosts are
-# asked at the same time.
+# Set slots_of[host] to the number of cores where the file gives none, as mpirun does, with
+# --available to 1. The hosts are asked at the same time.
 ask_slots()
 {
     local i host count
+    if [ $available = 1 ]; then
+        for host in "${hosts[@]}"; do slots_of[$host]=${slots_of[$host]:-1}; done
+        return
+    fi
     for i in "${!hosts[@]}"; do
         if [ -n "${slots_of[${hosts[i]}]}" ]; then continue; fi
         { exec {lock}>&-; on_host "${hosts[i]}" "$count_cores"; } >"$state/cores.$i" 2>&1 &
@@ -49,6 +55,13 @@ ask_slots()
     done
 }
 
+# A host that takes no part. With --available the ranks are told, as lines of MICS_LEFT_OUT.
+leave_out() # host why
+{
+    say "left out: $1: $2"
+    if [ $available = 1 ]; then left_out+="$1: $2"$'\n'; fi
+}
+
 # Set hosts=, listed= (their number, with those of too few slots), slots= (ranks of each node, those
 # of the first host), and needed= (nodes).
 read_hostfile()
@@ -56,7 +69,7 @@ read_hostfile()
     local host all
     list_hosts
     ask_slots
-    all=("${hosts[@]}") hosts=() slots='' listed=${#all[@]}
+    all=("${hosts[@]}") hosts=() slots='' listed=${#all[@]} left_out=''
     for host in "${all[@]}"; do
         has_slots "$host" "${slots_of[$host]}" || continue
         hosts+=("$host")
@@ -68,10 +81,10 @@ read_hostfile()
 has_slots() # host count
 {
     if [ "$2" = "${slots:=$2}" ]; then return 0; fi
-    [ "$spares" -gt 0 ] ||
+    [ "$spares" -gt 0 ] || [ $available = 1 ] ||
         fail 3 "'$hostfile': host '$1' has $2 slots, '${hosts[0]}' $slots: all need the same"
     if [ "$2" -lt "$slots" ]; then
-        say "left out: $1: it has slots=$2, '${hosts[0]}' slots=$slots"
+        leave_out "$1" "it has slots=$2, '${hosts[0]}' slots=$slots"
         return 1
     fi
     say "$1: $slots of its $2 slots are used, as of '${hosts[0]}'"
@@ -184,7 +197,7 @@ explain_dead() # host
     why=$(tr -d '\r\0' <"$state/answer.$1" | grep -av '^$' | tail -n 1)
     why=${why:0:500}
     if [[ $why == 'up '* ]]; then why="its answer '$why' is not a name and a number of cores"; fi
-    say "left out: $1: ${why:-it does not answer within $answer_limit_s s}"
+    leave_out "$1" "${why:-it does not answer within $answer_limit_s s}"
 }
 
 write_hosts() # file host...
@@ -244,6 +257,11 @@ choose_hosts()
     prepare_mpirun "$slots" "$slots" "$least_cores" # the slots are declared
     prepare_hosts
     find_good
+    if [ $available = 1 ]; then
+        if [ ${#alive[@]} = 0 ]; then fail 1 "'$hostfile': no host answers: ${left_out%%$'\n'*}"; fi
+        needed=${#alive[@]}
+        if [ -n "$left_out" ]; then export MICS_LEFT_OUT=${left_out%$'\n'}; fi
+    fi
     if [ ${#good[@]} -ge "$needed" ] || [ $elastic = 0 ]; then
         take_hosts "$needed"
         plan_nodes=$needed

@@ -21,6 +21,12 @@ check_options()
     if [ -n "${SLURM_JOB_ID:-}" ] && [ -z "$hostfile" ]; then in_slurm=1; fi
     if [ "$spares" -gt 0 ]; then check_host_option --spares; fi
     if [ $elastic = 1 ]; then check_host_option --elastic; fi
+    if [ $available = 1 ]; then
+        check_host_option --available
+        if [ $elastic = 1 ] || [ "$spares$restarts" != 00 ] || [ -n "$ranks" ]; then
+            usage '--available goes with neither --elastic, --spares, --restarts nor --ranks'
+        fi
+    fi
     if [ $elastic = 1 ] && [ -z "${plan#-}" ]; then
         usage '--elastic plans again as in the plan of mics-train -p FILE, which is missing'
     fi

@@ -26,14 +26,19 @@ struct world {
     struct mics_comm *launch;     /* ranks in launch order */
 };
 
-enum mics_status mics_comm_open(struct mics_comm **out, struct mics_err *err)
+bool mics_comm_is_launched(void)
 {
     static const char *const variables[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
 
     for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++)
         if (getenv(variables[i]))
-            return mics_comm_new_mpi(out, err);
-    return mics_comm_new_self(out, err);
+            return true;
+    return false;
+}
+
+enum mics_status mics_comm_open(struct mics_comm **out, struct mics_err *err)
+{
+    return mics_comm_is_launched() ? mics_comm_new_mpi(out, err) : mics_comm_new_self(out, err);
 }
 
 /* *out = MICS_NODE_RANKS, or 0 if it is not set. */

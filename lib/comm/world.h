@@ -26,6 +26,9 @@ struct mics_world {
     bool declared;            /* by MICS_NODE_RANKS */
 };
 
+/* Was this process started by a launcher that MPI knows, such as mpirun or srun? */
+bool mics_comm_is_launched(void);
+
 /* The world of mics_comm_open(). MICS_ERR_ARG: MICS_NODE_RANKS is malformed, differs between ranks,
  * or does not divide their number; other errors as mics_comm_open(). */
 enum mics_status mics_world_open(struct mics_world **out, struct mics_err *err);

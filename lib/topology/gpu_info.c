@@ -37,6 +37,20 @@ struct nvml {
     int (*link_state)(nvml_device device, unsigned link, unsigned *active);
     int (*link_remote)(nvml_device device, unsigned link, unsigned *type);
     int (*fields)(nvml_device device, int count, struct nvml_field *fields);
+    int (*driver)(char *text, unsigned size);
+    int (*ecc_mode)(nvml_device device, unsigned *now, unsigned *pending);
+    int (*ecc_errors)(nvml_device device, int type, int counter, unsigned long long *count);
+    int (*remapped)(nvml_device device, unsigned *corrected, unsigned *uncorrected,
+                    unsigned *pending, unsigned *failed);
+    int (*throttle)(nvml_device device, unsigned long long *reasons);
+    int (*temperature)(nvml_device device, int sensor, unsigned *celsius);
+    int (*temperature_limit)(nvml_device device, int threshold, unsigned *celsius);
+    int (*power_limit)(nvml_device device, unsigned *milliwatts);
+    int (*default_power_limit)(nvml_device device, unsigned *milliwatts);
+    int (*persistence)(nvml_device device, unsigned *on);
+    int (*mig)(nvml_device device, unsigned *now, unsigned *pending);
+    int (*processes)(nvml_device device, unsigned *count, void *list);
+    int (*link_errors)(nvml_device device, unsigned link, int counter, unsigned long long *count);
 };
 
 static const struct {
@@ -61,6 +75,19 @@ static const struct {
     {"nvmlDeviceGetNvLinkState", offsetof(struct nvml, link_state), false},
     {"nvmlDeviceGetNvLinkRemoteDeviceType", offsetof(struct nvml, link_remote), true},
     {"nvmlDeviceGetFieldValues", offsetof(struct nvml, fields), true},
+    {"nvmlSystemGetDriverVersion", offsetof(struct nvml, driver), true},
+    {"nvmlDeviceGetEccMode", offsetof(struct nvml, ecc_mode), true},
+    {"nvmlDeviceGetTotalEccErrors", offsetof(struct nvml, ecc_errors), true},
+    {"nvmlDeviceGetRemappedRows", offsetof(struct nvml, remapped), true},
+    {"nvmlDeviceGetCurrentClocksThrottleReasons", offsetof(struct nvml, throttle), true},
+    {"nvmlDeviceGetTemperature", offsetof(struct nvml, temperature), true},
+    {"nvmlDeviceGetTemperatureThreshold", offsetof(struct nvml, temperature_limit), true},
+    {"nvmlDeviceGetEnforcedPowerLimit", offsetof(struct nvml, power_limit), true},
+    {"nvmlDeviceGetPowerManagementDefaultLimit", offsetof(struct nvml, default_power_limit), true},
+    {"nvmlDeviceGetPersistenceMode", offsetof(struct nvml, persistence), true},
+    {"nvmlDeviceGetMigMode", offsetof(struct nvml, mig), true},
+    {"nvmlDeviceGetComputeRunningProcesses_v3", offsetof(struct nvml, processes), true},
+    {"nvmlDeviceGetNvLinkErrorCounter", offsetof(struct nvml, link_errors), true},
 };
 
 double mics_nvlink_rate(int capability, unsigned links)
@@ -183,6 +210,66 @@ static void query_optional(const struct nvml *nvml, nvml_device device, struct m
     query_links(nvml, device, gpu);
 }
 
+/* What a call has found, or -1 if there is no such function or it failed. */
+static int64_t found_by(int code, int64_t value)
+{
+    return code == NVML_SUCCESS ? value : -1;
+}
+
+static int64_t count_processes(const struct nvml *nvml, nvml_device device)
+{
+    unsigned count = 0;
+    const int code = nvml->processes ? nvml->processes(device, &count, NULL) : -1;
+
+    return code == NVML_ERROR_INSUFFICIENT_SIZE ? (int64_t)count : found_by(code, 0);
+}
+
+static int64_t count_link_recoveries(const struct nvml *nvml, nvml_device device)
+{
+    int64_t sum = -1;
+
+    for (unsigned link = 0; link < NVML_MAX_LINKS && nvml->link_errors; link++) {
+        unsigned long long count = 0;
+
+        if (nvml->link_errors(device, link, NVML_LINK_RECOVERY, &count) == NVML_SUCCESS)
+            sum = (sum < 0 ? 0 : sum) + (int64_t)count;
+    }
+    return sum;
+}
+
+static void query_health(const struct nvml *nvml, nvml_device device, struct mics_gpu_health *out)
+{
+    unsigned now = 0, other = 0, pending = 0, failed = 0;
+    unsigned long long wide = 0;
+    int code;
+
+    code = nvml->ecc_mode ? nvml->ecc_mode(device, &now, &other) : -1;
+    out->ecc = found_by(code, now);
+    code = nvml->ecc_errors ? nvml->ecc_errors(device, NVML_UNCORRECTED, NVML_VOLATILE_ECC, &wide)
+                            : -1;
+    out->ecc_errors = found_by(code, (int64_t)wide);
+    code = nvml->remapped ? nvml->remapped(device, &now, &other, &pending, &failed) : -1;
+    out->remap_pending = found_by(code, pending);
+    out->remap_failed = found_by(code, failed);
+    code = nvml->throttle ? nvml->throttle(device, &wide) : -1;
+    out->throttle = found_by(code, (int64_t)wide);
+    code = nvml->temperature ? nvml->temperature(device, NVML_TEMPERATURE_GPU, &now) : -1;
+    out->celsius = found_by(code, now);
+    code = nvml->temperature_limit ? nvml->temperature_limit(device, NVML_THRESHOLD_SLOWDOWN, &now)
+                                   : -1;
+    out->limit_celsius = found_by(code, now);
+    code = nvml->power_limit ? nvml->power_limit(device, &now) : -1;
+    out->power_limit_mw = found_by(code, now);
+    code = nvml->default_power_limit ? nvml->default_power_limit(device, &now) : -1;
+    out->default_power_limit_mw = found_by(code, now);
+    code = nvml->persistence ? nvml->persistence(device, &now) : -1;
+    out->persistence = found_by(code, now);
+    code = nvml->mig ? nvml->mig(device, &now, &other) : -1;
+    out->mig = found_by(code, now);
+    out->processes = count_processes(nvml, device);
+    out->link_recoveries = count_link_recoveries(nvml, device);
+}
+
 static enum mics_status query_gpu(const struct nvml *nvml, unsigned index,
                                   struct mics_nvml_gpu *gpu, struct mics_err *err)
 {
@@ -201,7 +288,22 @@ static enum mics_status query_gpu(const struct nvml *nvml, unsigned index,
     }
     snprintf(gpu->pci_id, sizeof gpu->pci_id, "%.31s", pci.id);
     query_optional(nvml, device, gpu);
+    query_health(nvml, device, &gpu->health);
     return MICS_OK;
+}
+
+enum mics_status mics_nvml_driver(char version[96], struct mics_err *err)
+{
+    struct nvml nvml;
+    enum mics_status status = open_nvml(&nvml, err);
+
+    if (status != MICS_OK)
+        return status;
+    const int code = nvml.driver ? nvml.driver(version, 96) : NVML_ERROR_NOT_SUPPORTED;
+    if (code != NVML_SUCCESS)
+        status = failure(&nvml, "nvmlSystemGetDriverVersion", code, err);
+    close_nvml(&nvml);
+    return status;
 }
 
 enum mics_status mics_nvml_list(struct mics_nvml_gpu **out, uint32_t *count, struct mics_err *err)

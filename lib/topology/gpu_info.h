@@ -16,6 +16,20 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* The state of a GPU; -1: the GPU or the driver does not tell. */
+struct mics_gpu_health {
+    int64_t ecc;                    /* ECC is on: 1 */
+    int64_t ecc_errors;             /* uncorrected, since the driver was loaded */
+    int64_t remap_pending;          /* a row of memory waits for a reset to be replaced: 1 */
+    int64_t remap_failed;           /* no spare row was left: 1 */
+    int64_t throttle;               /* why clocks are reduced now, bits of nvml_api.h */
+    int64_t celsius, limit_celsius; /* at the limit it slows down */
+    int64_t power_limit_mw, default_power_limit_mw;
+    int64_t persistence, mig; /* on: 1 */
+    int64_t processes;        /* that compute on it */
+    int64_t link_recoveries;  /* of all NVLinks, since the driver was loaded */
+};
+
 struct mics_nvml_gpu {
     char name[96];
     char uuid[96];                        /* "GPU-5a3c..." */
@@ -27,12 +41,16 @@ struct mics_nvml_gpu {
     unsigned pcie_generation_now, pcie_width_now;
     unsigned nvlinks, nvlinks_to_switches; /* that are up; of them to an NVSwitch */
     double nvlink_rate; /* bytes/s of all of them one way, as NCCL counts them; 0: unknown */
+    struct mics_gpu_health health;
 };
 
 /* *out [*count] belongs to the caller, who calls free(). $MICS_NVML_PATH names another library, for
  * tests. MICS_ERR_UNSUPPORTED: the library or a function is missing. MICS_ERR_DEVICE: NVML reports
  * an error. */
 enum mics_status mics_nvml_list(struct mics_nvml_gpu **out, uint32_t *count, struct mics_err *err);
+
+/* The version of the driver; MICS_ERR_UNSUPPORTED and MICS_ERR_DEVICE as above. */
+enum mics_status mics_nvml_driver(char version[96], struct mics_err *err);
 
 /* Does CUDA identify the GPU by these 16 bytes? A part of a GPU (MIG) has a UUID of its own. */
 bool mics_nvml_gpu_is(const struct mics_nvml_gpu *gpu, const char uuid[16]);

@@ -6,9 +6,23 @@
 
 typedef struct nvml_device *nvml_device;
 
-enum { NVML_SUCCESS = 0, NVML_ERROR_NOT_SUPPORTED = 3, NVML_MAX_LINKS = 18 };
+enum {
+    NVML_SUCCESS = 0,
+    NVML_ERROR_NOT_SUPPORTED = 3,
+    NVML_ERROR_INSUFFICIENT_SIZE = 7,
+    NVML_MAX_LINKS = 18,
+};
 enum { NVML_FIELD_NVLINK_STATE = 165 };
 enum { NVML_REMOTE_GPU = 0, NVML_REMOTE_SWITCH = 2 };
+enum { NVML_UNCORRECTED = 1, NVML_VOLATILE_ECC = 0 }; /* since the driver was loaded */
+enum { NVML_TEMPERATURE_GPU = 0, NVML_THRESHOLD_SLOWDOWN = 1 };
+enum { NVML_LINK_RECOVERY = 1 };
+enum { /* reasons for which clocks are reduced now */
+       NVML_HW_SLOWDOWN = 0x8,
+       NVML_SW_THERMAL = 0x20,
+       NVML_HW_THERMAL = 0x40,
+       NVML_POWER_BRAKE = 0x80,
+};
 
 struct nvml_memory {
     unsigned long long total, free, used;

@@ -6,7 +6,8 @@
  * are not reported by the older call; an A100 with links to GPUs, one of them down; and a GH200
  * without links and without memory of its own. MICS_FAKE_NVML=mismatch: initialisation fails as
  * after an upgrade of the driver without a restart. MICS_FAKE_NVML=emulated: the first two emulated
- * GPUs instead, on which other programs use 8 and 9 of the 16 GiB.
+ * GPUs instead, on which other programs use 8 and 9 of the 16 GiB. MICS_FAKE_NVML=eight: eight good
+ * H100, which MICS_FAKE_GPU="INDEX FAULT VALUE" changes in one figure.
  */
 #include "topology/nvml_api.h"
 
@@ -14,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MISMATCH = 18, GPUS = 3, EMULATED = 2 };
+enum { MISMATCH = 18, GPUS = 3, EMULATED = 2, EIGHT = 8 };
 
 struct nvml_device {
     const char *name, *pci_id, *uuid;
@@ -38,11 +39,48 @@ static struct nvml_device emulated[EMULATED] = {
      NVML_REMOTE_GPU, 16ull << 30, 9ull << 30},
 };
 
+static struct nvml_device eight[EIGHT];
+static char eight_ids[EIGHT][2][32];
+
 static int is_asked_for(const char *what)
 {
     const char *text = getenv("MICS_FAKE_NVML");
 
     return text && strcmp(text, what) == 0;
+}
+
+/* The value of a fault that this GPU has, or `good`. */
+static unsigned figure_of(nvml_device device, const char *fault, unsigned good)
+{
+    const char *text = getenv("MICS_FAKE_GPU");
+    char name[32];
+    unsigned index, value;
+
+    if (!text || sscanf(text, "%u %31s %u", &index, name, &value) != 3 || index >= EIGHT)
+        return good;
+    return device == &eight[index] && strcmp(name, fault) == 0 ? value : good;
+}
+
+static nvml_device make_eight(unsigned index)
+{
+    nvml_device gpu = &eight[index];
+
+    snprintf(eight_ids[index][0], 32, "00000000:%02X:00.0", 16 + index);
+    snprintf(eight_ids[index][1], 32, "GPU-%02x", 16 + index);
+    *gpu = (struct nvml_device){"NVIDIA H100 80GB HBM3",
+                                eight_ids[index][0],
+                                eight_ids[index][1],
+                                9,
+                                0,
+                                figure_of(gpu, "generation", 5),
+                                figure_of(gpu, "width", 16),
+                                figure_of(gpu, "links", 18),
+                                NVML_REMOTE_SWITCH,
+                                85520809984,
+                                (unsigned long long)figure_of(gpu, "used_gib", 0) << 30};
+    if (figure_of(gpu, "model", 0))
+        gpu->name = "NVIDIA H100 PCIe";
+    return gpu;
 }
 
 int nvmlInit_v2(void);
@@ -62,6 +100,22 @@ int nvmlDeviceGetCurrPcieLinkWidth(nvml_device device, unsigned *value);
 int nvmlDeviceGetNvLinkState(nvml_device device, unsigned link, unsigned *active);
 int nvmlDeviceGetNvLinkRemoteDeviceType(nvml_device device, unsigned link, unsigned *type);
 int nvmlDeviceGetFieldValues(nvml_device device, int count, struct nvml_field *fields);
+int nvmlSystemGetDriverVersion(char *text, unsigned size);
+int nvmlDeviceGetEccMode(nvml_device device, unsigned *now, unsigned *pending);
+int nvmlDeviceGetTotalEccErrors(nvml_device device, int type, int counter,
+                                unsigned long long *count);
+int nvmlDeviceGetRemappedRows(nvml_device device, unsigned *corrected, unsigned *uncorrected,
+                              unsigned *pending, unsigned *failed);
+int nvmlDeviceGetCurrentClocksThrottleReasons(nvml_device device, unsigned long long *reasons);
+int nvmlDeviceGetTemperature(nvml_device device, int sensor, unsigned *celsius);
+int nvmlDeviceGetTemperatureThreshold(nvml_device device, int threshold, unsigned *celsius);
+int nvmlDeviceGetEnforcedPowerLimit(nvml_device device, unsigned *milliwatts);
+int nvmlDeviceGetPowerManagementDefaultLimit(nvml_device device, unsigned *milliwatts);
+int nvmlDeviceGetPersistenceMode(nvml_device device, unsigned *on);
+int nvmlDeviceGetMigMode(nvml_device device, unsigned *now, unsigned *pending);
+int nvmlDeviceGetComputeRunningProcesses_v3(nvml_device device, unsigned *count, void *list);
+int nvmlDeviceGetNvLinkErrorCounter(nvml_device device, unsigned link, int counter,
+                                    unsigned long long *count);
 
 int nvmlInit_v2(void)
 {
@@ -80,13 +134,21 @@ const char *nvmlErrorString(int code)
 
 int nvmlDeviceGetCount_v2(unsigned *count)
 {
-    *count = is_asked_for("emulated") ? EMULATED : GPUS;
+    const char *text = getenv("MICS_FAKE_GPU");
+    unsigned value;
+
+    *count = is_asked_for("emulated") ? EMULATED : is_asked_for("eight") ? EIGHT : GPUS;
+    if (text && sscanf(text, "0 count %u", &value) == 1 && value < *count)
+        *count = value;
     return NVML_SUCCESS;
 }
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvml_device *device)
 {
-    *device = is_asked_for("emulated") ? &emulated[index] : &gpus[index];
+    if (is_asked_for("eight"))
+        *device = make_eight(index);
+    else
+        *device = is_asked_for("emulated") ? &emulated[index] : &gpus[index];
     return NVML_SUCCESS;
 }
 
@@ -175,4 +237,105 @@ int nvmlDeviceGetFieldValues(nvml_device device, int count, struct nvml_field *f
         fields[i].value.as_unsigned = known ? 1 : 0;
     }
     return NVML_SUCCESS;
+}
+
+int nvmlSystemGetDriverVersion(char *text, unsigned size)
+{
+    const char *version = getenv("MICS_FAKE_DRIVER");
+
+    snprintf(text, size, "%s", version ? version : "550.90.07");
+    return NVML_SUCCESS;
+}
+
+/* Only the eight tell their state. */
+static int tell(nvml_device device, const char *fault, unsigned good, unsigned *value)
+{
+    if (!is_asked_for("eight"))
+        return NVML_ERROR_NOT_SUPPORTED;
+    *value = figure_of(device, fault, good);
+    return NVML_SUCCESS;
+}
+
+int nvmlDeviceGetEccMode(nvml_device device, unsigned *now, unsigned *pending)
+{
+    *pending = 1;
+    return tell(device, "ecc", 1, now);
+}
+
+int nvmlDeviceGetTotalEccErrors(nvml_device device, int type, int counter,
+                                unsigned long long *count)
+{
+    unsigned value = 0;
+    const int code = tell(device, "ecc_errors", 0, &value);
+
+    *count = type == NVML_UNCORRECTED && counter == NVML_VOLATILE_ECC ? value : 1000;
+    return code;
+}
+
+int nvmlDeviceGetRemappedRows(nvml_device device, unsigned *corrected, unsigned *uncorrected,
+                              unsigned *pending, unsigned *failed)
+{
+    *corrected = *uncorrected = 1; /* rows that were replaced work as all others */
+    tell(device, "remap_pending", 0, pending);
+    return tell(device, "remap_failed", 0, failed);
+}
+
+int nvmlDeviceGetCurrentClocksThrottleReasons(nvml_device device, unsigned long long *reasons)
+{
+    unsigned value = 0;
+    const int code = tell(device, "throttle", 1, &value); /* 1: it is idle */
+
+    *reasons = value;
+    return code;
+}
+
+int nvmlDeviceGetTemperature(nvml_device device, int sensor, unsigned *celsius)
+{
+    return sensor == NVML_TEMPERATURE_GPU ? tell(device, "celsius", 40, celsius)
+                                          : NVML_ERROR_NOT_SUPPORTED;
+}
+
+int nvmlDeviceGetTemperatureThreshold(nvml_device device, int threshold, unsigned *celsius)
+{
+    return threshold == NVML_THRESHOLD_SLOWDOWN ? tell(device, "limit", 87, celsius)
+                                                : NVML_ERROR_NOT_SUPPORTED;
+}
+
+int nvmlDeviceGetEnforcedPowerLimit(nvml_device device, unsigned *milliwatts)
+{
+    return tell(device, "power_mw", 700000, milliwatts);
+}
+
+int nvmlDeviceGetPowerManagementDefaultLimit(nvml_device device, unsigned *milliwatts)
+{
+    return tell(device, "default_power_mw", 700000, milliwatts);
+}
+
+int nvmlDeviceGetPersistenceMode(nvml_device device, unsigned *on)
+{
+    return tell(device, "persistence", 1, on);
+}
+
+int nvmlDeviceGetMigMode(nvml_device device, unsigned *now, unsigned *pending)
+{
+    *pending = 0;
+    return tell(device, "mig", 0, now);
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v3(nvml_device device, unsigned *count, void *list)
+{
+    const int code = tell(device, "processes", 0, count);
+
+    (void)list;
+    return code == NVML_SUCCESS && *count > 0 ? NVML_ERROR_INSUFFICIENT_SIZE : code;
+}
+
+int nvmlDeviceGetNvLinkErrorCounter(nvml_device device, unsigned link, int counter,
+                                    unsigned long long *count)
+{
+    unsigned value = 0;
+    const int code = tell(device, "recoveries", 0, &value);
+
+    *count = link == 0 && counter == NVML_LINK_RECOVERY ? value : 0;
+    return code;
 }

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mics-check - is this cluster good, and which nodes are not?
+ *
+ * With hosts, or in a job of Slurm, it starts itself on all nodes by mics-run; started by a
+ * launcher, it is one rank of the check. Standard output gets the page for people, -o FILE the
+ * document.
+ */
+#include "base/file.h"
+#include "cli/cli.h"
+#include "comm/world.h"
+#include "probe/health.h"
+#include "topology/hostfile.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct options {
+    struct cli_common common;
+    const char *hosts, *hostfile;
+    bool exclude;
+    int argc;
+    char **argv;
+};
+
+static const struct cli_option option_table[] = {
+    {0, "hosts", "FILE|LIST", "hosts to check, as the operand: a host file, or gpu[01-16]",
+     CLI_TO_TEXT(struct options, hosts)},
+    {0, "exclude", NULL, "print only the hosts to leave out, as srun --exclude takes them",
+     CLI_TO_TRUE(struct options, exclude)},
+    {0, "hostfile", "FILE", "write the good hosts to FILE, for mpirun",
+     CLI_TO_TEXT(struct options, hostfile)},
+};
+
+static const struct cli_program program = {
+    .name = "mics-check",
+    .synopsis = "[options] [HOSTS]",
+    .summary = "Check the nodes of a cluster, and name those to leave out.",
+    .options = option_table,
+    .option_count = sizeof option_table / sizeof *option_table,
+    .shared = CLI_VERBOSE | CLI_OUTPUT | CLI_FORMAT | CLI_HISTORY,
+};
+
+static int parse(int argc, char **argv, struct options *opt)
+{
+    int operand, code = cli_parse(argc, argv, &opt->common, NULL, opt, &operand);
+
+    if (code >= 0)
+        return code;
+    if (operand + 1 < argc)
+        return cli_usage("unexpected argument '%s'; several hosts are one list: a,b",
+                         argv[operand + 1]);
+    if (operand < argc && opt->hosts)
+        return cli_usage("--hosts and '%s' exclude each other", argv[operand]);
+    if (operand < argc)
+        opt->hosts = argv[operand];
+    if (opt->hosts && !*opt->hosts)
+        return cli_usage("the name of the host file is empty");
+    if (opt->exclude && (opt->common.json || opt->common.tsv))
+        return cli_usage("--exclude prints a list, and goes with neither --json nor --tsv");
+    opt->argc = argc;
+    opt->argv = argv;
+    return -1;
+}
+
+/* mics-run beside this program, else in PATH; `self` becomes this program's own path. */
+static enum mics_status find_programs(char self[MICS_PATH_MAX], char launcher[MICS_PATH_MAX],
+                                      struct mics_err *err)
+{
+    const ssize_t length = readlink("/proc/self/exe", self, MICS_PATH_MAX - 1);
+    char folder[MICS_PATH_MAX];
+    enum mics_status status;
+
+    if (length <= 0 || length >= MICS_PATH_MAX - 1)
+        return mics_err_set(err, MICS_ERR_IO, "/proc/self/exe cannot be read");
+    self[length] = '\0';
+    mics_path_parent(self, folder);
+    status = mics_path_format(launcher, err, "%s/mics-run", folder);
+    if (status == MICS_OK && access(launcher, X_OK) != 0)
+        strcpy(launcher, "mics-run");
+    return status;
+}
+
+/* Become mics-run, which starts this program with the same arguments on all hosts that answer. */
+static int launch(const struct options *opt)
+{
+    char self[MICS_PATH_MAX], launcher[MICS_PATH_MAX], *hosts = NULL, **words;
+    struct mics_err err;
+    const enum mics_status status = find_programs(self, launcher, &err);
+    int count = 0;
+
+    if (status != MICS_OK)
+        return cli_report(status, &err);
+    words = calloc((size_t)opt->argc + 8, sizeof *words);
+    if (opt->hosts && (hosts = malloc(strlen(opt->hosts) + 16)))
+        sprintf(hosts, "--hostfile=%s", opt->hosts);
+    if (!words || (opt->hosts && !hosts))
+        return cli_report(mics_err_nomem(&err), &err);
+    words[count++] = launcher;
+    words[count++] = "--quiet";
+    if (hosts) {
+        words[count++] = "--available";
+        words[count++] = hosts;
+    }
+    words[count++] = "--";
+    words[count++] = self;
+    for (int i = 1; i < opt->argc; i++)
+        words[count++] = opt->argv[i];
+    execvp(launcher, words);
+    mics_err_set(&err, MICS_ERR_IO, "%s cannot be started: %s", launcher, strerror(errno));
+    free(hosts);
+    free(words);
+    return cli_report(MICS_ERR_IO, &err);
+}
+
+static const char *text_of(const json_t *finding, const char *key)
+{
+    return json_string_value(json_object_get(finding, key));
+}
+
+/* Each finding as a message, where standard output has the list of hosts. */
+static void report(const json_t *doc)
+{
+    const json_t *list = json_object_get(doc, "findings");
+
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *finding = json_array_get(list, i);
+        const char *host = text_of(finding, "host"), *where = text_of(finding, "where");
+
+        cli_warn("%s: %s%s%s: %s", host ? host : "cluster", text_of(finding, "what"),
+                 where ? " of " : "", where ? where : "", text_of(finding, "found"));
+    }
+}
+
+/* On rank 0. The page is also printed if the document goes to a file. */
+static enum mics_status print(const struct options *opt, json_t *doc, struct mics_err *err)
+{
+    const struct cli_common *common = &opt->common;
+    const bool to_file = common->output && strcmp(common->output, "-") != 0;
+    enum mics_status status = MICS_OK;
+
+    if (common->output || common->json)
+        status = cli_write_document(common, doc, opt->argc, opt->argv, mics_health_print, err);
+    if (status != MICS_OK)
+        return status;
+    if (opt->exclude) {
+        report(doc);
+        mics_health_print_excluded(stdout, doc);
+    } else if (to_file ? common->verbosity >= 0 : !common->output && !common->json) {
+        status = mics_health_print(stdout, doc, !to_file && common->tsv, err);
+    }
+    if (status == MICS_OK && opt->hostfile)
+        status = mics_hostfile_write(opt->hostfile, doc, err);
+    return status;
+}
+
+static int check(const struct options *opt)
+{
+    struct mics_world *world = NULL;
+    struct mics_err err;
+    json_t *doc = NULL;
+    enum mics_status status = cli_check_output(opt->hostfile, &err);
+    int code = CLI_DONE;
+
+    if (status == MICS_OK)
+        status = cli_check_output(opt->common.output, &err);
+    if (status == MICS_OK)
+        status = mics_world_open(&world, &err);
+    if (status != MICS_OK)
+        return cli_fail_start(status, &err);
+    cli_set_rank((int)world->rank, (int)world->size);
+    status = mics_health_check(world, &doc, &err);
+    if (status != MICS_OK)
+        code = cli_fail_job(world->comm, status, &err);
+    else if (cli_rank() == 0)
+        code = cli_report(print(opt, doc, &err), &err);
+    if (code == CLI_DONE && !mics_health_is_good(doc))
+        code = CLI_NO_ANSWER;
+    json_decref(doc);
+    mics_world_close(world);
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    struct options opt = {0};
+    int code;
+
+    cli_init(&program);
+    code = parse(argc, argv, &opt);
+    if (code < 0)
+        code = !mics_comm_is_launched() && (opt.hosts || getenv("SLURM_JOB_ID")) ? launch(&opt)
+                                                                                 : check(&opt);
+    return cli_finish(code);
+}

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* health.c - facts of all nodes, their clocks, and the document. */
+#include "probe/health.h"
+
+#include "comm/agree.h"
+#include "comm/world.h"
+#include "doc/doc.h"
+#include "measure/statistics.h"
+#include "probe/findings.h"
+#include "probe/node_facts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Rounds in which all clocks are read after a barrier; the median counts. */
+enum { CLOCK_ROUNDS = 5 };
+
+static uint32_t first_rank_of(const struct mics_world *world, uint32_t node)
+{
+    uint32_t rank = 0;
+
+    for (uint32_t i = 0; i < node; i++)
+        rank += world->ranks_of_node[i];
+    return rank;
+}
+
+/* The text of each rank, padded to `*width` bytes with zeros; the caller's. NULL after an error.
+ * Collective. */
+static char *gather_texts(const struct mics_world *world, const char *own, size_t *width,
+                          enum mics_status *status, struct mics_err *err)
+{
+    const uint64_t size = strlen(own) + 1;
+    char *padded = NULL, *all = NULL;
+    uint64_t *sizes = mics_all_gather(world->comm, &size, sizeof size, status, err);
+
+    *width = 0;
+    for (uint32_t i = 0; sizes && i < world->size; i++)
+        *width = sizes[i] > *width ? sizes[i] : *width;
+    free(sizes);
+    if (*status == MICS_OK && !(padded = calloc(1, *width)))
+        *status = mics_err_nomem(err);
+    if (*status == MICS_OK) {
+        memcpy(padded, own, size);
+        all = mics_all_gather(world->comm, padded, *width, status, err);
+    }
+    free(padded);
+    return all;
+}
+
+/* [{host, ranks, facts}] of all nodes: the first rank of each reads them. Collective. */
+static enum mics_status gather_facts(const struct mics_world *world, json_t **out,
+                                     struct mics_err *err)
+{
+    json_t *facts = NULL, *nodes = json_array();
+    enum mics_status status = world->local_rank == 0 ? mics_node_facts(&facts, err) : MICS_OK;
+    char *text = facts ? json_dumps(facts, JSON_COMPACT) : strdup(""), *all = NULL;
+    size_t width = 0;
+
+    json_decref(facts);
+    if (status == MICS_OK && !(text && nodes))
+        status = mics_err_nomem(err);
+    if (status == MICS_OK)
+        all = gather_texts(world, text, &width, &status, err);
+    for (uint32_t i = 0; i < world->node_count && status == MICS_OK; i++) {
+        json_t *found = json_loads(all + first_rank_of(world, i) * width, 0, NULL);
+        json_t *node = json_pack("{s:s, s:i, s:o}", "host", world->host_of_node[i], "ranks",
+                                 (int)world->ranks_of_node[i], "facts", found);
+
+        if (json_array_append_new(nodes, node) != 0)
+            status = mics_err_nomem(err);
+    }
+    free(all);
+    free(text);
+    if (status == MICS_OK)
+        *out = nodes;
+    else
+        json_decref(nodes);
+    return status;
+}
+
+/* Add "time_offset_s" to each node: its clock against the median of all. A rank that leaves a
+ * barrier late is behind in one round only. Collective. */
+static enum mics_status add_clocks(const struct mics_world *world, json_t *nodes,
+                                   struct mics_err *err)
+{
+    double own[CLOCK_ROUNDS], offsets[CLOCK_ROUNDS],
+        *all = NULL, *times = calloc(world->node_count, sizeof *times);
+    enum mics_status status = times ? MICS_OK : mics_err_nomem(err);
+
+    for (int round = 0; round < CLOCK_ROUNDS && status == MICS_OK; round++) {
+        status = mics_comm_barrier_now(world->comm, err);
+        own[round] = mics_time_of_day_s();
+    }
+    if (status == MICS_OK)
+        all = mics_all_gather(world->comm, own, sizeof own, &status, err);
+    for (uint32_t node = 0; node < world->node_count && status == MICS_OK; node++) {
+        for (int round = 0; round < CLOCK_ROUNDS; round++) {
+            for (uint32_t i = 0; i < world->node_count; i++)
+                times[i] = all[first_rank_of(world, i) * CLOCK_ROUNDS + round];
+            const double mine = times[node];
+            offsets[round] = mine - mics_median(times, world->node_count);
+        }
+        if (json_object_set_new(json_array_get(nodes, node), "time_offset_s",
+                                json_real(mics_median(offsets, CLOCK_ROUNDS))) != 0)
+            status = mics_err_nomem(err);
+    }
+    free(all);
+    free(times);
+    return status;
+}
+
+/* Add "throttled" to each node that tells: times that heat slowed its processors since the facts
+ * were read. Collective. */
+static enum mics_status add_throttled(const struct mics_world *world, json_t *nodes,
+                                      struct mics_err *err)
+{
+    const long long own = mics_node_throttled();
+    enum mics_status status = MICS_OK;
+    long long *all = mics_all_gather(world->comm, &own, sizeof own, &status, err);
+
+    for (uint32_t i = 0; i < world->node_count && status == MICS_OK; i++) {
+        json_t *node = json_array_get(nodes, i);
+        const json_t *before = json_object_get(json_object_get(node, "facts"), "throttled");
+        const long long now = all[first_rank_of(world, i)];
+
+        if (now < 0 || !json_is_integer(before))
+            continue;
+        if (json_object_set_new(node, "throttled", json_integer(now - json_integer_value(before))))
+            status = mics_err_nomem(err);
+    }
+    free(all);
+    return status;
+}
+
+/* [{host, why}] of $MICS_LEFT_OUT, and a finding for each. */
+static json_t *list_unreachable(struct mics_findings *findings)
+{
+    const char *text = getenv(MICS_LEFT_OUT);
+    json_t *list = json_array();
+
+    while (text && *text) {
+        const int length = (int)strcspn(text, "\n"), host = (int)strcspn(text, ":\n");
+        const int gap = host < length ? 2 : 0; /* ": " */
+        char why[256];
+
+        snprintf(why, sizeof why, "%.*s",
+                 length - host - gap < 255 && length > host + gap ? length - host - gap : 0,
+                 text + host + gap);
+        if (host > 0) {
+            json_t *entry = json_pack("{s:s#, s:s}", "host", text, host, "why", why);
+
+            if (json_array_append_new(list, entry) != 0)
+                findings->failed = true;
+            mics_findings_add(findings, "unreachable", -1, NULL, why, "an answer");
+            json_object_set_new(json_array_get(findings->list, json_array_size(findings->list) - 1),
+                                "host", json_stringn(text, (size_t)host));
+        }
+        text += length + (text[length] == '\n');
+    }
+    return list;
+}
+
+static json_t *list_hosts(const struct mics_world *world)
+{
+    json_t *hosts = json_array();
+
+    for (uint32_t i = 0; i < world->node_count; i++)
+        json_array_append_new(hosts, json_string(world->host_of_node[i]));
+    return hosts;
+}
+
+static bool has_fault(const json_t *list)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *level = json_string_value(json_object_get(json_array_get(list, i), "level"));
+
+        if (level && strcmp(level, "fault") == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Takes `nodes`, also after a failure. */
+static enum mics_status make_document(const struct mics_world *world, json_t *nodes, json_t **out,
+                                      struct mics_err *err)
+{
+    json_t *doc = mics_doc_new(MICS_HEALTH_KIND, MICS_HEALTH_VERSION), *list = json_array();
+    struct mics_findings findings = {.nodes = nodes, .list = list};
+    json_t *unreachable = list_unreachable(&findings);
+    enum mics_status status = mics_findings_of_facts(nodes, list, err);
+    bool failed = findings.failed || !doc;
+
+    failed |= json_object_set_new(doc, "verdict", json_string(has_fault(list) ? "bad" : "good"));
+    failed |= json_object_set_new(doc, "hosts", list_hosts(world)) != 0;
+    failed |= json_object_set_new(doc, "declared_nodes", json_boolean(world->declared)) != 0;
+    failed |= json_object_set_new(doc, "per_node", json_integer(world->ranks_of_node[0])) != 0;
+    failed |= json_object_set_new(doc, "unreachable", unreachable) != 0;
+    failed |= json_object_set_new(doc, "bad_nodes",
+                                  mics_findings_bad_nodes(list, world->node_count)) != 0;
+    failed |= json_object_set_new(doc, "findings", list) != 0;
+    failed |= json_object_set_new(doc, "nodes", nodes) != 0;
+    if (status == MICS_OK && failed)
+        status = mics_err_nomem(err);
+    if (status == MICS_OK)
+        *out = doc;
+    else
+        json_decref(doc);
+    return status;
+}
+
+enum mics_status mics_health_check(struct mics_world *world, json_t **out, struct mics_err *err)
+{
+    json_t *nodes = NULL;
+    enum mics_status status = gather_facts(world, &nodes, err);
+
+    if (status == MICS_OK)
+        status = add_clocks(world, nodes, err);
+    if (status == MICS_OK)
+        status = add_throttled(world, nodes, err);
+    if (status != MICS_OK) {
+        json_decref(nodes);
+        return status;
+    }
+    return make_document(world, nodes, out, err);
+}
+
+bool mics_health_is_good(const json_t *doc)
+{
+    return !has_fault(json_object_get(doc, "findings"));
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * health.h - is this cluster good, and which of its nodes is not? Facts of all nodes, compared, and
+ * the document mics.health.
+ */
+#ifndef MICS_PROBE_HEALTH_H
+#define MICS_PROBE_HEALTH_H
+
+#include "comm/job_device.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+#define MICS_HEALTH_KIND    "mics.health"
+#define MICS_HEALTH_VERSION 1
+
+/* $MICS_LEFT_OUT, which mics-run sets: the hosts on which no rank was started, as lines "HOST:
+ * WHY". */
+#define MICS_LEFT_OUT "MICS_LEFT_OUT"
+
+/* Check the nodes of the world. Collective. *out becomes the document, which the caller owns: the
+ * same on all ranks. */
+enum mics_status mics_health_check(struct mics_world *world, json_t **out, struct mics_err *err);
+
+/* Has the document no fault? */
+bool mics_health_is_good(const json_t *doc);
+
+/* Print the hosts with a fault, and those that do not answer, separated by commas, and a newline.
+ * Several nodes that are declared on one host are that host. */
+void mics_health_print_excluded(FILE *out, const json_t *doc);
+
+/* The cluster, what is wrong, and what to do; with `tsv` only what is wrong. MICS_ERR_FORMAT: the
+ * document is not of this kind. */
+enum mics_status mics_health_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err);
+
+#endif

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* health_print.c - a document mics.health as a page. */
+#include "doc/cursor.h"
+#include "doc/doc.h"
+#include "doc/table.h"
+#include "probe/findings.h"
+#include "probe/health.h"
+
+#include <string.h>
+
+enum { MAX_FINDINGS = 1 << 16 };
+
+static const char *text_of(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+
+    return text ? text : "";
+}
+
+static bool is_bad(const json_t *doc, size_t node)
+{
+    const json_t *bad = json_object_get(doc, "bad_nodes");
+
+    for (size_t i = 0; i < json_array_size(bad); i++)
+        if ((size_t)json_integer_value(json_array_get(bad, i)) == node)
+            return true;
+    return false;
+}
+
+/* Was the host of this node printed before? */
+static bool is_repeated(const json_t *doc, size_t node)
+{
+    const json_t *hosts = json_object_get(doc, "hosts");
+    const char *host = json_string_value(json_array_get(hosts, node));
+    const size_t length = strcspn(host, "#");
+
+    for (size_t i = 0; i < node; i++) {
+        const char *other = json_string_value(json_array_get(hosts, i));
+
+        if (is_bad(doc, i) && strcspn(other, "#") == length && strncmp(other, host, length) == 0)
+            return true;
+    }
+    return false;
+}
+
+void mics_health_print_excluded(FILE *out, const json_t *doc)
+{
+    const json_t *hosts = json_object_get(doc, "hosts"),
+                 *gone = json_object_get(doc, "unreachable");
+    const char *comma = "";
+
+    for (size_t i = 0; i < json_array_size(hosts); i++) {
+        const char *host = json_string_value(json_array_get(hosts, i));
+
+        if (!is_bad(doc, i) || is_repeated(doc, i))
+            continue;
+        fprintf(out, "%s%.*s", comma, (int)strcspn(host, "#"), host);
+        comma = ",";
+    }
+    for (size_t i = 0; i < json_array_size(gone); i++) {
+        fprintf(out, "%s%s", comma, text_of(json_array_get(gone, i), "host"));
+        comma = ",";
+    }
+    fputc('\n', out);
+}
+
+/* What all nodes should have in common, by the first. */
+static enum mics_status print_cluster(FILE *out, const json_t *doc, struct mics_err *err)
+{
+    struct mics_table *table = mics_table_new("<|<");
+    const json_t *facts =
+        json_object_get(json_array_get(json_object_get(doc, "nodes"), 0), "facts");
+    const json_t *versions = json_object_get(facts, "versions"),
+                 *gpus = json_object_get(facts, "gpus");
+    const size_t gone = json_array_size(json_object_get(doc, "unreachable"));
+
+    mics_table_cell(table, "nodes");
+    mics_table_cell(table, "%zu", json_array_size(json_object_get(doc, "nodes")));
+    if (gone > 0) {
+        mics_table_cell(table, "no answer");
+        mics_table_cell(table, "%zu", gone);
+    }
+    mics_table_cell(table, "ranks per node");
+    mics_table_cell(table, "%d", (int)json_integer_value(json_object_get(doc, "per_node")));
+    mics_table_cell(table, "cores");
+    mics_table_cell(table, "%d", (int)json_integer_value(json_object_get(facts, "cores")));
+    mics_table_cell(table, "memory");
+    mics_table_bytes(table, 0,
+                     (uint64_t)json_integer_value(json_object_get(facts, "memory_bytes")));
+    if (json_array_size(gpus) > 0) {
+        mics_table_cell(table, "GPUs per node");
+        mics_table_cell(table, "%zu x %s", json_array_size(gpus),
+                        text_of(json_array_get(gpus, 0), "name"));
+    }
+    mics_table_cell(table, "programs");
+    mics_table_cell(table, "mics %s, %s, Linux %s%s%s", text_of(versions, "mics"),
+                    text_of(versions, "mpi"), text_of(versions, "kernel"),
+                    *text_of(versions, "nvidia") ? ", NVIDIA " : "", text_of(versions, "nvidia"));
+    return mics_table_finish(table, out, 0, err);
+}
+
+/* A finding of the cluster has no host. */
+static const char *host_of(const json_t *finding)
+{
+    return *text_of(finding, "host") ? text_of(finding, "host") : "cluster";
+}
+
+static enum mics_status print_findings(FILE *out, const json_t *list, int tsv, struct mics_err *err)
+{
+    struct mics_table *table = mics_table_new("<level|<host|<what|<where|<found|<expected");
+
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *finding = json_array_get(list, i);
+        static const char *const keys[] = {"what", "where", "found", "expected"};
+
+        mics_table_cell(table, "%s", text_of(finding, "level"));
+        mics_table_cell(table, "%s", host_of(finding));
+        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+            mics_table_cell(table, "%s",
+                            *text_of(finding, keys[k]) ? text_of(finding, keys[k]) : "-");
+    }
+    return mics_table_finish(table, out, tsv, err);
+}
+
+/* What to do, once for each kind. */
+static enum mics_status print_advice(FILE *out, const json_t *list, struct mics_err *err)
+{
+    struct mics_table *table = mics_table_new("<|<");
+
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *what = text_of(json_array_get(list, i), "what");
+        const struct mics_finding_kind *kind = mics_finding_kind(what);
+        bool before = false;
+
+        for (size_t j = 0; j < i; j++)
+            before |= strcmp(text_of(json_array_get(list, j), "what"), what) == 0;
+        if (before || !kind)
+            continue;
+        mics_table_cell(table, "%s", what);
+        mics_table_cell(table, "%s", kind->advice);
+    }
+    return mics_table_finish(table, out, 0, err);
+}
+
+static void print_verdict(FILE *out, const json_t *doc)
+{
+    const size_t nodes = json_array_size(json_object_get(doc, "nodes")),
+                 bad = json_array_size(json_object_get(doc, "bad_nodes")),
+                 gone = json_array_size(json_object_get(doc, "unreachable"));
+
+    if (strcmp(text_of(doc, "verdict"), "good") == 0) {
+        fprintf(out, "good: %zu node%s\n", nodes, nodes == 1 ? "" : "s");
+    } else if (bad + gone == 0) {
+        fputs("bad: which node is to blame cannot be told\n", out);
+    } else {
+        fprintf(out, "bad: %zu of %zu node%s; leave out ", bad + gone, nodes + gone,
+                nodes + gone == 1 ? "" : "s");
+        mics_health_print_excluded(out, doc);
+    }
+}
+
+/* What the functions above rely on. */
+static enum mics_status check(const json_t *doc, struct mics_err *err)
+{
+    struct mics_reading reading = {.err = err};
+    const struct mics_cursor root = mics_cursor_begin(doc, &reading);
+    const struct mics_cursor hosts = mics_cursor_get_array(&root, "hosts", 1, MAX_FINDINGS),
+                             nodes = mics_cursor_get_array(&root, "nodes", 1, MAX_FINDINGS),
+                             list = mics_cursor_get_array(&root, "findings", 0, MAX_FINDINGS);
+    enum mics_status status = mics_doc_expect(doc, MICS_HEALTH_KIND, MICS_HEALTH_VERSION, err);
+
+    if (status != MICS_OK)
+        return status;
+    mics_cursor_get_string(&root, "verdict");
+    for (size_t i = 0; i < mics_cursor_count(&hosts); i++) {
+        const struct mics_cursor host = mics_cursor_item_any(&hosts, i);
+
+        if (mics_cursor_ok(&root) && !json_is_string(host.value))
+            mics_cursor_reject(&host, NULL, "expected a string");
+    }
+    for (size_t i = 0; i < mics_cursor_count(&nodes); i++) {
+        const struct mics_cursor node = mics_cursor_get_item(&nodes, i);
+
+        mics_cursor_get_object(&node, "facts");
+    }
+    for (size_t i = 0; i < mics_cursor_count(&list); i++) {
+        const struct mics_cursor finding = mics_cursor_get_item(&list, i);
+
+        mics_cursor_get_string(&finding, "what");
+        mics_cursor_get_string(&finding, "level");
+    }
+    return reading.status;
+}
+
+enum mics_status mics_health_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
+{
+    const json_t *list = json_object_get(doc, "findings");
+    enum mics_status status = check(doc, err);
+
+    if (status != MICS_OK)
+        return status;
+    if (tsv)
+        return print_findings(out, list, tsv, err);
+    status = print_cluster(out, doc, err);
+    if (status == MICS_OK && json_array_size(list) > 0) {
+        fputc('\n', out);
+        status = print_findings(out, list, 0, err);
+        if (status != MICS_OK)
+            return status;
+        fputc('\n', out);
+        status = print_advice(out, list, err);
+    }
+    if (status != MICS_OK)
+        return status;
+    fputc('\n', out);
+    print_verdict(out, doc);
+    return MICS_OK;
+}

@@ -1,0 +1,177 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# mics-check: facts of nodes and GPUs, hosts that do not answer, the page, documents, host files.
+
+load helpers
+: "${root:?}" "${stderr:=}" # by the helpers and bats
+
+setup()
+{
+    cd "$BATS_TEST_TMPDIR" || return 1
+    export MICS_SYSTEM_ROOT=$PWD/system # no log and no cards of this machine
+    mkdir -p system/dev system/sys/class/net system/proc
+    : >system/dev/kmsg
+    export MICS_NODE_RANKS=1
+}
+
+# Nodes with eight emulated GPUs each.
+gpus()
+{
+    requires mpi:3
+    export MICS_NVML_PATH=$MICS_BUILD/tests/fake/nvml.so MICS_FAKE_NVML=eight
+    [ -e "$MICS_NVML_PATH" ] || skip "the fake NVML is not built"
+}
+
+# mics-check on three nodes, of which the second has these variables.
+check_with() # assignments command...
+{
+    # shellcheck disable=SC2016 # the rank expands it
+    mpi 3 sh -c 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then eval "$0"; fi; exec "$@"' "$@"
+}
+
+@test "one good machine exits 0, with a page" {
+    run -0 --separate-stderr mics-check
+    [ "$stderr" = '' ]
+    [ "${lines[-1]}" = 'good: 1 node' ]
+    [[ $output == *'programs '*"mics $(sed -n 's/^#define MICS_VERSION "\(.*\)"/\1/p' "$root/lib/base/version.h")"* ]]
+}
+
+@test "each fault of an emulated GPU is found, named and excludes its node" {
+    gpus
+    while read -r what fault; do
+        code=0
+        check_with "export MICS_FAKE_GPU='$fault'" mics-check --tsv --no-history >found 2>err || code=$?
+        echo "$fault: exit $code"
+        cat found
+        [ "$(tail -n +2 found | wc -l)" = 1 ]
+        [ "$(awk -F '\t' 'NR == 2 { print $3 }' found)" = "$what" ]
+        [[ $(awk -F '\t' 'NR == 2 { print $2 }' found) == *'#1' ]]
+        if [ "$(awk -F '\t' 'NR == 2 { print $1 }' found)" = fault ]; then want=4; else want=0; fi
+        [ "$code" = "$want" ]
+    done <<'END'
+gpu_count 0 count 7
+gpu_model 2 model 1
+gpu_in_use 3 processes 2
+gpu_in_use 3 used_gib 20
+gpu_ecc_errors 4 ecc_errors 1
+gpu_ecc_off 4 ecc 0
+gpu_remap_pending 5 remap_pending 1
+gpu_remap_failed 5 remap_failed 1
+gpu_throttled 6 throttle 64
+gpu_hot 6 celsius 86
+gpu_power_limit 7 power_mw 400000
+gpu_pcie_width 0 width 8
+gpu_pcie_generation 0 generation 3
+gpu_nvlinks 1 links 17
+gpu_nvlink_errors 1 recoveries 9
+gpu_persistence 1 persistence 0
+gpu_mig 1 mig 1
+END
+}
+
+@test "another driver, a driver that fails and its messages in the log are found" {
+    gpus
+    run -4 --separate-stderr check_with 'export MICS_FAKE_DRIVER=1.0' mics-check
+    grep -qE '^fault +[^ ]+#1 +driver +- +1.0 +550.90.07' <<<"$output"
+    run -4 --separate-stderr check_with 'export MICS_FAKE_NVML=mismatch' mics-check
+    grep -qE '^fault +[^ ]+#1 +gpu_driver +- +NVML: nvmlInit: Driver/library version mismatch' <<<"$output"
+    mkdir -p other/dev
+    echo '4,1234,5678,-;NVRM: Xid (PCI:0000:1b:00): 79, pid=1, GPU has fallen off the bus.' >other/dev/kmsg
+    run -4 --separate-stderr check_with "export MICS_SYSTEM_ROOT=$PWD/other" mics-check
+    grep -qE '^fault +[^ ]+#1 +gpu_xid +0000:1b:00 +79: fell off the bus' <<<"$output"
+}
+
+# A card in a folder of the system.
+card() # folder name speed mtu state
+{
+    mkdir -p "$1/sys/class/net/$2/device"
+    echo "$3" >"$1/sys/class/net/$2/speed"
+    echo "$4" >"$1/sys/class/net/$2/mtu"
+    echo "$5" >"$1/sys/class/net/$2/operstate"
+}
+
+@test "network cards, clocks and limits of a node that differ are found" {
+    requires mpi:3
+    card system eth0 100000 9000 up
+    card slow eth0 10000 1500 up
+    mkdir -p system/sys/class/net/br0 slow/dev # no card
+    run -4 --separate-stderr check_with "export MICS_SYSTEM_ROOT=$PWD/slow" mics-check
+    grep -qE '^fault +[^ ]+#1 +interface_rate +eth0 +1.25 GB/s +12.5 GB/s' <<<"$output"
+    grep -qE '^fault +[^ ]+#1 +mtu +eth0 +1500 +9000' <<<"$output"
+    run -4 --separate-stderr check_with "export MICS_SYSTEM_ROOT=$PWD" mics-check
+    grep -qE '^fault +[^ ]+#1 +interface_missing +eth0 +missing +present' <<<"$output"
+    [[ $output != *br0* ]]
+    if [ "$(ulimit -l)" = unlimited ] && (ulimit -l 64); then
+        run -4 --separate-stderr check_with 'ulimit -l 64' mics-check
+        grep -qE '^fault +[^ ]+#1 +memlock +- +64.0 KiB +unlimited' <<<"$output"
+    fi
+    not_sanitized mics-check "the sanitizer must be loaded first"
+    run -4 --separate-stderr check_with "export LD_PRELOAD=$MICS_BUILD/tests/fake/clock_ahead.so" mics-check
+    grep -qE '^fault +[^ ]+#1 +clock +- +\+3600.0 s' <<<"$output"
+}
+
+@test "a host that does not answer is left out, and the others are checked" {
+    requires mpirun
+    unset MICS_NODE_RANKS
+    export OMPI_MCA_plm_rsh_agent="$PWD/agent"
+    printf '#!/bin/sh\necho "no route to host" >&2\nexit 255\n' >agent
+    chmod +x agent
+    run -4 --separate-stderr mics-check localhost,away
+    grep -qE '^fault +away +unreachable +- +no route to host +an answer' <<<"$output"
+    [ "${lines[-1]}" = 'bad: 1 of 2 nodes; leave out away' ]
+    run -4 --separate-stderr mics-check -q --exclude --hosts=localhost,away
+    [ "$output" = away ]
+    [ "$stderr" = '' ]
+    run -1 --separate-stderr mics-check away
+    [[ $stderr == "mics-run: 'away': no host answers: away: no route to host" ]]
+    [ "$output" = '' ]
+    run -0 --separate-stderr mics-check localhost
+    [ "${lines[-1]}" = 'good: 1 node' ]
+}
+
+@test "the document goes to a file, mics-show prints the same page, and the good hosts are listed" {
+    gpus
+    code=0
+    check_with 'export MICS_FAKE_GPU="0 mig 1"' mics-check -o check.mp --hostfile=good >page || code=$?
+    [ "$code" = 4 ]
+    mics-show check.mp | diff page -
+    mics-show --json check.mp >check.json
+    grep -q '"kind": "mics.health"' check.json
+    grep -q '"verdict": "bad"' check.json
+    [ "$(wc -l <good)" = 2 ]
+    [ "$(sort -u good)" = "$(uname -n) slots=1" ]
+    code=0
+    check_with 'export MICS_FAKE_GPU="0 mig 1"' mics-check --exclude >list 2>err || code=$?
+    [ "$code" = 4 ]
+    [ "$(cat list)" = "$(uname -n)" ]
+    grep -qE "^mics-check: $(uname -n)#1: gpu_mig of GPU 0 00000000:10:00.0: on" err
+    run -0 --separate-stderr mics-check --json
+    [[ $output == '{'*'"verdict": "good"'* ]]
+}
+
+@test "a changed document of a check is refused with its path" {
+    mics-check --json -o good.json >/dev/null
+    sed 's/"findings": \[\]/"findings": [{"what": 3}]/' good.json >bad.json
+    run --separate-stderr mics-show bad.json
+    one_line_and_code 3
+    [[ $stderr == 'mics-show: bad.json: findings[0].what: expected a string'* ]]
+    sed 's/"v": 1/"v": 9/' good.json >bad.json
+    run --separate-stderr mics-show bad.json
+    one_line_and_code 3
+}
+
+@test "mistakes on the command line of a check exit 2" {
+    for words in 'a b' '--hosts=a b' '--exclude --json'; do
+        # shellcheck disable=SC2086 # words
+        run --separate-stderr mics-check $words
+        usage_mistake mics-check
+    done
+    run --separate-stderr mics-run --available -- true
+    usage_mistake mics-run
+    run --separate-stderr mics-run --available --spares=1 --hostfile=x -- true
+    usage_mistake mics-run
+    run --separate-stderr mics-check -o missing/x.mp
+    one_line_and_code 1
+    run --separate-stderr mics-check ./missing
+    one_line_and_code 1
+}
