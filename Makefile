@@ -110,6 +110,12 @@ $(BUILD)/kernels/host/gemm.o: ALL_CFLAGS += $(if $(findstring address,$(SAN)),$(
 $(BUILD)/kernels/host/onednn.o: ALL_CFLAGS += $(ONEDNN_SONAME:%=-DMICS_ONEDNN_SONAME='"%"')
 $(BUILD)/tests/unit/kernels/%.o: ALL_CFLAGS += $(KERNEL_FLAGS)
 $(BUILD)/tests/%.o: ALL_CFLAGS += -Itests -Itests/unit
+# ThreadSanitizer finds nothing in functions of their arguments alone, nor in the plain loops that kernels are compared
+# with, which run in one thread; both would take most of its time.
+ifneq ($(findstring thread,$(SAN)),)
+UNTHREADED := lib/base/philox.c lib/plan/group.c $(filter-out %/test_pool.c,$(wildcard tests/unit/kernels/test_*.c))
+$(call object,$(UNTHREADED)): ALL_CFLAGS += -fno-sanitize=thread
+endif
 $(BUILD)/%.o: %.c $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
