@@ -12,6 +12,7 @@
 #include "measure/import.h"
 #include "measure/measure_doc.h"
 #include "model/config.h"
+#include "plan/foreign/foreign_config.h"
 #include "plan/memory_ckpt_cost.h"
 #include "plan/plan_print.h"
 #include "plan/schedule/schedule.h"
@@ -146,6 +147,10 @@ static void print_launch(const struct plan_request *request, const struct mics_p
     }
     fputs(" mics-train -p ", stdout);
     print_word(request->common.output ? request->common.output : "plan.mp");
+    if (request->settings) {
+        fputs(" --settings=", stdout);
+        print_word(request->settings);
+    }
     fputs(" --data=FILES\n", stdout);
 }
 
@@ -180,6 +185,9 @@ static enum mics_status write_plan(const struct plan_request *request, const str
     json_t *doc = NULL;
     enum mics_status status = mics_plan_to_doc(plan, &doc, err);
 
+    if (status == MICS_OK && request->configured &&
+        json_object_set(doc, MICS_FOREIGN_CONFIG_KEY, request->configured) != 0)
+        status = mics_err_nomem(err);
     if (status == MICS_OK)
         status = cli_write_document(&request->common, doc, argc, argv, mics_plan_print, err);
     json_decref(doc);
@@ -361,7 +369,8 @@ static enum mics_status check_run(const struct plan_request *request, struct mic
 /* Before the search: can its results be written? */
 static enum mics_status check_outputs(const struct plan_request *request, struct mics_err *err)
 {
-    const char *const paths[] = {request->common.output, request->trace, request->hostfile};
+    const char *const paths[] = {request->common.output, request->trace, request->hostfile,
+                                 request->settings};
     enum mics_status status = MICS_OK;
 
     for (size_t i = 0; status == MICS_OK && i < sizeof paths / sizeof *paths; i++)
@@ -420,12 +429,16 @@ static enum mics_status run(struct plan_request *request, int argc, char **argv,
     status = set_profile(request, topology, err);
     if (status != MICS_OK)
         goto out;
-    status = request->target ? plan_for_target(request, topology, model, &plan, err)
-                             : mics_plan_search_usable(topology, model, &request->search,
-                                                       &request->cluster, &plan, err);
+    if (request->target)
+        status = plan_for_target(request, topology, model, &plan, err);
+    else if (request->from)
+        status = plan_from_config(request, topology, model, &plan, err);
+    else
+        status = mics_plan_search_usable(topology, model, &request->search, &request->cluster,
+                                         &plan, err);
     if (status != MICS_OK)
         goto out;
-    if (!request->target) { /* owned by the plan */
+    if (!request->target && !request->from) { /* owned by the plan */
         topology = NULL;
         model = NULL;
     }
@@ -442,6 +455,7 @@ static enum mics_status run(struct plan_request *request, int argc, char **argv,
         goto out;
     status = write_results(request, plan, argc, argv, err);
 out:
+    json_decref(request->configured);
     mics_plan_free(plan);
     mics_topology_free(topology);
     mics_model_free(model);

@@ -366,5 +366,6 @@ int main(int argc, char **argv)
     code = train_parse(argc, argv, &request);
     if (code < 0)
         code = run_job(&request);
+    json_decref(request.settings_text);
     return cli_finish(code);
 }

@@ -111,6 +111,12 @@ static const struct cli_option options[] = {
      CLI_TO_TEXT(struct plan_request, like)},
     {0, "nodes", "N", "with --like, nodes of that cluster (default: as many)",
      CLI_TO_U32(struct plan_request, like_nodes, 1, MICS_MAX_NODES)},
+    {0, "from", "FILE",
+     "plan the job that this configuration of DeepSpeed, accelerate or torchtitan describes, and "
+     "compare it with the best plan",
+     CLI_TO_TEXT(struct plan_request, from)},
+    {0, "settings", "FILE", "with --from, write the options of mics-train that it says",
+     CLI_TO_TEXT(struct plan_request, settings)},
     {ID_LAUNCH, "launch", "mpirun|srun", "print the command that runs the plan", CLI_TO_HANDLER},
     {ID_FOR, "for", MICS_TARGET_NAMES,
      "plan for this trainer, and print its settings, with the command that starts it",
@@ -477,12 +483,28 @@ static int check_usage_of_target(const struct plan_request *request)
     return -1;
 }
 
+/* -1: continue; else the exit code. */
+static int check_usage_of_from(const struct plan_request *request, int argc, int operands)
+{
+    if (request->settings && !request->from)
+        return cli_usage("--settings goes with --from");
+    if (!request->from)
+        return -1;
+    if (request->target || request->like || request->check)
+        return cli_usage("--from goes without --for, --like and --check");
+    if (strcmp(request->from, "-") == 0 && !request->topology && operands == argc)
+        return cli_usage("--from is '-', and so is the topology");
+    return -1;
+}
+
 int plan_check_usage(struct plan_request *request, int argc, char **argv, int operands)
 {
     const char *output = request->common.output;
     struct mics_err err;
-    const int code = request->target ? check_usage_of_target(request) : -1;
+    int code = request->target ? check_usage_of_target(request) : -1;
 
+    if (code < 0)
+        code = check_usage_of_from(request, argc, operands);
     if (code >= 0)
         return code;
     if (request->training.node_hour_price > 0 && request->training.tokens == 0)

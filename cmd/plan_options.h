@@ -21,6 +21,8 @@ struct plan_request {
     struct mics_balance balance;
     uint32_t like_nodes;              /* 0: those of `like` */
     const struct mics_target *target; /* --for, or NULL */
+    const char *from, *settings;      /* --from, --settings, or NULL */
+    json_t *configured;               /* with `from`: what the plan's document says of it */
     bool schedule, list_models;
     /* Are these options given? */
     bool has_optimizer, has_sync_dtype, has_rounding, has_gather_dtype;
@@ -47,6 +49,24 @@ int plan_check_usage(struct plan_request *request, int argc, char **argv, int op
  * belong to the caller. */
 enum mics_status plan_open_like(struct plan_request *request, struct mics_topology **topology,
                                 struct mics_model **model, struct mics_err *err);
+
+/* plan_target.c: search with copies of topology and model, which then belong to the plan. Errors as
+ * of mics_plan_search_usable(). */
+enum mics_status plan_search_copies(const struct plan_request *request,
+                                    const struct mics_topology *topology,
+                                    const struct mics_model *model,
+                                    const struct mics_search_options *options,
+                                    struct mics_plan **out, struct mics_err *err);
+
+/* plan_from.c: the plan of the job that the configuration request->from describes, or with
+ * --strategy=auto the best one. Compares the two in messages and in request->configured, and writes
+ * request->settings. Options that were given win. On success *out has its own topology and model;
+ * those that are given stay the caller's. MICS_ERR_INFEASIBLE: keys are refused, or nothing fits;
+ * else errors as of mics_foreign_config_read() and mics_plan_search_usable(). */
+enum mics_status plan_from_config(struct plan_request *request,
+                                  const struct mics_topology *topology,
+                                  const struct mics_model *model, struct mics_plan **out,
+                                  struct mics_err *err);
 
 /* plan_target.c: the best plan that request->target can express, with its overheads. Says what it
  * does not do, and what that costs. On success *out has its own topology and model; those that are

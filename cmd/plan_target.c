@@ -7,17 +7,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Search with copies of topology and model, which then belong to the plan. */
-static enum mics_status search_copies(const struct plan_request *request,
-                                      const struct mics_topology *topology,
-                                      const struct mics_model *model,
-                                      const struct mics_search_options *options,
-                                      struct mics_plan **out, struct mics_err *err)
+enum mics_status plan_search_copies(const struct plan_request *request,
+                                    const struct mics_topology *topology,
+                                    const struct mics_model *model,
+                                    const struct mics_search_options *options,
+                                    struct mics_plan **out, struct mics_err *err)
 {
     struct mics_topology *cluster = NULL;
     struct mics_model *copy = NULL;
-    enum mics_status status = mics_topology_from_doc(topology->doc, &cluster, err);
+    json_t *doc = NULL;
+    enum mics_status status = mics_topology_to_doc(topology, &doc, err);
 
+    if (status == MICS_OK)
+        status = mics_topology_from_doc(doc, &cluster, err);
+    json_decref(doc);
     if (status == MICS_OK)
         status = mics_model_new(&model->config, &copy, err);
     if (status == MICS_OK) {
@@ -50,10 +53,10 @@ search_way(const struct plan_request *request, const struct mics_topology *topol
 
     options.allows = way->allows;
     if (way->accumulation == MICS_ACCUMULATES_SHARDS)
-        return search_copies(request, topology, model, &options, out, err);
+        return plan_search_copies(request, topology, model, &options, out, err);
     if (options.micro_batch == 0) {
         options.micro_steps = 1;
-        status = search_copies(request, topology, model, &options, out, err);
+        status = plan_search_copies(request, topology, model, &options, out, err);
         if (status != MICS_ERR_INFEASIBLE)
             return status;
         options.micro_steps = 0;
@@ -66,7 +69,7 @@ search_way(const struct plan_request *request, const struct mics_topology *topol
                             "memory of a rank",
                             request->target->name);
     options.memory_limit -= whole;
-    return search_copies(request, topology, model, &options, out, err);
+    return plan_search_copies(request, topology, model, &options, out, err);
 }
 
 /* The best plan of all ways. Without any, the reason of the last one. */

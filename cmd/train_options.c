@@ -27,6 +27,8 @@ enum {
 static const struct cli_option options[] = {
     {'p', "plan", "FILE", "plan (default: standard input; with --resume: from the checkpoint)",
      CLI_TO_TEXT(struct train_request, job.plan)},
+    {0, "settings", "FILE", "more of these options, in JSON; those of the command line win",
+     CLI_TO_TEXT(struct train_request, settings)},
     {ID_DATA, "data", "PATTERNS",
      "files to train on (text, .jsonl, tokens): shell patterns, or WEIGHT:PATTERN", CLI_TO_HANDLER},
     {ID_VAL_DATA, "val-data", "PATTERNS",
@@ -267,6 +269,11 @@ int train_parse(int argc, char **argv, struct train_request *request)
     int operands = 0;
     int code = cli_parse(argc, argv, &request->common, handle, request, &operands);
 
+    if (code >= 0)
+        return code;
+    if (request->settings)
+        code = cli_parse_settings(request->settings, &request->common, handle, request,
+                                  &request->settings_text);
     if (code >= 0)
         return code;
     if (operands < argc)

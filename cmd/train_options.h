@@ -17,6 +17,8 @@ struct train_request {
     uint64_t log_every, sample; /* log_every 0: by time */
     double temperature, timeout;
     const char *notice_command; /* NULL: none */
+    const char *settings;       /* path of more options; NULL: none */
+    json_t *settings_text;      /* their values */
 };
 
 extern const struct cli_program train_program;

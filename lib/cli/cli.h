@@ -126,6 +126,16 @@ void cli_init(const struct cli_program *program);
 int cli_parse(int argc, char **argv, struct cli_common *common, cli_handler *handler, void *context,
               int *operands);
 
+/* Was this option of the program's own table given? */
+bool cli_given(const struct cli_common *common, const char *name);
+
+/* Then take options from a file: a JSON object of names and values, texts, numbers, and true for
+ * flags. Options that were given are skipped, so that the command line wins; those that name files
+ * stay on the command line. *keep holds the texts of the values, and belongs to the caller. Returns
+ * -1 to continue, else the exit code of an error, which begins with the path. */
+int cli_parse_settings(const char *path, struct cli_common *common, cli_handler *handler,
+                       void *context, json_t **keep);
+
 /* "mics-plan: <text>" on stderr. In a job of several ranks only rank 0 prints it; with -v the
  * others do too, with "[rank R] " before the text. */
 void cli_error(const char *fmt, ...) MICS_PRINTF(1, 2);

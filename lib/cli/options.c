@@ -2,9 +2,11 @@
 /* options.c - the tables of options: --help, completion, and parsing by getopt_long(). */
 #include "cli/cli_internal.h"
 
+#include "base/file.h"
 #include "base/suggest.h"
 #include "base/units.h"
 #include "base/version.h"
+#include "doc/doc.h"
 
 #include <assert.h>
 #include <getopt.h>
@@ -279,12 +281,11 @@ static int handle_shared(const struct cli_program *program, struct cli_common *c
     return -1;
 }
 
-/* Is the value of an option that takes a path empty? */
-static bool is_path_missing(const struct cli_option *option)
+/* Does an option name files or folders? */
+static bool is_path(const struct cli_option *option)
 {
-    return option->arg && optarg && optarg[0] == '\0' &&
-           (strstr(option->arg, "FILE") || strstr(option->arg, "FOLDER") ||
-            strstr(option->arg, "PATH"));
+    return option->arg && (strstr(option->arg, "FILE") || strstr(option->arg, "FOLDER") ||
+                           strstr(option->arg, "PATH"));
 }
 
 /* Convert the value to what the option sets. */
@@ -323,6 +324,14 @@ static enum mics_status store(const struct cli_option *option, void *context, co
     return MICS_OK;
 }
 
+/* An option of the program's own table, with its value. */
+static enum mics_status apply(const struct cli_option *option, cli_handler *handler, void *context,
+                              const char *value, struct mics_err *err)
+{
+    return option->type == CLI_HANDLED ? handler(context, option, value, err)
+                                       : store(option, context, value, err);
+}
+
 static int handle_option(const struct cli_program *program, struct cli_common *common,
                          cli_handler *handler, void *context, const struct cli_option *option)
 {
@@ -330,14 +339,12 @@ static int handle_option(const struct cli_program *program, struct cli_common *c
     const size_t row = own_row(program, option);
     enum mics_status status;
 
-    if (is_path_missing(option))
+    if (is_path(option) && optarg && optarg[0] == '\0')
         return cli_usage("--%s: needs a value, %s", option->name, option->arg);
     if (row >= program->option_count)
         return handle_shared(program, common, option->id);
     common->given |= (uint64_t)1 << row;
-    status = option->type == CLI_HANDLED
-                 ? handler(context, option, option->arg ? optarg : NULL, &err)
-                 : store(option, context, optarg, &err);
+    status = apply(option, handler, context, option->arg ? optarg : NULL, &err);
     if (status == MICS_OK)
         return -1;
     if (status == MICS_ERR_ARG)
@@ -370,4 +377,104 @@ int cli_parse(int argc, char **argv, struct cli_common *common, cli_handler *han
         return cli_usage("--json and --tsv exclude each other");
     *operands = optind;
     return code;
+}
+
+static const struct cli_option *find_own(const struct cli_program *program, const char *name)
+{
+    for (size_t i = 0; i < program->option_count; i++)
+        if (strcmp(program->options[i].name, name) == 0)
+            return &program->options[i];
+    return NULL;
+}
+
+bool cli_given(const struct cli_common *common, const char *name)
+{
+    const struct cli_program *program = cli_state.program;
+    const struct cli_option *option = find_own(program, name);
+
+    assert(option);
+    return common->given >> own_row(program, option) & 1;
+}
+
+static enum mics_status fail_setting(const struct cli_program *program, const char *name,
+                                     struct mics_err *err)
+{
+    struct mics_suggestions similar;
+
+    mics_suggest_init(&similar, name);
+    for (size_t i = 0; i < program->option_count; i++)
+        if (!is_path(&program->options[i]))
+            mics_suggest_offer(&similar, program->options[i].name);
+    if (similar.count == 0)
+        return mics_err_set(err, MICS_ERR_FORMAT, "unknown setting '%.64s'", name);
+    return mics_err_set(err, MICS_ERR_FORMAT, "unknown setting '%.64s'; did you mean %s?", name,
+                        similar.names[0]);
+}
+
+/* As on the command line. NULL: out of memory. */
+static json_t *value_text(const json_t *value)
+{
+    char *text;
+    json_t *string;
+
+    if (json_is_string(value))
+        return json_string(json_string_value(value));
+    text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
+    string = text ? json_string(text) : NULL;
+    free(text);
+    return string;
+}
+
+/* One member of a file of settings. Its text goes into `keep`. */
+static enum mics_status take_setting(const struct cli_program *program, struct cli_common *common,
+                                     cli_handler *handler, void *context, const char *name,
+                                     const json_t *value, json_t *keep, struct mics_err *err)
+{
+    const struct cli_option *option = find_own(program, name);
+    enum mics_status status;
+
+    if (!option)
+        return fail_setting(program, name, err);
+    if (is_path(option))
+        return mics_err_set(err, MICS_ERR_FORMAT, "%s: belongs on the command line", name);
+    if (option->arg ? !json_is_string(value) && !json_is_number(value) : !json_is_boolean(value))
+        return mics_err_set(err, MICS_ERR_FORMAT, "%s: expected %s", name,
+                            option->arg ? "a text or a number" : "true or false");
+    if (cli_given(common, name) || json_is_false(value))
+        return MICS_OK;
+    if (json_object_set_new(keep, name, value_text(value)) != 0)
+        return mics_err_nomem(err);
+    common->given |= (uint64_t)1 << own_row(program, option);
+    status = apply(option, handler, context,
+                   option->arg ? json_string_value(json_object_get(keep, name)) : NULL, err);
+    if (status != MICS_OK)
+        mics_err_prefix(err, "%s", name);
+    return status == MICS_ERR_ARG ? MICS_ERR_FORMAT : status;
+}
+
+int cli_parse_settings(const char *path, struct cli_common *common, cli_handler *handler,
+                       void *context, json_t **keep)
+{
+    enum { MAX_BYTES = 1 << 20 };
+    json_t *settings = NULL, *value;
+    struct mics_err err = {""};
+    const char *name;
+    char *text = NULL;
+    size_t size = 0;
+    enum mics_status status = mics_file_read_regular(path, MAX_BYTES, &text, &size, &err);
+
+    if (status != MICS_OK)
+        return cli_report(status, &err);
+    status = mics_doc_read_object(text, size, &settings, &err);
+    free(text);
+    *keep = json_object();
+    if (status == MICS_OK && !*keep)
+        status = mics_err_nomem(&err);
+    json_object_foreach(settings, name, value) if (status == MICS_OK) status =
+        take_setting(cli_state.program, common, handler, context, name, value, *keep, &err);
+    json_decref(settings);
+    if (status == MICS_OK)
+        return -1;
+    mics_err_prefix(&err, "%s", path);
+    return cli_report(status, &err);
 }

@@ -76,6 +76,15 @@ enum mics_status mics_doc_decode(const void *data, size_t size, json_t **out, st
     return MICS_OK;
 }
 
+enum mics_status mics_doc_read_object(const char *text, size_t size, json_t **out,
+                                      struct mics_err *err)
+{
+    if (size > MICS_DOC_MAX_BYTES)
+        return mics_err_set(err, MICS_ERR_FORMAT, "%zu bytes: at most %u are read", size,
+                            MICS_DOC_MAX_BYTES);
+    return mics_json_read(text, size, (struct mics_json_origin){.line = 1}, out, err);
+}
+
 enum mics_status mics_doc_expect(const json_t *doc, const char *kind, int version,
                                  struct mics_err *err)
 {

@@ -36,6 +36,11 @@ json_t *mics_doc_new(const char *kind, int version);
  * that the value is an object whose "kind" is a string and whose "v" is an integer >= 1. */
 enum mics_status mics_doc_decode(const void *data, size_t size, json_t **out, struct mics_err *err);
 
+/* Read one JSON object without "kind" and "v", such as settings, of at most MICS_DOC_MAX_BYTES.
+ * MICS_ERR_FORMAT with line, column and offset. */
+enum mics_status mics_doc_read_object(const char *text, size_t size, json_t **out,
+                                      struct mics_err *err);
+
 /* Read from a path ("-" is standard input); errors begin with the path ("standard input"). */
 enum mics_status mics_doc_read_file(const char *path, json_t **out, struct mics_err *err);
 

@@ -12,6 +12,7 @@
 #include "base/units.h"
 #include "base/utf8.h"
 #include "doc/table.h"
+#include "plan/foreign/foreign_config.h"
 #include "plan/memory.h"
 #include "plan/memory_ckpt_cost.h"
 #include "topology/topology_print.h"
@@ -578,7 +579,10 @@ enum mics_status mics_plan_print(FILE *out, const json_t *doc, int tsv, struct m
         status = sections[i](out, plan, tsv, err);
     }
     mics_plan_free(plan);
-    return status;
+    if (status != MICS_OK || !json_object_get(doc, MICS_FOREIGN_CONFIG_KEY))
+        return status;
+    fputc('\n', out);
+    return mics_foreign_config_print(out, doc, tsv, err);
 }
 
 static int compare_plans(const void *a, const void *b)

@@ -7,9 +7,10 @@
 
 #include <stdio.h>
 
-/* The choice, memory per rank by region, the predicted step, the reasons for the choice, and the
- * alternatives; with an empty line between them. `tsv`: tab-separated values with all numbers and
- * all alternatives. MICS_ERR_FORMAT: the document is not a plan. */
+/* The choice, memory per rank by region, the predicted step, the reasons for the choice, the
+ * alternatives, and if the plan was made from the configuration of another trainer, its keys and
+ * how the plan compares with the best one; with an empty line between them. `tsv`: tab-separated
+ * values with all numbers and all alternatives. MICS_ERR_FORMAT: the document is not a plan. */
 enum mics_status mics_plan_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err);
 
 /* Tab-separated, a row for each of several plans, by model, cluster, strategy and nodes, with its

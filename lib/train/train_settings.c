@@ -156,6 +156,14 @@ enum mics_status mics_train_settings_set(struct mics_train_settings *settings, c
     return mics_err_set(err, MICS_ERR_ARG, "'%s' is not a setting", name);
 }
 
+bool mics_train_settings_has(const char *name)
+{
+    for (size_t i = 0; i < COUNT; i++)
+        if (strcmp(name, table[i].name) == 0)
+            return true;
+    return false;
+}
+
 /* Do the optimizer's updates use a setting? */
 static enum mics_status check_optimizer(const char *name, enum mics_optimizer optimizer,
                                         struct mics_err *err)

@@ -60,6 +60,9 @@ struct mics_train_settings mics_train_settings_default(void);
 enum mics_status mics_train_settings_set(struct mics_train_settings *settings, const char *name,
                                          const char *text, struct mics_err *err);
 
+/* Is there a setting of this name? */
+bool mics_train_settings_has(const char *name);
+
 /* A setting from the command line. */
 struct mics_train_setting_override {
     const char *name, *text;

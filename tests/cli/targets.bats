@@ -81,6 +81,11 @@ after() # option
     [ "$(jq '.memory.total_bytes // ([.memory.regions[].bytes] | add) | . < 36e9' plan.json)" = true ]
 }
 
+@test "a cluster in words is planned for other trainers, too" {
+    mics-plan -q --model=gpt2-nano --topology='node:2 gpu:4' --for=torchtitan >output
+    [ $(($(after data_parallel_replicate_degree) * $(after data_parallel_shard_degree))) = 8 ]
+}
+
 @test "what a trainer cannot do is said with its cost" {
     # One restriction at a time: accelerate, which adds up whole gradients, would not gain from hierarchical gathers here.
     run --separate-stderr mics-plan --model=llama3.1-8b --topology=p4d:4 --global-batch=256 --seq=4096 --for=accelerate

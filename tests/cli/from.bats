@@ -1,0 +1,147 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# mics-plan --from: configurations of other trainers as jobs; --settings of mics-plan and mics-train.
+
+load helpers
+
+setup()
+{
+    cd "$BATS_TEST_TMPDIR" || return
+    cat >ds.json <<'END'
+{
+    "train_batch_size": 64, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": "auto",
+    "gradient_clipping": 0.5, "steps_per_print": 2,
+    "bf16": {"enabled": true},
+    "zero_optimization": {"stage": 3, "mics_shard_size": 4, "overlap_comm": true},
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "betas": [0.9, 0.98], "weight_decay": 0.01}},
+    "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 3, "warmup_type": "linear"}},
+}
+END
+}
+
+from() # file [option...]
+{
+    mics-plan -q --model=gpt2-nano --topology=p4d:2 --from="$1" -o plan.mp "${@:2}"
+    mics-show --json plan.mp >plan.json
+}
+
+choice() # key...
+{
+    local key
+    for key in "$@"; do jq -r ".choice.$key" plan.json; done | xargs
+}
+
+verdict() # key
+{
+    jq -r --arg key "$1" '.configured.keys[] | select(.key == $key) | .verdict' plan.json
+}
+
+@test "from: a configuration of DeepSpeed becomes its job, beside the best plan" {
+    from ds.json
+    [ "$(choice strategy p_param p_optim micro_batch micro_steps dtype hierarchical_gather)" = "mics 4 4 2 2 bf16 false" ]
+    [ "$(jq .global_batch plan.json)" = 64 ]
+    [ "$(verdict zero_optimization.mics_shard_size)" = taken ]
+    [ "$(verdict zero_optimization.overlap_comm)" = ignored ]
+    [ "$(verdict gradient_accumulation_steps)" = ignored ]
+    [ "$(verdict optimizer.params.weight_decay)" = "taken differently" ]
+    [ "$(jq -r '.configured.plans | map(.plan) | join(" ")' plan.json)" = "as configured best" ]
+    [ "$(jq '.configured.plans[1].step_s <= .configured.plans[0].step_s' plan.json)" = true ]
+    mics-show plan.mp >shown
+    grep -q '^Configuration of DeepSpeed' shown
+    grep -q '^zero_optimization.mics_shard_size *4 *taken *mics-plan --strategy=mics:4' shown
+    grep -q '^best ' shown
+    mics-show --tsv plan.mp | grep -q $'^bf16.enabled\ttrue\ttaken\t'
+}
+
+@test "from: the command line wins, and --strategy=auto writes the best plan" {
+    from ds.json --micro-batch=1 --no-clip
+    [ "$(choice p_param micro_batch micro_steps clip)" = "4 1 4 false" ]
+    [ "$(verdict train_micro_batch_size_per_gpu)" = ignored ]
+    from ds.json --strategy=auto
+    [ "$(jq '.configured.plans[1] as $best | .choice | .p_param == $best.p_param and
+        .micro_batch == $best.micro_batch' plan.json)" = true ]
+    [ "$(jq '.predicted.step_s == .configured.plans[1].step_s' plan.json)" = true ]
+    [ "$(verdict zero_optimization.stage)" = ignored ]
+}
+
+@test "from: what --for writes for DeepSpeed is the plan that it was" {
+    for strategy in zero1 zero2 zero3; do
+        mics-plan -q --model=gpt2-nano --topology=p4d:2 --global-batch=64 --for=deepspeed --strategy=$strategy \
+            -o there.mp >there.json
+        from there.json
+        mics-show --json there.mp | jq .choice >there
+        keys='[.strategy, .p_param, .p_grad, .p_optim, .micro_batch, .micro_steps, .dtype, .grad_dtype, .clip]'
+        [ "$(jq -c "$keys" there)" = "$(jq -c ".choice | $keys" plan.json)" ]
+    done
+}
+
+@test "from: contradictions, unknown and refused keys are one line, and nothing is written" {
+    sed 's/"train_batch_size": 64/"train_batch_size": 65/' ds.json >odd.json
+    run --separate-stderr mics-plan --model=gpt2-nano --topology=p4d:2 --from=odd.json --settings=s.json -o plan.mp
+    one_line_and_code 3
+    [[ $stderr == "mics-plan: odd.json: train_batch_size 65 is no multiple of "* ]]
+    sed 's/"bf16"/"bf61"/' ds.json >unknown.json
+    run --separate-stderr mics-plan --model=gpt2-nano --topology=p4d:2 --from=unknown.json --settings=s.json -o plan.mp
+    one_line_and_code 3
+    [[ $stderr == *"unknown key 'bf61'; did you mean bf16"* ]]
+    sed 's/AdamW/Adagrad/' ds.json >refused.json
+    run --separate-stderr mics-plan --model=gpt2-nano --topology=p4d:2 --from=refused.json --settings=s.json -o plan.mp
+    one_line_and_code 4
+    [[ $stderr == "mics-plan: refused.json: refused: optimizer.type Adagrad: "* ]]
+    sed 's/"mics_shard_size": 4/"mics_shard_size": 3/' ds.json >three.json
+    run --separate-stderr mics-plan --model=gpt2-nano --topology=p4d:2 --from=three.json --settings=s.json -o plan.mp
+    one_line_and_code 3
+    head -c 300 ds.json >cut.json
+    run --separate-stderr mics-plan --model=gpt2-nano --topology=p4d:2 --from=cut.json --settings=s.json -o plan.mp
+    one_line_and_code 3
+    sed 's/1e-3/-1e-3/' ds.json >negative.json
+    run --separate-stderr mics-plan --model=gpt2-nano --topology=p4d:2 --from=negative.json --settings=s.json -o plan.mp
+    one_line_and_code 3
+    [[ $stderr == "mics-plan: negative.json: --lr of mics-train: "* ]]
+    run --separate-stderr mics-plan --model=gpt2-nano --topology=p4d:2 --from=missing.json --settings=s.json -o plan.mp
+    one_line_and_code 1
+    [ ! -e s.json ] && [ ! -e plan.mp ]
+}
+
+@test "from: options that do not go together are usage mistakes" {
+    for words in '--settings=s.json' '--from=ds.json --for=torchtitan' '--from=ds.json --like=plan.mp' '--from=-'; do
+        # shellcheck disable=SC2086 # words
+        run --separate-stderr mics-plan --model=gpt2-nano $words
+        usage_mistake mics-plan || { echo "$words"; return 1; }
+    done
+}
+
+@test "from: settings go to mics-train, whose command line wins" {
+    sed -i 's/"train_batch_size": 64/"train_batch_size": 2/; s/"mics_shard_size": 4, //; s/"bf16".*//' ds.json
+    mics-plan -q --model=gpt2-nano --topology='node:1 gpu:1 flops:1e11 mem:4G' --seq=32 --from=ds.json --settings=s.json -o plan.mp
+    jq -e '. == {clip: 0.5, beta1: 0.9, beta2: 0.98, eps: 1e-8, "weight-decay": 0.01, lr: 0.001,
+        "lr-schedule": "constant", warmup: 3, "log-every": 2}' s.json
+    head -c 20000 "$root/LICENSE" >text
+    mics-train -q -p plan.mp --data=text --settings=s.json --steps=4 --lr=2e-3 --val-every=0 --sample=0 2>messages
+    mics-show --json run/latest >run.json
+    jq -e '.training.settings | .lr == 0.002 and .beta2 == 0.98 and .warmup == 3 and .lr_schedule == "constant" and
+        .clip == 0.5 and .weight_decay == 0.01 and .steps == 4' run.json
+}
+
+@test "settings: wrong files are one line with the path" {
+    mics-plan -q --model=gpt2-nano --topology='node:1 gpu:1 flops:1e11 mem:4G' --seq=32 -o plan.mp
+    echo text >text
+    while IFS='|' read -r json message; do
+        printf '%s' "$json" >s.json
+        run --separate-stderr mics-train -p plan.mp --data=text --settings=s.json
+        one_line_and_code 3
+        [[ $stderr == "mics-train: s.json: $message"* ]] || { echo "$json: $stderr"; return 1; }
+    done <<'END'
+{"lr_schedule": "cosine"}|unknown setting 'lr_schedule'; did you mean lr-schedule?
+{"lr": -1}|lr: '-1'
+{"lr": [1]}|lr: expected a text or a number
+{"lr": 1e-3|line 1, column 11, offset 11: truncated
+{"mask-prompt": 1}|mask-prompt: expected true or false
+{"out": "elsewhere"}|out: belongs on the command line
+{"settings": "s.json"}|settings: belongs on the command line
+{"lr": 1, "lr": 2}|line 1, column 14, offset 14: a duplicate key
+[]|line 1, offset 0: expected a map
+END
+    run --separate-stderr mics-train -p plan.mp --data=text --settings=none.json
+    one_line_and_code 1
+}
