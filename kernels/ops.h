@@ -109,7 +109,7 @@ struct mics_args_copy {
 struct mics_args_call {
     void (*fn)(void *context);
     void *context;
-    uint64_t payload[20];
+    uint64_t payload[22];
 };
 
 /* dst[i] = src[i], converted from one of MICS_F32 and MICS_BF16 to the other, or of the same type.

@@ -122,6 +122,13 @@ void mics_comm_all_reduce(struct mics_comm *comm, struct mics_stream *stream, vo
 void mics_comm_all_to_all(struct mics_comm *comm, struct mics_stream *stream, const void *send,
                           void *recv, uint64_t count, enum mics_dtype dtype)
 {
+    mics_comm_all_to_all_if(comm, stream, send, recv, count, dtype, NULL);
+}
+
+void mics_comm_all_to_all_if(struct mics_comm *comm, struct mics_stream *stream, const void *send,
+                             void *recv, uint64_t count, enum mics_dtype dtype,
+                             const uint32_t *active)
+{
     const uint64_t bytes = count * mics_dtype_bytes(dtype);
 
     assert(count == 0 || send != recv);
@@ -130,6 +137,7 @@ void mics_comm_all_to_all(struct mics_comm *comm, struct mics_stream *stream, co
     else
         enqueue(comm, stream,
                 (struct comm_call){.kind = COMM_ALL_TO_ALL,
+                                   .active = stream->device->on_host ? active : NULL,
                                    .dtype = dtype,
                                    .send = (void *)send,
                                    .recv = recv,

@@ -32,9 +32,10 @@ struct comm_call {
     int root;              /* broadcast; exchange: the rank to send to, -1: none */
     int from;              /* exchange: the rank to receive from, -1: none */
     void *send, *recv;
-    uint64_t count;  /* elements of one block, or of all data where there are no blocks */
-    uint64_t bytes;  /* the same in bytes; exchange: to send, and `count` to receive */
-    double within_s; /* exchange: how long it may give way to others */
+    const uint32_t *active; /* all_to_all: 0 when the call runs: it does nothing; NULL: it does */
+    uint64_t count;         /* elements of one block, or of all data where there are no blocks */
+    uint64_t bytes;         /* the same in bytes; exchange: to send, and `count` to receive */
+    double within_s;        /* exchange: how long it may give way to others */
 };
 
 /* What this rank sent. */

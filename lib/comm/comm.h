@@ -93,6 +93,12 @@ void mics_comm_all_reduce(struct mics_comm *comm, struct mics_stream *stream, vo
  * send[size * count] that has this rank's `block`. send and recv do not overlap. */
 void mics_comm_all_to_all(struct mics_comm *comm, struct mics_stream *stream, const void *send,
                           void *recv, uint64_t count, enum mics_dtype dtype);
+/* The same, but if *active is 0 when the stream gets there, on all ranks, nothing is sent and recv
+ * is undefined. `active` is device memory; NULL: always sent. On a GPU, and where a rank is alone,
+ * it is not read. In a group all have the same `active`. */
+void mics_comm_all_to_all_if(struct mics_comm *comm, struct mics_stream *stream, const void *send,
+                             void *recv, uint64_t count, enum mics_dtype dtype,
+                             const uint32_t *active);
 void mics_comm_broadcast(struct mics_comm *comm, struct mics_stream *stream, void *data,
                          uint64_t bytes, int root);
 void mics_comm_barrier(struct mics_comm *comm, struct mics_stream *stream);

@@ -37,6 +37,8 @@ static void run_stream_call(void *context)
     base->batch[part->index] = part->call;
     if (part->index + 1 < part->count)
         return;
+    if (part->call.active && *part->call.active == 0)
+        return;
     const struct comm_thread_time began = mics_comm_cpu_begin();
     const enum mics_status status = mics_comm_execute(base, base->batch, part->count, &sent, &err);
 

@@ -105,6 +105,52 @@ static inline void check_all_to_all(struct checker *c, struct mics_comm *comm, u
     drop(c, recv);
 }
 
+/* Two in a group, which are sent or not as `active` is when the stream gets there, and not before.
+ */
+static inline void check_all_to_all_if(struct checker *c, struct mics_comm *comm, uint64_t count)
+{
+    const uint64_t total = (uint64_t)comm->size * count, others = total - count;
+    float *send = grab(c, total, sizeof *send), *recv = grab(c, 2 * total, sizeof *recv);
+    uint32_t *flags = grab(c, 3, sizeof *flags);
+    int rank_of_block[64] = {0};
+
+    learn_blocks(c, comm, rank_of_block);
+    for (int block = 0; block < comm->size; block++)
+        fill((char *)(send + (uint64_t)block * count), count, MICS_F32, comm->rank, block);
+    flags[2] = 1;
+    for (uint32_t active = 0; active < 2; active++) {
+        const struct mics_comm_counts before = comm->counts;
+
+        memset(recv, 0, 2 * total * sizeof *recv);
+        flags[0] = !active;
+        delay(c, c->stream);
+        mics_launch_copy(c->stream, &(struct mics_args_copy){
+                                        .dst = &flags[0],
+                                        .src = active ? &flags[2] : &flags[1],
+                                        .bytes = sizeof *flags,
+                                    });
+        mics_comm_group_begin(comm);
+        for (int part = 0; part < 2; part++)
+            mics_comm_all_to_all_if(comm, c->stream, send, recv + (uint64_t)part * total, count,
+                                    MICS_F32, flags);
+        mics_comm_group_end(comm);
+        settle(c, "all_to_all_if");
+        EXPECT(comm->counts.sent_bytes - before.sent_bytes == 2 * active * others * sizeof *send,
+               "all_to_all_if %u among %d ranks: %llu bytes sent", active, comm->size,
+               (unsigned long long)(comm->counts.sent_bytes - before.sent_bytes));
+        for (uint64_t i = 0; active && i < 2 * total; i++) {
+            const int block = (int)(i % total / count);
+
+            EXPECT(recv[i] == (float)value(MICS_F32, rank_of_block[block], comm->block, i % count),
+                   "all_to_all_if among %d ranks: element %llu is %g", comm->size,
+                   (unsigned long long)i, (double)recv[i]);
+        }
+    }
+    drop(c, send);
+    drop(c, recv);
+    drop(c, flags);
+}
+
 static inline void check_broadcast(struct checker *c, struct mics_comm *comm, uint64_t bytes)
 {
     unsigned char *data = grab(c, bytes + 1, 1);
@@ -301,6 +347,8 @@ static inline void check_collectives_of(struct checker *c, struct mics_comm *com
     check_bytes(c, comm, 3001);
     check_bytes(c, comm, c->max_count);
     check_group(c, comm);
+    if (c->device->on_host && comm->size > 1)
+        check_all_to_all_if(c, comm, 1001);
     check_broadcast(c, comm, 1);
     check_broadcast(c, comm, c->max_count);
     EXPECT(mics_comm_barrier_now(comm, NULL) == MICS_OK, "barrier_now failed");
