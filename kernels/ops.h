@@ -72,6 +72,8 @@
     ROW(SORT_EXPERTS, sort_experts, WORKSPACE)                                                     \
     ROW(GATHER_ROWS, gather_rows, PLAIN)                                                           \
     ROW(COMBINE_ROWS, combine_rows, PLAIN)                                                         \
+    ROW(SCATTER_ROWS, scatter_rows, PLAIN)                                                         \
+    ROW(DISPATCH_ROUND, dispatch_round, PLAIN)                                                     \
     ROW(GROUPED_MATMUL, grouped_matmul, PLAIN)                                                     \
     ROW(GROUPED_MATMUL_GRAD, grouped_matmul_grad, PLAIN)                                           \
     ROW(EXPERT_SWIGLU, expert_swiglu, PLAIN)                                                       \
@@ -498,6 +500,7 @@ struct mics_args_outer_update {
  */
 
 #define MICS_EXPERTS_MAX 1024
+#define MICS_NO_ROW      UINT32_MAX
 
 /* The choice of a router. experts[rows, k]: the indices of the k largest of a row's logits[rows, E]
  * (fp32), largest first; of equal logits the lower index comes first. weights[rows, k] of these: p
@@ -589,7 +592,8 @@ struct mics_args_sort_experts {
     uint32_t rows, E, k;
 };
 
-/* out[i] = in[order[i] / k], rows of C, i < rows k. */
+/* out[i] = in[order[i] / k], rows of C, i < rows k. Where order[i] is MICS_NO_ROW, out[i] stays as
+ * it is. */
 struct mics_args_gather_rows {
     void *out;
     const void *in;
@@ -608,10 +612,41 @@ struct mics_args_combine_rows {
     enum mics_dtype dtype;
 };
 
+/* out[order[i]] = in[i], rows of C, i < rows; where order[i] is MICS_NO_ROW, in[i] goes nowhere. No
+ * two rows go to the same place. */
+struct mics_args_scatter_rows {
+    void *out;
+    const void *in;
+    const uint32_t *order;
+    uint32_t rows, C;
+    enum mics_dtype dtype;
+};
+
+/* Rows that travel to the experts of other ranks. Expert e is on rank e / (E / ranks). In round t
+ * each rank sends up to `slots` of its sorted rows to each rank: slot d slots + i, for rank d, has
+ * row offsets[d E / ranks] + t slots + i of its own, if that is a row of d's experts; else it is
+ * empty. From offsets[ranks, E + 1], those of mics_args_sort_experts of all ranks, and `order`, of
+ * this one, are written for round t:
+ *     row[ranks slots], assignment[ranks slots]   what this rank sends: sorted row and assignment
+ *                                                 of each slot; MICS_NO_ROW: empty
+ *     received_offsets[E / ranks + 1]             what it receives, slot s slots + i from rank s:
+ *     received[ranks slots]                       the rows of each of its experts, and the slot of
+ *                                                 each of these rows; MICS_NO_ROW behind the last.
+ *                                                 Rows of an expert are in the order of slots
+ *     *active                                     is there a row in this round, on any rank? */
+struct mics_args_dispatch_round {
+    uint32_t *row, *assignment;
+    uint32_t *received_offsets, *received;
+    uint32_t *active;
+    const uint32_t *offsets, *order;
+    uint32_t ranks, rank, E, slots, round;
+};
+
 /* For each expert e, with the rows of a and out that offsets[E + 1] (device memory) gives it:
  *     out[, n] = a[, k] b_e,   b_e = [k, n], or [n, k] when trans_b, at b + e * stride elements
- * Rows of a, b and out are contiguous. `rows` is offsets[E], the sum over experts: launch sizes
- * follow from it, whatever the offsets are. stride is a multiple of MICS_TENSOR_ALIGN (64). */
+ * Rows of a, b and out are contiguous. offsets[E], the sum over experts, is at most `rows`: launch
+ * sizes follow from that, whatever the offsets are. stride is a multiple of MICS_TENSOR_ALIGN (64).
+ */
 struct mics_args_grouped_matmul {
     void *out;
     const void *a, *b;
@@ -638,7 +673,8 @@ struct mics_args_grouped_matmul_grad {
 
 /* out[i, F] = weights[order[i]] silu(gate) * up for each sorted row i < rows (tokens times k);
  * in[rows, 2F] is gate, up side by side in each row. The router's weight is applied here, so that
- * the second product of an expert gives what is added to its token. */
+ * the second product of an expert gives what is added to its token. Rows whose order is MICS_NO_ROW
+ * are left as they are, here and in the gradient. */
 struct mics_args_expert_swiglu {
     void *out;
     const void *in;

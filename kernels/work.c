@@ -375,6 +375,20 @@ static struct mics_kernel_work combine_rows_work(const struct mics_args_combine_
     return pass((op->k + (op->add ? 1 : 0)) * bytes + 4 * rows * op->k, bytes, 1);
 }
 
+static struct mics_kernel_work scatter_rows_work(const struct mics_args_scatter_rows *op)
+{
+    const double rows = op->rows, bytes = bytes_of(rows * op->C, op->dtype);
+
+    return pass(bytes + 4 * rows, bytes, 1);
+}
+
+static struct mics_kernel_work dispatch_round_work(const struct mics_args_dispatch_round *op)
+{
+    const double slots = (double)op->ranks * op->slots;
+
+    return pass(4 * slots + 4 * (double)op->ranks * op->E, 12 * slots, 1);
+}
+
 static struct mics_kernel_work grouped_matmul_work(const struct mics_args_grouped_matmul *op)
 {
     const double rows = op->rows, n = op->n, k = op->k;

@@ -496,7 +496,7 @@ __global__ void __launch_bounds__(THREADS)
 {
     const uint32_t row = blockIdx.x * WARPS + threadIdx.y;
 
-    if (row >= count)
+    if (row >= count || args.order[row] == MICS_NO_ROW)
         return;
     const T *from = (const T *)args.in + (size_t)(args.order[row] / args.k) * args.C;
     T *to = (T *)args.out + (size_t)row * args.C;
@@ -528,6 +528,130 @@ cudaError_t mics_cuda_gather_rows(const struct mics_cuda_at *at,
 {
     return args->dtype == MICS_BF16 ? gather_rows_launch<__nv_bfloat16>(at, args)
                                     : gather_rows_launch<float>(at, args);
+}
+
+template <typename T, int W>
+__global__ void __launch_bounds__(THREADS) scatter_rows_kernel(struct mics_args_scatter_rows args)
+{
+    const uint32_t row = blockIdx.x * WARPS + threadIdx.y;
+
+    if (row >= args.rows || args.order[row] == MICS_NO_ROW)
+        return;
+    const T *from = (const T *)args.in + (size_t)row * args.C;
+    T *to = (T *)args.out + (size_t)args.order[row] * args.C;
+    for (uint32_t c = threadIdx.x * W; c < args.C; c += MICS_WARP * W)
+        *(typename mics_packed<T, W>::word *)(to + c) = mics_read<T, W>(from + c).all;
+}
+
+template <typename T>
+static cudaError_t scatter_rows_launch(const struct mics_cuda_at *at,
+                                       const struct mics_args_scatter_rows *args)
+{
+    constexpr int W = mics_width<T>::value;
+    const dim3 block(MICS_WARP, WARPS);
+
+    if (args->rows == 0 || args->C == 0)
+        return cudaSuccess;
+    if (args->C % W == 0 && mics_aligned(16, args->out, args->in))
+        return MICS_LAUNCH((scatter_rows_kernel<T, W>), blocks_for(args->rows), block, 0,
+                           at->stream, *args);
+    return MICS_LAUNCH((scatter_rows_kernel<T, 1>), blocks_for(args->rows), block, 0, at->stream,
+                       *args);
+}
+
+cudaError_t mics_cuda_scatter_rows(const struct mics_cuda_at *at,
+                                   const struct mics_args_scatter_rows *args)
+{
+    return args->dtype == MICS_BF16 ? scatter_rows_launch<__nv_bfloat16>(at, args)
+                                    : scatter_rows_launch<float>(at, args);
+}
+
+/*
+ * A round of rows that travel to other ranks: one block. Pairs of an expert of this rank and the
+ * rank that its rows come from are in the order of the result; their counts are added up by one
+ * thread, then each thread lists the rows of some pairs. Integers: the same as the host.
+ */
+
+/* Of an expert e of this rank, the rows of rank s in this round: their first row there, and how
+ * many. */
+__device__ static uint32_t received_rows(const struct mics_args_dispatch_round &args, uint32_t e,
+                                         uint32_t s, uint32_t *first)
+{
+    const uint32_t *offsets = args.offsets + s * (args.E + 1) + args.rank * (args.E / args.ranks);
+    const uint64_t begin = offsets[0] + (uint64_t)args.round * args.slots;
+    const uint64_t end = begin + args.slots;
+    const uint64_t from = offsets[e] > begin ? offsets[e] : begin;
+    const uint64_t to = offsets[e + 1] < end ? offsets[e + 1] : end;
+
+    *first = (uint32_t)(from - begin);
+    return to > from ? (uint32_t)(to - from) : 0;
+}
+
+__device__ static void list_sent(const struct mics_args_dispatch_round &args)
+{
+    const uint32_t experts = args.E / args.ranks;
+    const uint32_t *offsets = args.offsets + args.rank * (args.E + 1);
+
+    for (uint32_t slot = threadIdx.x; slot < args.ranks * args.slots; slot += THREADS) {
+        const uint32_t d = slot / args.slots;
+        const uint64_t row =
+            offsets[d * experts] + (uint64_t)args.round * args.slots + slot % args.slots;
+        const bool used = row < offsets[(d + 1) * experts];
+
+        args.row[slot] = used ? (uint32_t)row : MICS_NO_ROW;
+        args.assignment[slot] = used ? args.order[row] : MICS_NO_ROW;
+    }
+}
+
+__global__ void __launch_bounds__(THREADS)
+    dispatch_round_kernel(struct mics_args_dispatch_round args)
+{
+    MICS_SHARED(uint32_t, starts, [MICS_EXPERTS_MAX + 1]);
+    const uint32_t experts = args.E / args.ranks;
+    uint32_t first, active = 0;
+
+    for (uint32_t pair = threadIdx.x; pair < args.E; pair += THREADS)
+        starts[pair] = received_rows(args, pair / args.ranks, pair % args.ranks, &first);
+    list_sent(args);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        uint32_t sum = 0;
+
+        for (uint32_t pair = 0; pair < args.E; pair++) {
+            const uint32_t count = starts[pair];
+
+            starts[pair] = sum;
+            sum += count;
+        }
+        starts[args.E] = sum;
+        for (uint32_t pair = 0; pair < args.ranks * args.ranks; pair++) {
+            const uint32_t *offsets =
+                args.offsets + pair / args.ranks * (args.E + 1) + pair % args.ranks * experts;
+
+            active |= offsets[experts] - offsets[0] > (uint64_t)args.round * args.slots;
+        }
+        *args.active = active;
+    }
+    __syncthreads();
+    for (uint32_t e = threadIdx.x; e <= experts; e += THREADS)
+        args.received_offsets[e] = starts[e * args.ranks];
+    for (uint32_t pair = threadIdx.x; pair < args.E; pair += THREADS) {
+        const uint32_t s = pair % args.ranks;
+        const uint32_t count = received_rows(args, pair / args.ranks, s, &first);
+
+        for (uint32_t i = 0; i < count; i++)
+            args.received[starts[pair] + i] = s * args.slots + first + i;
+    }
+    for (uint32_t i = starts[args.E] + threadIdx.x; i < args.ranks * args.slots; i += THREADS)
+        args.received[i] = MICS_NO_ROW;
+}
+
+cudaError_t mics_cuda_dispatch_round(const struct mics_cuda_at *at,
+                                     const struct mics_args_dispatch_round *args)
+{
+    if (args->E > MICS_EXPERTS_MAX)
+        return cudaErrorInvalidValue;
+    return MICS_LAUNCH(dispatch_round_kernel, 1, THREADS, 0, at->stream, *args);
 }
 
 template <typename T, int W>
@@ -589,7 +713,7 @@ __global__ void __launch_bounds__(THREADS) expert_swiglu_kernel(struct mics_args
 {
     const uint32_t row = blockIdx.x * blockDim.y + threadIdx.y;
 
-    if (row >= args.rows)
+    if (row >= args.rows || args.order[row] == MICS_NO_ROW)
         return;
     const T *in = (const T *)args.in + (size_t)row * 2 * args.F;
     T *out = (T *)args.out + (size_t)row * args.F;
@@ -612,12 +736,12 @@ __global__ void __launch_bounds__(THREADS)
 {
     MICS_SHARED(float, shared, [MICS_WARPS_MAX]);
     const uint32_t row = blockIdx.x * blockDim.y + threadIdx.y;
-    const bool exists = row < args.rows;
+    const bool exists = row < args.rows && args.order[row] != MICS_NO_ROW;
     const size_t at = exists ? row : 0;
     const T *in = (const T *)args.in + at * 2 * args.F;
     const T *grad_out = (const T *)args.grad_out + at * args.F;
     T *to = (T *)args.grad_in + at * 2 * args.F;
-    const uint32_t slot = args.order[at];
+    const uint32_t slot = exists ? args.order[at] : 0;
     const float weight = args.weights[slot];
     float slope[1] = {0};
 

@@ -395,14 +395,93 @@ static void gather_range(void *context, uint64_t begin, uint64_t end)
     const size_t bytes = args->C * mics_dtype_bytes(args->dtype);
 
     for (uint64_t i = begin; i < end; i++)
-        memcpy((char *)args->out + i * bytes,
-               (const char *)args->in + args->order[i] / args->k * bytes, bytes);
+        if (args->order[i] != MICS_NO_ROW)
+            memcpy((char *)args->out + i * bytes,
+                   (const char *)args->in + args->order[i] / args->k * bytes, bytes);
 }
 
 void mics_host_gather_rows(struct mics_pool *pool, const struct mics_args_gather_rows *args)
 {
     mics_pool_run(pool, (uint64_t)args->rows * args->k, grain_of(args->C), gather_range,
                   (void *)args);
+}
+
+static void scatter_range(void *context, uint64_t begin, uint64_t end)
+{
+    const struct mics_args_scatter_rows *args = context;
+    const size_t bytes = args->C * mics_dtype_bytes(args->dtype);
+
+    for (uint64_t i = begin; i < end; i++)
+        if (args->order[i] != MICS_NO_ROW)
+            memcpy((char *)args->out + args->order[i] * bytes, (const char *)args->in + i * bytes,
+                   bytes);
+}
+
+void mics_host_scatter_rows(struct mics_pool *pool, const struct mics_args_scatter_rows *args)
+{
+    mics_pool_run(pool, args->rows, grain_of(args->C), scatter_range, (void *)args);
+}
+
+/* What a rank sends in the round. */
+static void list_sent(const struct mics_args_dispatch_round *args)
+{
+    const uint32_t experts = args->E / args->ranks;
+    const uint32_t *offsets = args->offsets + args->rank * (args->E + 1);
+
+    for (uint32_t d = 0; d < args->ranks; d++) {
+        const uint64_t first = offsets[d * experts] + (uint64_t)args->round * args->slots;
+        const uint32_t end = offsets[(d + 1) * experts];
+
+        for (uint32_t i = 0; i < args->slots; i++) {
+            const uint32_t slot = d * args->slots + i;
+            const bool used = first + i < end;
+
+            args->row[slot] = used ? (uint32_t)(first + i) : MICS_NO_ROW;
+            args->assignment[slot] = used ? args->order[first + i] : MICS_NO_ROW;
+        }
+    }
+}
+
+/* What it receives, one expert after another, of each from one rank after another. */
+static void list_received(const struct mics_args_dispatch_round *args)
+{
+    const uint32_t experts = args->E / args->ranks, first_expert = args->rank * experts;
+    const uint64_t passed = (uint64_t)args->round * args->slots;
+    uint32_t rows = 0;
+
+    for (uint32_t e = 0; e < experts; e++) {
+        args->received_offsets[e] = rows;
+        for (uint32_t s = 0; s < args->ranks; s++) {
+            const uint32_t *offsets = args->offsets + s * (args->E + 1) + first_expert;
+            const uint64_t begin = offsets[0] + passed, end = begin + args->slots;
+            const uint64_t from = offsets[e] > begin ? offsets[e] : begin;
+            const uint64_t to = offsets[e + 1] < end ? offsets[e + 1] : end;
+
+            for (uint64_t j = from; j < to; j++)
+                args->received[rows++] = s * args->slots + (uint32_t)(j - begin);
+        }
+    }
+    args->received_offsets[experts] = rows;
+    while (rows < args->ranks * args->slots)
+        args->received[rows++] = MICS_NO_ROW;
+}
+
+void mics_host_dispatch_round(struct mics_pool *pool, const struct mics_args_dispatch_round *args)
+{
+    const uint32_t experts = args->E / args->ranks;
+    const uint64_t passed = (uint64_t)args->round * args->slots;
+
+    (void)pool;
+    *args->active = 0;
+    for (uint32_t s = 0; s < args->ranks; s++)
+        for (uint32_t d = 0; d < args->ranks; d++) {
+            const uint32_t *offsets = args->offsets + s * (args->E + 1) + d * experts;
+
+            if (offsets[experts] - offsets[0] > passed)
+                *args->active = 1;
+        }
+    list_sent(args);
+    list_received(args);
 }
 
 static unsigned lanes_from(uint32_t c, uint32_t C)
@@ -467,7 +546,9 @@ static void swiglu_range(void *context, uint64_t begin, uint64_t end)
     const struct mics_args_expert_swiglu *args = context;
 
     for (uint64_t i = begin; i < end; i++)
-        if (args->dtype == MICS_BF16)
+        if (args->order[i] == MICS_NO_ROW)
+            continue;
+        else if (args->dtype == MICS_BF16)
             swiglu_row(args, i, MICS_BF16);
         else
             swiglu_row(args, i, MICS_F32);
@@ -507,7 +588,9 @@ static void swiglu_grad_range(void *context, uint64_t begin, uint64_t end)
     const struct mics_args_expert_swiglu_grad *args = context;
 
     for (uint64_t i = begin; i < end; i++)
-        if (args->dtype == MICS_BF16)
+        if (args->order[i] == MICS_NO_ROW)
+            continue;
+        else if (args->dtype == MICS_BF16)
             swiglu_grad_row(args, i, MICS_BF16);
         else
             swiglu_grad_row(args, i, MICS_F32);

@@ -259,6 +259,16 @@ static struct mics_kernel_shape combine_rows_shape(const struct mics_args_combin
     return pass((double)op->rows * op->k * op->C, op->dtype);
 }
 
+static struct mics_kernel_shape scatter_rows_shape(const struct mics_args_scatter_rows *op)
+{
+    return pass((double)op->rows * op->C, op->dtype);
+}
+
+static struct mics_kernel_shape dispatch_round_shape(const struct mics_args_dispatch_round *op)
+{
+    return pass((double)op->ranks * op->slots, MICS_F32);
+}
+
 static struct mics_kernel_shape grouped_matmul_shape(const struct mics_args_grouped_matmul *op)
 {
     return (struct mics_kernel_shape){

@@ -297,6 +297,76 @@ static void check_moves(const struct mixture *m, enum mics_dtype dtype, unsigned
     ARRAYS_FREE(&in, &sorted, &gates, &out, &grad, &slope);
 }
 
+/* Rows back from the order of experts: each assignment gets its token's row. */
+static void check_scatter(const struct mixture *m, enum mics_dtype dtype)
+{
+    const uint32_t C = m->is.C, N = m->N;
+    struct tensor in = array_random(dtype, (size_t)N * C, 1, 6, 0);
+    struct tensor out = array_output(dtype, (size_t)N * C, 0);
+    const struct mics_args_scatter_rows args = {out.device, in.device, m->order.device,
+                                                N,          C,         dtype};
+
+    RUN(scatter_rows, &args, &out);
+    mics_host_scatter_rows(gpu.pool, &(struct mics_args_scatter_rows){
+                                         out.values, in.values, m->host_order, N, C, MICS_F32});
+    CHECK_NEAR(array_error(&out, out.values), 0, 0);
+    ARRAYS_FREE(&in, &out);
+}
+
+/* A round between two ranks with the same tokens, as rank `rank` has it. */
+static void check_round(const struct mixture *m, const struct tensor *offsets,
+                        const uint32_t *host_offsets, uint32_t rank, uint32_t round)
+{
+    enum { RANKS = 2, SLOTS = 21 };
+    const uint32_t experts = m->is.E / RANKS;
+    struct tensor row = array_output(MICS_F32, RANKS * SLOTS, 0);
+    struct tensor assignment = array_output(MICS_F32, RANKS * SLOTS, 0);
+    struct tensor begins = array_output(MICS_F32, experts + 1, 0);
+    struct tensor received = array_output(MICS_F32, RANKS * SLOTS, 0);
+    struct tensor active = array_output(MICS_F32, 1, 0);
+    const struct mics_args_dispatch_round args = {
+        row.device,    assignment.device, begins.device,   received.device,
+        active.device, offsets->device,   m->order.device, RANKS,
+        rank,          m->is.E,           SLOTS,           round};
+    uint32_t want_row[RANKS * SLOTS], want_assignment[RANKS * SLOTS], want[RANKS * SLOTS];
+    uint32_t want_begins[MICS_EXPERTS_MAX + 1], want_active;
+
+    RUN(dispatch_round, &args, &row, &assignment, &begins, &received, &active);
+    mics_host_dispatch_round(
+        gpu.pool, &(struct mics_args_dispatch_round){want_row, want_assignment, want_begins, want,
+                                                     &want_active, host_offsets, m->host_order,
+                                                     RANKS, rank, m->is.E, SLOTS, round});
+    CHECK(same_words(&row, want_row));
+    CHECK(same_words(&assignment, want_assignment));
+    CHECK(same_words(&begins, want_begins));
+    CHECK(same_words(&received, want));
+    CHECK(same_words(&active, &want_active));
+    ARRAYS_FREE(&row, &assignment, &begins, &received, &active);
+}
+
+static void rows_travel_in_the_rounds_of_the_host(void)
+{
+    for (size_t i = 0; i < EXPERT_CASES; i++) {
+        struct mixture m = mixture_new(&expert_cases[i]);
+        const size_t count = m.is.E + 1;
+        uint32_t *both = need(2 * count * sizeof *both);
+
+        memcpy(both, m.host_offsets, count * sizeof *both);
+        memcpy(both + count, m.host_offsets, count * sizeof *both);
+        struct tensor offsets = words(both, 2 * count);
+
+        check_scatter(&m, MICS_F32);
+        check_scatter(&m, MICS_BF16);
+        for (uint32_t round = 0; m.is.E % 2 == 0 && round < 4; round++) {
+            check_round(&m, &offsets, both, 0, round);
+            check_round(&m, &offsets, both, 1, round);
+        }
+        ARRAYS_FREE(&offsets);
+        free(both);
+        mixture_free(&m);
+    }
+}
+
 static void rows_are_moved_and_activated_as_on_the_host(void)
 {
     for (size_t i = 0; i < EXPERT_CASES; i++) {
@@ -395,6 +465,7 @@ int main(void)
     TAP_RUN(routers_agree);
     TAP_RUN(many_experts_and_rows_are_routed_as_on_the_host);
     TAP_RUN(rows_are_moved_and_activated_as_on_the_host);
+    TAP_RUN(rows_travel_in_the_rounds_of_the_host);
     TAP_RUN(products_of_experts_agree);
     TAP_RUN(products_of_large_experts_agree);
     TAP_RUN(no_rows_are_no_work_but_zero_gradients);

@@ -5,6 +5,7 @@
 #include "../unit/experts.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* What the host's router makes of a case. */
 struct mixture {
@@ -276,6 +277,73 @@ static void rows_case(struct suite *suite, const struct mixture *m, enum mics_dt
     case_end(suite);
 }
 
+/* Each assignment gets its row, but for one in the middle, which goes nowhere. */
+static void scatter_case(struct suite *suite, const struct mixture *m, enum mics_dtype dtype)
+{
+    const uint32_t C = m->is->C, N = m->N;
+    const uint32_t kept = m->order[N / 2];
+    struct tensor in, out;
+    void *order;
+
+    m->order[N / 2] = MICS_NO_ROW;
+    case_begin(suite, 0, "scatter_rows_%s_%s", dtype_name(dtype), m->is->name);
+    order = send_words(suite, "order", m->order, N);
+    in = case_random(suite, "in", dtype, (size_t)N * C, 1, 6, 0);
+    out = case_random(suite, "out", dtype, (size_t)N * C, 1, 7, 0);
+    case_ran(suite,
+             mics_cuda_scatter_rows(&suite->at, &(struct mics_args_scatter_rows){
+                                                    out.device, in.device, order, N, C, dtype}));
+    mics_host_scatter_rows(suite->pool, &(struct mics_args_scatter_rows){out.values, in.values,
+                                                                         m->order, N, C, MICS_F32});
+    m->order[N / 2] = kept;
+    case_expect(suite, &out, 0);
+    case_end(suite);
+}
+
+/* A round between two ranks with the same tokens, as the second one has it. */
+static void round_case(struct suite *suite, const struct mixture *m, uint32_t round)
+{
+    enum { RANKS = 2, SLOTS = 21, Q = RANKS * SLOTS };
+    const uint32_t count = m->is->E + 1, experts = m->is->E / RANKS;
+    uint32_t *offsets = need((size_t)RANKS * count), *want = need(3 * Q + experts + 2);
+    struct mics_args_dispatch_round args = {
+        .ranks = RANKS, .rank = 1, .E = m->is->E, .slots = SLOTS, .round = round};
+    const struct mics_args_dispatch_round host = {want,
+                                                  want + Q,
+                                                  want + 3 * Q,
+                                                  want + 2 * Q,
+                                                  want + 3 * Q + experts + 1,
+                                                  offsets,
+                                                  m->order,
+                                                  RANKS,
+                                                  1,
+                                                  m->is->E,
+                                                  SLOTS,
+                                                  round};
+
+    memcpy(offsets, m->offsets, count * sizeof *offsets);
+    memcpy(offsets + count, m->offsets, count * sizeof *offsets);
+    case_begin(suite, 0, "dispatch_round_%u_%s", round, m->is->name);
+    args.offsets = send_words(suite, "offsets", offsets, (size_t)RANKS * count);
+    args.order = send_words(suite, "order", m->order, m->N);
+    args.row = send_words(suite, "row", NULL, Q);
+    args.assignment = send_words(suite, "assignment", NULL, Q);
+    args.received_offsets = send_words(suite, "received_offsets", NULL, experts + 1);
+    args.received = send_words(suite, "received", NULL, Q);
+    args.active = send_words(suite, "active", NULL, 1);
+    case_ran(suite, mics_cuda_dispatch_round(&suite->at, &args));
+    mics_host_dispatch_round(suite->pool, &host);
+    case_expect_bytes(suite, args.row, host.row, Q * sizeof *want);
+    case_expect_bytes(suite, args.assignment, host.assignment, Q * sizeof *want);
+    case_expect_bytes(suite, args.received_offsets, host.received_offsets,
+                      (experts + 1) * sizeof *want);
+    case_expect_bytes(suite, args.received, host.received, Q * sizeof *want);
+    case_expect_bytes(suite, args.active, host.active, sizeof *want);
+    case_end(suite);
+    free(offsets);
+    free(want);
+}
+
 static void product_case(struct suite *suite, const struct mixture *m, enum mics_dtype dtype,
                          bool trans_b)
 {
@@ -363,6 +431,11 @@ void record_expert_cases(struct suite *suite)
         }
         for (size_t d = 0; d < LENGTH(dtypes) && (odd || c->k == c->E); d++)
             rows_case(suite, &m, dtypes[d]);
+        for (size_t d = 0; d < LENGTH(dtypes) && (odd || tiles); d++)
+            scatter_case(suite, &m, dtypes[d]);
+        for (uint32_t round = 0; round < 2 && c->logits >= LOGITS_TIED && c->logits <= LOGITS_FEW;
+             round++)
+            round_case(suite, &m, round);
         for (size_t d = 0; d < LENGTH(dtypes) && (odd || tiles); d++)
             for (size_t form = 0; form < 2; form++) {
                 product_case(suite, &m, dtypes[d], form);

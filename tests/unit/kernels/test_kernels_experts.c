@@ -519,6 +519,124 @@ static void rows_are_gathered_activated_and_combined_as_by_plain_loops(void)
     }
 }
 
+/* Rounds -------------------------------------------------------------------------------------- */
+
+enum { ROUND_RANKS = 4, ROUND_EXPERTS = 8, ROUND_ROWS = 30, ROUND_K = 2, ROUND_SLOTS = 10 };
+enum { ROUND_N = ROUND_ROWS * ROUND_K, ROUND_Q = ROUND_RANKS * ROUND_SLOTS };
+
+/* What a rank has, and what a round makes of it. */
+struct round_rank {
+    int32_t experts[ROUND_N];
+    uint32_t order[ROUND_N], position[ROUND_N], times_sent[ROUND_N];
+    uint32_t row[ROUND_Q], assignment[ROUND_Q], received[ROUND_Q];
+    uint32_t received_offsets[ROUND_EXPERTS / ROUND_RANKS + 1], active;
+};
+
+/* The experts of each rank's tokens: on rank 0 all are the first two, on rank 1 the last two, so
+ * that the rounds have more rows than a buffer. */
+static void route_ranks(struct round_rank *ranks, uint32_t *offsets)
+{
+    for (uint32_t s = 0; s < ROUND_RANKS; s++) {
+        const int32_t spread = s < 2 ? 2 : ROUND_EXPERTS;
+
+        for (uint32_t i = 0; i < ROUND_N; i++)
+            ranks[s].experts[i] =
+                (s == 1 ? ROUND_EXPERTS - 2 : 0) + (int32_t)(i * 7 + i / 5 * s) % spread;
+        mics_host_sort_experts(pools[0], &(struct mics_args_sort_experts){
+                                             offsets + s * (ROUND_EXPERTS + 1), ranks[s].order,
+                                             ranks[s].position, ranks[s].experts, ROUND_ROWS,
+                                             ROUND_EXPERTS, ROUND_K});
+    }
+}
+
+static uint32_t count_sent(struct round_rank *rank)
+{
+    uint32_t sent = 0;
+
+    for (uint32_t slot = 0; slot < ROUND_Q; slot++) {
+        const uint32_t at = rank->assignment[slot];
+
+        CHECK_INT(at == MICS_NO_ROW, rank->row[slot] == MICS_NO_ROW);
+        if (at == MICS_NO_ROW)
+            continue;
+        CHECK_INT(rank->order[rank->row[slot]], at);
+        CHECK_INT(rank->experts[at] / (ROUND_EXPERTS / ROUND_RANKS), slot / ROUND_SLOTS);
+        rank->times_sent[at]++;
+        sent++;
+    }
+    return sent;
+}
+
+/* Rank d lists the slots that the others have filled for it, expert by expert. */
+static void check_received(const struct round_rank *ranks, uint32_t d)
+{
+    const uint32_t experts = ROUND_EXPERTS / ROUND_RANKS;
+    const struct round_rank *rank = &ranks[d];
+    uint32_t filled = 0;
+
+    for (uint32_t e = 0; e < experts; e++)
+        for (uint32_t i = rank->received_offsets[e]; i < rank->received_offsets[e + 1]; i++) {
+            const uint32_t slot = rank->received[i], s = slot / ROUND_SLOTS;
+            const uint32_t at = ranks[s].assignment[d * ROUND_SLOTS + slot % ROUND_SLOTS];
+
+            CHECK(at != MICS_NO_ROW && ranks[s].experts[at] == (int32_t)(d * experts + e));
+            CHECK(i == rank->received_offsets[e] || slot > rank->received[i - 1]);
+        }
+    for (uint32_t s = 0; s < ROUND_RANKS; s++)
+        for (uint32_t i = 0; i < ROUND_SLOTS; i++)
+            filled += ranks[s].assignment[d * ROUND_SLOTS + i] != MICS_NO_ROW;
+    CHECK_INT(rank->received_offsets[experts], filled);
+    for (uint32_t i = filled; i < ROUND_Q; i++)
+        CHECK(rank->received[i] == MICS_NO_ROW);
+}
+
+static void each_row_travels_to_its_expert_in_one_of_the_rounds(void)
+{
+    static struct round_rank ranks[ROUND_RANKS];
+    uint32_t offsets[ROUND_RANKS * (ROUND_EXPERTS + 1)];
+    const uint32_t rounds = ROUND_N / ROUND_SLOTS + 1;
+
+    route_ranks(ranks, offsets);
+    for (uint32_t round = 0; round < rounds; round++) {
+        uint32_t sent = 0;
+
+        for (uint32_t s = 0; s < ROUND_RANKS; s++) {
+            struct round_rank *r = &ranks[s];
+
+            mics_host_dispatch_round(pools[0],
+                                     &(struct mics_args_dispatch_round){
+                                         r->row, r->assignment, r->received_offsets, r->received,
+                                         &r->active, offsets, r->order, ROUND_RANKS, s,
+                                         ROUND_EXPERTS, ROUND_SLOTS, round});
+            sent += count_sent(r);
+        }
+        for (uint32_t d = 0; d < ROUND_RANKS; d++) {
+            check_received(ranks, d);
+            CHECK_INT(ranks[d].active, sent > 0);
+        }
+        CHECK_INT(sent > 0, round + 1 < rounds);
+    }
+    for (uint32_t s = 0; s < ROUND_RANKS; s++)
+        for (uint32_t i = 0; i < ROUND_N; i++)
+            CHECK_INT(ranks[s].times_sent[i], 1);
+}
+
+/* Rows without a place stay as they are. */
+static void rows_are_scattered_to_where_they_were_gathered_from(void)
+{
+    const uint32_t order[] = {2, MICS_NO_ROW, 0, 3};
+    const float in[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+    float gathered[12] = {0}, back[12] = {0};
+
+    mics_host_gather_rows(pools[2],
+                          &(struct mics_args_gather_rows){gathered, in, order, 4, 1, 3, MICS_F32});
+    CHECK(gathered[0] == 7 && gathered[3] == 0 && gathered[6] == 1 && gathered[11] == 12);
+    mics_host_scatter_rows(pools[2],
+                           &(struct mics_args_scatter_rows){back, gathered, order, 4, 3, MICS_F32});
+    for (int i = 0; i < 12; i++)
+        CHECK(back[i] == (i / 3 == 1 ? 0 : in[i]));
+}
+
 /* Products -------------------------------------------------------------------------------------*/
 
 static uint32_t expert_of_row(const struct mixture *m, uint32_t i)
@@ -714,6 +832,8 @@ int main(void)
     TAP_RUN(loads_are_counted_by_group_and_added_to_others);
     TAP_RUN(a_balanced_router_has_the_smallest_loss_of_balance);
     TAP_RUN(rows_are_gathered_activated_and_combined_as_by_plain_loops);
+    TAP_RUN(each_row_travels_to_its_expert_in_one_of_the_rounds);
+    TAP_RUN(rows_are_scattered_to_where_they_were_gathered_from);
     TAP_RUN(experts_products_agree_with_plain_loops);
     TAP_RUN(experts_products_by_our_own_and_by_openblas_agree_with_plain_loops);
     TAP_RUN(experts_products_by_onednn_agree_with_plain_loops);
