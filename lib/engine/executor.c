@@ -58,9 +58,27 @@ enum mics_status mics_executor_open_streams(struct mics_executor *executor, stru
 {
     enum mics_status status = MICS_OK;
 
-    for (int kind = 0; status == MICS_OK && kind < MICS_STREAM_COUNT; kind++)
+    for (int kind = 0; status == MICS_OK && kind < MICS_STREAM_DISPATCH; kind++)
         status = open_stream(executor, (enum mics_stream_kind)kind, err);
     return status;
+}
+
+/* Those of tokens that travel to experts. */
+static enum mics_status open_dispatch_streams(struct mics_executor *executor,
+                                              const struct mics_schedule *schedule,
+                                              struct mics_err *err)
+{
+    enum mics_status status = MICS_OK;
+    bool dispatches = false;
+
+    for (uint32_t i = 0; i < schedule->op_count; i++)
+        dispatches = dispatches || schedule->ops[i].stream >= MICS_STREAM_DISPATCH;
+    if (!dispatches)
+        return MICS_OK;
+    status = open_stream(executor, MICS_STREAM_DISPATCH, err);
+    if (status == MICS_OK)
+        status = open_stream(executor, MICS_STREAM_COMBINE, err);
+    return mics_agree(executor->comm, status, err);
 }
 
 /* Split off the communicator of one operation. */
@@ -84,7 +102,10 @@ enum mics_status mics_executor_open_comms(struct mics_executor *executor,
                                           struct mics_err *err)
 {
     const struct mics_op *used[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT] = {{NULL}};
+    const enum mics_status opened = open_dispatch_streams(executor, schedule, err);
 
+    if (opened != MICS_OK)
+        return opened;
     for (uint32_t i = 0; i < schedule->op_count; i++)
         if (mics_op_is_comm(schedule->ops[i].kind))
             used[schedule->ops[i].groups][schedule->ops[i].comm] = &schedule->ops[i];

@@ -24,7 +24,7 @@ struct mics_executor {
     struct mics_device *device;                      /* the caller's */
     struct mics_comm *comm;                          /* the caller's: all ranks, in node order */
     struct mics_groups groups[MICS_UNIT_KIND_COUNT]; /* operations name theirs */
-    struct mics_stream *streams[MICS_STREAM_COUNT];
+    struct mics_stream *streams[MICS_STREAM_COUNT];  /* NULL: not used */
     struct mics_rounding rounding; /* of gradients and sums in blocks; the caller's to set */
 };
 
@@ -35,8 +35,10 @@ void mics_executor_init(struct mics_executor *executor, struct mics_device *devi
 /* Close the streams and free the communicators. Collective. */
 void mics_executor_fini(struct mics_executor *executor);
 
+/* All but those that only schedules with tokens that travel to experts have. */
 enum mics_status mics_executor_open_streams(struct mics_executor *executor, struct mics_err *err);
-/* Split off the communicators that the schedule uses and that are not there yet. Collective: all
+/* Split off the communicators that the schedule uses and that are not there yet, and open the
+ * streams of tokens that travel to experts if it has them. Collective: all
  * ranks have the same schedules, so they split the same kinds in the same order; they fail
  * together. */
 enum mics_status mics_executor_open_comms(struct mics_executor *executor,

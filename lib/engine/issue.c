@@ -234,8 +234,10 @@ static struct mics_pass make_pass(struct mics_engine *engine, const struct issue
     const uint64_t at = op->micro_step * mics_engine_micro_tokens(engine);
     struct mics_batch batch = issue->batch;
 
-    batch.grad_dtype =
-        mics_choice_written_grads(&engine->choice, mics_unit_kind_of(engine->model, op->unit));
+    const enum mics_unit_kind kind = mics_unit_kind_of(engine->model, op->unit);
+
+    batch.grad_dtype = mics_choice_written_grads(&engine->choice, kind);
+    batch.expert_ranks = mics_choice_expert_ranks(&engine->choice, kind);
     return (struct mics_pass){
         .model = engine->model,
         .stream = issue->stream,
@@ -253,6 +255,9 @@ static struct mics_pass make_pass(struct mics_engine *engine, const struct issue
         .hits = batch.train ? NULL : &engine->scalars[issue->parity]->hits,
         .micro_step = op->micro_step,
         .step = issue->step,
+        .phase = op->phase,
+        .round = op->round,
+        .rank = engine->executor.groups[kind].members[MICS_COMM_DISPATCH].block,
     };
 }
 
@@ -263,16 +268,17 @@ static void start_gradient(struct mics_engine *engine, const struct issue *issue
 {
     if (issue->op->unit == MICS_NONE)
         return;
-    const uint64_t written = engine->model->units[issue->op->unit].written_count;
     const enum mics_dtype dtype = pass->batch.grad_dtype;
+    uint64_t written;
+    const uint64_t extent = mics_choice_grad_extent(
+        &engine->choice, &engine->model->units[issue->op->unit], layout_of(issue), &written);
 
     pass->grads = grad_buffer(engine, issue->op);
     pass->first = issue->op->first && !adds_to_carried(engine, issue);
     if (pass->first)
-        mics_launch_zero(issue->stream,
-                         &(struct mics_args_zero){.dst = mics_element(pass->grads, written, dtype),
-                                                  .bytes = (layout_of(issue)->padded - written) *
-                                                           mics_dtype_bytes(dtype)});
+        mics_launch_zero(issue->stream, &(struct mics_args_zero){
+                                            .dst = mics_element(pass->grads, written, dtype),
+                                            .bytes = (extent - written) * mics_dtype_bytes(dtype)});
 }
 
 static void issue_forward(struct mics_engine *engine, const struct issue *issue)
@@ -291,6 +297,24 @@ static void issue_backward(struct mics_engine *engine, const struct issue *issue
 
     start_gradient(engine, issue, &pass);
     engine->model->ops->backward(&pass, issue->op->stage);
+}
+
+/* Tokens to their experts, or results back. */
+static void issue_dispatch(struct mics_engine *engine, const struct issue *issue)
+{
+    const struct mics_op *op = issue->op;
+    struct mics_comm *comm = engine->executor.groups[op->groups].comms[op->comm];
+    const struct mics_pass pass = make_pass(engine, issue);
+    struct mics_pass_exchange exchanges[MICS_PASS_EXCHANGES_MAX];
+
+    engine->model->ops->exchanges(&pass, op->stage, op->backward, exchanges);
+    const struct mics_pass_exchange *exchange = &exchanges[op->array];
+    if (exchange->gathers)
+        mics_comm_all_gather(comm, issue->stream, exchange->from, exchange->to, exchange->bytes,
+                             MICS_U8);
+    else
+        mics_comm_all_to_all_if(comm, issue->stream, exchange->from, exchange->to, exchange->bytes,
+                                MICS_U8, exchange->active);
 }
 
 /* As precise as the timer allows, without spinning on a core that communication needs. */
@@ -326,6 +350,8 @@ void mics_engine_issue(struct mics_engine *engine, const struct issue *issue)
         [MICS_OP_GATHER] = issue_exchange,
         [MICS_OP_FORWARD] = issue_forward,
         [MICS_OP_BACKWARD] = issue_backward,
+        [MICS_OP_DISPATCH] = issue_dispatch,
+        [MICS_OP_COMBINE] = issue_dispatch,
         [MICS_OP_REDUCE] = issue_exchange,
         [MICS_OP_ACCUMULATE] = issue_exchange,
         [MICS_OP_SCATTER] = issue_exchange,

@@ -260,7 +260,9 @@ static void enqueue_warm_up(struct mics_engine *engine, const struct mics_schedu
                             struct mics_event *end)
 {
     const struct mics_device_ops *device = engine->device->ops;
-    struct issue issue = {.schedule = schedule};
+    struct issue issue = {.schedule = schedule,
+                          .batch =
+                              mics_choice_batch(&engine->choice, MICS_UNIT_DENSE, schedule->train)};
 
     for (uint32_t i = 0; i < schedule->op_count; i++) {
         const struct mics_op *op = &schedule->ops[i];

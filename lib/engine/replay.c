@@ -169,15 +169,18 @@ void mics_replay_run(struct mics_engine *engine, struct replay *replay, struct i
                                                .issue = issue_op,
                                                .context = &context});
     for (int stream = 0; stream < MICS_STREAM_COUNT; stream++)
-        device->event_record(replay->idle[parity][stream], engine->executor.streams[stream]);
+        if (engine->executor.streams[stream])
+            device->event_record(replay->idle[parity][stream], engine->executor.streams[stream]);
 }
 
 enum mics_status mics_replay_wait(struct mics_engine *engine, struct replay *replay,
                                   uint32_t parity, struct mics_err *err)
 {
     for (int stream = 0; stream < MICS_STREAM_COUNT; stream++) {
-        enum mics_status status =
-            engine->device->ops->event_sync(replay->idle[parity][stream], err);
+        enum mics_status status = MICS_OK;
+
+        if (engine->executor.streams[stream])
+            status = engine->device->ops->event_sync(replay->idle[parity][stream], err);
         if (status != MICS_OK)
             return status;
     }

@@ -176,7 +176,41 @@ struct mics_batch {
     bool documents; /* attention stays within documents, which the targets end (kernels/ops.h) */
     enum mics_dtype dtype;      /* of parameters and activations */
     enum mics_dtype grad_dtype; /* of the gradients of parameters that a backward pass adds to */
+    /* More than 0: each of so many ranks has an equal part of a layer's experts, whose unit is not
+     * gathered: tokens are sent to the ranks of their experts (struct mics_dispatch). */
+    uint32_t expert_ranks;
+    bool balanced; /* sizes as if all experts had the same rows, for predictions */
 };
+
+/* How tokens travel to the experts of other ranks. A rank sends the rows of its assignments, up to
+ * `slots` of them to each rank in a round, so that buffers have equal sizes whatever a router
+ * chooses. In all `rounds` together every row is sent, even if all go to one rank; with even loads
+ * the first round has them all, and those that no rank needs do nothing. */
+struct mics_dispatch {
+    uint32_t slots, rounds;
+};
+
+/* The parts of such a stage's forward, or backward: COUNT (forward only) once, then in each round
+ * SEND, EXPERTS and RECEIVE, and at last SUM. After COUNT, SEND and EXPERTS ranks exchange what
+ * mics_model_ops.exchanges() lists. A stage that is not cut is run as MICS_PHASE_ALL. */
+enum mics_phase {
+    MICS_PHASE_ALL,
+    MICS_PHASE_COUNT,   /* how many rows this rank has for each expert */
+    MICS_PHASE_SEND,    /* put the rows together that this rank sends in the round */
+    MICS_PHASE_EXPERTS, /* compute the rows that it has received, with its parameters */
+    MICS_PHASE_RECEIVE, /* put the results of its rows, which have come back, in their places */
+    MICS_PHASE_SUM,     /* add up the results of each token */
+};
+
+/* What the ranks of a group exchange after a phase: `bytes` with each of them. */
+struct mics_pass_exchange {
+    bool gathers; /* an all-gather, in place; else an all-to-all */
+    const void *from;
+    void *to;
+    uint64_t bytes;
+    const uint32_t *active; /* device memory: 0, on all ranks: nothing to send; NULL: always */
+};
+enum { MICS_PASS_EXCHANGES_MAX = 3 };
 
 /* Bytes that a stage needs; all multiples of 256. Evaluation needs no more than training. The
  * embedding saves nothing: its input are the tokens. */
@@ -201,7 +235,6 @@ struct mics_pass {
     const void
         *params; /* the unit's flat vector, of batch.dtype; NULL in a backward without them */
     void *grads; /* the same layout, accumulated into; NULL in forward */
-    bool first;  /* into `grads`, which is 0 from the unit's written_count on, anything before */
     void *saved, *scratch; /* of this stage */
     /* [boundary_count] Boundary tensors that it receives and hands on; NULL: it does not. */
     void *const *in, *const *out;
@@ -215,6 +248,10 @@ struct mics_pass {
     double *stats;
     double *hits; /* an encoder's head too: masked tokens that are the likeliest; NULL: no */
     uint32_t micro_step, step;
+    bool first; /* into `grads`, which is 0 from the unit's written_count on, anything before */
+    /* With batch.expert_ranks: the part of the stage, and which of these ranks this is. */
+    enum mics_phase phase;
+    uint32_t round, rank;
 };
 
 /* Sums over a step: of the losses of balance that are part of the loss, and then for each layer
@@ -234,6 +271,10 @@ struct mics_model_ops {
     /* When the batch trains, the head's forward writes gradients, too; its backward is not
      * called. */
     void (*backward)(const struct mics_pass *pass, uint32_t stage);
+    /* With batch.expert_ranks: what ranks exchange after pass->phase, into
+     * out[MICS_PASS_EXCHANGES_MAX]; returns how many. NULL: tokens never travel. */
+    uint32_t (*exchanges)(const struct mics_pass *pass, uint32_t stage, bool backward,
+                          struct mics_pass_exchange *out);
 };
 
 /* Open a model by name ("gpt2-nano", "llama2-7b", ...), by the path of a Hugging Face config.json,
@@ -265,6 +306,9 @@ void mics_model_free(struct mics_model *model); /* NULL is fine */
  * model's own source, or one made from its sizes. A new reference; NULL: out of memory. */
 json_t *mics_model_to_hf_config(const struct mics_model *model);
 
+/* The rounds of a layer with experts for a batch with expert_ranks. */
+struct mics_dispatch mics_model_dispatch(const struct mics_model *model,
+                                         const struct mics_batch *batch);
 /* Does that layer have experts? */
 bool mics_model_is_sparse(const struct mics_model *model, uint32_t layer);
 /* Parameters that a token is multiplied with: of the experts only its own. */

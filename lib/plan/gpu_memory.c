@@ -155,6 +155,20 @@ static uint64_t route_comms_bytes(const struct mics_nccl_node *node,
     return bytes;
 }
 
+/* Those of tokens that are sent to experts, which in one of them gather their counts. */
+static uint64_t dispatch_comms_bytes(const struct mics_nccl_node *node,
+                                     const struct mics_plan_choice *choice)
+{
+    struct mics_group_position at;
+
+    if (mics_choice_expert_ranks(choice, MICS_UNIT_EXPERT) == 0)
+        return 0;
+    mics_shape_position(&choice->shapes[MICS_UNIT_EXPERT], MICS_COMM_DISPATCH, 0, &at);
+    const struct mics_nccl_comm rows = {at.nodes, at.per_node, MICS_ALL_TO_ALL, false};
+    const struct mics_nccl_comm counts = {at.nodes, at.per_node, MICS_ALL_GATHER, false};
+    return 2 * mics_nccl_comm_bytes(node, &rows) + mics_nccl_comm_bytes(node, &counts);
+}
+
 /* The communicators that the engine creates: those of the routes, and the world; with outer steps
  * also that of a replica, for scalars. */
 uint64_t mics_nccl_communicators_bytes(const struct mics_topology *topology,
@@ -189,5 +203,6 @@ uint64_t mics_nccl_communicators_bytes(const struct mics_topology *topology,
         if (mics_choice_uses_groups(model, choice, kind))
             bytes += of_kind;
     }
+    bytes += dispatch_comms_bytes(&node, choice);
     return bytes > 0 ? bytes + code_bytes : 0;
 }

@@ -96,6 +96,9 @@ void mics_shape_position(const struct mics_shape *shape, enum mics_comm_kind kin
         span_levels(shape, LEVEL_PARAM, LEVEL_REPLICA, out);
         out->color = 0;
         out->block = rank;
+    } else if (kind == MICS_COMM_DISPATCH || kind == MICS_COMM_COMBINE) {
+        span_levels(shape, LEVEL_PARAM, LEVEL_PARAM, out);
+        set_stage_position(MICS_COMM_GATHER, shape->p_param, rank, index.param, out);
     } else if (kind <= MICS_COMM_GATHER_NODE) {
         span_levels(shape, LEVEL_PARAM, LEVEL_PARAM, out);
         set_stage_position(kind, shape->p_param, rank, index.param, out);
@@ -133,7 +136,8 @@ uint32_t mics_shape_levels(const struct mics_shape *shape, enum mics_comm_kind k
         [MICS_COMM_WORLD] = 0xf,       [MICS_COMM_GATHER] = 0x1,  [MICS_COMM_GATHER_NET] = 0x1,
         [MICS_COMM_GATHER_NODE] = 0x1, [MICS_COMM_REDUCE] = 0x3,  [MICS_COMM_REDUCE_NODE] = 0x3,
         [MICS_COMM_REDUCE_NET] = 0x3,  [MICS_COMM_SCATTER] = 0x4, [MICS_COMM_REPLICA] = 0x8,
-        [MICS_COMM_PUBLISH] = 0x6,     [MICS_COMM_OPTIM] = 0x7,
+        [MICS_COMM_PUBLISH] = 0x6,     [MICS_COMM_OPTIM] = 0x7,   [MICS_COMM_DISPATCH] = 0x1,
+        [MICS_COMM_COMBINE] = 0x1,
     };
     uint32_t levels = 0;
 
@@ -208,7 +212,8 @@ const char *mics_comm_kind_name(enum mics_comm_kind kind)
         [MICS_COMM_REDUCE] = "reduce",         [MICS_COMM_REDUCE_NODE] = "reduce_node",
         [MICS_COMM_REDUCE_NET] = "reduce_net", [MICS_COMM_SCATTER] = "scatter",
         [MICS_COMM_REPLICA] = "replica",       [MICS_COMM_PUBLISH] = "publish",
-        [MICS_COMM_OPTIM] = "optim",
+        [MICS_COMM_OPTIM] = "optim",           [MICS_COMM_DISPATCH] = "dispatch",
+        [MICS_COMM_COMBINE] = "combine",
     };
 
     return names[kind];

@@ -45,6 +45,8 @@ enum mics_comm_kind {
     MICS_COMM_REPLICA,     /* ranks with the same optimizer shard: the second hop */
     MICS_COMM_PUBLISH,     /* ranks of an optimizer group with the same parameter shard */
     MICS_COMM_OPTIM,       /* an optimizer group: its scalars, where replicas train on their own */
+    MICS_COMM_DISPATCH,    /* a parameter group: tokens to the ranks of their experts */
+    MICS_COMM_COMBINE,     /* a parameter group: results back */
     MICS_COMM_KIND_COUNT
 };
 

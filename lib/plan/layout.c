@@ -119,9 +119,21 @@ struct mics_layout mics_choice_layout(const struct mics_model *model,
     const struct mics_shape *shape = mics_choice_shape_of(choice, &model->units[unit]);
     const uint64_t count = model->units[unit].count;
     const uint32_t align = mics_choice_align(choice);
-    const bool is_cut = count >= padding_grain(shape, choice->segments, align);
+    const bool is_cut = count >= padding_grain(shape, choice->segments, align) &&
+                        mics_choice_expert_ranks(choice, model->units[unit].kind) == 0;
 
     return mics_layout_make(shape, count, is_cut ? choice->segments : 1, align);
+}
+
+uint64_t mics_choice_grad_extent(const struct mics_plan_choice *choice,
+                                 const struct mics_unit *unit, const struct mics_layout *layout,
+                                 uint64_t *written)
+{
+    const uint32_t ranks = mics_choice_expert_ranks(choice, unit->kind);
+    const uint32_t parts = ranks > 0 ? ranks : 1;
+
+    *written = unit->written_count / parts;
+    return layout->padded / parts;
 }
 
 /* A unit that several stages use must be resident: its rotating slot could be needed in between. */
@@ -150,7 +162,8 @@ static void assign_slots(const struct mics_model *model, const struct mics_plan_
 
     for (uint32_t u = 0; u < model->unit_count; u++) {
         const struct mics_shape *shape = mics_choice_shape_of(choice, &model->units[u]);
-        const bool is_cut = (grads ? shape->p_grad : shape->p_param) > 1;
+        const bool is_cut = (grads ? shape->p_grad : shape->p_param) > 1 &&
+                            mics_choice_expert_ranks(choice, model->units[u].kind) == 0;
 
         residents += is_cut && model->units[u].resident;
         others += is_cut && !model->units[u].resident;

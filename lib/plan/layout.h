@@ -9,8 +9,9 @@
  * state p_optim). A rank's shard is its piece of each segment, one after another.
  *
  * Slots are shared by memory, schedule and engine. A unit needs one for its parameters (gradients)
- * if it is cut: if its p_param (p_grad) is not 1. Rotating slots come first, each of the size of
- * the largest unit that takes turns in them; then each resident unit has a slot of its own.
+ * if it is cut: if its p_param (p_grad) is not 1, and tokens do not travel to it. Rotating slots
+ * come first, each of the size of the largest unit that takes turns in them; then each resident
+ * unit has a slot of its own.
  *
  * Counts and offsets are in elements; each slot is a multiple of 64 elements.
  */
@@ -45,9 +46,16 @@ struct mics_layout mics_layout_make(const struct mics_shape *shape, uint64_t uni
 uint32_t mics_choice_align(const struct mics_plan_choice *choice);
 
 /* The layout of a unit in a plan: choice->segments segments if each rank's optimizer piece of a
- * segment then has at least one alignment of elements, else one segment. */
+ * segment then has at least one alignment of elements, else one segment. One, too, for experts to
+ * which tokens travel, so that the shard of a rank is whole experts. */
 struct mics_layout mics_choice_layout(const struct mics_model *model,
                                       const struct mics_plan_choice *choice, uint32_t unit);
+
+/* Elements of what the backward pass of a unit adds gradients to: the whole unit, or of experts to
+ * which tokens travel the shard. `written`: of these, from the first on, what it writes. */
+uint64_t mics_choice_grad_extent(const struct mics_plan_choice *choice,
+                                 const struct mics_unit *unit, const struct mics_layout *layout,
+                                 uint64_t *written);
 
 /* Elements of one rank's shard. */
 uint64_t mics_layout_param_shard(const struct mics_layout *layout);

@@ -7,6 +7,7 @@
 #include "comm/comm.h"
 #include "plan/gpu_memory.h"
 #include "plan/schedule/schedule.h"
+#include "topology/nccl_cost.h"
 
 #include <string.h>
 
@@ -151,6 +152,7 @@ struct mics_batch mics_choice_batch(const struct mics_plan_choice *choice, enum 
         .train = train,
         .dtype = choice->dtype,
         .grad_dtype = mics_choice_written_grads(choice, kind),
+        .expert_ranks = mics_choice_expert_ranks(choice, kind),
     };
 }
 
@@ -337,6 +339,18 @@ static uint64_t host_workspace_bytes(const struct mics_topology *topology,
            (mics_choice_world_size(choice) > 1 ? MICS_MPI_BYTES : 0);
 }
 
+/* Rounds that no rank needs are only left out on hosts. */
+static enum mics_status check_dispatch_on(const struct mics_topology *topology,
+                                          const struct mics_plan_choice *choice,
+                                          struct mics_err *err)
+{
+    if (!mics_nccl_is_used(topology) || mics_choice_expert_ranks(choice, MICS_UNIT_EXPERT) == 0)
+        return MICS_OK;
+    return mics_err_set(err, MICS_ERR_ARG,
+                        "resident experts: on GPUs every round would be sent, also those that no "
+                        "rank needs; there experts are gathered");
+}
+
 enum mics_status mics_memory_compute_on(const struct mics_topology *topology,
                                         const struct mics_model *model,
                                         const struct mics_plan_choice *choice,
@@ -344,6 +358,8 @@ enum mics_status mics_memory_compute_on(const struct mics_topology *topology,
 {
     enum mics_status status = mics_memory_compute(model, choice, out, err);
 
+    if (status == MICS_OK)
+        status = check_dispatch_on(topology, choice, err);
     if (status != MICS_OK)
         return status;
     out->process_bytes = (topology->process_bytes ? topology->process_bytes : MICS_PROCESS_BYTES) +

@@ -18,12 +18,20 @@ enum { MEDIA = sizeof media / sizeof *media };
 const char *mics_op_class_name(enum mics_op_class op_class)
 {
     static const char *const names[MICS_CLASS_COUNT] = {
-        [MICS_CLASS_FORWARD] = "forward",         [MICS_CLASS_BACKWARD] = "backward",
-        [MICS_CLASS_UPDATE] = "update",           [MICS_CLASS_ACCUMULATE] = "accumulate",
-        [MICS_CLASS_GATHER_NET] = "gather_net",   [MICS_CLASS_GATHER_NODE] = "gather_node",
-        [MICS_CLASS_REDUCE_NET] = "reduce_net",   [MICS_CLASS_REDUCE_NODE] = "reduce_node",
-        [MICS_CLASS_SYNC_NET] = "sync_net",       [MICS_CLASS_SYNC_NODE] = "sync_node",
-        [MICS_CLASS_PUBLISH_NET] = "publish_net", [MICS_CLASS_PUBLISH_NODE] = "publish_node",
+        [MICS_CLASS_FORWARD] = "forward",
+        [MICS_CLASS_BACKWARD] = "backward",
+        [MICS_CLASS_UPDATE] = "update",
+        [MICS_CLASS_ACCUMULATE] = "accumulate",
+        [MICS_CLASS_GATHER_NET] = "gather_net",
+        [MICS_CLASS_GATHER_NODE] = "gather_node",
+        [MICS_CLASS_REDUCE_NET] = "reduce_net",
+        [MICS_CLASS_REDUCE_NODE] = "reduce_node",
+        [MICS_CLASS_SYNC_NET] = "sync_net",
+        [MICS_CLASS_SYNC_NODE] = "sync_node",
+        [MICS_CLASS_PUBLISH_NET] = "publish_net",
+        [MICS_CLASS_PUBLISH_NODE] = "publish_node",
+        [MICS_CLASS_DISPATCH_NET] = "dispatch_net",
+        [MICS_CLASS_DISPATCH_NODE] = "dispatch_node",
         [MICS_CLASS_SCALARS] = "scalars",
     };
 

@@ -23,6 +23,8 @@ enum mics_op_class {
     MICS_CLASS_SYNC_NODE,
     MICS_CLASS_PUBLISH_NET,
     MICS_CLASS_PUBLISH_NODE,
+    MICS_CLASS_DISPATCH_NET, /* tokens to experts, and back */
+    MICS_CLASS_DISPATCH_NODE,
     MICS_CLASS_SCALARS, /* sums of targets, loss and norm */
     MICS_CLASS_COUNT
 };
@@ -34,10 +36,10 @@ const char *mics_op_class_name(enum mics_op_class op_class); /* "gather_net" */
     (1u << MICS_CLASS_FORWARD | 1u << MICS_CLASS_BACKWARD | 1u << MICS_CLASS_UPDATE)
 #define MICS_CLASSES_NET                                                                           \
     (1u << MICS_CLASS_GATHER_NET | 1u << MICS_CLASS_REDUCE_NET | 1u << MICS_CLASS_SYNC_NET |       \
-     1u << MICS_CLASS_PUBLISH_NET)
+     1u << MICS_CLASS_PUBLISH_NET | 1u << MICS_CLASS_DISPATCH_NET)
 #define MICS_CLASSES_NODE                                                                          \
     (1u << MICS_CLASS_GATHER_NODE | 1u << MICS_CLASS_REDUCE_NODE | 1u << MICS_CLASS_SYNC_NODE |    \
-     1u << MICS_CLASS_PUBLISH_NODE)
+     1u << MICS_CLASS_PUBLISH_NODE | 1u << MICS_CLASS_DISPATCH_NODE)
 
 /* Seconds of a step by class: with at least one operation of the class, and the part of that
  * without computation (0 for computation itself). The same for all exchanges over the network, and

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "plan/plan.h"
+#include "plan/layout.h"
 
 #include <stdlib.h>
 
@@ -61,6 +61,41 @@ static enum mics_status check_formats(const struct mics_model *model,
     if (choice->gather_dtype != MICS_F32 && choice->gather_dtype != MICS_INT8)
         return mics_err_set(err, MICS_ERR_ARG, "parameters are sent in int8, not in %s",
                             mics_dtype_name(choice->gather_dtype));
+    return MICS_OK;
+}
+
+/* Tokens travel to whole experts, whose gradients are where their parameters are. */
+static enum mics_status check_dispatch(const struct mics_model *model,
+                                       const struct mics_plan_choice *choice, struct mics_err *err)
+{
+    const struct mics_shape *shape = &choice->shapes[MICS_UNIT_EXPERT];
+    const uint32_t ranks = mics_choice_expert_ranks(choice, MICS_UNIT_EXPERT);
+    const uint32_t experts = model->config.n_expert;
+
+    if (ranks == 0)
+        return MICS_OK;
+    if (experts == 0)
+        return mics_err_set(err, MICS_ERR_ARG, "resident experts: the model '%s' has no experts",
+                            model->config.name);
+    if (experts % ranks != 0)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "resident experts: %u experts cannot be divided among %u ranks",
+                            experts, ranks);
+    if (shape->p_grad != shape->p_param)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "resident experts: their gradients are cut over %u ranks, but their "
+                            "parameters over %u",
+                            shape->p_grad, shape->p_param);
+    for (uint32_t u = 0; u < model->unit_count; u++) {
+        const struct mics_layout layout = mics_choice_layout(model, choice, u);
+
+        if (model->units[u].kind == MICS_UNIT_EXPERT && layout.padded != layout.count)
+            return mics_err_set(err, MICS_ERR_ARG,
+                                "resident experts: unit '%s' of %llu elements is padded to %llu "
+                                "for %u optimizer shards, so that shards are no whole experts",
+                                model->units[u].name, (unsigned long long)layout.count,
+                                (unsigned long long)layout.padded, shape->p_optim);
+    }
     return MICS_OK;
 }
 
@@ -137,6 +172,8 @@ enum mics_status mics_choice_check(const struct mics_model *model,
                             "outer steps",
                             choice->sync_warmup, MICS_SYNC_WARMUP_MAX);
     status = check_formats(model, choice, err);
+    if (status == MICS_OK)
+        status = check_dispatch(model, choice, err);
     return status == MICS_OK ? check_outer(choice, err) : status;
 }
 

@@ -74,6 +74,9 @@ struct mics_plan_choice {
      * every step. Units take turns (mics_choice_turns()). What follows the accumulation of its
      * gradients happens to a unit only in its turn; until then its shard adds up the gradients. */
     uint32_t sync_interval;
+    /* Experts that are cut over several ranks stay there, and tokens travel to them (struct
+     * mics_dispatch); else their units are gathered and reduced as all others. */
+    bool dispatches;
 };
 
 struct mics_region {
@@ -135,6 +138,13 @@ struct mics_training_cost {
     double price;                           /* 0: unknown */
 };
 
+/* The same plan with gathered and with resident experts; times of one step. */
+struct mics_expert_ways {
+    double gathered_step_s, resident_step_s;
+    /* With exchanges of experts' parameters and gradients, and with those of tokens. */
+    double gathered_s, resident_s;
+};
+
 struct mics_plan {
     struct mics_topology *topology;
     struct mics_model *model;
@@ -148,9 +158,10 @@ struct mics_plan {
     /* With an interval that the search chose: the part by which the second hop prolongs a step.
      * Not in the document. */
     double second_hop_share;
-    double exact_step_s;    /* the fastest with an exact second hop; 0: not compared */
-    uint64_t memory_every;  /* steps between states kept in the memory of nodes; 0: none */
-    uint32_t memory_copies; /* nodes that have each shard of them; 0: the default, 2 */
+    double exact_step_s;             /* the fastest with an exact second hop; 0: not compared */
+    struct mics_expert_ways experts; /* all 0: not compared */
+    uint64_t memory_every;           /* steps between states kept in the memory of nodes; 0: none */
+    uint32_t memory_copies;          /* nodes that have each shard of them; 0: the default, 2 */
     uint32_t alternative_count;
     struct mics_alternative *alternatives;
     json_t *doc; /* the document that it came from, or NULL */
@@ -260,11 +271,29 @@ static inline bool mics_choice_warms_up(const struct mics_plan_choice *choice, u
     return step <= choice->sync_warmup;
 }
 
+/* The ranks that have the experts of a layer, to which tokens travel; 0: units of `kind` are
+ * gathered, or whole. */
+static inline uint32_t mics_choice_expert_ranks(const struct mics_plan_choice *choice,
+                                                enum mics_unit_kind kind)
+{
+    const uint32_t ranks = choice->shapes[kind].p_param;
+
+    return choice->dispatches && kind == MICS_UNIT_EXPERT && ranks > 1 ? ranks : 0;
+}
+
+/* Are gradients of units of `kind` reduced in each micro-step, and not only added up where they are
+ * computed? */
+static inline bool mics_choice_reduces(const struct mics_plan_choice *choice,
+                                       enum mics_unit_kind kind)
+{
+    return choice->shapes[kind].p_grad > 1 && mics_choice_expert_ranks(choice, kind) == 0;
+}
+
 /* The type of the gradients that the backward of a stage writes that uses a unit of `kind`. */
 static inline enum mics_dtype mics_choice_written_grads(const struct mics_plan_choice *choice,
                                                         enum mics_unit_kind kind)
 {
-    return choice->shapes[kind].p_grad == 1 ? MICS_F32 : choice->grad_dtype;
+    return mics_choice_reduces(choice, kind) ? choice->grad_dtype : MICS_F32;
 }
 
 /* Is the second hop sent in blocks? */

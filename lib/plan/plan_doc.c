@@ -8,7 +8,8 @@
  *              grad_dtype clip ? experts { p_param p_grad p_optim }
  *              ? sync_dtype sync_down_dtype ? sync_gathers ? sync_stochastic ? sync_exact_units
  *              ? gather_dtype ? sync_interval ? outer_steps outer_lr outer_momentum
- *              ? outer_overlap ? sync_warmup }
+ *              ? outer_overlap ? sync_warmup ? resident_experts }
+ *     ? experts { gathered_step_s resident_step_s gathered_s resident_s }
  *     memory { arena_bytes workspace_bytes context_bytes communicator_bytes snapshot_bytes
  *              process_bytes pinned_bytes host_bytes_per_node
  *              regions [ { name bytes offset } ] }
@@ -179,6 +180,7 @@ static void read_choice(const struct mics_cursor *parent, const struct mics_plan
     out->sync_interval = mics_cursor_opt_u32(&at, "sync_interval", 2, MICS_INTERVAL_MAX, 1);
     out->sync_warmup = mics_cursor_opt_u32(&at, "sync_warmup", 1, MICS_SYNC_WARMUP_MAX, 0);
     read_outer(&at, out);
+    out->dispatches = mics_cursor_opt_bool(&at, "resident_experts", false);
     shape = out->shapes[MICS_UNIT_DENSE];
     shape.nodes = plan->topology->nodes;
     shape.per_node = plan->topology->per_node;
@@ -301,6 +303,17 @@ static void read_kept(const struct mics_cursor *root, struct mics_plan *plan)
     plan->memory_copies = mics_cursor_get_u32(&at, "copies", 1, MICS_MEMORY_COPIES_MAX);
 }
 
+static void read_expert_ways(const struct mics_cursor *root, struct mics_expert_ways *out)
+{
+    if (!mics_cursor_has(root, "experts"))
+        return;
+    const struct mics_cursor at = mics_cursor_get_object(root, "experts");
+    out->gathered_step_s = mics_cursor_get_double(&at, "gathered_step_s", 0, 1e18);
+    out->resident_step_s = mics_cursor_get_double(&at, "resident_step_s", 0, 1e18);
+    out->gathered_s = mics_cursor_get_double(&at, "gathered_s", 0, 1e18);
+    out->resident_s = mics_cursor_get_double(&at, "resident_s", 0, 1e18);
+}
+
 /* Its results (seconds, hours, price) are computed from the plan, not read. */
 static void read_training(const struct mics_cursor *root, struct mics_training *out)
 {
@@ -319,6 +332,7 @@ enum mics_status mics_plan_from_doc(json_t *doc, struct mics_plan **out, struct 
     const struct mics_cursor root = mics_cursor_begin(doc, &reading);
     enum mics_status status = mics_doc_expect(doc, MICS_PLAN_KIND, MICS_PLAN_VERSION, err);
     struct mics_plan *plan;
+    struct mics_err why;
 
     if (status != MICS_OK)
         return status;
@@ -335,10 +349,19 @@ enum mics_status mics_plan_from_doc(json_t *doc, struct mics_plan **out, struct 
     if (reading.status != MICS_OK)
         goto out;
     reading.status =
-        mics_memory_compute_on(plan->topology, plan->model, &plan->choice, &plan->memory, err);
+        mics_memory_compute_on(plan->topology, plan->model, &plan->choice, &plan->memory, &why);
+    if (reading.status == MICS_ERR_NOMEM)
+        mics_err_nomem(err);
+    if (reading.status == MICS_ERR_ARG) {
+        reading.status = MICS_OK;
+        mics_cursor_reject(&root, "choice", "%s", why.text);
+    }
+    if (reading.status != MICS_OK)
+        goto out;
     check_memory(&root, &plan->memory);
     read_prediction(&root, &plan->predicted);
     plan->exact_step_s = mics_cursor_opt_double(&root, "exact_step_s", 0, 1e18, 0);
+    read_expert_ways(&root, &plan->experts);
     mics_class_times_read(&root, "operations", &plan->classes);
     read_kept(&root, plan);
     read_training(&root, &plan->training);
@@ -410,6 +433,8 @@ static json_t *write_choice(const struct mics_plan_choice *choice)
         done = done && put(object, "outer_overlap", json_true());
     if (choice->sync_warmup > 0)
         done = done && put_count(object, "sync_warmup", choice->sync_warmup);
+    if (choice->dispatches)
+        done = done && put(object, "resident_experts", json_true());
     if (done && mics_choice_groups(choice, MICS_UNIT_EXPERT) == MICS_UNIT_EXPERT) {
         const struct mics_shape *shape = &choice->shapes[MICS_UNIT_EXPERT];
         json_t *experts = json_object();
@@ -539,6 +564,13 @@ static bool put_topology(json_t *doc, json_t *topology)
     return put(doc, "topology", topology) && done;
 }
 
+static json_t *write_expert_ways(const struct mics_expert_ways *ways)
+{
+    return json_pack("{s:f,s:f,s:f,s:f}", "gathered_step_s", ways->gathered_step_s,
+                     "resident_step_s", ways->resident_step_s, "gathered_s", ways->gathered_s,
+                     "resident_s", ways->resident_s);
+}
+
 enum mics_status mics_plan_to_doc(const struct mics_plan *plan, json_t **out, struct mics_err *err)
 {
     json_t *topology = NULL, *doc;
@@ -556,6 +588,8 @@ enum mics_status mics_plan_to_doc(const struct mics_plan *plan, json_t **out, st
            put(doc, "memory", write_memory(plan)) &&
            put(doc, "predicted", write_prediction(&plan->predicted)) &&
            (plan->exact_step_s <= 0 || put(doc, "exact_step_s", json_real(plan->exact_step_s))) &&
+           (plan->experts.gathered_step_s <= 0 ||
+            put(doc, "experts", write_expert_ways(&plan->experts))) &&
            put(doc, "operations", mics_class_times_to_json(&plan->classes)) &&
            (plan->memory_every == 0 || put(doc, "kept", write_kept(plan))) &&
            (plan->training.tokens == 0 || put(doc, "training", write_training(plan))) &&

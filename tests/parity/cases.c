@@ -65,6 +65,11 @@ const char *cases_name(const struct mics_plan_choice *choice, char *text, size_t
         snprintf(text + length, size - length, " experts (%u,%u,%u)", experts->p_param,
                  experts->p_grad, experts->p_optim);
     }
+    if (choice->dispatches) {
+        const size_t length = strlen(text);
+
+        snprintf(text + length, size - length, " resident");
+    }
     return text;
 }
 

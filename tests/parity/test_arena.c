@@ -336,6 +336,22 @@ static void the_arena_has_the_planned_size_for_layers_with_experts(void)
     }
 }
 
+/* Also where a rank has several experts, and where shards of gradients are cut further. */
+static void the_arena_has_the_planned_size_for_resident_experts(void)
+{
+    for (int level = 0; level < MICS_RECOMPUTE_LEVELS; level++) {
+        struct job job = make_job((struct mics_shape){2, 2, 2, 2, level == 1 ? 4 : 2},
+                                  level == 2 ? MICS_BF16 : MICS_F32);
+
+        CHECK_INT(mics_model_open("moe-nano", &job.model, NULL), MICS_OK);
+        job.choice.recompute = (enum mics_recompute)level;
+        job.choice.dispatches = true;
+        if (level == 0)
+            job.choice.shapes[MICS_UNIT_EXPERT] = (struct mics_shape){2, 2, 4, 4, 4};
+        check_job(job);
+    }
+}
+
 /* Three stages and two units in each block, and a boundary tensor that no backward pass reads. */
 static void the_arena_has_the_planned_size_for_blocks_of_several_stages(void)
 {
@@ -411,6 +427,7 @@ int main(void)
     TAP_RUN(the_arena_is_the_same_when_attention_stays_within_documents);
     TAP_RUN(the_arena_has_the_planned_size_for_blocks_of_several_stages);
     TAP_RUN(the_arena_has_the_planned_size_for_layers_with_experts);
+    TAP_RUN(the_arena_has_the_planned_size_for_resident_experts);
     TAP_RUN(the_interposer_counts);
     TAP_RUN(nothing_is_allocated_inside_a_step);
     return tap_done();

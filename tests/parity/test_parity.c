@@ -11,6 +11,7 @@
 #include "unit/tap.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* GPT-2: 3 steps at lr 0.1 on parameters of size 0.02 to 1. Different orders of summation differ
  * by a few units in the last place of a gradient; a wrong scale or a lost micro-step is 1e-3 or
@@ -53,7 +54,11 @@ static void check_counts(const struct parity_case *c, const struct parity_result
                 const struct mics_comm_counts *counts = &result->counts[rank][groups][kind];
 
                 CHECK_INT(counts->calls, c->steps * calls[groups][kind]);
-                CHECK_INT(counts->sent_bytes, c->steps * sent[groups][kind]);
+                if (kind == MICS_COMM_DISPATCH || kind == MICS_COMM_COMBINE)
+                    /* What even loads send is the least that any loads do. */
+                    CHECK(counts->sent_bytes >= c->steps * sent[groups][kind]);
+                else
+                    CHECK_INT(counts->sent_bytes, c->steps * sent[groups][kind]);
             }
     }
     mics_schedule_free(schedule);
@@ -118,8 +123,6 @@ static void visit(const struct mics_shape *shape, void *context)
 {
     struct walk *walk = context;
 
-    if (is_left_out(shape))
-        return;
     struct parity_case c = {
         .model = walk->model,
         .choice = walk->base,
@@ -131,6 +134,10 @@ static void visit(const struct mics_shape *shape, void *context)
     };
 
     mics_choice_set_shape(&c.choice, *shape);
+    if (c.choice.dispatches && mics_choice_check(c.model, &c.choice, NULL) != MICS_OK)
+        return;
+    if (is_left_out(shape))
+        return;
     check_case(walk, &c);
     if (mics_shape_has_hierarchy(shape, shape->p_param) ||
         mics_shape_has_hierarchy(shape, shape->p_grad)) {
@@ -460,6 +467,57 @@ static void experts_agree_in_groups_of_other_sizes(void)
     walk_pairs(&kinds, 4);
 }
 
+/* Tokens travel to their experts, in rounds: a router that has seen nothing loads them unevenly. */
+static void resident_experts_agree_for_every_cut_of_2_and_4_ranks(void)
+{
+    for (uint32_t s = 1; s <= 3; s += 2)
+        for (uint32_t n = 2; n <= 4; n *= 2) {
+            struct walk walk = gpt2_walk(s, s == 1 ? 0 : 2, s);
+
+            walk.model = s == 1 ? padded_experts : experts;
+            walk.base.dispatches = true;
+            walk.base.recompute = s == 1 ? MICS_RECOMPUTE_FULL : MICS_RECOMPUTE_NONE;
+            walk.base.clip = s == 3;
+            walk.clip = s == 3 ? 0.5f : 0;
+            walk.base.coalesce = s == 3 ? 2 : 1;
+            walk.random_delay_us = n == 2 ? 300 : 0;
+            walk_all(&walk, n);
+            CHECK(walk.runs > (TAP_TSAN || TAP_ASAN ? 0 : (int)n));
+        }
+}
+
+/* All logits are equal at first, so that all tokens go to the first k experts, which are on one
+ * rank, and no other receives a row. */
+static void start_routers_at_zero(struct mics_model *model)
+{
+    for (uint32_t u = 0; u < model->unit_count; u++)
+        for (uint32_t i = 0; i < model->units[u].tensor_count; i++)
+            if (strstr(model->units[u].tensors[i].name, ".mlp.gate.weight"))
+                model->units[u].tensors[i].init = MICS_INIT_ZERO;
+}
+
+static void resident_experts_agree_whatever_the_load(void)
+{
+    for (uint32_t used = 1; used <= 4; used++) {
+        struct mics_model_config config = experts->config;
+        struct walk walk = gpt2_walk(2, 1, 1);
+        struct mics_model *model = NULL;
+
+        config.n_expert_used = used;
+        CHECK_INT(mics_model_new(&config, &model, NULL), MICS_OK);
+        if (!model)
+            return;
+        if (used % 2 == 1)
+            start_routers_at_zero(model);
+        walk.model = model;
+        walk.base.dispatches = true;
+        walk.base.recompute = MICS_RECOMPUTE_SELECTIVE;
+        walk_all(&walk, 4);
+        CHECK(walk.runs > (TAP_TSAN || TAP_ASAN ? 0 : 4));
+        mics_model_free(model);
+    }
+}
+
 static void llama_with_a_tied_head_agrees_for_every_cut_of_4_ranks(void)
 {
     struct walk walk = gpt2_walk(3, 1, 2);
@@ -646,6 +704,8 @@ int main(void)
     TAP_RUN(the_loss_is_the_mean_over_the_masked_tokens_of_the_whole_step);
     TAP_RUN(experts_agree_for_every_cut_of_1_2_and_4_ranks);
     TAP_RUN(experts_agree_in_groups_of_other_sizes);
+    TAP_RUN(resident_experts_agree_for_every_cut_of_2_and_4_ranks);
+    TAP_RUN(resident_experts_agree_whatever_the_load);
     TAP_RUN(llama_with_a_tied_head_agrees_for_every_cut_of_4_ranks);
     TAP_RUN(coalesced_units_change_no_bit);
     TAP_RUN(gpt2_agrees_with_clipping);

@@ -15,7 +15,8 @@
  * A layer with experts hands on 2C from its router (the residual stream and what the experts take)
  * and saves the E logits at every level, so that no token is routed twice. Its experts work on N
  * rows, whatever the router does: they keep 2I of each with selective recomputation, C + 3I with
- * none, and nothing with full.
+ * none, and nothing with full. If tokens travel to them, they keep nothing at any level but how
+ * many rows each rank has for each expert.
  */
 #include "model/activation_layout.h"
 #include "model/transformer/transformer.h"
@@ -167,6 +168,49 @@ struct mics_embed_activations mics_embed_activations_of(const struct mics_model 
     return acts;
 }
 
+static struct mics_dispatch_buffers take_buffers(struct mics_activation_cursor *from, uint64_t rows,
+                                                 uint32_t C, enum mics_dtype dtype)
+{
+    struct mics_dispatch_buffers buffers;
+
+    buffers.x = mics_activation_take_typed(from, rows * C, dtype);
+    buffers.grad = mics_activation_take_typed(from, rows * C, dtype);
+    buffers.weights = mics_activation_take_floats(from, rows);
+    buffers.grad_weights = mics_activation_take_floats(from, rows);
+    return buffers;
+}
+
+struct mics_dispatch_activations mics_dispatch_activations_of(const struct mics_model *model,
+                                                              const struct mics_batch *batch,
+                                                              void *saved, void *scratch,
+                                                              struct mics_stage_bytes *bytes)
+{
+    const struct mics_transformer_dims s = mics_transformer_dims_of(model, batch);
+    const uint32_t ranks = batch->expert_ranks;
+    const uint64_t Q = (uint64_t)ranks * mics_model_dispatch(model, batch).slots;
+    struct mics_activation_cursor keep = {.base = saved}, work = {.base = scratch};
+    struct mics_dispatch_activations acts;
+
+    acts.offsets = mics_activation_take(&keep, ranks * (s.E + 1ul) * sizeof *acts.offsets);
+    acts.sent = take_buffers(&work, Q, s.C, batch->dtype);
+    acts.received = take_buffers(&work, Q, s.C, batch->dtype);
+    acts.row = mics_activation_take(&work, Q * sizeof *acts.row);
+    acts.assignment = mics_activation_take(&work, Q * sizeof *acts.assignment);
+    acts.received_offsets =
+        mics_activation_take(&work, (s.E / ranks + 1) * sizeof *acts.received_offsets);
+    acts.received_slots = mics_activation_take(&work, Q * sizeof *acts.received_slots);
+    acts.active = mics_activation_take(&work, sizeof *acts.active);
+    acts.experts.hidden = mics_activation_take_typed(&work, Q * 2 * s.I, batch->dtype);
+    acts.experts.taken = mics_activation_take_typed(&work, Q * s.C, batch->dtype);
+    acts.experts.activated = mics_activation_take_typed(&work, Q * s.I, batch->dtype);
+    acts.experts.rows = mics_activation_take_typed(&work, Q * s.C, batch->dtype);
+    acts.experts.grad_activated = mics_activation_take_typed(&work, Q * s.I, batch->dtype);
+    acts.sorted = mics_activation_take_typed(&work, (uint64_t)s.N * s.C, batch->dtype);
+    if (bytes)
+        *bytes = (struct mics_stage_bytes){.saved = keep.used, .scratch = work.used};
+    return acts;
+}
+
 struct mics_head_activations mics_head_activations_of(const struct mics_model *model,
                                                       const struct mics_batch *batch, void *scratch,
                                                       struct mics_stage_bytes *bytes)
@@ -221,7 +265,9 @@ void mics_transformer_stage_bytes(const struct mics_model *model, const struct m
         mics_embed_activations_of(model, batch, NULL, out);
         break;
     case MICS_STAGE_BLOCK:
-        if (model->stages[stage].part == 1)
+        if (model->stages[stage].part == 1 && batch->expert_ranks > 0)
+            mics_dispatch_activations_of(model, batch, NULL, NULL, out);
+        else if (model->stages[stage].part == 1)
             mics_expert_activations_of(model, batch, NULL, NULL, out);
         else
             mics_block_activations_of(model, batch, model->stages[stage].layer, NULL, NULL, out);

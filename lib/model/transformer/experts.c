@@ -162,11 +162,16 @@ void mics_load_loss(const struct mics_pass *pass)
 
 /* Experts ------------------------------------------------------------------------------------- */
 
+/* The experts that a rank has, and rows for them. */
 struct experts {
     const struct mics_pass *pass;
     struct mics_transformer_dims dims;
     struct mics_routing routing;
     struct mics_expert_activations acts;
+    uint32_t count, rows;
+    const uint32_t *offsets, *order; /* rows of each expert; of each row its place in `weights` */
+    const float *weights;
+    float *grad_weights; /* of a backward pass */
     /* The first expert's: gate and up as one matrix [2 I, C], and down [C, I]. */
     struct mics_linear gate_up, down;
     uint64_t stride; /* elements from an expert to the next */
@@ -176,13 +181,19 @@ static struct experts experts_of(const struct mics_pass *pass, const struct mics
 {
     const struct mics_unit *unit = &pass->model->units[stage->unit];
     const struct mics_transformer_dims dims = mics_transformer_dims_of(pass->model, &pass->batch);
+    const struct mics_routing routing = routing_of(pass, pass->in[MICS_ROUTING]);
 
     return (struct experts){
         .pass = pass,
         .dims = dims,
-        .routing = routing_of(pass, pass->in[MICS_ROUTING]),
+        .routing = routing,
         .acts =
             mics_expert_activations_of(pass->model, &pass->batch, pass->saved, pass->scratch, NULL),
+        .count = dims.E,
+        .rows = dims.N,
+        .offsets = routing.offsets,
+        .order = routing.order,
+        .weights = routing.weights,
         .gate_up =
             mics_linear_of(pass, stage->unit, MICS_EXPERT_GATE, MICS_NO_TENSOR, dims.C, 2 * dims.I),
         .down = mics_linear_of(pass, stage->unit, MICS_EXPERT_DOWN, MICS_NO_TENSOR, dims.I, dims.C),
@@ -190,17 +201,24 @@ static struct experts experts_of(const struct mics_pass *pass, const struct mics
     };
 }
 
-static void gather(const struct experts *x, const void *in, void *out)
+/* out[i] = in[order[i] / k], `count` rows of C. */
+static void gather_rows(const struct experts *x, const void *in, const uint32_t *order,
+                        uint32_t count, uint32_t k, void *out)
 {
     mics_launch_gather_rows(x->pass->stream, &(struct mics_args_gather_rows){
                                                  .out = out,
                                                  .in = in,
-                                                 .order = x->routing.order,
-                                                 .rows = x->dims.rows,
-                                                 .k = x->dims.k,
+                                                 .order = order,
+                                                 .rows = count / k,
+                                                 .k = k,
                                                  .C = x->dims.C,
                                                  .dtype = x->pass->batch.dtype,
                                              });
+}
+
+static void gather(const struct experts *x, const void *in, void *out)
+{
+    gather_rows(x, in, x->routing.order, x->dims.N, x->dims.k, out);
 }
 
 static void combine(const struct experts *x, const void *in, const void *add, void *out)
@@ -225,10 +243,10 @@ static void multiply(const struct experts *x, const struct mics_linear *layer, b
                                                     .out = out,
                                                     .a = in,
                                                     .b = layer->weight,
-                                                    .offsets = x->routing.offsets,
+                                                    .offsets = x->offsets,
                                                     .stride = x->stride,
-                                                    .rows = x->dims.N,
-                                                    .E = x->dims.E,
+                                                    .rows = x->rows,
+                                                    .E = x->count,
                                                     .n = backward ? layer->in : layer->out,
                                                     .k = backward ? layer->out : layer->in,
                                                     .trans_b = !backward,
@@ -243,10 +261,10 @@ static void grad_params(const struct experts *x, const struct mics_linear *layer
                                                          .out = layer->grad_weight,
                                                          .a = grad_out,
                                                          .b = in,
-                                                         .offsets = x->routing.offsets,
+                                                         .offsets = x->offsets,
                                                          .stride = x->stride,
-                                                         .rows = x->dims.N,
-                                                         .E = x->dims.E,
+                                                         .rows = x->rows,
+                                                         .E = x->count,
                                                          .m = layer->out,
                                                          .n = layer->in,
                                                          .add = !layer->writes_grad,
@@ -260,31 +278,251 @@ static void activate(const struct experts *x)
     mics_launch_expert_swiglu(x->pass->stream, &(struct mics_args_expert_swiglu){
                                                    .out = x->acts.activated,
                                                    .in = x->acts.hidden,
-                                                   .weights = x->routing.weights,
-                                                   .order = x->routing.order,
-                                                   .rows = x->dims.N,
+                                                   .weights = x->weights,
+                                                   .order = x->order,
+                                                   .rows = x->rows,
                                                    .F = x->dims.I,
                                                    .dtype = x->pass->batch.dtype,
                                                });
 }
 
+/* From `taken` to `rows`, the results. */
+static void compute_rows(const struct experts *x)
+{
+    multiply(x, &x->gate_up, false, x->acts.taken, x->acts.hidden);
+    activate(x);
+    multiply(x, &x->down, false, x->acts.activated, x->acts.rows);
+}
+
+/* From taken, hidden, activated, and in `rows` the gradients of the results, to those of parameters
+ * and weights, and in `rows` of `taken`. */
+static void compute_grads(const struct experts *x)
+{
+    grad_params(x, &x->down, x->acts.activated, x->acts.rows);
+    multiply(x, &x->down, true, x->acts.rows, x->acts.grad_activated);
+    mics_launch_expert_swiglu_grad(x->pass->stream, &(struct mics_args_expert_swiglu_grad){
+                                                        .grad_in = x->acts.hidden,
+                                                        .grad_weights = x->grad_weights,
+                                                        .in = x->acts.hidden,
+                                                        .grad_out = x->acts.grad_activated,
+                                                        .weights = x->weights,
+                                                        .order = x->order,
+                                                        .rows = x->rows,
+                                                        .F = x->dims.I,
+                                                        .dtype = x->pass->batch.dtype,
+                                                    });
+    grad_params(x, &x->gate_up, x->acts.taken, x->acts.hidden);
+    multiply(x, &x->gate_up, true, x->acts.hidden, x->acts.rows);
+}
+
+/* Experts to which tokens travel -------------------------------------------------------------- */
+
+/* The experts of this rank, with the rows of a round. */
+struct dispatched {
+    struct experts x;
+    struct mics_dispatch_activations acts;
+    uint32_t slots; /* for each rank */
+};
+
+static struct dispatched dispatched_of(const struct mics_pass *pass, const struct mics_stage *stage)
+{
+    struct dispatched d = {
+        .x = experts_of(pass, stage),
+        .acts = mics_dispatch_activations_of(pass->model, &pass->batch, pass->saved, pass->scratch,
+                                             NULL),
+        .slots = mics_model_dispatch(pass->model, &pass->batch).slots,
+    };
+
+    d.x.acts = d.acts.experts;
+    d.x.count = d.x.dims.E / pass->batch.expert_ranks;
+    d.x.rows = pass->batch.expert_ranks * d.slots;
+    d.x.offsets = d.acts.received_offsets;
+    d.x.order = d.acts.received_slots;
+    d.x.weights = d.acts.received.weights;
+    d.x.grad_weights = d.acts.received.grad_weights;
+    return d;
+}
+
+/* out[order[i]] = in[i], for the slots of a round. */
+static void scatter_slots(const struct dispatched *d, const void *in, const uint32_t *order,
+                          uint32_t C, enum mics_dtype dtype, void *out)
+{
+    mics_launch_scatter_rows(d->x.pass->stream, &(struct mics_args_scatter_rows){
+                                                    .out = out,
+                                                    .in = in,
+                                                    .order = order,
+                                                    .rows = d->x.rows,
+                                                    .C = C,
+                                                    .dtype = dtype,
+                                                });
+}
+
+static void count_rows(const struct dispatched *d)
+{
+    const uint32_t count = d->x.dims.E + 1;
+
+    mics_launch_copy(d->x.pass->stream,
+                     &(struct mics_args_copy){
+                         .dst = d->acts.offsets + (uint64_t)d->x.pass->rank * count,
+                         .src = d->x.routing.offsets,
+                         .bytes = count * sizeof *d->acts.offsets,
+                     });
+}
+
+static void send_rows(const struct dispatched *d, bool backward)
+{
+    const struct mics_pass *pass = d->x.pass;
+    const struct mics_transformer_dims *dims = &d->x.dims;
+
+    mics_launch_dispatch_round(pass->stream, &(struct mics_args_dispatch_round){
+                                                 .row = d->acts.row,
+                                                 .assignment = d->acts.assignment,
+                                                 .received_offsets = d->acts.received_offsets,
+                                                 .received = d->acts.received_slots,
+                                                 .active = d->acts.active,
+                                                 .offsets = d->acts.offsets,
+                                                 .order = d->x.routing.order,
+                                                 .ranks = pass->batch.expert_ranks,
+                                                 .rank = pass->rank,
+                                                 .E = dims->E,
+                                                 .slots = d->slots,
+                                                 .round = pass->round,
+                                             });
+    gather_rows(&d->x, pass->in[MICS_NORMED], d->acts.assignment, d->x.rows, dims->k,
+                d->acts.sent.x);
+    mics_launch_gather_rows(pass->stream, &(struct mics_args_gather_rows){
+                                              .out = d->acts.sent.weights,
+                                              .in = d->x.routing.weights,
+                                              .order = d->acts.assignment,
+                                              .rows = d->x.rows,
+                                              .k = 1,
+                                              .C = 1,
+                                              .dtype = MICS_F32,
+                                          });
+    if (backward)
+        gather_rows(&d->x, pass->grad[MICS_RESIDUAL], d->acts.assignment, d->x.rows, dims->k,
+                    d->acts.sent.grad);
+}
+
+/* The results, or the gradients of what was received, go back in the place of that. */
+static void compute_received(const struct dispatched *d, bool backward)
+{
+    const struct experts *x = &d->x;
+
+    gather_rows(x, d->acts.received.x, x->order, x->rows, 1, x->acts.taken);
+    if (backward) {
+        multiply(x, &x->gate_up, false, x->acts.taken, x->acts.hidden);
+        activate(x);
+        gather_rows(x, d->acts.received.grad, x->order, x->rows, 1, x->acts.rows);
+        compute_grads(x);
+    } else {
+        compute_rows(x);
+    }
+    scatter_slots(d, x->acts.rows, x->order, x->dims.C, x->pass->batch.dtype, d->acts.received.x);
+}
+
+static void receive_rows(const struct dispatched *d, bool backward)
+{
+    const struct mics_pass *pass = d->x.pass;
+
+    scatter_slots(d, d->acts.sent.x, d->acts.row, d->x.dims.C, pass->batch.dtype, d->acts.sorted);
+    if (backward)
+        scatter_slots(d, d->acts.sent.grad_weights, d->acts.assignment, 1, MICS_F32,
+                      pass->grad[MICS_ROUTING]);
+}
+
+static void sum_rows(const struct dispatched *d, bool backward)
+{
+    const struct mics_pass *pass = d->x.pass;
+
+    if (backward)
+        combine(&d->x, d->acts.sorted, NULL, pass->grad[MICS_NORMED]);
+    else
+        combine(&d->x, d->acts.sorted, pass->in[MICS_RESIDUAL], pass->out[MICS_RESIDUAL]);
+}
+
+/* One phase, or with MICS_PHASE_ALL all of them as one round has them. */
+static void run_phases(const struct mics_pass *pass, const struct mics_stage *stage, bool backward)
+{
+    const struct dispatched d = dispatched_of(pass, stage);
+    const bool all = pass->phase == MICS_PHASE_ALL;
+
+    if ((all && !backward) || pass->phase == MICS_PHASE_COUNT)
+        count_rows(&d);
+    if (all || pass->phase == MICS_PHASE_SEND)
+        send_rows(&d, backward);
+    if (all || pass->phase == MICS_PHASE_EXPERTS)
+        compute_received(&d, backward);
+    if (all || pass->phase == MICS_PHASE_RECEIVE)
+        receive_rows(&d, backward);
+    if (all || pass->phase == MICS_PHASE_SUM)
+        sum_rows(&d, backward);
+}
+
+static struct mics_pass_exchange exchange_of(const struct dispatched *d, const void *from, void *to,
+                                             uint64_t row_bytes)
+{
+    return (struct mics_pass_exchange){
+        .from = from, .to = to, .bytes = d->slots * row_bytes, .active = d->acts.active};
+}
+
+uint32_t mics_experts_exchanges(const struct mics_pass *pass, uint32_t stage, bool backward,
+                                struct mics_pass_exchange *out)
+{
+    const struct dispatched d = dispatched_of(pass, &pass->model->stages[stage]);
+    const struct mics_dispatch_buffers *sent = &d.acts.sent, *received = &d.acts.received;
+    const uint64_t row_bytes = d.x.dims.C * mics_dtype_bytes(pass->batch.dtype);
+    const uint64_t own_bytes = (d.x.dims.E + 1) * sizeof *d.acts.offsets;
+
+    switch (pass->phase) {
+    case MICS_PHASE_COUNT:
+        out[0] = (struct mics_pass_exchange){
+            .gathers = true,
+            .from = (const char *)d.acts.offsets + pass->rank * own_bytes,
+            .to = d.acts.offsets,
+            .bytes = own_bytes,
+        };
+        return 1;
+    case MICS_PHASE_SEND:
+        out[0] = exchange_of(&d, sent->x, received->x, row_bytes);
+        out[1] = exchange_of(&d, sent->weights, received->weights, sizeof(float));
+        out[2] = exchange_of(&d, sent->grad, received->grad, row_bytes);
+        return backward ? 3 : 2;
+    case MICS_PHASE_EXPERTS:
+        out[0] = exchange_of(&d, received->x, sent->x, row_bytes);
+        out[1] = exchange_of(&d, received->grad_weights, sent->grad_weights, sizeof(float));
+        return backward ? 2 : 1;
+    default:
+        return 0;
+    }
+}
+
+/* The stage ----------------------------------------------------------------------------------- */
+
 void mics_experts_forward(const struct mics_pass *pass, const struct mics_stage *stage)
 {
     const struct experts x = experts_of(pass, stage);
 
+    if (pass->batch.expert_ranks > 0) {
+        run_phases(pass, stage, false);
+        return;
+    }
     gather(&x, pass->in[MICS_NORMED], x.acts.taken);
-    multiply(&x, &x.gate_up, false, x.acts.taken, x.acts.hidden);
-    activate(&x);
-    multiply(&x, &x.down, false, x.acts.activated, x.acts.rows);
+    compute_rows(&x);
     combine(&x, x.acts.rows, pass->in[MICS_RESIDUAL], pass->out[MICS_RESIDUAL]);
 }
 
 /* The gradient of the residual stream is that of its input, too. */
 void mics_experts_backward(const struct mics_pass *pass, const struct mics_stage *stage)
 {
-    const struct experts x = experts_of(pass, stage);
+    struct experts x = experts_of(pass, stage);
     const enum mics_recompute level = pass->batch.recompute;
 
+    if (pass->batch.expert_ranks > 0) {
+        run_phases(pass, stage, true);
+        return;
+    }
+    x.grad_weights = pass->grad[MICS_ROUTING];
     if (level != MICS_RECOMPUTE_NONE)
         gather(&x, pass->in[MICS_NORMED], x.acts.taken);
     if (level == MICS_RECOMPUTE_FULL)
@@ -292,20 +530,6 @@ void mics_experts_backward(const struct mics_pass *pass, const struct mics_stage
     if (level != MICS_RECOMPUTE_NONE)
         activate(&x);
     gather(&x, pass->grad[MICS_RESIDUAL], x.acts.rows);
-    grad_params(&x, &x.down, x.acts.activated, x.acts.rows);
-    multiply(&x, &x.down, true, x.acts.rows, x.acts.grad_activated);
-    mics_launch_expert_swiglu_grad(pass->stream, &(struct mics_args_expert_swiglu_grad){
-                                                     .grad_in = x.acts.hidden,
-                                                     .grad_weights = pass->grad[MICS_ROUTING],
-                                                     .in = x.acts.hidden,
-                                                     .grad_out = x.acts.grad_activated,
-                                                     .weights = x.routing.weights,
-                                                     .order = x.routing.order,
-                                                     .rows = x.dims.N,
-                                                     .F = x.dims.I,
-                                                     .dtype = pass->batch.dtype,
-                                                 });
-    grad_params(&x, &x.gate_up, x.acts.taken, x.acts.hidden);
-    multiply(&x, &x.gate_up, true, x.acts.hidden, x.acts.rows);
+    compute_grads(&x);
     combine(&x, x.acts.rows, NULL, pass->grad[MICS_NORMED]);
 }

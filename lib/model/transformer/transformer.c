@@ -473,4 +473,5 @@ const struct mics_model_ops mics_transformer_ops = {
     .boundary_bytes = mics_transformer_boundary_bytes,
     .forward = forward,
     .backward = backward,
+    .exchanges = mics_experts_exchanges,
 };

@@ -163,6 +163,24 @@ struct mics_embed_activations {
     void *sum, *normed, *grad; /* [R, C] */
 };
 
+/* What a rank sends and gets back, or receives and sends back, in a round: Q = expert_ranks slots
+ * rows, in slots. */
+struct mics_dispatch_buffers {
+    void *x;                       /* [Q, C]: what experts take; then results, or their gradients */
+    void *grad;                    /* [Q, C]: gradients of results */
+    float *weights, *grad_weights; /* [Q] */
+};
+
+/* The memory of a pass of experts to which tokens travel. What a rank receives depends on the
+ * choices of all, so nothing of it is saved: the backward pass receives it again. */
+struct mics_dispatch_activations {
+    uint32_t *offsets; /* [expert_ranks, E + 1], saved: of all ranks */
+    struct mics_dispatch_buffers sent, received;
+    uint32_t *row, *assignment, *received_offsets, *received_slots, *active;
+    struct mics_expert_activations experts; /* of Q rows, all scratch */
+    void *sorted;                           /* [N, C]: what has come back */
+};
+
 /* The head works on a chunk of `rows` rows at a time. */
 struct mics_head_activations {
     uint32_t rows;
@@ -187,6 +205,10 @@ struct mics_embed_activations mics_embed_activations_of(const struct mics_model 
                                                         const struct mics_batch *batch,
                                                         void *scratch,
                                                         struct mics_stage_bytes *bytes);
+struct mics_dispatch_activations mics_dispatch_activations_of(const struct mics_model *model,
+                                                              const struct mics_batch *batch,
+                                                              void *saved, void *scratch,
+                                                              struct mics_stage_bytes *bytes);
 struct mics_head_activations mics_head_activations_of(const struct mics_model *model,
                                                       const struct mics_batch *batch, void *scratch,
                                                       struct mics_stage_bytes *bytes);
@@ -274,6 +296,8 @@ void mics_router_forward(const struct mics_sublayer *sublayer);
 void mics_router_backward(const struct mics_sublayer *sublayer, void *grad_normed);
 void mics_experts_forward(const struct mics_pass *pass, const struct mics_stage *stage);
 void mics_experts_backward(const struct mics_pass *pass, const struct mics_stage *stage);
+uint32_t mics_experts_exchanges(const struct mics_pass *pass, uint32_t stage, bool backward,
+                                struct mics_pass_exchange *out);
 /* The auxiliary loss over all layers, and its gradient, in the head. */
 void mics_load_loss(const struct mics_pass *pass);
 /* Is an auxiliary loss computed over all layers? */

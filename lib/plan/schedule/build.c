@@ -19,6 +19,7 @@
  */
 #include "plan/schedule/build.h"
 
+#include "plan/memory.h"
 #include "plan/schedule/launches.h"
 
 #include <stdlib.h>
@@ -152,6 +153,8 @@ static bool are_exchanged_alike(const struct build *build, const struct mics_op 
 
     return layouts[a->unit].segments == layouts[b->unit].segments &&
            is_exact(build, a->unit) == is_exact(build, b->unit) &&
+           mics_choice_expert_ranks(build->choice, units[a->unit].kind) ==
+               mics_choice_expert_ranks(build->choice, units[b->unit].kind) &&
            mics_choice_groups(build->choice, units[a->unit].kind) ==
                mics_choice_groups(build->choice, units[b->unit].kind);
 }
@@ -360,6 +363,78 @@ static void place_grads(struct build *build, struct mics_op *op)
     op->first = first_of_unit && (op->grad_slot != MICS_NONE || op->micro_step == 0);
 }
 
+/* What ranks exchange after a phase of a stage: of `like`, that phase. */
+static void append_phase_exchange(struct build *build, const struct mics_op *like)
+{
+    const bool to_experts = like->phase != MICS_PHASE_EXPERTS;
+    const enum mics_unit_kind kind = build->model->units[like->unit].kind;
+    const struct mics_pass pass = {
+        .model = build->model,
+        .batch = mics_choice_batch(build->choice, kind, build->order.train),
+        .phase = like->phase,
+        .round = like->round,
+        .in = (void *[MICS_BOUNDARIES_MAX]){NULL},
+    };
+    struct mics_pass_exchange exchanges[MICS_PASS_EXCHANGES_MAX];
+    const uint32_t count =
+        build->model->ops->exchanges(&pass, like->stage, like->backward, exchanges);
+    struct mics_group_position at;
+    struct mics_op op = *like;
+
+    op.kind = to_experts ? MICS_OP_DISPATCH : MICS_OP_COMBINE;
+    op.stream = to_experts ? MICS_STREAM_DISPATCH : MICS_STREAM_COMBINE;
+    op.comm = to_experts ? MICS_COMM_DISPATCH : MICS_COMM_COMBINE;
+    op.groups = mics_choice_groups(build->choice, kind);
+    mics_shape_position(&build->choice->shapes[op.groups], op.comm, 0, &at);
+    op.from.dtype = op.to.dtype = MICS_U8;
+    op.param_slot = op.grad_slot = MICS_NONE;
+    op.needs_params = op.first = false;
+    op.between_nodes = at.nodes > 1;
+    for (op.array = 0; op.array < count; op.array++) {
+        op.collective = exchanges[op.array].gathers ? MICS_ALL_GATHER : MICS_ALL_TO_ALL;
+        op.count = op.bytes = exchanges[op.array].bytes * at.size;
+        op.coalesce_next = op.array + 1 < count;
+        append(build, &op);
+    }
+}
+
+static void append_phase(struct build *build, const struct mics_op *stage, enum mics_phase phase,
+                         uint32_t round)
+{
+    const bool experts = phase == MICS_PHASE_EXPERTS;
+    struct mics_op op = *stage;
+
+    op.phase = phase;
+    op.round = round;
+    op.needs_params = stage->needs_params && experts;
+    op.first = stage->first && experts && round == 0;
+    append(build, &op);
+    if (phase == MICS_PHASE_COUNT || phase == MICS_PHASE_SEND || experts)
+        append_phase_exchange(build, &op);
+}
+
+/* A stage to whose experts tokens travel. */
+static void append_phases(struct build *build, const struct mics_op *stage)
+{
+    const struct mics_batch batch =
+        mics_choice_batch(build->choice, build->model->units[stage->unit].kind, build->order.train);
+    const struct mics_dispatch dispatch = mics_model_dispatch(build->model, &batch);
+
+    if (!stage->backward)
+        append_phase(build, stage, MICS_PHASE_COUNT, 0);
+    for (uint32_t round = 0; round < dispatch.rounds; round++) {
+        append_phase(build, stage, MICS_PHASE_SEND, round);
+        append_phase(build, stage, MICS_PHASE_EXPERTS, round);
+        append_phase(build, stage, MICS_PHASE_RECEIVE, round);
+    }
+    append_phase(build, stage, MICS_PHASE_SUM, 0);
+}
+
+static bool dispatches(const struct build *build, uint32_t unit)
+{
+    return mics_choice_expert_ranks(build->choice, mics_unit_kind_of(build->model, unit)) > 0;
+}
+
 static void compute(struct build *build, uint32_t index)
 {
     const struct mics_computation at = mics_compute_order_at(&build->order, index);
@@ -372,9 +447,13 @@ static void compute(struct build *build, uint32_t index)
     op.stage = at.stage;
     op.needs_params = mics_compute_order_needs_params(&build->order, build->model, index);
     op.param_slot = build->residency.slots[index];
+    op.backward = at.backward && dispatches(build, unit);
     if (makes_grads)
         place_grads(build, &op);
-    append(build, &op);
+    if (dispatches(build, unit))
+        append_phases(build, &op);
+    else
+        append(build, &op);
     if (makes_grads && build->grads_left[op.unit] == 0)
         build->pending[build->pending_count++] = op.unit;
     if (build->pending_count == reduction_set_size(build) ||

@@ -29,13 +29,17 @@ struct history {
 
 enum scalar { SCALAR_LOSS, SCALAR_TARGETS, SCALAR_NORM, SCALAR_COUNT };
 
+/* Of tokens that travel to experts: the numbers of rows, what a rank sends and gets back, and what
+ * it receives and sends back. */
+enum dispatched { DISPATCHED_COUNTS, DISPATCHED_SENT, DISPATCHED_RECEIVED, DISPATCHED_COUNT };
+
 /* A resource is one segment of a unit's shard or of a slot, a staging buffer, or one scalar of the
  * steps of one parity; `buffers` and `scalar` say where the histories of each kind begin. */
 struct tracker {
     bool clip, train;
     uint32_t head;  /* the last stage */
     uint32_t width; /* histories per unit or slot: the most segments of a unit */
-    uint32_t buffers[MICS_BUFFER_COUNT], scalar;
+    uint32_t buffers[MICS_BUFFER_COUNT], scalar, dispatched;
     struct history *histories;
     uint32_t (*clocks)[MICS_STREAM_COUNT]; /* [2 * op_count + 1] */
     uint32_t last[MICS_STREAM_COUNT];      /* newest operation of each stream */
@@ -92,9 +96,41 @@ static void access_buffer(const struct tracker *t, struct access_list *list,
                all ? t->width : 1, write);
 }
 
+static void access_dispatched(const struct tracker *t, struct access_list *list,
+                              enum dispatched which, bool write)
+{
+    add_access(list, t->dispatched + which, 1, write);
+}
+
+/* What a phase has in memory that other streams use as well. */
+static void list_phase(const struct tracker *t, enum mics_phase phase, struct access_list *list)
+{
+    if (phase == MICS_PHASE_COUNT || phase == MICS_PHASE_SEND)
+        access_dispatched(t, list, DISPATCHED_COUNTS, phase == MICS_PHASE_COUNT);
+    if (phase == MICS_PHASE_SEND || phase == MICS_PHASE_RECEIVE)
+        access_dispatched(t, list, DISPATCHED_SENT, phase == MICS_PHASE_SEND);
+    if (phase == MICS_PHASE_EXPERTS)
+        access_dispatched(t, list, DISPATCHED_RECEIVED, true);
+}
+
+/* The exchange after a phase. */
+static void list_phase_exchange(const struct tracker *t, enum mics_phase phase,
+                                struct access_list *list)
+{
+    if (phase == MICS_PHASE_COUNT) {
+        access_dispatched(t, list, DISPATCHED_COUNTS, true);
+        return;
+    }
+    access_dispatched(t, list, DISPATCHED_SENT, phase == MICS_PHASE_EXPERTS);
+    access_dispatched(t, list, DISPATCHED_RECEIVED, phase == MICS_PHASE_SEND);
+}
+
 static void list_computation(const struct tracker *t, const struct mics_op *op, uint32_t parity,
                              struct access_list *list)
 {
+    list_phase(t, op->phase, list);
+    if (op->phase != MICS_PHASE_ALL && op->phase != MICS_PHASE_EXPERTS)
+        return;
     if (op->needs_params)
         access_buffer(t, list, op,
                       op->param_slot == MICS_NONE ? MICS_BUFFER_PARAM_SHARD
@@ -135,6 +171,10 @@ static void list_accesses(const struct tracker *t, const struct mics_op *op, uin
     case MICS_OP_FORWARD:
     case MICS_OP_BACKWARD:
         list_computation(t, op, parity, list);
+        break;
+    case MICS_OP_DISPATCH:
+    case MICS_OP_COMBINE:
+        list_phase_exchange(t, op->phase, list);
         break;
     case MICS_OP_NORM:
     case MICS_OP_UPDATE:
@@ -282,6 +322,8 @@ enum mics_status mics_schedule_add_dependencies(struct mics_schedule *schedule,
     t.buffers[MICS_BUFFER_REDUCED] = t.buffers[MICS_BUFFER_GRAD_SLOT];
     t.scalar = total;
     total += 2 * SCALAR_COUNT;
+    t.dispatched = total;
+    total += DISPATCHED_COUNT;
     t.histories = calloc(total, sizeof *t.histories);
     t.clocks = calloc(2 * (size_t)schedule->op_count + 1, sizeof *t.clocks);
     if (t.histories && t.clocks)

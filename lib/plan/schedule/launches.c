@@ -25,8 +25,9 @@ static void *address(int index)
     return (void *)((uintptr_t)index << 44);
 }
 
-void mics_stage_launches(const struct mics_model *model, const struct mics_batch *batch,
-                         uint32_t stage, bool backward, bool first, struct mics_recorder *to)
+static void run_stage(const struct mics_model *model, const struct mics_batch *batch,
+                      uint32_t stage, bool backward, bool first, enum mics_phase phase,
+                      uint32_t round, struct mics_recorder *to)
 {
     const bool head = stage + 1 == model->stage_count;
     const struct mics_stage *const of = &model->stages[stage];
@@ -55,6 +56,8 @@ void mics_stage_launches(const struct mics_model *model, const struct mics_batch
         .scratch = address(SCRATCH),
         .loss_sum = address(SCALARS),
         .stats = batch->train && model->stat_count > 0 ? address(STATS) : NULL,
+        .phase = phase,
+        .round = round,
     };
 
     if (backward)
@@ -63,11 +66,25 @@ void mics_stage_launches(const struct mics_model *model, const struct mics_batch
         model->ops->forward(&pass, stage);
 }
 
+void mics_stage_launches(const struct mics_model *model, const struct mics_batch *batch,
+                         uint32_t stage, bool backward, bool first, struct mics_recorder *to)
+{
+    run_stage(model, batch, stage, backward, first, MICS_PHASE_ALL, 0, to);
+}
+
+void mics_phase_launches(const struct mics_model *model, const struct mics_batch *batch,
+                         const struct mics_op *op, struct mics_recorder *to)
+{
+    run_stage(model, batch, op->stage, op->backward, op->first, op->phase, op->round, to);
+}
+
 void mics_zero_launches(const struct mics_plan_choice *choice, const struct mics_unit *unit,
                         const struct mics_layout *layout, struct mics_recorder *to)
 {
     const enum mics_dtype dtype = mics_choice_written_grads(choice, unit->kind);
-    const uint64_t count = layout->padded - unit->written_count;
+    uint64_t written;
+    const uint64_t extent = mics_choice_grad_extent(choice, unit, layout, &written);
+    const uint64_t count = extent - written;
 
     mics_launch_zero(
         &to->stream,
@@ -183,8 +200,7 @@ static void update(const struct mics_plan_choice *choice, const struct mics_layo
 void mics_op_launches(const struct mics_model *model, const struct mics_plan_choice *choice,
                       const struct mics_op *op, bool train, struct mics_recorder *to)
 {
-    const struct mics_batch batch =
-        mics_choice_batch(choice, mics_unit_kind_of(model, op->unit), train);
+    struct mics_batch batch = mics_choice_batch(choice, mics_unit_kind_of(model, op->unit), train);
     struct mics_layout layout = {0};
 
     if (op->unit != MICS_NONE)
@@ -195,7 +211,12 @@ void mics_op_launches(const struct mics_model *model, const struct mics_plan_cho
     case MICS_OP_BACKWARD:
         if (op->first)
             mics_zero_launches(choice, &model->units[op->unit], &layout, to);
-        mics_stage_launches(model, &batch, op->stage, op->kind == MICS_OP_BACKWARD, op->first, to);
+        batch.balanced = true;
+        if (op->phase == MICS_PHASE_ALL)
+            mics_stage_launches(model, &batch, op->stage, op->kind == MICS_OP_BACKWARD, op->first,
+                                to);
+        else if (!mics_op_is_surplus(op))
+            mics_phase_launches(model, &batch, op, to);
         break;
     case MICS_OP_ACCUMULATE:
     case MICS_OP_CONVERT:
@@ -265,8 +286,8 @@ static const struct mics_op *find_alike(const struct mics_schedule *schedule,
                                         const struct mics_model *model, const struct mics_op *op)
 {
     for (const struct mics_op *before = op; before-- > schedule->ops;)
-        if (before->kind == op->kind && before->first == op->first &&
-            are_alike(model, before->stage, op->stage))
+        if (before->kind == op->kind && before->first == op->first && before->phase == op->phase &&
+            before->round == op->round && are_alike(model, before->stage, op->stage))
             return before;
     return NULL;
 }

@@ -18,6 +18,9 @@
  * aligned and equal where those of a real step are. */
 void mics_stage_launches(const struct mics_model *model, const struct mics_batch *batch,
                          uint32_t stage, bool backward, bool first, struct mics_recorder *to);
+/* Those of a phase of a stage to whose experts tokens travel. */
+void mics_phase_launches(const struct mics_model *model, const struct mics_batch *batch,
+                         const struct mics_op *op, struct mics_recorder *to);
 
 /* What precedes the first backward pass of a unit: what that adds to, of its buffer of gradients,
  * is zeroed. */

@@ -164,7 +164,8 @@ static bool is_same_batch(const struct mics_batch *a, const struct mics_batch *b
 {
     for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++, a++, b++)
         if (a->B != b->B || a->T != b->T || a->recompute != b->recompute || a->train != b->train ||
-            a->dtype != b->dtype || a->grad_dtype != b->grad_dtype)
+            a->dtype != b->dtype || a->grad_dtype != b->grad_dtype ||
+            a->expert_ranks != b->expert_ranks)
             return false;
     return true;
 }
@@ -176,6 +177,8 @@ static const struct batch_costs *costs_of_batch(struct mics_op_costs *costs,
 
     for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++)
         batch[kind] = mics_choice_batch(choice, (enum mics_unit_kind)kind, true);
+    for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++)
+        batch[kind].balanced = true;
     if (costs->count > 0 && is_same_batch(costs->batches[costs->newest].batch, batch))
         return &costs->batches[costs->newest];
     for (uint32_t i = 0; i < costs->count; i++)
@@ -227,7 +230,8 @@ double mics_op_costs_compute(struct mics_op_costs *costs, const struct mics_plan
     struct launch_sum sum = {.compute = &costs->compute};
     struct mics_recorder recorder;
 
-    if (op->kind == MICS_OP_FORWARD || op->kind == MICS_OP_BACKWARD)
+    if ((op->kind == MICS_OP_FORWARD || op->kind == MICS_OP_BACKWARD) &&
+        op->phase == MICS_PHASE_ALL)
         return run_seconds(costs, choice, op);
     mics_recorder_init(&recorder, add_launch, &sum);
     mics_op_launches(costs->model, choice, op, true, &recorder);
@@ -245,7 +249,7 @@ static double first_seconds(struct mics_op_costs *costs, const struct mics_plan_
     for (uint32_t u = 0; u < costs->model->unit_count; u++) {
         const uint32_t stage = costs->last_stage[u];
 
-        if ((mics_choice_shape_of(choice, &costs->model->units[u])->p_grad > 1) == in_slots)
+        if (mics_choice_reduces(choice, costs->model->units[u].kind) == in_slots)
             seconds += zero_seconds(costs, choice, u) + batch->first[stage] -
                        later_seconds(costs, batch, stage);
     }

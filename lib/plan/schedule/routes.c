@@ -26,6 +26,8 @@ const char *mics_op_kind_name(enum mics_op_kind kind)
         [MICS_OP_GATHER] = "gather",
         [MICS_OP_FORWARD] = "forward",
         [MICS_OP_BACKWARD] = "backward",
+        [MICS_OP_DISPATCH] = "dispatch",
+        [MICS_OP_COMBINE] = "combine",
         [MICS_OP_REDUCE] = "reduce",
         [MICS_OP_ACCUMULATE] = "accumulate",
         [MICS_OP_SCATTER] = "scatter",
@@ -49,7 +51,8 @@ const char *mics_stream_kind_name(enum mics_stream_kind kind)
     static const char *const names[MICS_STREAM_COUNT] = {
         [MICS_STREAM_COMPUTE] = "compute",         [MICS_STREAM_GATHER_NET] = "gather_net",
         [MICS_STREAM_GATHER_NODE] = "gather_node", [MICS_STREAM_REDUCE_NODE] = "reduce_node",
-        [MICS_STREAM_REDUCE_NET] = "reduce_net",
+        [MICS_STREAM_REDUCE_NET] = "reduce_net",   [MICS_STREAM_DISPATCH] = "dispatch",
+        [MICS_STREAM_COMBINE] = "combine",
     };
 
     return names[kind];
@@ -60,6 +63,8 @@ bool mics_op_is_comm(enum mics_op_kind kind)
     switch (kind) {
     case MICS_OP_TARGET_COUNT:
     case MICS_OP_GATHER:
+    case MICS_OP_DISPATCH:
+    case MICS_OP_COMBINE:
     case MICS_OP_REDUCE:
     case MICS_OP_SCATTER:
     case MICS_OP_SYNC:
@@ -396,8 +401,10 @@ struct mics_routes mics_choice_routes(const struct mics_plan_choice *choice,
     struct mics_routes routes = {{{.hop_count = 0}}};
     struct mics_exchange *of = routes.of;
 
-    of[MICS_OP_GATHER] = gather_route(choice, groups);
-    of[MICS_OP_REDUCE] = reduce_route(choice, groups);
+    if (mics_choice_expert_ranks(choice, kind) == 0) {
+        of[MICS_OP_GATHER] = gather_route(choice, groups);
+        of[MICS_OP_REDUCE] = reduce_route(choice, groups);
+    }
     of[MICS_OP_ACCUMULATE] = accumulate_route(&of[MICS_OP_REDUCE], choice->grad_dtype);
     if (!is_alone(shape, MICS_COMM_SCATTER))
         append_scatter(&of[MICS_OP_SCATTER], choice, shape);

@@ -19,6 +19,8 @@ enum mics_op_kind {
     MICS_OP_GATHER,       /* segment: all-gather parameters into their slot */
     MICS_OP_FORWARD,      /* a stage; in training the head's includes its backward */
     MICS_OP_BACKWARD,     /* a stage */
+    MICS_OP_DISPATCH,     /* rows, or their number, to the ranks of their experts */
+    MICS_OP_COMBINE,      /* their results, or gradients, back */
     MICS_OP_REDUCE,       /* segment: reduce-scatter gradients in their slot */
     MICS_OP_ACCUMULATE, /* add a unit's reduced pieces to its gradient shard; micro-step 0: copy */
     MICS_OP_SCATTER,    /* segment, last micro-step, p_optim > p_grad: reduce-scatter the gradient
@@ -42,6 +44,8 @@ enum mics_stream_kind {
     MICS_STREAM_GATHER_NODE,
     MICS_STREAM_REDUCE_NODE,
     MICS_STREAM_REDUCE_NET,
+    MICS_STREAM_DISPATCH, /* these two only where tokens travel to experts */
+    MICS_STREAM_COMBINE,
     MICS_STREAM_COUNT
 };
 

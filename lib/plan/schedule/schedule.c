@@ -66,7 +66,8 @@ void mics_schedule_counts(const struct mics_schedule *schedule,
         const uint32_t times = mics_op_times(op, schedule);
 
         calls[op->groups][op->comm] += times;
-        sent_bytes[op->groups][op->comm] += times * sent_by(op, position);
+        if (!mics_op_is_surplus(op))
+            sent_bytes[op->groups][op->comm] += times * sent_by(op, position);
     }
 }
 
@@ -141,6 +142,7 @@ static void print_op(const struct mics_schedule *schedule, const struct mics_mod
 {
     const struct mics_op *op = &schedule->ops[index];
     const bool is_hop = mics_op_is_comm(op->kind) || op->kind == MICS_OP_CONVERT;
+    const uint32_t part = op->phase == MICS_PHASE_ALL ? op->segment : op->round;
     char amount[32], text[32];
     const char *subject = mics_op_subject(op, model, text, sizeof text);
 
@@ -150,7 +152,7 @@ static void print_op(const struct mics_schedule *schedule, const struct mics_mod
         mics_format_count(op->flops, amount, sizeof amount);
     fprintf(out, "%5u  %-16s %-11s %-11s %-8s %4u %3u", index, mics_op_kind_name(op->kind),
             mics_stream_kind_name(op->stream), is_hop ? mics_comm_kind_name(op->comm) : "-",
-            *subject ? subject : "-", op->micro_step, op->segment);
+            *subject ? subject : "-", op->micro_step, part);
     print_slot('p', op->param_slot, out);
     print_slot('g', op->grad_slot, out);
     fprintf(out, " %10s%s  ", amount, op->coalesce_next ? "+" : is_hop ? " " : "*");

@@ -106,6 +106,10 @@ static void set_costs(struct sim *sim, const struct mics_plan_choice *choice,
                 op->stream == MICS_STREAM_COMPUTE ? RESOURCE_COMPUTE : RESOURCE_NONE;
             continue;
         }
+        if (mics_op_is_surplus(op)) {
+            sim->costs[i] = (struct op_cost){.stretch = 1, .resource = RESOURCE_NONE};
+            continue;
+        }
         coalesced += op->bytes;
         if (op->coalesce_next)
             continue;
@@ -320,7 +324,8 @@ static void let_last_catch_up(struct sim *sim)
 /* The speed of each running operation until the next event: its share of its resource. */
 static void set_speeds(struct sim *sim)
 {
-    static const double shares[MICS_STREAM_COUNT + 1] = {0, 1, 1. / 2, 1. / 3, 1. / 4, 1. / 5};
+    static const double shares[MICS_STREAM_COUNT + 1] = {0,      1,      1. / 2, 1. / 3,
+                                                         1. / 4, 1. / 5, 1. / 6, 1. / 7};
     struct stream_state *compute = NULL;
     uint32_t users[RESOURCE_COUNT] = {0};
     double slowdown = 0;

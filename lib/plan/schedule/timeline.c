@@ -227,6 +227,9 @@ static enum mics_op_class exchange_class(enum mics_op_kind kind)
         return MICS_CLASS_SYNC_NET;
     case MICS_OP_PUBLISH:
         return MICS_CLASS_PUBLISH_NET;
+    case MICS_OP_DISPATCH:
+    case MICS_OP_COMBINE:
+        return MICS_CLASS_DISPATCH_NET;
     default:
         return MICS_CLASS_SCALARS;
     }
@@ -253,6 +256,8 @@ enum mics_op_class mics_op_class(const struct mics_op *op)
         break;
     }
     op_class = exchange_class(op->kind);
+    if (op_class == MICS_CLASS_DISPATCH_NET)
+        return op->between_nodes ? op_class : MICS_CLASS_DISPATCH_NODE;
     if (op_class != MICS_CLASS_SCALARS &&
         (op->stream == MICS_STREAM_GATHER_NODE || op->stream == MICS_STREAM_REDUCE_NODE))
         op_class = (enum mics_op_class)(op_class + 1);

@@ -33,12 +33,22 @@ static void name_event(struct mics_trace_writer *writer, const char *what, uint3
             what, pid, tid, name);
 }
 
+/* Those of tokens that travel to experts are named only where they do. */
+static bool is_named(const struct mics_schedule *schedule, uint32_t stream)
+{
+    for (uint32_t i = 0; i < schedule->op_count; i++)
+        if ((uint32_t)schedule->ops[i].stream == stream)
+            return true;
+    return stream < MICS_STREAM_DISPATCH;
+}
+
 void mics_trace_process(struct mics_trace_writer *writer, uint32_t pid, const char *name)
 {
     name_event(writer, "process_name", pid, 0, name);
     for (uint32_t stream = 0; stream < MICS_STREAM_COUNT; stream++)
-        name_event(writer, "thread_name", pid, stream,
-                   mics_stream_kind_name((enum mics_stream_kind)stream));
+        if (is_named(writer->schedule, stream))
+            name_event(writer, "thread_name", pid, stream,
+                       mics_stream_kind_name((enum mics_stream_kind)stream));
 }
 
 static void print_us(struct mics_trace_writer *writer, const char *key, int64_t ns)

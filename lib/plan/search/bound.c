@@ -698,7 +698,7 @@ enum mics_status mics_step_bound(struct mics_op_costs *costs, const struct mics_
     enum mics_status status;
 
     *out = 0;
-    if (choice->sync_exact_units)
+    if (choice->sync_exact_units || choice->dispatches)
         return MICS_OK;
     if (mics_choice_uses_groups(model, choice, MICS_UNIT_EXPERT)) {
         if (mics_choice_interval(choice) == 1 && choice->outer_steps == 0)

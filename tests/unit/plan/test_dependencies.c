@@ -24,10 +24,15 @@ enum memory {
     STAGING, /* index: the communicator whose collective runs in it */
     BLOCKS,  /* staging memory of blocks; index: the buffer */
     ACTIVATION,
+    ROWS, /* of tokens that travel to experts; index: enum rows */
     LOSS,
     TARGETS,
     NORM
 };
+
+/* How many rows each rank has for each expert; which of them a round has; what a rank sends and
+ * gets back; what it receives and sends back. */
+enum rows { COUNTS, LISTS, SENT, RECEIVED };
 
 struct use {
     enum memory memory;
@@ -60,7 +65,8 @@ static void use(struct uses *uses, enum memory memory, uint32_t index, uint32_t 
 
 static void describe_compute(const struct graph *g, const struct mics_op *op, struct uses *uses)
 {
-    bool head = true, grads = op->kind == MICS_OP_BACKWARD && op->unit != MICS_NONE;
+    bool head = true, grads = op->kind == MICS_OP_BACKWARD && op->unit != MICS_NONE &&
+                              (op->phase == MICS_PHASE_ALL || op->phase == MICS_PHASE_EXPERTS);
 
     for (uint32_t i = 0; i < g->n; i++)
         head &= g->schedule->ops[i].stage == MICS_NONE || g->schedule->ops[i].stage <= op->stage;
@@ -76,6 +82,36 @@ static void describe_compute(const struct graph *g, const struct mics_op *op, st
     use(uses, ACTIVATION, 0, MICS_NONE, true);
     if (head)
         use(uses, LOSS, 0, MICS_NONE, true);
+}
+
+static void use_rows(struct uses *uses, enum rows which, bool write)
+{
+    use(uses, ROWS, which, MICS_NONE, write);
+}
+
+/* A part of a stage to whose experts tokens travel. */
+static void describe_phase(enum mics_phase phase, struct uses *uses)
+{
+    if (phase == MICS_PHASE_COUNT || phase == MICS_PHASE_SEND)
+        use_rows(uses, COUNTS, phase == MICS_PHASE_COUNT);
+    if (phase >= MICS_PHASE_SEND && phase <= MICS_PHASE_RECEIVE)
+        use_rows(uses, LISTS, phase == MICS_PHASE_SEND);
+    if (phase == MICS_PHASE_SEND || phase == MICS_PHASE_RECEIVE)
+        use_rows(uses, SENT, phase == MICS_PHASE_SEND);
+    if (phase == MICS_PHASE_EXPERTS)
+        use_rows(uses, RECEIVED, true);
+}
+
+/* What follows a part: the lists of a round say whether there is anything to send. */
+static void describe_dispatch(const struct mics_op *op, struct uses *uses)
+{
+    if (op->phase == MICS_PHASE_COUNT) {
+        use_rows(uses, COUNTS, true);
+        return;
+    }
+    use_rows(uses, LISTS, false);
+    use_rows(uses, SENT, op->kind == MICS_OP_COMBINE);
+    use_rows(uses, RECEIVED, op->kind == MICS_OP_DISPATCH);
 }
 
 static void describe_update(const struct graph *g, const struct mics_op *op, struct uses *uses)
@@ -163,8 +199,12 @@ static void describe(const struct graph *g, const struct mics_op *op, struct use
 {
     uses->count = 0;
     describe_exchange(g, op, uses);
-    if (op->kind == MICS_OP_FORWARD || op->kind == MICS_OP_BACKWARD)
+    if (op->kind == MICS_OP_FORWARD || op->kind == MICS_OP_BACKWARD) {
         describe_compute(g, op, uses);
+        describe_phase(op->phase, uses);
+    }
+    if (op->kind == MICS_OP_DISPATCH || op->kind == MICS_OP_COMBINE)
+        describe_dispatch(op, uses);
     if (op->kind == MICS_OP_UPDATE)
         describe_update(g, op, uses);
     if (op->kind == MICS_OP_ACCUMULATE || op->kind == MICS_OP_NORM)
@@ -443,6 +483,76 @@ static void every_single_wait_is_needed(void)
         check_shape(i, &fake, true, true);
 }
 
+/* Two layers with experts, to which tokens travel in two rounds or more. */
+static struct mics_model *resident_model(void)
+{
+    struct mics_model *nano = NULL, *model = NULL;
+
+    CHECK_INT(mics_model_open("moe-nano", &nano, NULL), MICS_OK);
+    if (!nano)
+        return NULL;
+    struct mics_model_config config = nano->config;
+    config.n_layer = 2;
+    CHECK_INT(mics_model_new(&config, &model, NULL), MICS_OK);
+    mics_model_free(nano);
+    return model;
+}
+
+/* Returns how many schedules there were. */
+static uint32_t check_resident(const struct mics_model *model, uint32_t which, bool train,
+                               bool drop)
+{
+    struct mics_plan_choice choice =
+        fake_choice(shapes[which].nodes, shapes[which].per_node, shapes[which].p_param,
+                    shapes[which].p_grad, shapes[which].p_optim);
+    uint32_t count = 0;
+
+    choice.dispatches = true;
+    choice.seq = 32;
+    if (mics_choice_expert_ranks(&choice, MICS_UNIT_EXPERT) == 0)
+        return 0;
+    for (uint32_t i = 0; vary(i, &choice); i++) {
+        struct mics_schedule *schedule = NULL;
+        struct graph g;
+
+        choice.grad_dtype = (i / 5 + which) % 2 ? MICS_BF16 : MICS_F32;
+        if ((drop ? i != 2 * which : i % 11 != which % 11) ||
+            mics_choice_check(model, &choice, NULL) != MICS_OK)
+            continue;
+        CHECK_INT(mics_schedule_new(model, &choice, train, &schedule, NULL), MICS_OK);
+        if (!schedule)
+            break;
+        graph_open(&g, schedule, &choice);
+        CHECK_INT(drop ? count_undetected(&g) : count_races(&g), 0);
+        graph_close(&g);
+        mics_schedule_free(schedule);
+        count++;
+    }
+    return count;
+}
+
+static void no_accesses_race_where_tokens_travel_to_experts(void)
+{
+    struct mics_model *model = resident_model();
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; model && i < SHAPES; i++)
+        count += check_resident(model, i, true, false) + check_resident(model, i, false, false);
+    CHECK(count > 100);
+    mics_model_free(model);
+}
+
+static void every_wait_is_needed_where_tokens_travel_to_experts(void)
+{
+    struct mics_model *model = resident_model();
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; model && i < SHAPES; i++)
+        count += check_resident(model, i, true, true);
+    CHECK(count > 3);
+    mics_model_free(model);
+}
+
 /* On the stream of their collectives conversions need no waits. On another one, and a second one
  * for those after the collective, the waits keep what staging memory holds. */
 static void conversions_on_other_streams_wait_for_their_collectives(void)
@@ -487,6 +597,8 @@ int main(void)
     TAP_RUN(no_accesses_race_in_outer_steps);
     TAP_RUN(no_accesses_race_in_an_evaluation);
     TAP_RUN(every_single_wait_is_needed);
+    TAP_RUN(no_accesses_race_where_tokens_travel_to_experts);
+    TAP_RUN(every_wait_is_needed_where_tokens_travel_to_experts);
     TAP_RUN(conversions_on_other_streams_wait_for_their_collectives);
     return tap_done();
 }

@@ -227,6 +227,83 @@ static void counts_are_by_kind(void)
     mics_schedule_free(schedule);
 }
 
+/* What a resident layer has instead of gathers and reductions, in two rounds. */
+static void check_resident_op(const struct mics_op *op, const struct mics_model *model)
+{
+    CHECK(op->kind != MICS_OP_GATHER && op->kind != MICS_OP_REDUCE &&
+          op->kind != MICS_OP_ACCUMULATE);
+    CHECK_INT(op->param_slot, MICS_NONE);
+    CHECK_INT(op->grad_slot, MICS_NONE);
+    CHECK(op->round < 2);
+    if (op->kind == MICS_OP_DISPATCH)
+        CHECK(op->stream == MICS_STREAM_DISPATCH && op->comm == MICS_COMM_DISPATCH);
+    if (op->kind == MICS_OP_COMBINE)
+        CHECK(op->stream == MICS_STREAM_COMBINE && op->comm == MICS_COMM_COMBINE);
+    /* Two ranks send 80 rows to each. */
+    if (op->kind == MICS_OP_DISPATCH && op->phase == MICS_PHASE_SEND && op->array == 0)
+        CHECK_INT(op->bytes, 2 * 80 * model->config.n_embd * 4);
+    if (op->kind == MICS_OP_FORWARD || op->kind == MICS_OP_BACKWARD)
+        CHECK_INT(op->needs_params, op->phase == MICS_PHASE_EXPERTS);
+}
+
+/* 64 tokens of 2 assignments on 2 ranks: 64 rows for each rank, and 16 more; at most 128. */
+static void resident_experts_have_rounds_instead_of_gathers(void)
+{
+    struct mics_plan_choice choice = choice_of(pairs, pairs);
+    struct mics_model *model = NULL;
+    struct mics_schedule *schedule = NULL;
+    uint32_t dispatches = 0, combines = 0, layers = 0;
+
+    choice.micro_batch = 2;
+    choice.seq = 32;
+    choice.micro_steps = 1;
+    choice.dispatches = true;
+    CHECK_INT(mics_model_open("moe-nano", &model, NULL), MICS_OK);
+    const struct mics_batch batch = mics_choice_batch(&choice, MICS_UNIT_EXPERT, true);
+    CHECK_INT(mics_model_dispatch(model, &batch).slots, 80);
+    CHECK_INT(mics_model_dispatch(model, &batch).rounds, 2);
+    CHECK_INT(mics_schedule_new(model, &choice, true, &schedule, NULL), MICS_OK);
+    for (uint32_t i = 0; schedule && i < schedule->op_count; i++) {
+        const struct mics_op *op = &schedule->ops[i];
+
+        dispatches += op->kind == MICS_OP_DISPATCH;
+        combines += op->kind == MICS_OP_COMBINE;
+        if (op->unit != MICS_NONE && model->units[op->unit].kind == MICS_UNIT_EXPERT)
+            check_resident_op(op, model);
+    }
+    for (uint32_t i = 0; i < model->stage_count; i++)
+        layers += model->stages[i].part == 1;
+    /* The counts; rows and weights forward, with gradients backward. Results; gradients of both. */
+    CHECK_INT(dispatches, layers * (1 + 2 * 2 + 2 * 3));
+    CHECK_INT(combines, layers * (2 * 1 + 2 * 2));
+    mics_schedule_free(schedule);
+    mics_model_free(model);
+}
+
+static void resident_experts_that_shards_cut_are_refused(void)
+{
+    static const struct {
+        struct mics_shape experts;
+        const char *why;
+    } cases[] = {
+        {{2, 8, 16, 16, 16}, "8 experts cannot be divided among 16 ranks"},
+        {{2, 8, 2, 4, 4}, "gradients are cut over 4 ranks, but their parameters over 2"},
+    };
+    struct mics_model *model = NULL;
+    struct mics_err err = {""};
+
+    CHECK_INT(mics_model_open("moe-nano", &model, NULL), MICS_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mics_plan_choice choice = choice_of(cases[i].experts, cases[i].experts);
+
+        choice.dispatches = true;
+        choice.seq = 32;
+        CHECK_INT(mics_choice_check(model, &choice, &err), MICS_ERR_ARG);
+        CHECK(strstr(err.text, cases[i].why) != NULL);
+    }
+    mics_model_free(model);
+}
+
 int main(void)
 {
     TAP_RUN(a_unit_is_cut_by_the_shape_of_its_kind);
@@ -238,5 +315,7 @@ int main(void)
     TAP_RUN(memory_is_the_sum_over_units_of_both_kinds);
     TAP_RUN(communicators_of_both_kinds_are_counted);
     TAP_RUN(counts_are_by_kind);
+    TAP_RUN(resident_experts_have_rounds_instead_of_gathers);
+    TAP_RUN(resident_experts_that_shards_cut_are_refused);
     return tap_done();
 }
