@@ -20,6 +20,8 @@ static void take_formats(const struct mics_plan *plan, struct plan_request *requ
         search->sync_stochastic = choice->sync_stochastic;
     if (!request->has_gather_dtype)
         search->gather_dtype = choice->gather_dtype;
+    if (!request->has_experts && choice->dispatches)
+        search->experts = MICS_EXPERTS_RESIDENT;
 }
 
 static void take_options(const struct mics_plan *plan, struct plan_request *request)

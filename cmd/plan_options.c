@@ -20,6 +20,7 @@ enum {
     ID_SYNC_ROUNDING,
     ID_GATHER_DTYPE,
     ID_SYNC_INTERVAL,
+    ID_EXPERTS,
     ID_BALANCE_LOSS,
     ID_NO_CLIP,
     ID_LAUNCH,
@@ -85,6 +86,10 @@ static const struct cli_option options[] = {
      "with --sync-dtype, how gradients are rounded (default: nearest)", CLI_TO_HANDLER},
     {ID_GATHER_DTYPE, "gather-dtype", "exact|int8",
      "parameters between nodes, in gathers in two hops (default: exact, as --dtype says)",
+     CLI_TO_HANDLER},
+    {ID_EXPERTS, "experts", "gathered|resident|auto",
+     "gather the experts that other ranks have, or send tokens to them; auto: what is faster "
+     "(default: gathered)",
      CLI_TO_HANDLER},
     {ID_SYNC_INTERVAL, "sync-interval", "N|auto",
      "units take turns, each sends its second hop in every N-th step, 1 to 64; auto: the fewest "
@@ -198,17 +203,23 @@ static enum mics_status parse_price(const char *value, struct mics_training *out
     return MICS_OK;
 }
 
-/* *out: the index of `value` in words. */
-static enum mics_status parse_word(const char *value, const char *const words[2], uint32_t *out,
+/* *out: the index of `value` in words, which end with NULL. */
+static enum mics_status parse_word(const char *value, const char *const *words, uint32_t *out,
                                    struct mics_err *err)
 {
-    for (uint32_t i = 0; i < 2; i++) {
+    char list[64] = "";
+
+    for (uint32_t i = 0; words[i]; i++) {
+        const size_t used = strlen(list);
+        const char *between = i == 0 ? "" : words[i + 1] ? ", " : " or ";
+
         if (strcmp(value, words[i]) == 0) {
             *out = i;
             return MICS_OK;
         }
+        snprintf(list + used, sizeof list - used, "%s%s", between, words[i]);
     }
-    return mics_err_set(err, MICS_ERR_ARG, "'%s': expected %s or %s", value, words[0], words[1]);
+    return mics_err_set(err, MICS_ERR_ARG, "'%s': expected %s", value, list);
 }
 
 /* UP or UP,DOWN. */
@@ -325,11 +336,12 @@ static enum mics_status parse_expert_group(const char *value, uint32_t *out, str
 static enum mics_status handle(void *context, const struct cli_option *option, const char *value,
                                struct mics_err *err)
 {
-    static const char *const launchers[] = {"mpirun", "srun"};
-    static const char *const dtypes[] = {"f32", "bf16"};
-    static const char *const profiles[] = {"mics", "pytorch"};
-    static const char *const roundings[] = {"nearest", "stochastic"};
-    static const char *const gathers[] = {"exact", "int8"};
+    static const char *const launchers[] = {"mpirun", "srun", NULL};
+    static const char *const dtypes[] = {"f32", "bf16", NULL};
+    static const char *const profiles[] = {"mics", "pytorch", NULL};
+    static const char *const roundings[] = {"nearest", "stochastic", NULL};
+    static const char *const gathers[] = {"exact", "int8", NULL};
+    static const char *const experts[] = {"gathered", "resident", "auto", NULL};
     struct plan_request *request = context;
     struct mics_search_options *search = &request->search;
     uint32_t index = 0;
@@ -368,6 +380,11 @@ static enum mics_status handle(void *context, const struct cli_option *option, c
         request->has_gather_dtype = true;
         status = parse_word(value, gathers, &index, err);
         search->gather_dtype = index ? MICS_INT8 : MICS_F32;
+        return status;
+    case ID_EXPERTS:
+        request->has_experts = true;
+        status = parse_word(value, experts, &index, err);
+        search->experts = (enum mics_expert_way)index;
         return status;
     case ID_SYNC_INTERVAL:
         return parse_interval(value, &search->sync_interval, err);

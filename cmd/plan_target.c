@@ -171,6 +171,7 @@ enum mics_status plan_for_target(const struct plan_request *request,
     options.segments = options.coalesce = 1;
     options.prefetch = 1;
     options.expert_group = 0;
+    options.experts = MICS_EXPERTS_GATHERED;
     options.recomputes = request->target->recomputes;
     if (bf16)
         options.grad_dtype = request->target->grad_dtype;

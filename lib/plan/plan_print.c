@@ -136,6 +136,29 @@ static void put_state(struct mics_table *table, const struct mics_plan *plan, in
                     mics_format_bytes(dense, bytes[1], sizeof bytes[1]));
 }
 
+/* Nothing if experts are gathered. */
+static void put_dispatch(struct mics_table *table, const struct mics_plan *plan, int tsv)
+{
+    const struct mics_batch batch = mics_choice_batch(&plan->choice, MICS_UNIT_EXPERT, true);
+    struct mics_dispatch dispatch;
+
+    if (batch.expert_ranks == 0)
+        return;
+    dispatch = mics_model_dispatch(plan->model, &batch);
+    if (tsv) {
+        put_number(table, "expert_ranks", batch.expert_ranks);
+        put_number(table, "dispatch_slots", dispatch.slots);
+        put_number(table, "dispatch_rounds", dispatch.rounds);
+        return;
+    }
+    mics_table_cell(table, "resident experts");
+    mics_table_cell(table,
+                    "%u on each of %u ranks; up to %u rows to each in a round, one round with "
+                    "even loads, at most %u",
+                    plan->model->config.n_expert / batch.expert_ranks, batch.expert_ranks,
+                    dispatch.slots, dispatch.rounds);
+}
+
 static void put_groups_tsv(struct mics_table *table, const struct mics_plan_choice *choice)
 {
     const struct mics_shape *shape = &choice->shapes[MICS_UNIT_DENSE];
@@ -326,6 +349,7 @@ static enum mics_status print_choice(FILE *out, const struct mics_plan *plan, in
     else
         put_groups(table, &plan->choice);
     put_state(table, plan, tsv);
+    put_dispatch(table, plan, tsv);
     put_batch(table, plan, tsv);
     return mics_table_finish(table, out, tsv, err);
 }

@@ -28,7 +28,7 @@ enum mics_status mics_plan_print_alternatives(FILE *out, const struct mics_plan 
  * where n is all ranks: "8/8/n". Returns `text`. */
 char *mics_plan_format_strategy(const struct mics_plan_choice *choice, char *text, size_t size);
 
-enum { MICS_PLAN_REASONS_BYTES = 1024 };
+enum { MICS_PLAN_REASONS_BYTES = 2048 };
 
 /* Why the plan was chosen, in two sentences: why so many shards and no fewer, and what
  * communication costs. Returns `text`. */

@@ -5,8 +5,8 @@
  * The first is about the shards: the alternatives that shard the parameters less decide it. If none
  * of them fits, the plan has the fewest ranks that hold one copy; otherwise the fastest of them is
  * slower, or as fast in larger groups. The second is about time: the exchange that costs most, and
- * how much of it runs behind computation. A third one is about the interval of the second hop, the
- * last is about experts.
+ * how much of it runs behind computation. Others are about the interval and the formats of the
+ * second hop, and the last about experts.
  */
 #include "plan/plan_print.h"
 
@@ -98,7 +98,10 @@ static struct fewer_shards find_fewer_shards(const struct mics_plan *plan)
 static void append_slower(struct text *text, const struct mics_plan *plan,
                           const struct mics_alternative *other)
 {
-    const double ratio = other->predicted.step_s / plan->predicted.step_s;
+    /* Alternatives have gathered experts. */
+    const double own_s =
+        plan->choice.dispatches ? plan->experts.gathered_step_s : plan->predicted.step_s;
+    const double ratio = own_s > 0 ? other->predicted.step_s / own_s : 1;
     const char *bound = other->predicted.tokens_per_s > 0 ? "" : "at least ";
 
     if (ratio < 0.995)
@@ -212,6 +215,8 @@ static const struct {
     {MICS_CLASS_SYNC_NODE, "Sums of gradients between groups inside nodes"},
     {MICS_CLASS_PUBLISH_NET, "Gathers of updated parameters over the network"},
     {MICS_CLASS_PUBLISH_NODE, "Gathers of updated parameters inside nodes"},
+    {MICS_CLASS_DISPATCH_NET, "Exchanges of tokens with experts over the network"},
+    {MICS_CLASS_DISPATCH_NODE, "Exchanges of tokens with experts inside nodes"},
 };
 enum { EXCHANGES = sizeof exchanges / sizeof *exchanges };
 
@@ -358,6 +363,39 @@ static void append_experts(struct text *text, const struct mics_plan *plan)
         append(text, ".");
 }
 
+static double two_digits(double count)
+{
+    const double unit = pow(10, floor(log10(count)) - 1);
+
+    return unit >= 1 ? round(count / unit) * unit : round(count);
+}
+
+/* What --experts found. Exchanges of parameters take as long however many tokens a rank has; those
+ * of tokens grow with them. */
+static void append_expert_ways(struct text *text, const struct mics_plan *plan)
+{
+    const struct mics_expert_ways *ways = &plan->experts;
+    const bool resident = plan->choice.dispatches;
+    const double tokens = (double)plan->choice.micro_batch * plan->choice.seq;
+    char other[NUMBER], gathered[NUMBER], sent[NUMBER], crossing[NUMBER];
+
+    if (ways->gathered_step_s <= 0)
+        return;
+    mics_format_time(resident ? ways->gathered_step_s : ways->resident_step_s, other, sizeof other);
+    append(text, " Experts are %s; with %s ones a step would take %s.",
+           resident ? "resident" : "gathered", resident ? "gathered" : "resident", other);
+    if (ways->gathered_s <= 0 || ways->resident_s <= 0)
+        return;
+    mics_format_time(ways->gathered_s, gathered, sizeof gathered);
+    mics_format_time(ways->resident_s, sent, sizeof sent);
+    mics_format_count(two_digits(tokens * ways->gathered_s / ways->resident_s), crossing,
+                      sizeof crossing);
+    append(text,
+           " A step gathers and reduces gathered experts for %s, and sends tokens to resident ones "
+           "for %s: below about %s tokens per rank and micro-step sending takes less time.",
+           gathered, sent, crossing);
+}
+
 char *mics_plan_reasons(const struct mics_plan *plan, char text[MICS_PLAN_REASONS_BYTES])
 {
     struct text out = {.at = text, .size = MICS_PLAN_REASONS_BYTES};
@@ -368,5 +406,6 @@ char *mics_plan_reasons(const struct mics_plan *plan, char text[MICS_PLAN_REASON
     append_interval(&out, plan);
     append_formats(&out, plan);
     append_experts(&out, plan);
+    append_expert_ways(&out, plan);
     return text;
 }

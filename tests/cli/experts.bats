@@ -189,3 +189,47 @@ END
     mics-show "$out-4.jsonl" | grep -q '^load, largest/mean '
     mics-show --tsv "$out-4.jsonl" | grep -qP '^first\t.*\texpert_load\trouter_entropy\taux_loss\tz_loss$'
 }
+
+@test "resident experts train as gathered ones do on four ranks, and a plan without them says why" {
+    requires mpi:4 jq
+    options=(--topology='node:2 gpu:2' --global-batch=8 --seq=32 --dtype=f32 --micro-batch=1)
+    for way in gathered resident; do
+        mics-plan "${options[@]}" --model=moe-nano --strategy=zero3 --experts=$way -o "$out-$way.mp"
+        mpi 4 mics-train -q -p "$out-$way.mp" --data="$root/man/*.1" --val-every=0 --sample=0 --steps=3 --seed=1 \
+            --out="$out-$way" --metrics="$out-$way.jsonl"
+    done
+    mics-show "$out-resident.mp" | grep -q '^resident experts  *2 on each of 4 ranks; up to .* rows to each in a round'
+    mics-show "$out-resident.mp" | tr '\n' ' ' | grep -q 'Experts are resident; with gathered ones a step would take .* below about [0-9]'
+    [ "$(mics-show --json "$out-resident.mp" | jq '.experts.resident_step_s == .predicted.step_s and .experts.gathered_s > 0')" = true ]
+    [ "$(mics-show --json "$out-gathered.mp" | jq '.choice.resident_experts')" = null ]
+    [ "$(mics-show --json "$out-resident.mp" | jq '.choice.resident_experts')" = true ]
+    jq -s '[.[] | select(.loss and .step) | .loss]' "$out-gathered.jsonl" "$out-resident.jsonl" |
+        jq -e 'length == 6 and all(range(3) as $i | .[$i] - .[$i + 3]; fabs < 1e-4)' >/dev/null
+    mics-plan --like="$out-resident.mp" --strategy=mics:2 --no-history -o "$out-like.mp"
+    [ "$(mics-show --json "$out-like.mp" | jq '.choice.resident_experts')" = true ]
+    mics-plan "${options[@]}" --model=moe-nano --strategy=ddp --experts=auto --no-history -o "$out-auto.mp"
+    [ "$(mics-show --json "$out-auto.mp" | jq '.choice.resident_experts')" = null ]
+    while IFS='|' read -r model strategy why; do
+        run --separate-stderr mics-plan "${options[@]}" --model="$model" --strategy="$strategy" --experts=resident -o "$out-no.mp"
+        [ "$status" = 2 ]
+        [[ $stderr == *"resident experts: $why"* ]]
+        [ ! -e "$out-no.mp" ]
+    done <<'END'
+gpt2-nano|zero3|the model 'gpt2-nano' has no experts
+moe-nano|ddp|strategy ddp does not cut parameters
+moe-nano|2,4,4|their gradients are cut over 4 ranks, but their parameters over 2
+END
+    run --separate-stderr mics-plan "${options[@]}" --model=moe-nano --experts=some
+    [ "$status" = 2 ]
+    [[ $stderr == *"--experts: 'some': expected gathered, resident or auto"* ]]
+    options=(--topology=p4d:1 --model=moe-nano --strategy=zero3)
+    run --separate-stderr mics-plan "${options[@]}" --experts=resident
+    [ "$status" = 2 ]
+    [[ $stderr == *"resident experts: on GPUs "*"there experts are gathered"* ]]
+    mics-plan "${options[@]}" --experts=auto --no-history --json -o "$out-gpu.json"
+    [ "$(jq -c '[.choice.resident_experts, .experts]' "$out-gpu.json")" = '[null,null]' ]
+    jq '.choice.resident_experts = true' "$out-gpu.json" >"$out-edited.json"
+    run --separate-stderr mics-show "$out-edited.json"
+    [ "$status" = 3 ]
+    [[ $stderr == *"resident experts: on GPUs "* ]]
+}

@@ -30,6 +30,10 @@ enum mics_hierarchy {
     MICS_HIERARCHY_OFF
 };
 
+/* Where tokens meet the experts of other ranks (struct mics_plan_choice.dispatches). AUTO: resident
+ * where the plan allows it, and a step is faster by more than MICS_STEP_TIE. */
+enum mics_expert_way { MICS_EXPERTS_GATHERED, MICS_EXPERTS_RESIDENT, MICS_EXPERTS_AUTO };
+
 struct mics_search_options {
     /* "auto" (or NULL), "ddp", "zero1", "zero2", "zero3", "mics", "mics:P", or "P,G,O": the group
      * sizes of parameters, gradients and optimizer state. */
@@ -71,6 +75,8 @@ struct mics_search_options {
     /* sync_dtype and sync_down_dtype are to be chosen: the weakest formats, in the fewest units,
      * with which a step is as fast, within MICS_STEP_TIE, as with any. */
     bool sync_auto;
+    /* Of the plan that the search finds with gathered experts. */
+    enum mics_expert_way experts;
 };
 
 /* On success the plan owns topology and model; otherwise they stay the caller's. MICS_ERR_ARG: an

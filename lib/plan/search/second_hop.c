@@ -135,13 +135,19 @@ enum mics_status mics_plan_search(struct mics_topology *topology, struct mics_mo
                                   const struct mics_search_options *options, struct mics_plan **out,
                                   struct mics_err *err)
 {
-    const enum mics_status status = options->sync_auto
-                                        ? search_formats(topology, model, options, out, err)
-                                        : search_format(topology, model, options, out, err);
+    struct mics_plan *plan = NULL;
+    enum mics_status status = options->sync_auto
+                                  ? search_formats(topology, model, options, &plan, err)
+                                  : search_format(topology, model, options, &plan, err);
 
-    if (status != MICS_OK)
+    if (status == MICS_OK && options->experts != MICS_EXPERTS_GATHERED)
+        status = mics_search_experts(topology, model, options->experts, plan, err);
+    if (status != MICS_OK) {
+        mics_plan_free(plan);
         return status;
-    (*out)->topology = topology;
-    (*out)->model = model;
+    }
+    plan->topology = topology;
+    plan->model = model;
+    *out = plan;
     return MICS_OK;
 }

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * experts.c - a plan with gathered experts, as the search finds it, or with resident ones.
+ *
+ * Everything else of the plan is kept, so that the two differ in nothing but where tokens and
+ * parameters meet. Predictions are those of even loads.
+ */
+#include "base/units.h"
+#include "plan/memory.h"
+#include "plan/search/search_internal.h"
+
+#include <math.h>
+
+/* The plan with resident experts. */
+struct resident {
+    struct mics_plan_choice choice;
+    struct mics_memory memory;
+    struct mics_prediction predicted;
+    struct mics_class_times classes;
+};
+
+static enum mics_status check_memory(const struct mics_topology *topology,
+                                     const struct mics_plan *plan, const struct mics_memory *memory,
+                                     struct mics_err *err)
+{
+    const uint64_t total = mics_memory_total(memory, topology);
+    char more[32];
+
+    if (total <= plan->memory_limit)
+        return MICS_OK;
+    mics_format_bytes(total - plan->memory_limit, more, sizeof more);
+    return mics_err_set(err, MICS_ERR_INFEASIBLE,
+                        "resident experts need %s more than the plan's memory limit, for tokens "
+                        "that are sent; a smaller --micro-batch needs less",
+                        more);
+}
+
+/* MICS_ERR_ARG, MICS_ERR_INFEASIBLE: this plan cannot have resident experts; the reason. */
+static enum mics_status make_resident(const struct mics_topology *topology,
+                                      const struct mics_model *model, const struct mics_plan *plan,
+                                      struct resident *out, struct mics_err *err)
+{
+    enum mics_status status;
+
+    out->choice = plan->choice;
+    out->choice.dispatches = true;
+    if (model->config.n_expert == 0)
+        return mics_err_set(err, MICS_ERR_ARG, "resident experts: the model '%s' has no experts",
+                            model->config.name);
+    if (mics_choice_expert_ranks(&out->choice, MICS_UNIT_EXPERT) == 0)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "resident experts: strategy %s does not cut parameters, so that each "
+                            "rank has all experts",
+                            plan->choice.strategy);
+    status = mics_memory_compute_on(topology, model, &out->choice, &out->memory, err);
+    return status == MICS_OK ? check_memory(topology, plan, &out->memory, err) : status;
+}
+
+/* With gathers and reductions; the second hop is the same for both ways. */
+static double param_exchanges_s(const struct mics_class_times *times)
+{
+    return times->busy_s[MICS_CLASS_GATHER_NET] + times->busy_s[MICS_CLASS_GATHER_NODE] +
+           times->busy_s[MICS_CLASS_REDUCE_NET] + times->busy_s[MICS_CLASS_REDUCE_NODE];
+}
+
+static struct mics_expert_ways compare(const struct mics_plan *plan,
+                                       const struct resident *resident)
+{
+    return (struct mics_expert_ways){
+        .gathered_step_s = plan->predicted.step_s,
+        .resident_step_s = resident->predicted.step_s,
+        .gathered_s =
+            fmax(0, param_exchanges_s(&plan->classes) - param_exchanges_s(&resident->classes)),
+        .resident_s = resident->classes.busy_s[MICS_CLASS_DISPATCH_NET] +
+                      resident->classes.busy_s[MICS_CLASS_DISPATCH_NODE],
+    };
+}
+
+enum mics_status mics_search_experts(const struct mics_topology *topology,
+                                     const struct mics_model *model, enum mics_expert_way way,
+                                     struct mics_plan *plan, struct mics_err *err)
+{
+    struct mics_op_costs *costs = NULL;
+    struct resident resident;
+    enum mics_status status = make_resident(topology, model, plan, &resident, err);
+
+    if ((status == MICS_ERR_ARG || status == MICS_ERR_INFEASIBLE) && way == MICS_EXPERTS_AUTO)
+        return MICS_OK;
+    if (status == MICS_OK)
+        status = mics_op_costs_new(topology, model, &costs, err);
+    if (status == MICS_OK)
+        status = mics_plan_predict(costs, model, &resident.choice, &resident.predicted, err);
+    if (status == MICS_OK)
+        status = mics_plan_predict_classes(costs, model, &resident.choice, &resident.classes, err);
+    mics_op_costs_free(costs);
+    if (status != MICS_OK)
+        return status;
+    plan->experts = compare(plan, &resident);
+    if (way == MICS_EXPERTS_AUTO &&
+        resident.predicted.step_s >= (1 - MICS_STEP_TIE) * plan->predicted.step_s)
+        return MICS_OK;
+    plan->choice = resident.choice;
+    plan->memory = resident.memory;
+    plan->predicted = resident.predicted;
+    plan->classes = resident.classes;
+    return MICS_OK;
+}
