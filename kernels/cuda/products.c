@@ -596,7 +596,7 @@ static void screen(const struct mics_cuda_at *at, const struct mics_args_matmul 
         int faster = 0;
 
         for (int j = 0; j < proposals->count; j++)
-            faster += took[j] < took[i] || (took[j] == took[i] && j < i);
+            faster += took[j] < took[i] || (j < i && took[j] == took[i]);
         if (faster < FINALISTS && took[i] < INFINITY)
             proposals->list[kept++] = proposals->list[i];
     }

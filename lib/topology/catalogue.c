@@ -14,6 +14,7 @@
 #include "base/suggest.h"
 #include "doc/cursor.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -134,8 +135,14 @@ static void read_gpu(const struct mics_cursor *gpu, struct mics_instance *out)
     out->memory_rate = get_figure(gpu, "memory_gb_per_s") * 1e9;
     out->memory_factor = get_sourced(gpu, "memory_reached", &out->memory_factor_source);
     out->link_rate = get_figure(gpu, "link_gb_per_s") * 1e9;
-    if (sustained > 1 || out->memory_factor > 1)
-        mics_cursor_reject(gpu, sustained > 1 ? "sustained" : "memory_reached",
+    out->link_factor_source = out->gpu_source;
+    if (mics_cursor_has(gpu, "link_reached"))
+        out->link_factor = get_sourced(gpu, "link_reached", &out->link_factor_source);
+    if (sustained > 1 || out->memory_factor > 1 || out->link_factor > 1)
+        mics_cursor_reject(gpu,
+                           sustained > 1            ? "sustained"
+                           : out->memory_factor > 1 ? "memory_reached"
+                                                    : "link_reached",
                            "expected a part of the peak, at most 1");
     out->flops = sustained * out->peak_flops;
     read_kernels(gpu, sustained, out);
@@ -151,12 +158,17 @@ static double read_share(const struct mics_cursor *reached, const char *key,
     return share;
 }
 
-/* The sections "reached" and "link_latency" of a catalogue. */
+/* The sections "reached" and "link_latency" of a catalogue. What a GPU says of its link stays. */
 static void read_reached(const struct mics_cursor *root, struct mics_instance *out)
 {
     const struct mics_cursor reached = mics_cursor_get_object(root, "reached");
+    struct mics_source source = {0};
+    const double link = read_share(&reached, "link", &source);
 
-    out->link_factor = read_share(&reached, "link", &out->link_factor_source);
+    if (out->link_factor == 0) {
+        out->link_factor = link;
+        out->link_factor_source = source;
+    }
     out->net_factor = read_share(&reached, "net", &out->net_factor_source);
 }
 
@@ -174,6 +186,29 @@ static double read_latency(const struct mics_cursor *root, const char *key,
 static void read_link_latency(const struct mics_cursor *root, struct mics_instance *out)
 {
     out->link_latency_s = read_latency(root, "link_latency", &out->link_latency_source);
+}
+
+/* One kind of network of the section "networks": {share, us, SOURCE}. */
+static void read_network(const struct mics_cursor *at, double *share, double *latency_s)
+{
+    *share = mics_cursor_get_double(at, "share", 1e-6, 1);
+    *latency_s = get_figure(at, "us") * 1e-6;
+}
+
+static void read_networks(const struct mics_cursor *root, struct mics_instance *unused)
+{
+    const struct mics_cursor networks = mics_cursor_get_object(root, "networks");
+    double share, latency_s;
+    const char *key;
+    json_t *value;
+
+    (void)unused;
+    json_object_foreach((json_t *)(uintptr_t)networks.value, key, value)
+    {
+        const struct mics_cursor at = mics_cursor_get_object(&networks, key);
+
+        read_network(&at, &share, &latency_s);
+    }
 }
 
 static void read_aliases(const struct mics_cursor *at, struct mics_instance *out)
@@ -228,8 +263,8 @@ static const unsigned char catalogue_data[] = {
 };
 
 /* The members of the catalogue itself; "about" is for people. */
-static const char *const sections[] = {"about",        "gpus",    "instances",
-                                       "link_latency", "reached", NULL};
+static const char *const sections[] = {"about",    "gpus",    "instances", "link_latency",
+                                       "networks", "reached", NULL};
 
 struct mics_catalogue {
     json_t *json;             /* sections of all files, merged */
@@ -379,7 +414,7 @@ static void merge_instances(struct mics_catalogue *catalogue, const struct mics_
     }
 }
 
-/* "reached" and "link_latency" are replaced as a whole. */
+/* "reached", "link_latency" and "networks" are replaced as a whole. */
 static void merge_section(struct mics_catalogue *catalogue, const struct mics_cursor *root,
                           const char *key,
                           void (*read)(const struct mics_cursor *root, struct mics_instance *out))
@@ -411,6 +446,7 @@ static enum mics_status merge(struct mics_catalogue *catalogue, const json_t *js
     merge_instances(catalogue, &root, path);
     merge_section(catalogue, &root, "reached", read_reached);
     merge_section(catalogue, &root, "link_latency", read_link_latency);
+    merge_section(catalogue, &root, "networks", read_networks);
     return reading.status;
 }
 
@@ -617,6 +653,41 @@ enum mics_status mics_catalogue_find_gpu(const struct mics_catalogue *catalogue,
     return report_unknown_gpu(catalogue, name, err);
 }
 
+bool mics_catalogue_network(const struct mics_catalogue *catalogue, const char *kind, double *share,
+                            double *latency_s)
+{
+    struct mics_err err;
+    struct mics_reading reading = {.err = &err};
+    const struct mics_cursor root = mics_cursor_begin(catalogue->json, &reading);
+    const struct mics_cursor networks = mics_cursor_get_object(&root, "networks");
+
+    if (!mics_cursor_ok(&networks) || !mics_cursor_has(&networks, kind))
+        return false;
+    const struct mics_cursor at = mics_cursor_get_object(&networks, kind);
+    read_network(&at, share, latency_s);
+    return reading.status == MICS_OK;
+}
+
+/* Does a device's name ("NVIDIA GeForce RTX 4090") have the model ("RTX4090") as words? */
+static bool has_model(const char *device, const char *model)
+{
+    for (const char *begin = device; *begin; begin++) {
+        const char *at = begin, *of = model;
+
+        if (begin > device && isalnum((unsigned char)begin[-1]))
+            continue;
+        for (; *at && *of; at++) {
+            if (*at == *of)
+                of++;
+            else if (*at != ' ' || of == model)
+                break;
+        }
+        if (!*of && !isalnum((unsigned char)*at))
+            return true;
+    }
+    return false;
+}
+
 bool mics_catalogue_gpu_rates(const char *device, struct mics_gpu_rates *out)
 {
     struct mics_catalogue *catalogue = NULL;
@@ -631,7 +702,7 @@ bool mics_catalogue_gpu_rates(const char *device, struct mics_gpu_rates *out)
         if (mics_catalogue_get_gpu(catalogue, i, &gpu, NULL) != MICS_OK)
             continue;
         snprintf(model, sizeof model, "%.*s", (int)strcspn(gpu.gpu_id, "-"), gpu.gpu_id);
-        found = gpu.rates.sms > 0 && strstr(device, model);
+        found = gpu.rates.sms > 0 && has_model(device, model);
         if (found)
             *out = gpu.rates;
     }
@@ -639,9 +710,7 @@ bool mics_catalogue_gpu_rates(const char *device, struct mics_gpu_rates *out)
     return found;
 }
 
-enum mics_status mics_instance_set_gpu(const struct mics_instance *gpu, uint32_t cards,
-                                       double card_rate, struct mics_topology *topology,
-                                       struct mics_err *err)
+void mics_instance_set_device(const struct mics_instance *gpu, struct mics_topology *topology)
 {
     snprintf(topology->device, sizeof topology->device, "%s", gpu->gpu);
     snprintf(topology->flops_dtype, sizeof topology->flops_dtype, "%s", gpu->flops_dtype);
@@ -649,7 +718,14 @@ enum mics_status mics_instance_set_gpu(const struct mics_instance *gpu, uint32_t
     topology->rates = gpu->rates;
     topology->memory_bandwidth = gpu->memory_rate * gpu->memory_factor;
     topology->memory_bytes = mics_gpu_memory_limit((uint64_t)gpu->memory_bytes);
+    topology->node_link = (struct mics_link){.latency_s = gpu->link_latency_s,
+                                             .bandwidth_bytes = gpu->link_rate * gpu->link_factor};
+}
 
+enum mics_status mics_instance_add_figures(const struct mics_instance *gpu, uint32_t cards,
+                                           double card_rate, struct mics_topology *topology,
+                                           struct mics_err *err)
+{
     const enum mics_status status = mics_topology_to_doc(topology, &topology->doc, err);
     if (status != MICS_OK)
         return status;
@@ -675,14 +751,14 @@ enum mics_status mics_instance_topology(const struct mics_instance *instance, ui
         .source = "catalogue",
         .nodes = nodes,
         .per_node = instance->gpus,
-        .node_link = {.latency_s = instance->link_latency_s,
-                      .bandwidth_bytes = instance->link_rate * instance->link_factor},
         .net_link = {.latency_s = instance->net_latency_s,
                      .bandwidth_bytes =
                          instance->card_rate * instance->cards * instance->net_factor},
     };
     snprintf(topology->name, sizeof topology->name, "%s", instance->name);
-    status = mics_instance_set_gpu(instance, instance->cards, instance->card_rate, topology, err);
+    mics_instance_set_device(instance, topology);
+    status =
+        mics_instance_add_figures(instance, instance->cards, instance->card_rate, topology, err);
     if (status != MICS_OK) {
         mics_topology_free(topology);
         return status;

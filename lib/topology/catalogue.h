@@ -9,20 +9,22 @@
  *     ? about: for people; ignored
  *     ? gpus [{id, name, flops_dtype, peak_tflops, sustained (of the peak, 0 to 1), memory_mib,
  *              memory_gb_per_s, memory_reached (of it), link_gb_per_s (one way),
- *              ? pci_ids ["0x2330"], ? kernels KERNELS, SOURCE}]
+ *              ? link_reached (of it; else reached.link), ? pci_ids ["0x2330"],
+ *              ? kernels KERNELS, SOURCE}]
  *     ? instances [{name, ? aliases [], gpu (an id), gpus, cards, card_gbit,
  *                   net_latency {us, SOURCE}, ? price {usd_per_hour (of one machine), SOURCE},
  *                   SOURCE}]
  *     ? reached {link, net: {share (of the vendor's rate, 0 to 1), SOURCE}}
  *     ? link_latency {us, SOURCE}
+ *     ? networks {NAME: {share (of a card's rate), us (latency), SOURCE}}
  *     KERNELS = {sms (multiprocessors), f32_tflops, ? tf32_tflops, bf16_tflops, f16_tflops (dense
  *                peaks), product_overhead_us (of each product), attention ("A100" or "H100": whose
  *                figures of FlashAttention-2 apply), attention_factor (part of these),
  *                ? pytorch_efficiency (of eager PyTorch, relative to fused kernels), SOURCE}
  *     SOURCE = ? source (text), ? date ("2026-11-22"): of all figures of the same map
  *
- * sustained, memory_mib, memory_reached, f32_tflops, bf16_tflops, product_overhead_us,
- * attention_factor and pytorch_efficiency are numbers, or {value, SOURCE}.
+ * sustained, memory_mib, memory_reached, link_reached, f32_tflops, bf16_tflops,
+ * product_overhead_us, attention_factor and pytorch_efficiency are numbers, or {value, SOURCE}.
  */
 #ifndef MICS_TOPOLOGY_CATALOGUE_H
 #define MICS_TOPOLOGY_CATALOGUE_H
@@ -105,12 +107,19 @@ enum mics_status mics_catalogue_find_gpu(const struct mics_catalogue *catalogue,
  * device, such as "NVIDIA H200". false: there is none; *out is unchanged. */
 bool mics_catalogue_gpu_rates(const char *device, struct mics_gpu_rates *out);
 
-/* Complete a topology that has all but its GPU: the fields of its device from `gpu`, and its
- * document, with the vendors' figures. `card_rate` is the rate of each of a node's `cards` network
- * cards; 0: they differ, and neither is in the document. */
-enum mics_status mics_instance_set_gpu(const struct mics_instance *gpu, uint32_t cards,
-                                       double card_rate, struct mics_topology *topology,
-                                       struct mics_err *err);
+/* What is reached of a card's rate, and the latency, in a kind of network that descriptions name:
+ * "eth", "roce", "ib". false: there is none. */
+bool mics_catalogue_network(const struct mics_catalogue *catalogue, const char *kind, double *share,
+                            double *latency_s);
+
+/* Set the fields of a topology that its GPU determines, the link inside a node included. */
+void mics_instance_set_device(const struct mics_instance *gpu, struct mics_topology *topology);
+
+/* Make the document of a topology that is complete, and add the vendors' figures. `card_rate` is
+ * the rate of each of a node's `cards` network cards; 0: unknown: neither is in the document. */
+enum mics_status mics_instance_add_figures(const struct mics_instance *gpu, uint32_t cards,
+                                           double card_rate, struct mics_topology *topology,
+                                           struct mics_err *err);
 
 /* 1 <= nodes <= MICS_MAX_NODES such machines. *out belongs to the caller, who calls
  * mics_topology_free(). */

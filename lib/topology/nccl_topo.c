@@ -799,6 +799,7 @@ static enum mics_status build(const struct mics_nccl_machine *machine,
 
     if (status != MICS_OK)
         return status;
+    mics_instance_set_device(&gpu, out);
     status = node_link(machine, &gpu, &out->node_link, found, err);
     if (status != MICS_OK)
         return status;
@@ -809,7 +810,7 @@ static enum mics_status build(const struct mics_nccl_machine *machine,
     snprintf(out->source, sizeof out->source, "nccl");
     out->nodes = request->nodes;
     out->per_node = machine->gpus;
-    return mics_instance_set_gpu(&gpu, machine->cards, card_rate, out, err);
+    return mics_instance_add_figures(&gpu, machine->cards, card_rate, out, err);
 }
 
 enum mics_status mics_topology_from_nccl(const char *path, const struct mics_nccl_request *request,

@@ -8,15 +8,22 @@
  *     word            meaning                                             default
  *     node:N          nodes, 1 to 65536                                   1
  *     gpu:N           ranks per node, 1 to 1024                           1
+ *     gpu:NxGPU       the same, with a GPU of the catalogue, such as
+ *                     8xRTX4090-24: its figures instead of the defaults
+ *                     of flops, dtype, mem, membw and link
  *     flops:F         FLOP/s that one rank sustains: 312T, 50G            250T
  *     dtype:TYPE      their type: f32, bf16 or f16                        bf16
  *     mem:BYTES       memory of one rank: 40G, 80GB                       80G
  *     membw:RATE      its bandwidth: 1.5TB/s                              1.8TB/s
  *     link:RATE[,T]   inside a node, of one rank, one way; latency T      240GB/s,2us
  *     net:RATE[,T]    of a whole node, one way; latency T                 100gbit,25us
+ *     eth:RATE[,T]    the same by the rate of a node's network cards:     -
+ *     roce:RATE[,T]   of TCP, RDMA over Ethernet, InfiniBand; what is
+ *     ib:RATE[,T]     reached of it, and T, are the catalogue's
  *     cores:N         host cores of one rank                              unknown
  *
- * The values are used as they are: they should be sustained rates, not a vendor's peak.
+ * Values but those of eth, roce and ib are used as they are: they should be sustained rates, not a
+ * vendor's peak. Words may be in any order.
  */
 #include "base/units.h"
 #include "topology/catalogue.h"
@@ -28,42 +35,54 @@ enum { MAX_WORD = 96 };
 
 static const char blanks[] = " \t\n\r";
 
-static enum mics_status set_nodes(struct mics_topology *topology, const char *value,
-                                  struct mics_err *err)
+/* What the words of a description set. */
+struct description {
+    struct mics_topology *topology;
+    const struct mics_catalogue *catalogue;
+    struct mics_instance gpu; /* gpu_id NULL: none was named */
+    double card_rate;         /* bytes/s of all network cards; 0: none were named */
+};
+
+static enum mics_status set_nodes(struct description *to, const char *value, struct mics_err *err)
 {
     uint64_t count;
     const enum mics_status status = mics_parse_u64(value, 1, MICS_MAX_NODES, &count, err);
 
     if (status == MICS_OK)
-        topology->nodes = (uint32_t)count;
+        to->topology->nodes = (uint32_t)count;
     return status;
 }
 
-static enum mics_status set_gpus(struct mics_topology *topology, const char *value,
-                                 struct mics_err *err)
+/* "8" or "8xH100-80". */
+static enum mics_status set_gpus(struct description *to, const char *value, struct mics_err *err)
 {
+    char number[MAX_WORD];
+    const size_t length = strcspn(value, "xX");
     uint64_t count;
-    const enum mics_status status = mics_parse_u64(value, 1, MICS_MAX_PER_NODE, &count, err);
 
-    if (status == MICS_OK)
-        topology->per_node = (uint32_t)count;
-    return status;
+    memcpy(number, value, length);
+    number[length] = '\0';
+    const enum mics_status status = mics_parse_u64(number, 1, MICS_MAX_PER_NODE, &count, err);
+    if (status != MICS_OK)
+        return status;
+    to->topology->per_node = (uint32_t)count;
+    if (value[length] == '\0')
+        return MICS_OK;
+    return mics_catalogue_find_gpu(to->catalogue, value + length + 1, &to->gpu, err);
 }
 
-static enum mics_status set_cores(struct mics_topology *topology, const char *value,
-                                  struct mics_err *err)
+static enum mics_status set_cores(struct description *to, const char *value, struct mics_err *err)
 {
     uint64_t count;
     const enum mics_status status = mics_parse_u64(value, 1, 1 << 20, &count, err);
 
     if (status == MICS_OK)
-        topology->cores = (uint32_t)count;
+        to->topology->cores = (uint32_t)count;
     return status;
 }
 
 /* "312T": a number and one of K M G T P, powers of 1000. */
-static enum mics_status set_flops(struct mics_topology *topology, const char *value,
-                                  struct mics_err *err)
+static enum mics_status set_flops(struct description *to, const char *value, struct mics_err *err)
 {
     static const char suffixes[] = "KMGTP";
     char number[MAX_WORD];
@@ -83,21 +102,20 @@ static enum mics_status set_flops(struct mics_topology *topology, const char *va
         return status;
     if (flops * scale < 1)
         return mics_err_set(err, MICS_ERR_ARG, "less than 1 FLOP/s");
-    topology->flops = flops * scale;
+    to->topology->flops = flops * scale;
+    to->topology->rates = (struct mics_gpu_rates){0}; /* of a GPU that is not this fast */
     return status;
 }
 
-static enum mics_status set_dtype(struct mics_topology *topology, const char *value,
-                                  struct mics_err *err)
+static enum mics_status set_dtype(struct description *to, const char *value, struct mics_err *err)
 {
     if (!mics_topology_dtype_is_known(value))
         return mics_err_set(err, MICS_ERR_ARG, "expected f32, bf16 or f16");
-    strcpy(topology->flops_dtype, value);
+    strcpy(to->topology->flops_dtype, value);
     return MICS_OK;
 }
 
-static enum mics_status set_memory(struct mics_topology *topology, const char *value,
-                                   struct mics_err *err)
+static enum mics_status set_memory(struct description *to, const char *value, struct mics_err *err)
 {
     uint64_t bytes;
     const enum mics_status status = mics_parse_bytes(value, &bytes, err);
@@ -106,7 +124,7 @@ static enum mics_status set_memory(struct mics_topology *topology, const char *v
         return status;
     if (bytes == 0 || bytes > (uint64_t)1 << 60)
         return mics_err_set(err, MICS_ERR_ARG, "expected 1 byte to 1 EiB");
-    topology->memory_bytes = bytes;
+    to->topology->memory_bytes = bytes;
     return MICS_OK;
 }
 
@@ -123,10 +141,10 @@ static enum mics_status parse_rate(const char *value, double *out, struct mics_e
     return MICS_OK;
 }
 
-static enum mics_status set_memory_rate(struct mics_topology *topology, const char *value,
+static enum mics_status set_memory_rate(struct description *to, const char *value,
                                         struct mics_err *err)
 {
-    return parse_rate(value, &topology->memory_bandwidth, err);
+    return parse_rate(value, &to->topology->memory_bandwidth, err);
 }
 
 /* "300GB/s" or "300GB/s,3us". */
@@ -151,26 +169,54 @@ static enum mics_status parse_link(const char *value, struct mics_link *link, st
     return status;
 }
 
-static enum mics_status set_link(struct mics_topology *topology, const char *value,
-                                 struct mics_err *err)
+static enum mics_status set_link(struct description *to, const char *value, struct mics_err *err)
 {
-    return parse_link(value, &topology->node_link, err);
+    return parse_link(value, &to->topology->node_link, err);
 }
 
-static enum mics_status set_net(struct mics_topology *topology, const char *value,
-                                struct mics_err *err)
+static enum mics_status set_net(struct description *to, const char *value, struct mics_err *err)
 {
-    return parse_link(value, &topology->net_link, err);
+    return parse_link(value, &to->topology->net_link, err);
 }
 
+/* A kind of network of the catalogue, by the rate of the cards. */
+static enum mics_status set_network(struct description *to, const char *kind, const char *value,
+                                    struct mics_err *err)
+{
+    struct mics_link *link = &to->topology->net_link;
+    double share = 1;
+
+    if (!mics_catalogue_network(to->catalogue, kind, &share, &link->latency_s))
+        return mics_err_set(err, MICS_ERR_ARG, "the catalogue has no network of this kind");
+    const enum mics_status status = parse_link(value, link, err);
+    to->card_rate = link->bandwidth_bytes;
+    link->bandwidth_bytes *= share;
+    return status;
+}
+
+static enum mics_status set_eth(struct description *to, const char *value, struct mics_err *err)
+{
+    return set_network(to, "eth", value, err);
+}
+
+static enum mics_status set_roce(struct description *to, const char *value, struct mics_err *err)
+{
+    return set_network(to, "roce", value, err);
+}
+
+static enum mics_status set_ib(struct description *to, const char *value, struct mics_err *err)
+{
+    return set_network(to, "ib", value, err);
+}
+
+/* The first is set before the others, which may change what the GPU sets. */
 static const struct word {
     const char *key;
-    enum mics_status (*set)(struct mics_topology *topology, const char *value,
-                            struct mics_err *err);
+    enum mics_status (*set)(struct description *to, const char *value, struct mics_err *err);
 } words[] = {
-    {"node", set_nodes},  {"gpu", set_gpus},   {"flops", set_flops},
-    {"dtype", set_dtype}, {"mem", set_memory}, {"membw", set_memory_rate},
-    {"link", set_link},   {"net", set_net},    {"cores", set_cores},
+    {"gpu", set_gpus},   {"node", set_nodes},        {"flops", set_flops}, {"dtype", set_dtype},
+    {"mem", set_memory}, {"membw", set_memory_rate}, {"link", set_link},   {"net", set_net},
+    {"eth", set_eth},    {"roce", set_roce},         {"ib", set_ib},       {"cores", set_cores},
 };
 
 enum { WORD_COUNT = sizeof words / sizeof *words };
@@ -194,7 +240,8 @@ static bool is_synthetic(const char *text)
     return find_word(text + strspn(text, blanks)) < WORD_COUNT;
 }
 
-static enum mics_status apply_word(struct mics_topology *topology, const char *word, bool *seen,
+/* The GPU's word if `first`, else the others. */
+static enum mics_status apply_word(struct description *to, const char *word, bool first, bool *seen,
                                    struct mics_err *err)
 {
     const size_t i = find_word(word);
@@ -202,26 +249,25 @@ static enum mics_status apply_word(struct mics_topology *topology, const char *w
 
     if (i == WORD_COUNT)
         return mics_err_set(err, MICS_ERR_ARG,
-                            "'%s': expected node, gpu, flops, dtype, mem, membw, link, net or "
-                            "cores, a colon and a value",
+                            "'%s': expected node, gpu, flops, dtype, mem, membw, link, net, eth, "
+                            "roce, ib or cores, a colon and a value",
                             word);
+    if (first != (i == 0))
+        return MICS_OK;
     if (seen[i])
         return mics_err_set(err, MICS_ERR_ARG, "'%s': given twice", word);
     seen[i] = true;
-    status = words[i].set(topology, strchr(word, ':') + 1, err);
+    status = words[i].set(to, strchr(word, ':') + 1, err);
     if (status != MICS_OK)
         mics_err_prefix(err, "'%s'", word);
     return status;
 }
 
-static enum mics_status apply_words(struct mics_topology *topology, const char *text,
-                                    struct mics_err *err)
+static enum mics_status apply_words(struct description *to, const char *text, bool first,
+                                    bool *seen, struct mics_err *err)
 {
-    bool seen[WORD_COUNT] = {false};
     enum mics_status status = MICS_OK;
 
-    if (text[strspn(text, blanks)] == '\0')
-        return mics_err_set(err, MICS_ERR_ARG, "'%.40s': empty description", text);
     for (text += strspn(text, blanks); *text && status == MICS_OK; text += strspn(text, blanks)) {
         const size_t length = strcspn(text, blanks);
         char word[MAX_WORD];
@@ -231,13 +277,50 @@ static enum mics_status apply_words(struct mics_topology *topology, const char *
         memcpy(word, text, length);
         word[length] = '\0';
         text += length;
-        status = apply_word(topology, word, seen, err);
+        status = apply_word(to, word, first, seen, err);
     }
     return status;
 }
 
-static enum mics_status parse_synthetic(const char *text, struct mics_topology **out,
-                                        struct mics_err *err)
+/* At most one word says what the network is. */
+static enum mics_status check_networks(const bool *seen, struct mics_err *err)
+{
+    static const char *const networks[] = {"net:", "eth:", "roce:", "ib:"};
+    const char *found = NULL;
+
+    for (size_t i = 0; i < sizeof networks / sizeof *networks; i++) {
+        if (!seen[find_word(networks[i])])
+            continue;
+        if (found)
+            return mics_err_set(err, MICS_ERR_ARG, "'%s' and '%s': only one of them", found,
+                                networks[i]);
+        found = networks[i];
+    }
+    return MICS_OK;
+}
+
+static enum mics_status apply_description(struct description *to, const char *text,
+                                          struct mics_err *err)
+{
+    bool seen[WORD_COUNT] = {false};
+    enum mics_status status;
+
+    if (text[strspn(text, blanks)] == '\0')
+        return mics_err_set(err, MICS_ERR_ARG, "'%.40s': empty description", text);
+    status = apply_words(to, text, true, seen, err);
+    if (status == MICS_OK && to->gpu.gpu_id)
+        mics_instance_set_device(&to->gpu, to->topology);
+    if (status == MICS_OK)
+        status = apply_words(to, text, false, seen, err);
+    if (status == MICS_OK)
+        status = check_networks(seen, err);
+    if (status != MICS_OK || !to->gpu.gpu_id)
+        return status;
+    return mics_instance_add_figures(&to->gpu, 1, to->card_rate, to->topology, err);
+}
+
+static enum mics_status parse_synthetic(const struct mics_catalogue *catalogue, const char *text,
+                                        struct mics_topology **out, struct mics_err *err)
 {
     struct mics_topology *topology = malloc(sizeof *topology);
     enum mics_status status;
@@ -257,7 +340,8 @@ static enum mics_status parse_synthetic(const char *text, struct mics_topology *
         .node_link = {.latency_s = 2e-6, .bandwidth_bytes = 240e9},
         .net_link = {.latency_s = 25e-6, .bandwidth_bytes = 12.5e9},
     };
-    status = apply_words(topology, text, err);
+    struct description to = {.topology = topology, .catalogue = catalogue};
+    status = apply_description(&to, text, err);
     if (status != MICS_OK) {
         mics_topology_free(topology);
         return status;
@@ -309,7 +393,7 @@ enum mics_status mics_topology_parse_in(const struct mics_catalogue *catalogue, 
                                         struct mics_topology **out, struct mics_err *err)
 {
     if (is_synthetic(text) || strpbrk(text, " \t\n"))
-        return parse_synthetic(text, out, err);
+        return parse_synthetic(catalogue, text, out, err);
     return parse_instance(catalogue, text, out, err);
 }
 

@@ -56,7 +56,7 @@ static struct mics_args_matmul product(const struct bench *x, uint32_t n, uint32
     return args;
 }
 
-/* Two shapes, which have five proposals of one form each, and a third of two forms: GELU in bf16. */
+/* Two shapes, which have five proposals of one form each, and one of two forms: GELU in bf16. */
 struct shapes {
     struct mics_args_matmul args[3];
     struct mics_matmul_choice choices[3];

@@ -193,6 +193,52 @@ static void words_describe_a_cluster(void)
     mics_topology_free(topology);
 }
 
+static void words_name_a_gpu_of_the_catalogue_and_a_kind_of_network(void)
+{
+    static const char *const texts[] = {"node:2 gpu:8xRTX4090-24 eth:10gbit mem:20G",
+                                        "mem:20G eth:10gbit gpu:8xrtx4090-24 node:2"};
+
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct mics_topology *topology = NULL;
+        struct mics_err err = {{0}};
+
+        CHECK_INT(mics_topology_parse(texts[i], &topology, &err), MICS_OK);
+        CHECK_STR(err.text, "");
+        if (!topology)
+            return;
+        CHECK_INT(topology->nodes * 10 + topology->per_node, 28);
+        CHECK_STR(topology->device, "NVIDIA GeForce RTX 4090 24GB");
+        CHECK_NEAR(topology->flops, .97 * 165.2e12, 1e9);
+        CHECK_INT(topology->rates.sms, 128);
+        CHECK_INT(topology->memory_bytes, 20ll << 30); /* not the GPU's */
+        CHECK_NEAR(topology->node_link.bandwidth_bytes, .4 * 31.5e9, 1);
+        CHECK_NEAR(topology->net_link.bandwidth_bytes, .94 * 1.25e9, 1);
+        CHECK_NEAR(topology->net_link.latency_s, 75e-6, 1e-12);
+        const json_t *device = json_object_get(topology->doc, "device");
+        CHECK_NEAR(json_real_value(json_object_get(device, "peak_flops_per_s")), 165.2e12, 1);
+        mics_topology_free(topology);
+    }
+}
+
+static void networks_differ_in_latency_and_part_reached(void)
+{
+    static const struct {
+        const char *text;
+        double reached, latency_s;
+    } table[] = {{"roce:100gbit", .95 * 12.5e9, 15e-6},
+                 {"ib:400gbit", .96 * 50e9, 5e-6},
+                 {"ib:8gbit,9us", .96e9, 9e-6}};
+
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        struct mics_topology *topology = NULL;
+
+        CHECK_INT(mics_topology_parse(table[i].text, &topology, NULL), MICS_OK);
+        CHECK_NEAR(topology ? topology->net_link.bandwidth_bytes : 0, table[i].reached, 1);
+        CHECK_NEAR(topology ? topology->net_link.latency_s : 0, table[i].latency_s, 1e-12);
+        mics_topology_free(topology);
+    }
+}
+
 static void omitted_words_have_defaults(void)
 {
     struct mics_topology *topology = NULL;
@@ -224,6 +270,12 @@ static void a_wrong_word_is_quoted(void)
         {"net:100gbit,", "'net:100gbit,': "},
         {"net:100gbit,2h", "'net:100gbit,2h': "},
         {"net:0gbit", "'net:0gbit': "},
+        {"gpu:8xH101", "'gpu:8xH101': GPU \"H101\" is not in the catalogue, which has V100-32, "},
+        {"gpu:8x", "'gpu:8x': GPU \"\" is not in the catalogue"},
+        {"gpu:0xL4-24", "'gpu:0xL4-24': "},
+        {"node:2 gpu:2 gpu:3", "'gpu:3': given twice"},
+        {"eth:fast", "'eth:fast': "},
+        {"ib:100gbit net:100gbit", "'net:' and 'ib:': only one of them"},
     };
 
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
@@ -280,6 +332,8 @@ int main(void)
     TAP_RUN(every_wrong_value_is_refused_with_its_path);
     TAP_RUN(an_unused_link_may_be_absent);
     TAP_RUN(words_describe_a_cluster);
+    TAP_RUN(words_name_a_gpu_of_the_catalogue_and_a_kind_of_network);
+    TAP_RUN(networks_differ_in_latency_and_part_reached);
     TAP_RUN(omitted_words_have_defaults);
     TAP_RUN(a_wrong_word_is_quoted);
     TAP_RUN(a_word_of_any_length_is_safe);
