@@ -10,6 +10,7 @@
 
 enum {
     ID_MEMORY = 256,
+    ID_HEADROOM,
     ID_EXPERT_GROUP,
     ID_RECOMPUTE,
     ID_OPTIMIZER,
@@ -52,7 +53,9 @@ static const struct cli_option options[] = {
      CLI_TO_U32(struct plan_request, search.micro_batch, 1, INT32_MAX)},
     {0, "seq", "N", "tokens per sequence (default: all positions of the model)",
      CLI_TO_U32(struct plan_request, search.seq, 1, INT32_MAX)},
-    {ID_MEMORY, "memory", "SIZE", "memory per rank (default: that of the topology)",
+    {ID_MEMORY, "memory", "SIZE",
+     "memory per rank (default: that of the topology, on GPUs less --headroom)", CLI_TO_HANDLER},
+    {ID_HEADROOM, "headroom", "PERCENT", "leave PERCENT of a GPU's memory free (default: 3)",
      CLI_TO_HANDLER},
     {0, "strategy", "auto|ddp|zero1|zero2|zero3|mics",
      "how state is sharded; mics:P: in groups of P ranks; P,G,O: groups of parameters, gradients, "
@@ -320,6 +323,20 @@ static enum mics_status parse_memory(const char *value, uint64_t *bytes, struct 
     return mics_parse_positive_bytes(value, bytes, err);
 }
 
+/* "3" or "3%". */
+static enum mics_status parse_headroom(const char *value, double *part, struct mics_err *err)
+{
+    char number[32];
+    const size_t length = strlen(value);
+    double percent = 0;
+
+    snprintf(number, sizeof number, "%.*s",
+             (int)(length > 0 && value[length - 1] == '%' ? length - 1 : length), value);
+    const enum mics_status status = mics_parse_double(number, 0, 90, &percent, err);
+    *part = percent / 100;
+    return status;
+}
+
 static enum mics_status parse_expert_group(const char *value, uint32_t *out, struct mics_err *err)
 {
     uint64_t ranks = 0;
@@ -350,6 +367,8 @@ static enum mics_status handle(void *context, const struct cli_option *option, c
     switch (option->id) {
     case ID_MEMORY:
         return parse_memory(value, &search->memory_limit, err);
+    case ID_HEADROOM:
+        return parse_headroom(value, &search->headroom, err);
     case ID_EXPERT_GROUP:
         return parse_expert_group(value, &search->expert_group, err);
     case ID_RECOMPUTE:
@@ -526,6 +545,11 @@ int plan_check_usage(struct plan_request *request, int argc, char **argv, int op
         return code;
     if (request->training.node_hour_price > 0 && request->training.tokens == 0)
         return cli_usage("--price goes with --tokens");
+    if (request->search.headroom >= 0 && (request->search.memory_limit > 0 || request->like))
+        return cli_usage("--headroom is of the topology's memory, and excludes %s",
+                         request->like ? "--like" : "--memory");
+    if (request->search.headroom < 0)
+        request->search.headroom = 0.03;
     if (request->memory_copies && !request->memory_every && !request->like)
         return cli_usage("--memory-copies goes with --memory-every");
     if (!request->like && plan_check_exchanges(request, &err) != MICS_OK)
@@ -568,6 +592,7 @@ int plan_parse(int argc, char **argv, struct plan_request *request, int *operand
                                                 .dtype = MICS_AUTO,
                                                 .grad_dtype = MICS_AUTO,
                                                 .clip = true,
+                                                .headroom = -1,
                                                 .outer_lr = -1,
                                                 .outer_momentum = -1,
                                                 .sync_warmup = MICS_AUTO},

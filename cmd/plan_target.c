@@ -61,8 +61,7 @@ search_way(const struct plan_request *request, const struct mics_topology *topol
             return status;
         options.micro_steps = 0;
     }
-    if (options.memory_limit == 0)
-        options.memory_limit = topology->memory_bytes;
+    options.memory_limit = mics_search_memory(&options, topology);
     if (options.memory_limit <= whole)
         return mics_err_set(err, MICS_ERR_INFEASIBLE,
                             "%s adds up whole gradients over micro-steps, which need more than the "

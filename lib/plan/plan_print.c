@@ -406,6 +406,9 @@ static enum mics_status print_memory(FILE *out, const struct mics_plan *plan, in
                   tsv);
     put_bytes(table, tsv ? "total" : "= total", total, limit, tsv);
     put_bytes(table, "limit", limit, limit, tsv);
+    if (!in_host && limit < plan->topology->memory_bytes)
+        put_bytes(table, tsv ? "memory" : "memory of the GPU", plan->topology->memory_bytes, limit,
+                  tsv);
     if (!in_host)
         put_bytes(table, tsv ? "host_node" : "host memory of a node",
                   mics_memory_host(memory, plan->topology) * plan->topology->per_node,

@@ -620,7 +620,8 @@ on_gpu() # options...
     [ "$(field context plan)" = $((640 << 20)) ]
     [ "$(field workspace plan)" = $((32 << 20)) ]
     [ "$(field communicators plan)" = $(((385 + 724 + 2 * 436) << 20)) ] # code; 24 channels: all ranks, gathers, reductions
-    [ "$(field limit plan)" = $(((40960 - 512) << 20)) ]
+    [ "$(field memory plan)" = $(((40960 - 512) << 20)) ]
+    [ "$(field limit plan)" = "$(awk 'BEGIN { m = (40960 - 512) * 2^20; printf "%.0f", m - int(0.03 * m) }')" ]
     sum=$(($(field arena plan) + $(field context plan) + $(field workspace plan) + $(field communicators plan)))
     [ "$(field total plan)" = "$sum" ]
     on_gpu -o plan.mp
@@ -640,6 +641,30 @@ on_gpu() # options...
     run --separate-stderr on_gpu --memory="$(($(field arena plan) + $(field workspace plan)))"
     one_line_and_code 4
     [[ $stderr == *", 2.56 GiB more; no shorter sequence and no number of such nodes is enough" ]] # 640 + 385 + 724 + 872 MiB
+}
+
+@test "plan: --headroom leaves part of a GPU's memory free, 3 % unless told" {
+    on_gpu --headroom=10 --tsv >plan
+    [ "$(field limit plan)" = "$(awk 'BEGIN { m = (40960 - 512) * 2^20; printf "%.0f", m - int(0.1 * m) }')" ]
+    on_gpu --headroom=0% --tsv >plan
+    [ "$(field limit plan)" = $(((40960 - 512) << 20)) ]
+    # a GPU that the plan fills
+    on=(--model=gpt2-nano --seq=64 --global-batch=8 --micro-batch=1 --recompute=none)
+    mics-plan --topology='node:1 gpu:2' "${on[@]}" --strategy=zero3 --prefetch=0 --segments=1 --coalesce=1 --tsv >nano
+    run --separate-stderr mics-plan --topology="node:1 gpu:2 mem:$(field total nano)" "${on[@]}" --strategy=zero3 --prefetch=0
+    one_line_and_code 4
+    [[ $stderr == *"it fits with "*"--headroom=0"* ]]
+    mics-plan --topology="node:1 gpu:2 mem:$(field total nano)" "${on[@]}" --strategy=zero3 --prefetch=0 --headroom=0 -o full.mp
+    run -2 --separate-stderr on_gpu --headroom=3 --memory=20G
+    [[ $stderr == *"--headroom is of the topology's memory, and excludes --memory"* ]]
+    for bad in x -1 91 % ''; do
+        run -2 --separate-stderr on_gpu --headroom=$bad
+        [[ ${stderr_lines[0]} == "mics-plan: --headroom: "* ]]
+    done
+    mics-plan --topology='node:1' --model=gpt2-nano --global-batch=4 --seq=64 --json |
+        jq '.topology | .device.name = "host" | .device.flops_dtype = "f32"' >host.json # has none
+    mics-plan --headroom=20 --model=gpt2-nano --global-batch=4 --seq=64 --tsv host.json >plan
+    [ "$(field limit plan)" = "$(jq .device.memory_bytes host.json)" ]
 }
 
 @test "plan: ranks that compute on a host have no context and no communicators of NCCL" {

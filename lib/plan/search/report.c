@@ -351,8 +351,7 @@ uint64_t mics_search_largest_batch(const struct mics_search *search)
 
     if (most == 0 || options.micro_batch)
         return 0;
-    if (options.memory_limit == 0)
-        options.memory_limit = topology->memory_bytes;
+    options.memory_limit = mics_search_memory(&options, topology);
     const uint64_t batch = largest_multiple(&remedies, &options, n * MICS_MICRO_STEPS_MAX,
                                             mics_min_u64(most, INT32_MAX / options.seq));
 
@@ -402,6 +401,13 @@ static void suggest_options(struct remedies *remedies)
     options.coalesce = 1;
     if (given.coalesce > 1 && would_fit(remedies, topology, &options))
         add_remedy(remedies, "--coalesce=1");
+    options = given;
+    options.memory_limit = 0;
+    if (mics_search_memory(&options, topology) == given.memory_limit && given.headroom > 0) {
+        options.memory_limit = topology->memory_bytes;
+        if (would_fit(remedies, topology, &options))
+            add_remedy(remedies, "--headroom=0");
+    }
     options = given;
     options.strategy = "auto";
     if (strcmp(given.strategy, "auto") != 0 && would_fit(remedies, topology, &options))

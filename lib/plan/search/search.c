@@ -44,6 +44,18 @@ static uint64_t unit_limit(const struct mics_search_options *options, uint64_t n
     return n * micro_batch * MICS_MICRO_STEPS_MAX;
 }
 
+uint64_t mics_search_memory(const struct mics_search_options *options,
+                            const struct mics_topology *topology)
+{
+    const uint64_t bytes = topology->memory_bytes;
+
+    if (options->memory_limit > 0)
+        return options->memory_limit;
+    return mics_topology_is_host(topology)
+               ? bytes
+               : bytes - (uint64_t)(options->headroom * (double)bytes);
+}
+
 /* Fill in defaults, and refuse what is invalid for this model and cluster. */
 static enum mics_status complete_options(struct mics_search *search, struct mics_err *err)
 {
@@ -76,8 +88,7 @@ static enum mics_status complete_options(struct mics_search *search, struct mics
         options->dtype = strcmp(search->topology->flops_dtype, "bf16") == 0 ? MICS_BF16 : MICS_F32;
     if (options->grad_dtype == MICS_AUTO)
         options->grad_dtype = options->dtype;
-    if (options->memory_limit == 0)
-        options->memory_limit = search->topology->memory_bytes;
+    options->memory_limit = mics_search_memory(options, search->topology);
     return MICS_OK;
 }
 

@@ -44,7 +44,8 @@ struct mics_search_options {
     uint64_t global_batch; /* sequences per step; 0: one per rank */
     uint32_t seq;          /* tokens per sequence; 0: all positions of the model */
     uint32_t micro_batch;  /* sequences; 0: any divisor of a rank's share of the batch */
-    uint64_t memory_limit; /* bytes per rank; 0: the topology's */
+    uint64_t memory_limit; /* bytes per rank; 0: the topology's, less headroom */
+    double headroom;       /* part of a GPU's memory, 0 to 0.9; none where ranks are on hosts */
     uint32_t recompute;    /* enum mics_recompute, or MICS_AUTO */
     enum mics_optimizer optimizer;
     uint32_t prefetch; /* units, or MICS_AUTO */
@@ -78,6 +79,10 @@ struct mics_search_options {
     /* Of the plan that the search finds with gathered experts. */
     enum mics_expert_way experts;
 };
+
+/* The memory that a plan may take of a rank, in bytes. */
+uint64_t mics_search_memory(const struct mics_search_options *options,
+                            const struct mics_topology *topology);
 
 /* On success the plan owns topology and model; otherwise they stay the caller's. MICS_ERR_ARG: an
  * option is invalid for this model and cluster; the message has valid values. MICS_ERR_INFEASIBLE:
