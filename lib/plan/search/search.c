@@ -51,9 +51,8 @@ uint64_t mics_search_memory(const struct mics_search_options *options,
 
     if (options->memory_limit > 0)
         return options->memory_limit;
-    return mics_topology_is_host(topology)
-               ? bytes
-               : bytes - (uint64_t)(options->headroom * (double)bytes);
+    return mics_topology_is_host(topology) ? bytes
+                                           : bytes - (uint64_t)(options->headroom * (double)bytes);
 }
 
 /* Fill in defaults, and refuse what is invalid for this model and cluster. */
