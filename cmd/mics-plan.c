@@ -262,6 +262,59 @@ static void report_nodes(const struct mics_plan *plan)
                  (long long)json_integer_value(json_object_get(use, "most_leaves")));
 }
 
+/* The cluster with one of its nodes, which are alike. NULL: it cannot be made. */
+static struct mics_topology *take_one_node(const struct mics_topology *cluster)
+{
+    struct mics_topology *one = NULL;
+    json_t *doc = NULL;
+    struct mics_err err;
+
+    if (mics_topology_to_doc(cluster, &doc, &err) != MICS_OK)
+        return NULL;
+    json_t *costs = json_object_get(doc, "collectives");
+    for (size_t i = json_array_size(costs); i-- > 0;)
+        if (json_integer_value(json_object_get(json_array_get(costs, i), "nodes")) > 1)
+            json_array_remove(costs, i);
+    json_object_set_new(doc, "nodes", json_integer(1));
+    if (mics_topology_from_doc(doc, &one, &err) == MICS_OK) {
+        one->profile = cluster->profile;
+        one->tf32 = cluster->tf32;
+    }
+    json_decref(doc);
+    return one;
+}
+
+/* Say so where one node alone would be about as fast: a network can cost what the nodes add. */
+static void report_one_node(const struct plan_request *request, const struct mics_plan *plan)
+{
+    enum { NODES = 64 }; /* more are not compared with one */
+    struct mics_search_options options = request->search;
+    struct mics_plan *alone = NULL;
+    struct mics_model *model = NULL;
+    struct mics_err err;
+
+    if (plan->topology->nodes < 2 || plan->topology->nodes > NODES)
+        return;
+    options.global_batch = plan->global_batch;
+    options.dtype = plan->choice.dtype;
+    options.grad_dtype = plan->choice.grad_dtype;
+    options.strategy = NULL;
+    struct mics_topology *one = take_one_node(plan->topology);
+    if (one && mics_model_new(&plan->model->config, &model, &err) == MICS_OK &&
+        mics_plan_search(one, model, &options, &alone, &err) == MICS_OK) {
+        const double times = alone->predicted.step_s / plan->predicted.step_s;
+
+        if (times < 1.02)
+            cli_warn("one node alone would be as fast: %.2f times the step of %u nodes, whose "
+                     "network costs more than they add",
+                     times, plan->topology->nodes);
+        mics_plan_free(alone);
+        return;
+    }
+    mics_model_free(model);
+    mics_topology_free(one);
+}
+
 /* What the prediction depends on beside the topology. */
 static enum mics_status set_profile(const struct plan_request *request,
                                     struct mics_topology *topology, struct mics_err *err)
@@ -447,6 +500,8 @@ static enum mics_status run(struct plan_request *request, int argc, char **argv,
     warn_if_memory_is_missing(request, plan);
     warn_if_not_compressed(request, plan);
     report_nodes(plan);
+    if (!request->like && !request->target && !request->from)
+        report_one_node(request, plan);
     plan->training = request->training;
     plan->memory_every = request->memory_every;
     plan->memory_copies = (uint32_t)request->memory_copies;

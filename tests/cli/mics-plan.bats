@@ -643,6 +643,16 @@ on_gpu() # options...
     [[ $stderr == *", 2.56 GiB more; no shorter sequence and no number of such nodes is enough" ]] # 640 + 385 + 724 + 872 MiB
 }
 
+@test "plan: a warning says where one node is as fast as several" {
+    on=(--model=gpt2 --global-batch=64 --seq=1024 -o plan.mp)
+    run -0 --separate-stderr mics-plan --topology='node:2 gpu:8xRTX4090-24 eth:1gbit' "${on[@]}"
+    [[ $stderr =~ ^'mics-plan: one node alone would be as fast: 0.'[0-9]+' times the step of 2 nodes' ]]
+    for enough in 'node:2 gpu:8xRTX4090-24 roce:100gbit' 'node:1 gpu:8xRTX4090-24'; do
+        run -0 --separate-stderr mics-plan --topology="$enough" "${on[@]}"
+        [ -z "$stderr" ]
+    done
+}
+
 @test "plan: --headroom leaves part of a GPU's memory free, 3 % unless told" {
     on_gpu --headroom=10 --tsv >plan
     [ "$(field limit plan)" = "$(awk 'BEGIN { m = (40960 - 512) * 2^20; printf "%.0f", m - int(0.1 * m) }')" ]
