@@ -47,12 +47,13 @@ static void fill(void *context, uint32_t micro_step, int32_t *tokens, int32_t *t
 {
     const struct mics_plan *plan = context;
     const uint64_t count = (uint64_t)plan->choice.micro_batch * plan->choice.seq;
+    const uint32_t most = mics_model_targets_max(plan->model, plan->choice.seq);
 
     (void)micro_step;
     for (uint64_t i = 0; i < count; i++)
         tokens[i] = (int32_t)random_below(plan->model->config.vocab_size);
     for (uint64_t i = 0; i < count; i++)
-        targets[i] = tokens[(i + 1) % count];
+        targets[i] = i % plan->choice.seq < most ? tokens[(i + 1) % count] : -1;
 }
 
 static void must(enum mics_status status, const struct mics_err *err)

@@ -47,6 +47,17 @@ static enum mics_status set_losses(const struct plan_request *request, struct mi
     return status;
 }
 
+static enum mics_status set_mask_rate(const struct plan_request *request, struct mics_model **model,
+                                      struct mics_err *err)
+{
+    if (request->mask_rate == 0)
+        return MICS_OK;
+    const enum mics_status status = mics_model_set_mask_rate(model, request->mask_rate, err);
+    if (status != MICS_OK)
+        mics_err_prefix(err, "--mask-rate");
+    return status;
+}
+
 static enum mics_status open_model(const struct plan_request *request, struct mics_model **out,
                                    struct mics_err *err)
 {
@@ -460,6 +471,8 @@ static enum mics_status open_inputs(struct plan_request *request, struct mics_to
     }
     warn_if_path_exists(request->model);
     status = set_losses(request, model, err);
+    if (status == MICS_OK)
+        status = set_mask_rate(request, model, err);
     if (status != MICS_OK)
         return status;
     return open_topology(request, topology, err);

@@ -43,6 +43,9 @@ static const struct cli_option options[] = {
      CLI_TO_HANDLER},
     {0, "router-z-loss", "C", "add C times the z-loss of routers (default: 0)",
      CLI_TO_DOUBLE(struct plan_request, balance.z_coefficient, 0, 1000)},
+    {0, "mask-rate", "X",
+     "largest share of tokens that an encoder is trained to predict (default: 0.15)",
+     CLI_TO_DOUBLE(struct plan_request, mask_rate, 1e-4, 0.9999)},
     {0, "topology", "TEXT", "plan for this cluster: p4d.24xlarge:16 or 'node:4 gpu:8 ...'",
      CLI_TO_TEXT(struct plan_request, topology)},
     {0, "catalogue", "FILE", "with --topology, add the instances and GPUs in FILE",
@@ -472,7 +475,8 @@ static bool sets_training(const struct plan_request *request)
     return request->has_optimizer || search->global_batch > 0 || search->seq > 0 ||
            search->memory_limit > 0 || search->dtype != MICS_AUTO ||
            search->grad_dtype != MICS_AUTO || !search->clip ||
-           request->balance.kind != MICS_BALANCE_KINDS || request->balance.z_coefficient >= 0;
+           request->balance.kind != MICS_BALANCE_KINDS || request->balance.z_coefficient >= 0 ||
+           request->mask_rate > 0;
 }
 
 /* An option that is given although the trainer of --for has nothing like it, or NULL. */
@@ -500,7 +504,8 @@ static const char *foreign_option(const struct plan_request *request)
            : search->grad_dtype != MICS_AUTO ? "--grad-dtype"
            : request->balance.kind != MICS_BALANCE_KINDS || request->balance.z_coefficient >= 0
                ? "--balance-loss"
-               : NULL;
+           : request->mask_rate > 0 ? "--mask-rate"
+                                    : NULL;
 }
 
 /* -1: continue; else the exit code. */

@@ -19,6 +19,7 @@ struct plan_request {
     uint32_t vocab_size; /* 0: the model's */
     /* kind MICS_BALANCE_KINDS, z_coefficient < 0: the model's */
     struct mics_balance balance;
+    double mask_rate;                 /* 0: the model's */
     uint32_t like_nodes;              /* 0: those of `like` */
     const struct mics_target *target; /* --for, or NULL */
     const char *from, *settings;      /* --from, --settings, or NULL */

@@ -13,16 +13,19 @@ enum mics_status plan_search_copies(const struct plan_request *request,
                                     const struct mics_search_options *options,
                                     struct mics_plan **out, struct mics_err *err)
 {
+    struct mics_model_config config = model->config;
     struct mics_topology *cluster = NULL;
     struct mics_model *copy = NULL;
     json_t *doc = NULL;
     enum mics_status status = mics_topology_to_doc(topology, &doc, err);
 
+    if (request->target)
+        config.mask_rate = 0; /* of other trainers the head computes all tokens */
     if (status == MICS_OK)
         status = mics_topology_from_doc(doc, &cluster, err);
     json_decref(doc);
     if (status == MICS_OK)
-        status = mics_model_new(&model->config, &copy, err);
+        status = mics_model_new(&config, &copy, err);
     if (status == MICS_OK) {
         cluster->profile = topology->profile;
         cluster->tf32 = topology->tf32;

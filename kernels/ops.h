@@ -60,6 +60,7 @@
     ROW(EMBEDDING, embedding, PLAIN)                                                               \
     ROW(EMBEDDING_GRAD, embedding_grad, WORKSPACE)                                                 \
     ROW(CROSS_ENTROPY, cross_entropy, WORKSPACE)                                                   \
+    ROW(SELECT_ROWS, select_rows, PLAIN)                                                           \
     ROW(SQUARED_NORM, squared_norm, WORKSPACE)                                                     \
     ROW(UPDATE, update, PLAIN)                                                                     \
     ROW(DIFFERENCE, difference, PLAIN)                                                             \
@@ -416,6 +417,17 @@ struct mics_args_cross_entropy {
     bool grad;
     enum mics_dtype dtype;
     double *hits;
+};
+
+/* order[most]: the rows with 0 <= targets[row], in ascending order, then the first of all other
+ * rows. selected[i] = targets[order[i]]. If more than `most` rows have such a target, *loss_sum
+ * becomes NaN, so that none is left out silently. most <= rows. */
+struct mics_args_select_rows {
+    uint32_t *order;
+    int32_t *selected;
+    double *loss_sum;
+    const int32_t *targets;
+    uint32_t rows, most;
 };
 
 /* *sum += sum of in[i]^2, in double, in a fixed order. */

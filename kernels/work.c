@@ -368,6 +368,11 @@ static struct mics_kernel_work gather_rows_work(const struct mics_args_gather_ro
     return pass(bytes + 4 * rows, bytes, 1);
 }
 
+static struct mics_kernel_work select_rows_work(const struct mics_args_select_rows *op)
+{
+    return pass(8 * (double)op->rows, 8 * (double)op->most, 1);
+}
+
 static struct mics_kernel_work combine_rows_work(const struct mics_args_combine_rows *op)
 {
     const double rows = op->rows, bytes = bytes_of(rows * op->C, op->dtype);

@@ -3,9 +3,11 @@
 
 #include "base/philox.h"
 #include "base/units.h"
+#include "model/model.h"
 #include "ops.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -140,9 +142,10 @@ static int compare(const void *a, const void *b)
 /* How many of `count` ordinary tokens are chosen. */
 static uint32_t choose_count(double rate, uint32_t count, uint64_t random)
 {
-    const double chosen = rate * count + (double)(random >> 11) * 0x1p-53;
+    const double expected = rate * count, most = ceil(expected); /* rounding may give one more */
+    const double chosen = floor(expected + (double)(random >> 11) * 0x1p-53);
 
-    return chosen < count ? (uint32_t)chosen : count;
+    return (uint32_t)fmin(chosen, most);
 }
 
 /* What a chosen token becomes: random[1] decides, random[2] and [3] which one. */
@@ -161,7 +164,7 @@ enum mics_status mics_masking_apply(const struct mics_masking *masking, bool val
                                     int32_t *tokens, int32_t *targets, struct mics_err *err)
 {
     const uint64_t stream = val ? STREAM_VAL : STREAM_MASK, seed = val ? 0 : masking->seed;
-    const double rate = val ? MICS_MASKING_VAL_RATE : masking->rate;
+    const double rate = val ? MICS_MASK_RATE : masking->rate;
     uint64_t *keys = malloc(masking->seq * sizeof *keys);
     uint32_t count = 0, random[4];
 

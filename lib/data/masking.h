@@ -6,13 +6,14 @@
  * of these become the mask token, 10 % another ordinary token at random, and 10 % stay. Their
  * targets are what they were; all other tokens have MICS_TARGET_NONE. Special tokens are never
  * chosen and never put in. Of n ordinary tokens floor(n rate + u) are chosen, u random in [0, 1),
- * so that the expected number is n rate: those with the smallest random numbers, of equal ones the
- * first.
+ * so that the expected number is n rate, but never more than ceil(n rate): those with the smallest
+ * random numbers, of equal ones the first. So a model computes its head for a fixed number of
+ * tokens (mics_model_targets_max()), and no masked token is ever left out.
  *
  * All of it is a pure function of (seed, sample, position), whatever the number of ranks and the
  * micro-batch, before and after a resume. A sample's number counts all samples of a training, so
  * that the masks of a text differ from epoch to epoch. Those of validation depend on the number of
- * the window only: they are the same in all runs, at a rate of MICS_MASKING_VAL_RATE.
+ * the window only: they are the same in all runs, at a rate of MICS_MASK_RATE (model.h).
  *
  * Where the tokenizer puts tokens around a text, the first and the last token of a sequence become
  * these ([CLS] and [SEP], <s> and </s>): sequences are cut from all documents, which the last token
@@ -22,8 +23,6 @@
 #define MICS_DATA_MASKING_H
 
 #include "data/tokenizer.h"
-
-#define MICS_MASKING_VAL_RATE 0.15
 
 struct mics_masking_options {
     const struct mics_tokenizer *tokenizer; /* NULL: all ids but the mask's are ordinary */

@@ -499,6 +499,8 @@ json_t *mics_model_to_json(const struct mics_model *model)
          (c->type_vocab_size > 0 &&
           json_object_set_new(value, "type_vocab_size", json_integer(c->type_vocab_size)) != 0) ||
          (c->n_expert > 0 && add_experts(value, c) != 0) ||
+         (model->family && model->family->bidirectional && c->mask_rate != MICS_MASK_RATE &&
+          json_object_set_new(value, "mask_rate", json_real(c->mask_rate)) != 0) ||
          json_object_set_new(value, "parameters", json_integer((json_int_t)model->param_count)) !=
              0 ||
          (model->source && json_object_set(value, "source", model->source) < 0))) {
@@ -542,6 +544,8 @@ static void read_config(const struct mics_cursor *at, struct mics_model_config *
         out->type_vocab_size = mics_cursor_get_u32(at, "type_vocab_size", 1, MICS_MAX_TYPES);
     if (family && family->experts)
         read_experts(at, out);
+    if (family && family->bidirectional)
+        out->mask_rate = mics_cursor_opt_double(at, "mask_rate", 0, 1, MICS_MASK_RATE);
 }
 
 enum mics_status mics_model_from_json(const json_t *value, struct mics_model **out,

@@ -291,6 +291,8 @@ enum mics_status mics_config_from_hf(const json_t *doc, const char *name,
     config.layer_norm_epsilon = mics_cursor_opt_double(&at, keys->epsilon_key, 0, 1, keys->epsilon);
     if (reading.status == MICS_OK && mics_family_is_rotary(family))
         read_hf_rotary(&at, family, &config);
+    if (family->bidirectional)
+        config.mask_rate = MICS_MASK_RATE;
     if (reading.status == MICS_OK && family->experts)
         read_experts(&at, family->experts, &config);
     if (reading.status != MICS_OK)

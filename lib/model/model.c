@@ -189,22 +189,49 @@ uint64_t mics_model_active_params(const struct mics_model *model)
     return count;
 }
 
-enum mics_status mics_model_set_balance(struct mics_model **model,
-                                        const struct mics_balance *balance, struct mics_err *err)
+/* Replace a model by one of another configuration. */
+static enum mics_status replace(struct mics_model **model, const struct mics_model_config *config,
+                                struct mics_err *err)
 {
-    struct mics_model_config config = (*model)->config;
     struct mics_model *changed = NULL;
+    const enum mics_status status = mics_model_new(config, &changed, err);
 
-    if (config.n_expert == 0)
-        return mics_err_set(err, MICS_ERR_ARG, "'%s' has no experts", config.name);
-    config.balance = *balance;
-    const enum mics_status status = mics_model_new(&config, &changed, err);
     if (status != MICS_OK)
         return status;
     changed->source = json_incref((*model)->source);
     mics_model_free(*model);
     *model = changed;
     return MICS_OK;
+}
+
+enum mics_status mics_model_set_balance(struct mics_model **model,
+                                        const struct mics_balance *balance, struct mics_err *err)
+{
+    struct mics_model_config config = (*model)->config;
+
+    if (config.n_expert == 0)
+        return mics_err_set(err, MICS_ERR_ARG, "'%s' has no experts", config.name);
+    config.balance = *balance;
+    return replace(model, &config, err);
+}
+
+enum mics_status mics_model_set_mask_rate(struct mics_model **model, double rate,
+                                          struct mics_err *err)
+{
+    struct mics_model_config config = (*model)->config;
+
+    if (!(*model)->family || !(*model)->family->bidirectional)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "the model '%s' predicts the next token, not masked ones", config.name);
+    config.mask_rate = rate;
+    return replace(model, &config, err);
+}
+
+uint32_t mics_model_targets_max(const struct mics_model *model, uint32_t T)
+{
+    const double rate = model->config.mask_rate;
+
+    return rate > 0 ? (uint32_t)fmin(T, ceil(fmax(rate, MICS_MASK_RATE) * T)) : T;
 }
 
 void mics_model_free(struct mics_model *model)
@@ -217,6 +244,15 @@ void mics_model_free(struct mics_model *model)
     free(model->stages);
     json_decref(model->source);
     free(model);
+}
+
+/* Parameters of the matrices that every row of the head is multiplied with. */
+static double head_matrices(const struct mics_model *model)
+{
+    const struct mics_model_config *c = &model->config;
+    const bool transforms = model->family->embed_head[MICS_HEAD_TRANSFORM] != NULL;
+
+    return (double)c->n_embd * (c->vocab_size + (transforms ? c->n_embd : 0));
 }
 
 /* Narayanan et al. 2021 count 6 N per token for the matrices; attention's two products of [T, C] by
@@ -235,6 +271,8 @@ double mics_model_flops_per_token(const struct mics_model *model, uint32_t T)
 
     if (windowed > 0 && T > 0)
         flops += 12.0 * windowed * width * mics_attention_pairs(T, c->sliding_window) / T;
+    if (c->mask_rate > 0 && T > 0)
+        flops -= 6.0 * head_matrices(model) * (1 - (double)mics_model_targets_max(model, T) / T);
     return flops;
 }
 

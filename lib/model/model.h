@@ -63,6 +63,10 @@ struct mics_unit {
 
 enum mics_stage_kind { MICS_STAGE_EMBED, MICS_STAGE_BLOCK, MICS_STAGE_HEAD };
 
+/* Masked language modelling (data/masking.h): the share of tokens that are masked in validation,
+ * and in training unless it is said otherwise. */
+#define MICS_MASK_RATE 0.15
+
 /* What a stage without parameters uses; the first and the last have some. */
 #define MICS_NO_UNIT UINT32_MAX
 /* The numbers of boundary tensors are below this. */
@@ -120,6 +124,9 @@ struct mics_model_config {
     struct mics_rope_scaling rope_scaling;
     bool untied;                   /* the head has a matrix of its own, not the embedding's */
     bool attention_bias, mlp_bias; /* of linear layers, where the family leaves it to the model */
+    /* Of a model that predicts masked tokens: the largest share of a sequence's tokens that are
+     * targets, see mics_model_targets_max(). 0: any share, as in all other models. */
+    double mask_rate;
     /* Mixtures of experts; 0: the family has none. */
     uint32_t n_expert, n_expert_used; /* of a layer, of a token */
     uint32_t expert_inner;            /* n_inner of an expert */
@@ -296,6 +303,10 @@ enum mics_status mics_model_new_custom(const struct mics_model_ops *ops,
  * error *model is as it was. */
 enum mics_status mics_model_set_balance(struct mics_model **model,
                                         const struct mics_balance *balance, struct mics_err *err);
+/* Replace a model by one with another mask_rate, up to 1, in the same way. MICS_ERR_ARG: it does
+ * not predict masked tokens. */
+enum mics_status mics_model_set_mask_rate(struct mics_model **model, double rate,
+                                          struct mics_err *err);
 /* As stored in a plan. */
 enum mics_status mics_model_from_json(const json_t *value, struct mics_model **out,
                                       struct mics_err *err);
@@ -320,6 +331,11 @@ uint32_t mics_model_seq_max(const struct mics_model *model);
 /* MICS_ERR_ARG: `seq` is 0 or more than that; the message names the limit. */
 enum mics_status mics_model_check_seq(const struct mics_model *model, uint32_t seq,
                                       struct mics_err *err);
+
+/* The most targets that a sequence of T tokens has. With a mask_rate it is ceil(rate T), of
+ * MICS_MASK_RATE if that is more, so that validation fits: head and loss are computed of so many
+ * tokens of each sequence, on average over a micro-batch, and not of all T. */
+uint32_t mics_model_targets_max(const struct mics_model *model, uint32_t T);
 
 /* What stats[stat_count] of a step with so many targets say. */
 struct mics_router_summary {
@@ -349,7 +365,7 @@ void mics_model_init_range_parallel(struct mics_pool *pool, const struct mics_mo
 /* Model FLOPs of a step per token: 6 N + 6 L C T (causal attention counted once, full attention
  * twice that; in layers with a window only the pairs that it leaves). C are the channels of all
  * heads; N are the active parameters without an untied embedding, which is looked up and multiplies
- * nothing. */
+ * nothing. With a mask_rate the matrices of the head count for its tokens only. */
 double mics_model_flops_per_token(const struct mics_model *model, uint32_t T);
 
 #endif

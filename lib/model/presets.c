@@ -41,7 +41,7 @@
     {                                                                                              \
         .family = "bert", .name = title, .n_layer = layers, .n_embd = width, .n_head = heads,      \
         .n_positions = 512, .vocab_size = 30522, .n_inner = 4 * (width),                           \
-        .layer_norm_epsilon = 1e-12, .type_vocab_size = 2                                          \
+        .layer_norm_epsilon = 1e-12, .type_vocab_size = 2, .mask_rate = MICS_MASK_RATE             \
     }
 
 /* The MiCS paper's sizes. */
@@ -49,14 +49,14 @@
     {                                                                                              \
         .family = "bert", .name = title, .n_layer = layers, .n_embd = width, .n_head = heads,      \
         .n_positions = 512, .vocab_size = 32008, .n_inner = 4 * (width),                           \
-        .layer_norm_epsilon = 1e-12, .type_vocab_size = 2                                          \
+        .layer_norm_epsilon = 1e-12, .type_vocab_size = 2, .mask_rate = MICS_MASK_RATE             \
     }
 
 #define ROBERTA(title, layers, width, heads)                                                       \
     {                                                                                              \
         .family = "roberta", .name = title, .n_layer = layers, .n_embd = width, .n_head = heads,   \
         .n_positions = 514, .vocab_size = 50265, .n_inner = 4 * (width),                           \
-        .layer_norm_epsilon = 1e-5, .type_vocab_size = 1                                           \
+        .layer_norm_epsilon = 1e-5, .type_vocab_size = 1, .mask_rate = MICS_MASK_RATE              \
     }
 
 #define LLAMA(title, layers, width, heads, kv_heads, inner, positions, vocab, theta)               \
@@ -141,7 +141,8 @@ static const struct mics_model_config presets[] = {
      .vocab_size = 258,
      .n_inner = 512,
      .layer_norm_epsilon = 1e-12,
-     .type_vocab_size = 2},
+     .type_vocab_size = 2,
+     .mask_rate = MICS_MASK_RATE},
     BERT("bert-base", 12, 768, 12),
     BERT("bert-large", 24, 1024, 16),
     BERT_PAPER("bert-10b", 127, 2560, 40),

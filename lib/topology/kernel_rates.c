@@ -254,6 +254,11 @@ static struct mics_kernel_shape gather_rows_shape(const struct mics_args_gather_
     return pass((double)op->rows * op->k * op->C, op->dtype);
 }
 
+static struct mics_kernel_shape select_rows_shape(const struct mics_args_select_rows *op)
+{
+    return pass((double)op->rows, MICS_F32);
+}
+
 static struct mics_kernel_shape combine_rows_shape(const struct mics_args_combine_rows *op)
 {
     return pass((double)op->rows * op->k * op->C, op->dtype);

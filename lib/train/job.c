@@ -14,6 +14,7 @@
 #include "train/job_tokenizer.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -153,9 +154,17 @@ static enum mics_status resolve_mask_rate(struct mics_job *job, struct mics_err 
         return mics_err_set(
             err, MICS_ERR_ARG, "--mask-%s: the model '%s' predicts the next token, not masked ones",
             settings->mask_rate > 0 ? "rate" : "token", job->plan->model->config.name);
-    if (predicts_masked(job) && settings->mask_rate < 0)
-        settings->mask_rate = MICS_MASKING_VAL_RATE;
-    return MICS_OK;
+    if (!predicts_masked(job))
+        return MICS_OK;
+    const double planned = job->plan->model->config.mask_rate;
+    if (settings->mask_rate < 0)
+        settings->mask_rate = planned > 0 ? planned : MICS_MASK_RATE;
+    if (planned == 0 || settings->mask_rate <= fmax(planned, MICS_MASK_RATE))
+        return MICS_OK;
+    return mics_err_set(err, MICS_ERR_ARG,
+                        "--mask-rate: %g is more than the plan computes, %g: make the plan with "
+                        "mics-plan --mask-rate=%g",
+                        settings->mask_rate, fmax(planned, MICS_MASK_RATE), settings->mask_rate);
 }
 
 /* The defaults, overridden by the checkpoint's settings, overridden by the command line's. */

@@ -158,7 +158,7 @@ END
     mkdir "$out-vocab"
     head -n 28 bert/vocab.txt >"$out-vocab/vocab.txt"
     mics-data encode -q -t bytes text -o "$out-bytes" >"$out"
-    train train-1.mp 1 --steps=1 --out="$out-run" --mask-rate=0.2
+    train train-1.mp 1 --steps=1 --out="$out-run" --mask-rate=0.12
     while IFS='|' read -r code words arguments; do
         run --separate-stderr eval "mics-train -q -p train-1.mp $arguments --no-history"
         [ "$status" = "$code" ]
@@ -168,8 +168,23 @@ END
 3|the tokenizer has neither [MASK] nor <mask>: --mask-token=TEXT|--data=text --tokenizer=$out-vocab
 3|has a vocabulary of 257, more than the model's of 29|--data=$out-bytes
 END
-    run -3 --separate-stderr train train-1.mp 1 --steps=2 --resume="$out-run" --mask-rate=0.3
+    run -3 --separate-stderr train train-1.mp 1 --steps=2 --resume="$out-run" --mask-rate=0.13
     [[ $stderr == *"trained on other data"* ]]
+}
+
+@test "a plan's mask rate is that of the training, which may be smaller but not larger" {
+    mics-plan --topology='node:1 gpu:1' --model=bert --global-batch=8 --seq=10 --strategy=ddp --dtype=f32 --no-history --mask-rate=0.4 -o "$out.mp"
+    [ "$(mics-show --json "$out.mp" | jq .model.mask_rate)" = 0.4 ]
+    mics-show --json train-1.mp | jq -e '.model | has("mask_rate") | not'
+    train "$out.mp" 1 --steps=1 --out="$out-run" --metrics="$out-metrics"
+    jq -se 'any(.event == "run" and .settings.mask_rate == 0.4)' "$out-metrics"
+    train "$out.mp" 1 --steps=1 --out="$out-less" --mask-rate=0.3
+    run -2 --separate-stderr train train-1.mp 1 --steps=2 --out="$out-more" --mask-rate=0.4
+    [[ $stderr == *"--mask-rate: 0.4 is more than the plan computes, 0.15: make the plan with mics-plan --mask-rate=0.4"* ]]
+    run -2 --separate-stderr train train-1.mp 1 --steps=2 --resume="$out-run"
+    [[ $stderr == *"--mask-rate: 0.4 is more"* ]]
+    run -2 --separate-stderr mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --mask-rate=0.2
+    [[ $stderr == *"--mask-rate: the model 'gpt2-nano' predicts the next token, not masked ones"* ]]
 }
 
 @test "filled masks have the probabilities of transformers" {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The GPU's cross entropy against the host's. */
+/* The GPU's cross entropy, and the rows that have a target, against the host's. */
 #include "check.h"
 #include "operation_tables.h"
 
@@ -71,6 +71,18 @@ static void excluded_and_large_logits_neither_overflow_nor_vanish(void)
     check_loss(MICS_F32, numbers, &(int32_t){1}, 1, 4, 2 + log(1 + exp(-1)), want);
 }
 
+static void rows_with_a_target_are_found_on_the_gpu(void)
+{
+    for (size_t i = 0; i < LENGTH(select_cases); i++) {
+        const struct select_case *c = &select_cases[i];
+
+        if (!(c->suites & GPU))
+            continue;
+        select_rows_case(&gpu, c, c->most);
+        select_rows_case(&gpu, c, c->most / 2); /* less room than some need */
+    }
+}
+
 int main(void)
 {
     open_gpu();
@@ -79,5 +91,6 @@ int main(void)
     TAP_RUN(masked_rows_count_nothing_even_with_nan_on_the_gpu);
     TAP_RUN(nan_and_infinity_give_a_loss_that_is_not_a_number_on_the_gpu);
     TAP_RUN(excluded_and_large_logits_neither_overflow_nor_vanish);
+    TAP_RUN(rows_with_a_target_are_found_on_the_gpu);
     return close_gpu();
 }

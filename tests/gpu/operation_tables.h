@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* operation_tables.h - operations on rows that tokens name: the embedding, its gradient, the loss.
- */
+/* operation_tables.h - operations on rows that tokens name: the embedding, its gradient, the loss,
+ * and the rows that have a target. */
 #ifndef MICS_TESTS_GPU_OPERATION_TABLES_H
 #define MICS_TESTS_GPU_OPERATION_TABLES_H
 
@@ -88,6 +88,33 @@ static inline void cross_entropy_case(struct suite *suite, const struct loss_cas
         case_expect(suite, &logits, 2e-6);
     case_end(suite);
     free(targets);
+}
+
+/* With room for `most` rows. */
+static inline void select_rows_case(struct suite *suite, const struct select_case *c, uint32_t most)
+{
+    const size_t bytes = most * sizeof(int32_t);
+    int32_t *targets = new_zeros(c->rows * sizeof *targets);
+    uint32_t *order = new_zeros(bytes);
+    int32_t *selected = new_zeros(bytes);
+    double loss = 2;
+
+    for (uint32_t i = 0; i < c->rows; i++)
+        targets[i] = select_target(c, i);
+    case_begin(suite, 0, "select_rows_%u_%u", c->rows, most);
+    const void *sent = case_bytes(suite, "targets", targets, c->rows * sizeof *targets, 0);
+    void *const at = case_bytes(suite, "order", order, bytes, 0);
+    void *const taken = case_bytes(suite, "selected", selected, bytes, 0);
+    void *const sum = case_bytes(suite, "loss_sum", &loss, sizeof loss, 0);
+    OPERATION(suite, select_rows, PLACE(at, order), PLACE(taken, selected), PLACE(sum, &loss),
+              PLACE(sent, targets), c->rows, most);
+    case_expect_bytes(suite, at, order, bytes);
+    case_expect_bytes(suite, taken, selected, bytes);
+    case_expect_double(suite, sum, loss, 0);
+    case_end(suite);
+    free(targets);
+    free(order);
+    free(selected);
 }
 
 #endif

@@ -129,7 +129,8 @@ struct mics_model *cases_encoder(void)
                                             .vocab_size = 37,
                                             .n_inner = 44,
                                             .layer_norm_epsilon = 1e-5,
-                                            .type_vocab_size = 2});
+                                            .type_vocab_size = 2,
+                                            .mask_rate = 0.5});
 }
 
 struct mics_model *cases_llama(bool untied)

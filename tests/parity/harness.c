@@ -31,12 +31,16 @@ void parity_sample(const struct parity_case *c, uint32_t step, uint64_t g, int32
                    int32_t *targets)
 {
     const uint32_t T = c->choice.seq, V = c->model->config.vocab_size;
+    const bool encodes = c->model->config.mask_rate > 0; /* its targets are few */
+    uint32_t left = mics_model_targets_max(c->model, T);
 
     for (uint32_t t = 0; t < T; t++) {
         const uint64_t draw = mics_philox_u64(DATA_SEED, step, g * T + t);
+        const bool none = encodes ? left == 0 || (draw >> 32) % 3 > 0 : (draw >> 32) % 5 == 0;
 
         tokens[t] = (int32_t)(draw % V);
-        targets[t] = !c->all_counted && (draw >> 32) % 5 == 0 ? -1 : (int32_t)((draw >> 40) % V);
+        targets[t] = !c->all_counted && none ? -1 : (int32_t)((draw >> 40) % V);
+        left -= targets[t] >= 0 && left > 0;
     }
 }
 

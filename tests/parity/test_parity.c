@@ -661,7 +661,7 @@ static void check_levels(const struct mics_model *model, enum mics_dtype dtype,
 
 static void no_level_of_recomputation_changes_a_bit(void)
 {
-    const struct mics_model *const models[] = {gpt2, llama, tied, experts, padded_experts};
+    const struct mics_model *const models[] = {gpt2, llama, tied, encoder, experts, padded_experts};
 
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         check_levels(models[i], MICS_F32, MICS_F32);

@@ -71,6 +71,14 @@ static void table_cases_of(struct suite *suite, enum mics_dtype dtype)
             cross_entropy_case(suite, &loss_cases[i], dtype);
 }
 
+static void select_cases_of(struct suite *suite)
+{
+    for (size_t i = 0; i < LENGTH(select_cases); i++)
+        if (select_cases[i].suites & PTX)
+            for (uint32_t part = 1; part <= 2; part++) /* with less room than is needed, too */
+                select_rows_case(suite, &select_cases[i], select_cases[i].most / part);
+}
+
 static void block_cases_of(struct suite *suite)
 {
     const uint32_t count = block_cases[PTX_BLOCKS].count;
@@ -89,6 +97,7 @@ void record_operation_cases(struct suite *suite)
 {
     flat_cases_of(suite);
     block_cases_of(suite);
+    select_cases_of(suite);
     for (size_t d = 0; d < LENGTH(dtypes); d++) {
         row_cases_of(suite, dtypes[d]);
         table_cases_of(suite, dtypes[d]);

@@ -232,6 +232,33 @@ static inline int32_t case_target(uint32_t i, uint32_t rows, uint32_t V)
     return i % 5 != 3 ? case_token(i, V, rows) : i % 2 ? MICS_TARGET_NONE : (int32_t)V;
 }
 
+/* Rows that have a target: less than a warp's, a warp's of each warp of the block, more than one of
+ * each; none, all, as many as there is room for, and fewer. */
+static const struct select_case {
+    uint32_t rows, most;
+    uint32_t every; /* such row has a target; 0: no row */
+    int suites;
+} select_cases[] = {
+    {0, 0, 1, GPU},
+    {1, 1, 1, GPU},
+    {1, 1, 0, GPU},
+    {33, 7, 5, GPU},
+    {64, 64, 1, GPU},
+    {100, 17, 6, ALL},
+    {1024, 160, 7, GPU},
+    {1025, 300, 9, GPU},
+    {1100, 155, 8, ALL},
+    {5000, 2500, 2, GPU},
+    {40000, 6000, 7, HOST_ONLY},
+};
+
+static inline int32_t select_target(const struct select_case *c, uint32_t row)
+{
+    if (c->every > 0 && row % c->every == c->every / 2)
+        return (int32_t)(row * 7 % 1000);
+    return row % 3 ? MICS_TARGET_NONE : MICS_TARGET_LAST;
+}
+
 /* Slices of a vector that an optimizer updates: where decay ends, and whether there is a copy. */
 static const struct update_case {
     const char *name; /* of those that are executed as PTX */

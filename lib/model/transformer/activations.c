@@ -216,9 +216,11 @@ struct mics_head_activations mics_head_activations_of(const struct mics_model *m
                                                       struct mics_stage_bytes *bytes)
 {
     const uint32_t V = model->config.vocab_size;
-    const uint64_t R = (uint64_t)batch->B * batch->T, C = model->config.n_embd;
+    const uint32_t most = mics_model_targets_max(model, batch->T);
+    const uint64_t R = (uint64_t)batch->B * most, C = model->config.n_embd;
     struct mics_activation_cursor work = {.base = scratch};
     struct mics_head_activations acts = {.rows = mics_head_chunk_rows(V, R, batch->dtype),
+                                         .total = (uint32_t)R,
                                          .columns = mics_padded_vocab(V)};
 
     acts.norm = take_stats(model, &work, acts.rows);
@@ -229,6 +231,12 @@ struct mics_head_activations mics_head_activations_of(const struct mics_model *m
     if (model->family->embed_head[MICS_HEAD_TRANSFORM]) {
         acts.pre = mics_activation_take_typed(&work, acts.rows * C, batch->dtype);
         acts.activated = mics_activation_take_typed(&work, acts.rows * C, batch->dtype);
+    }
+    if (most < batch->T) {
+        acts.order = mics_activation_take(&work, R * sizeof *acts.order);
+        acts.targets = mics_activation_take(&work, R * sizeof *acts.targets);
+        acts.taken = mics_activation_take_typed(&work, acts.rows * C, batch->dtype);
+        acts.grad_taken = mics_activation_take_typed(&work, acts.rows * C, batch->dtype);
     }
     if (bytes)
         *bytes = (struct mics_stage_bytes){.scratch = work.used};

@@ -4,7 +4,8 @@
  *
  * The head works on a chunk of rows at a time: final norm, logits, loss, and at once its backward
  * pass, so that the logits of a whole micro-batch never exist. All its gradients are of the *sum*
- * of the losses.
+ * of the losses. With a mask_rate its rows are those that have a target, up to a number that the
+ * shape of the batch gives, and some others: without a target a row adds 0 to everything.
  */
 #include "device/launch.h"
 #include "model/activation_layout.h"
@@ -135,6 +136,8 @@ struct head {
     struct mics_linear vocabulary; /* [V, C] with its padding: logits = normed vocabulary' + bias */
     bool has_transform;
     struct mics_linear transform;
+    bool selects; /* its rows, in the order acts.order, instead of taking all of the batch */
+    const int32_t *targets;
 };
 
 static struct head head_of(const struct mics_pass *pass, uint32_t unit)
@@ -145,7 +148,10 @@ static struct head head_of(const struct mics_pass *pass, uint32_t unit)
         .pass = pass,
         .acts = mics_head_activations_of(model, &pass->batch, pass->scratch, NULL),
         .has_transform = model->family->embed_head[MICS_HEAD_TRANSFORM] != NULL,
+        .selects = mics_model_targets_max(model, pass->batch.T) < pass->batch.T,
     };
+
+    head.targets = head.selects ? head.acts.targets : pass->targets;
 
     head.norm = mics_norm_of(pass, unit, mics_transformer_embed_head_index(model, MICS_HEAD_NORM),
                              mics_transformer_embed_head_index(model, MICS_HEAD_NORM_BIAS),
@@ -166,12 +172,10 @@ static void *row_of(const struct mics_pass *pass, const void *base, uint64_t row
     return mics_element(base, row * pass->model->config.n_embd, pass->batch.dtype);
 }
 
-/* What the norm takes of rows [first, first + rows): those of the head's input, or what a transform
- * makes of them. */
-static const void *norm_input(const struct head *head, uint32_t first, uint32_t rows)
+/* What the norm takes: rows of the head's input, or what a transform makes of them. */
+static const void *norm_input(const struct head *head, const void *in, uint32_t rows)
 {
     const struct mics_pass *pass = head->pass;
-    const void *const in = row_of(pass, pass->in[MICS_RESIDUAL], first);
 
     if (!head->has_transform)
         return in;
@@ -186,19 +190,60 @@ static const void *norm_input(const struct head *head, uint32_t first, uint32_t 
     return head->acts.activated;
 }
 
-/* Returns what the norm took. */
-static const void *chunk_forward(const struct head *head, uint32_t first, uint32_t rows)
+/* Find the rows that have a target. The gradients of all others are 0. */
+static void select_rows(const struct head *head)
 {
-    const void *const in = norm_input(head, first, rows);
+    const struct mics_pass *pass = head->pass;
+    const uint32_t rows = pass->batch.B * pass->batch.T;
+
+    mics_launch_select_rows(pass->stream, &(struct mics_args_select_rows){
+                                              .order = head->acts.order,
+                                              .selected = head->acts.targets,
+                                              .loss_sum = pass->loss_sum,
+                                              .targets = pass->targets,
+                                              .rows = rows,
+                                              .most = head->acts.total,
+                                          });
+    if (pass->batch.train)
+        mics_launch_zero(pass->stream, &(struct mics_args_zero){
+                                           .dst = pass->grad[MICS_RESIDUAL],
+                                           .bytes = mics_dtype_bytes(pass->batch.dtype) * rows *
+                                                    pass->model->config.n_embd,
+                                       });
+}
+
+/* Rows [first, first + rows) of what the head takes. */
+static const void *take_chunk(const struct head *head, uint32_t first, uint32_t rows)
+{
+    const struct mics_pass *pass = head->pass;
+
+    if (!head->selects)
+        return row_of(pass, pass->in[MICS_RESIDUAL], first);
+    mics_launch_gather_rows(pass->stream, &(struct mics_args_gather_rows){
+                                              .out = head->acts.taken,
+                                              .in = pass->in[MICS_RESIDUAL],
+                                              .order = head->acts.order + first,
+                                              .rows = rows,
+                                              .k = 1,
+                                              .C = pass->model->config.n_embd,
+                                              .dtype = pass->batch.dtype,
+                                          });
+    return head->acts.taken;
+}
+
+/* Returns what the norm took. */
+static const void *chunk_forward(const struct head *head, const void *taken, uint32_t rows)
+{
+    const void *const in = norm_input(head, taken, rows);
 
     mics_norm_forward(&head->norm, rows, in, head->acts.normed);
     mics_linear_forward(&head->vocabulary, rows, head->acts.normed, head->acts.logits);
     return in;
 }
 
-/* From the gradient of what the norm took, `grad_in`, to that of the head's input. */
-static void transform_backward(const struct head *head, uint32_t first, uint32_t rows,
-                               void *grad_in)
+/* From the gradient of what the norm took, `grad_in`, to that of what the head took. */
+static void transform_backward(const struct head *head, const void *taken, uint32_t rows,
+                               void *grad_in, void *grad_taken)
 {
     const struct mics_pass *pass = head->pass;
 
@@ -211,20 +256,20 @@ static void transform_backward(const struct head *head, uint32_t first, uint32_t
                               .dtype = pass->batch.dtype,
                               .exact = pass->model->family->mlp == MICS_MLP_GELU_EXACT,
                           });
-    mics_linear_grad_params(&head->transform, rows, row_of(pass, pass->in[MICS_RESIDUAL], first),
-                            grad_in);
-    mics_linear_grad_in(&head->transform, rows, grad_in, NULL,
-                        row_of(pass, pass->grad[MICS_RESIDUAL], first));
+    mics_linear_grad_params(&head->transform, rows, taken, grad_in);
+    mics_linear_grad_in(&head->transform, rows, grad_in, NULL, grad_taken);
 }
 
 /* The logits have become their gradients. With a transform `normed` takes the gradient of what the
  * norm took: it has been read. */
-static void chunk_backward(const struct head *head, uint32_t first, uint32_t rows, const void *in)
+static void chunk_backward(const struct head *head, uint32_t first, uint32_t rows,
+                           const void *taken, const void *in)
 {
     const struct mics_pass *pass = head->pass;
     const struct mics_head_activations *acts = &head->acts;
-    void *const grad =
-        head->has_transform ? acts->normed : row_of(pass, pass->grad[MICS_RESIDUAL], first);
+    void *const grad_taken =
+        head->selects ? acts->grad_taken : row_of(pass, pass->grad[MICS_RESIDUAL], first);
+    void *const grad = head->has_transform ? acts->normed : grad_taken;
 
     mics_linear_grad_params(&head->vocabulary, rows, acts->normed, acts->logits);
     mics_linear_grad_in(&head->vocabulary, rows, acts->logits, NULL, acts->grad_normed);
@@ -235,22 +280,34 @@ static void chunk_backward(const struct head *head, uint32_t first, uint32_t row
                      });
     mics_norm_backward(&head->norm, rows, in, acts->grad_normed, grad);
     if (head->has_transform)
-        transform_backward(head, first, rows, grad);
+        transform_backward(head, taken, rows, grad, grad_taken);
+    if (head->selects)
+        mics_launch_scatter_rows(pass->stream, &(struct mics_args_scatter_rows){
+                                                   .out = pass->grad[MICS_RESIDUAL],
+                                                   .in = grad_taken,
+                                                   .order = acts->order + first,
+                                                   .rows = rows,
+                                                   .C = head->vocabulary.in,
+                                                   .dtype = pass->batch.dtype,
+                                               });
 }
 
 void mics_head_forward(const struct mics_pass *pass, uint32_t unit)
 {
-    const uint32_t total = pass->batch.B * pass->batch.T;
     const struct head head = head_of(pass, unit);
+    const uint32_t total = head.acts.total;
     double *const hits = pass->model->family->bidirectional ? pass->hits : NULL;
 
+    if (head.selects)
+        select_rows(&head);
     for (uint32_t first = 0; first < total; first += head.acts.rows) {
         const uint32_t rows = total - first < head.acts.rows ? total - first : head.acts.rows;
+        const void *const taken = take_chunk(&head, first, rows);
 
-        const void *const in = chunk_forward(&head, first, rows);
+        const void *const in = chunk_forward(&head, taken, rows);
         mics_launch_cross_entropy(pass->stream, &(struct mics_args_cross_entropy){
                                                     .logits = head.acts.logits,
-                                                    .targets = pass->targets + first,
+                                                    .targets = head.targets + first,
                                                     .loss_sum = pass->loss_sum,
                                                     .rows = rows,
                                                     .V = pass->model->config.vocab_size,
@@ -260,7 +317,7 @@ void mics_head_forward(const struct mics_pass *pass, uint32_t unit)
                                                     .hits = hits,
                                                 });
         if (pass->batch.train)
-            chunk_backward(&head, first, rows, in);
+            chunk_backward(&head, first, rows, taken, in);
     }
     if (mics_transformer_pools_load(pass->model))
         mics_load_loss(pass);
@@ -273,6 +330,8 @@ void mics_head_logits(const struct mics_pass *pass, uint32_t unit, uint32_t firs
 
     assert(rows <= head.acts.rows);
     head.vocabulary.out = pass->model->config.vocab_size;
-    mics_norm_forward(&head.norm, rows, norm_input(&head, first, rows), head.acts.normed);
+    mics_norm_forward(&head.norm, rows,
+                      norm_input(&head, row_of(pass, pass->in[MICS_RESIDUAL], first), rows),
+                      head.acts.normed);
     mics_linear_forward(&head.vocabulary, rows, head.acts.normed, logits);
 }

@@ -181,14 +181,19 @@ struct mics_dispatch_activations {
     void *sorted;                           /* [N, C]: what has come back */
 };
 
-/* The head works on a chunk of `rows` rows at a time. */
+/* The head works on a chunk of `rows` rows at a time, of `total` in all. Those are all rows of the
+ * batch, or with a mask_rate the rows `order`, which have all targets. */
 struct mics_head_activations {
-    uint32_t rows;
+    uint32_t rows, total;
     uint32_t columns; /* of the logits, with padding */
     struct mics_norm_stats norm;
     void *normed, *grad_normed; /* [rows, C] */
     void *logits;               /* [rows, columns] */
     void *pre, *activated;      /* [rows, C]: of a transform, before and behind GELU */
+    /* NULL where the head computes all rows. */
+    uint32_t *order;          /* [total] */
+    int32_t *targets;         /* [total], of these rows */
+    void *taken, *grad_taken; /* [rows, C]: what the head takes of them, and its gradient */
 };
 
 /* Each either measures (saved and scratch NULL, *bytes is filled) or returns pointers (bytes may be

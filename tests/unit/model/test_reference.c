@@ -115,6 +115,8 @@ static struct mics_model *open_model(const struct reference *reference)
         exit(1);
     }
     CHECK_STR(model->family->name, reference->family);
+    if (model->family->bidirectional) /* more targets than are masked in training */
+        CHECK_INT(mics_model_set_mask_rate(&model, 0, &err), MICS_OK);
     if (!reference->parallel)
         return model;
     parallel = *model->family;
