@@ -488,6 +488,8 @@ static const char *foreign_option(const struct plan_request *request)
         return "--hierarchical";
     if (search->expert_group != MICS_AUTO)
         return "--expert-group";
+    if (search->experts != MICS_EXPERTS_GATHERED)
+        return "--experts";
     if (request->has_sync_dtype || request->has_rounding)
         return "--sync-dtype";
     if (request->has_gather_dtype)

@@ -299,6 +299,24 @@ static void issue_backward(struct mics_engine *engine, const struct issue *issue
     engine->model->ops->backward(&pass, issue->op->stage);
 }
 
+/* Does this step only take its predicted time? */
+static bool is_paced_step(const struct mics_engine *engine, const struct issue *issue)
+{
+    return engine->options.op_durations && issue->schedule == engine->train.schedule;
+}
+
+/* Where it is 0, an exchange sends nothing. A paced step routes no tokens: what it sends are even
+ * loads. */
+static const uint32_t *active_flag(const struct mics_engine *engine, const struct issue *issue,
+                                   const struct mics_pass_exchange *exchange)
+{
+    static const uint32_t never = 0;
+
+    if (!is_paced_step(engine, issue))
+        return exchange->active;
+    return mics_op_is_surplus(issue->op) ? &never : NULL;
+}
+
 /* Tokens to their experts, or results back. */
 static void issue_dispatch(struct mics_engine *engine, const struct issue *issue)
 {
@@ -314,7 +332,7 @@ static void issue_dispatch(struct mics_engine *engine, const struct issue *issue
                              MICS_U8);
     else
         mics_comm_all_to_all_if(comm, issue->stream, exchange->from, exchange->to, exchange->bytes,
-                                MICS_U8, exchange->active);
+                                MICS_U8, active_flag(engine, issue, exchange));
 }
 
 /* As precise as the timer allows, without spinning on a core that communication needs. */
@@ -338,8 +356,8 @@ static void issue_duration(struct mics_engine *engine, const struct issue *issue
 
 static bool is_paced(const struct mics_engine *engine, const struct issue *issue)
 {
-    return engine->options.op_durations && issue->schedule == engine->train.schedule &&
-           issue->op->kind != MICS_OP_READ && !mics_op_is_comm(issue->op->kind);
+    return is_paced_step(engine, issue) && issue->op->kind != MICS_OP_READ &&
+           !mics_op_is_comm(issue->op->kind);
 }
 
 void mics_engine_issue(struct mics_engine *engine, const struct issue *issue)

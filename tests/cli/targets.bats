@@ -104,7 +104,7 @@ after() # option
 @test "options that another trainer has no word for are refused" {
     for words in '--for=fairscale' '--for=torchtitan --hierarchical=on' '--for=megatron --sync-dtype=int8' \
         '--for=accelerate --recompute=selective' '--for=deepspeed --outer-steps=10' '--for=torchtitan --segments=2' \
-        '--for=torchtitan --launch=srun' '--for=torchtitan --check=run' '--for=torchtitan --like=plan.mp' '--for=torchtitan -o -'; do
+        '--for=torchtitan --launch=srun' '--for=torchtitan --experts=auto' '--for=torchtitan --check=run' '--for=torchtitan --like=plan.mp' '--for=torchtitan -o -'; do
         # shellcheck disable=SC2086 # words
         run --separate-stderr mics-plan --model=gpt2 --topology=p4d:2 $words
         usage_mistake mics-plan || { echo "$words"; return 1; }

@@ -185,6 +185,7 @@ static enum mics_status run_engine(struct rank *rank, struct mics_world *world,
         .device = device,
         .schedule = c->schedule,
         .optimizer = parity_optimizer(c),
+        .op_durations = c->op_durations,
         .before_op = c->random_delay_us || c->slow_op != MICS_NONE ? delay : NULL,
         .context = rank,
     };

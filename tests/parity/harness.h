@@ -31,7 +31,8 @@ struct parity_case {
     void *watch_context;
     /* A deliberate bug: the host memory of a batch is overwritten when the next one is filled. */
     bool reuses_batch;
-    bool all_counted; /* no target is masked */
+    bool all_counted;           /* no target is masked */
+    const double *op_durations; /* as in struct mics_engine_options; NULL: compute */
 };
 
 enum { PARITY_INIT_SEED = 5 };
