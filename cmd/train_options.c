@@ -46,6 +46,8 @@ static const struct cli_option options[] = {
     {ID_SETTING, "mask-rate", "X",
      "share of the tokens that an encoder has to predict (default: the plan's, 0.15)",
      CLI_TO_HANDLER},
+    {0, "mask-whole-words", NULL, "mask all tokens of a word, or none of them",
+     CLI_TO_TRUE(struct train_request, job.mask_whole_words)},
     {ID_PACK, "pack", "concat|document",
      "cut sequences from all documents, or keep documents apart (default: concat)", CLI_TO_HANDLER},
     {0, "mask-prompt", NULL, "of JSON lines, learn the answers only",

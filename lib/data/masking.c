@@ -74,6 +74,31 @@ static bool is_ordinary(const struct mics_masking *masking, const struct mics_to
            !mics_tokenizer_is_special(tokenizer, id);
 }
 
+/* What each token of the vocabulary is. On failure the caller closes `masking`. */
+static enum mics_status list_tokens(const struct mics_masking_options *options,
+                                    struct mics_masking *masking, struct mics_err *err)
+{
+    const struct mics_tokenizer *tokenizer = options->tokenizer;
+
+    masking->is_ordinary = calloc(options->vocab_size, sizeof *masking->is_ordinary);
+    masking->ordinary = calloc(options->vocab_size, sizeof *masking->ordinary);
+    if (options->whole_words)
+        masking->begins_word = calloc(options->vocab_size, sizeof *masking->begins_word);
+    if (!masking->is_ordinary || !masking->ordinary ||
+        (options->whole_words && !masking->begins_word))
+        return mics_err_nomem(err);
+    for (uint32_t id = 0; id < options->vocab_size; id++)
+        if (is_ordinary(masking, tokenizer, id)) {
+            masking->is_ordinary[id] = 1;
+            masking->ordinary[masking->ordinary_count++] = (int32_t)id;
+        }
+    for (uint32_t id = 0; options->whole_words && id < options->vocab_size; id++)
+        masking->begins_word[id] = mics_tokenizer_begins_word(tokenizer, id);
+    if (masking->ordinary_count == 0)
+        return mics_err_set(err, MICS_ERR_FORMAT, "all tokens of the vocabulary are special");
+    return MICS_OK;
+}
+
 enum mics_status mics_masking_open(const struct mics_masking_options *options,
                                    struct mics_masking *out, struct mics_err *err)
 {
@@ -97,20 +122,14 @@ enum mics_status mics_masking_open(const struct mics_masking_options *options,
         masking.end =
             masking.begin == MICS_NO_TOKEN ? MICS_NO_TOKEN : mics_tokenizer_end(tokenizer);
     }
-    masking.is_ordinary = calloc(options->vocab_size, sizeof *masking.is_ordinary);
-    masking.ordinary = calloc(options->vocab_size, sizeof *masking.ordinary);
-    if (!masking.is_ordinary || !masking.ordinary) {
+    if (options->whole_words && !tokenizer)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "--mask-whole-words needs a tokenizer, which says where words begin, "
+                            "but the data name none");
+    status = list_tokens(options, &masking, err);
+    if (status != MICS_OK) {
         mics_masking_close(&masking);
-        return mics_err_nomem(err);
-    }
-    for (uint32_t id = 0; id < options->vocab_size; id++)
-        if (is_ordinary(&masking, tokenizer, id)) {
-            masking.is_ordinary[id] = 1;
-            masking.ordinary[masking.ordinary_count++] = (int32_t)id;
-        }
-    if (masking.ordinary_count == 0) {
-        mics_masking_close(&masking);
-        return mics_err_set(err, MICS_ERR_FORMAT, "all tokens of the vocabulary are special");
+        return status;
     }
     *out = masking;
     return MICS_OK;
@@ -120,6 +139,7 @@ void mics_masking_close(struct mics_masking *masking)
 {
     free(masking->is_ordinary);
     free(masking->ordinary);
+    free(masking->begins_word);
     *masking = (struct mics_masking){0};
 }
 
@@ -128,15 +148,10 @@ uint64_t mics_masking_fingerprint(const struct mics_masking *masking, uint64_t s
     const uint32_t tokens[] = {masking->mask, masking->begin, masking->end,
                                masking->ordinary_count};
 
-    return XXH64(&masking->rate, sizeof masking->rate, XXH64(tokens, sizeof tokens, seed));
-}
+    const uint64_t sum =
+        XXH64(&masking->rate, sizeof masking->rate, XXH64(tokens, sizeof tokens, seed));
 
-/* By random number, which is in the upper half, then by position. */
-static int compare(const void *a, const void *b)
-{
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-    return (x > y) - (x < y);
+    return masking->begins_word ? XXH64("whole words", 11, sum) : sum;
 }
 
 /* How many of `count` ordinary tokens are chosen. */
@@ -160,37 +175,77 @@ static int32_t replace(const struct mics_masking *masking, int32_t token, const 
     return masking->ordinary[((uint64_t)random[2] * masking->ordinary_count) >> 32];
 }
 
+/* What is chosen together: a token, or the tokens of a word. */
+struct piece {
+    uint64_t key; /* a random number, then the position of the first token */
+    uint32_t length;
+};
+
+/* By random number, which is in the upper half, then by position. */
+static int compare(const void *a, const void *b)
+{
+    const uint64_t x = ((const struct piece *)a)->key, y = ((const struct piece *)b)->key;
+
+    return (x > y) - (x < y);
+}
+
+/* The pieces of a sequence, in its order; returns how many there are. *ordinary is the number of
+ * their tokens. */
+static uint32_t list_pieces(const struct mics_masking *masking, bool whole_words, uint64_t seed,
+                            uint64_t stream, uint64_t sample, const int32_t *tokens,
+                            struct piece *pieces, uint32_t *ordinary)
+{
+    uint32_t count = 0, random[4];
+
+    *ordinary = 0;
+    for (uint32_t i = 0; i < masking->seq; i++) {
+        if (!masking->is_ordinary[tokens[i]])
+            continue;
+        ++*ordinary;
+        if (whole_words && i > 0 && masking->is_ordinary[tokens[i - 1]] &&
+            !masking->begins_word[tokens[i]]) {
+            pieces[count - 1].length++;
+            continue;
+        }
+        mics_philox(seed, stream + i, sample, random);
+        pieces[count++] = (struct piece){(uint64_t)random[0] << 32 | i, 1};
+    }
+    return count;
+}
+
 enum mics_status mics_masking_apply(const struct mics_masking *masking, bool val, uint64_t sample,
                                     int32_t *tokens, int32_t *targets, struct mics_err *err)
 {
     const uint64_t stream = val ? STREAM_VAL : STREAM_MASK, seed = val ? 0 : masking->seed;
     const double rate = val ? MICS_MASK_RATE : masking->rate;
-    uint64_t *keys = malloc(masking->seq * sizeof *keys);
-    uint32_t count = 0, random[4];
+    struct piece *pieces = malloc(masking->seq * sizeof *pieces);
+    uint32_t ordinary, random[4];
 
-    if (!keys)
+    if (!pieces)
         return mics_err_nomem(err);
     if (masking->begin != MICS_NO_TOKEN)
         tokens[0] = (int32_t)masking->begin;
     if (masking->end != MICS_NO_TOKEN)
         tokens[masking->seq - 1] = (int32_t)masking->end;
-    for (uint32_t i = 0; i < masking->seq; i++) {
+    for (uint32_t i = 0; i < masking->seq; i++)
         targets[i] = MICS_TARGET_NONE;
-        if (!masking->is_ordinary[tokens[i]])
-            continue;
-        mics_philox(seed, stream + i, sample, random);
-        keys[count++] = (uint64_t)random[0] << 32 | i;
-    }
-    const uint32_t chosen =
-        choose_count(rate, count, mics_philox_u64(seed, stream + POSITIONS_MAX, sample));
-    qsort(keys, count, sizeof *keys, compare);
-    for (uint32_t k = 0; k < chosen; k++) {
-        const uint32_t i = (uint32_t)keys[k];
+    const uint32_t count = list_pieces(masking, !val && masking->begins_word, seed, stream, sample,
+                                       tokens, pieces, &ordinary);
+    uint32_t left =
+        choose_count(rate, ordinary, mics_philox_u64(seed, stream + POSITIONS_MAX, sample));
+    qsort(pieces, count, sizeof *pieces, compare);
+    for (uint32_t k = 0; k < count && left > 0; k++) {
+        const uint32_t first = (uint32_t)pieces[k].key;
 
-        mics_philox(seed, stream + i, sample, random);
-        targets[i] = tokens[i];
-        tokens[i] = replace(masking, tokens[i], random);
+        if (pieces[k].length > left)
+            continue;
+        left -= pieces[k].length;
+        for (uint32_t i = first; i < first + pieces[k].length; i++) {
+            mics_philox(seed, stream + i, sample, random);
+            targets[i] = tokens[i];
+            tokens[i] = replace(masking, tokens[i], random);
+        }
     }
-    free(keys);
+    free(pieces);
     return MICS_OK;
 }

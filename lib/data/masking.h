@@ -10,10 +10,16 @@
  * random numbers, of equal ones the first. So a model computes its head for a fixed number of
  * tokens (mics_model_targets_max()), and no masked token is ever left out.
  *
+ * With whole_words all tokens of a word are chosen, or none of them ("whole word masking" of BERT's
+ * later models): words by the random numbers of their first tokens, as long as their tokens are not
+ * more than are left of that number; a word that is longer is passed over. A word is a run of
+ * ordinary tokens up to the next one that begins a word (mics_tokenizer_begins_word()). Each of its
+ * tokens is replaced on its own.
+ *
  * All of it is a pure function of (seed, sample, position), whatever the number of ranks and the
  * micro-batch, before and after a resume. A sample's number counts all samples of a training, so
  * that the masks of a text differ from epoch to epoch. Those of validation depend on the number of
- * the window only: they are the same in all runs, at a rate of MICS_MASK_RATE (model.h).
+ * the window only: they are the same in all runs, of single tokens, at a rate of MICS_MASK_RATE (model.h).
  *
  * Where the tokenizer puts tokens around a text, the first and the last token of a sequence become
  * these ([CLS] and [SEP], <s> and </s>): sequences are cut from all documents, which the last token
@@ -31,6 +37,7 @@ struct mics_masking_options {
     uint32_t seq;           /* T */
     double rate;            /* in (0, 1) */
     uint64_t seed;
+    bool whole_words;
 };
 
 /* Immutable once open, so any number of threads may use it. */
@@ -42,14 +49,15 @@ struct mics_masking {
     uint32_t begin, end;  /* around a sequence; MICS_NO_TOKEN: none */
     uint8_t *is_ordinary; /* [vocab_size] */
     int32_t *ordinary;    /* the ids of ordinary tokens */
+    uint8_t *begins_word; /* [vocab_size]; NULL: words are not kept whole */
     uint32_t vocab_size, ordinary_count;
 };
 
 /* The mask token of a tokenizer; MICS_NO_TOKEN: it has none. */
 uint32_t mics_tokenizer_mask(const struct mics_tokenizer *tokenizer);
 
-/* MICS_ERR_FORMAT: there is no mask token, it is not in the model's vocabulary, or there are no
- * ordinary tokens. */
+/* MICS_ERR_FORMAT: there is no mask token, it is not in the model's vocabulary, there are no
+ * ordinary tokens, or there are words without a tokenizer that knows where they begin. */
 enum mics_status mics_masking_open(const struct mics_masking_options *options,
                                    struct mics_masking *out, struct mics_err *err);
 void mics_masking_close(struct mics_masking *masking); /* all zeros is fine */

@@ -411,12 +411,40 @@ uint32_t mics_tokenizer_id(const struct mics_tokenizer *tokenizer, const char *t
     return id;
 }
 
+static bool is_white_space(unsigned char byte)
+{
+    return byte == ' ' || (byte >= '\t' && byte <= '\r');
+}
+
 bool mics_tokenizer_is_special(const struct mics_tokenizer *tokenizer, uint32_t id)
 {
     if (tokenizer->is_bytes)
         return id == 256;
     return id < tokenizer->vocab.size &&
            (tokenizer->vocab.tokens[id].flags & MICS_TOKEN_SPECIAL) != 0;
+}
+
+bool mics_tokenizer_begins_word(const struct mics_tokenizer *tokenizer, uint32_t id)
+{
+    static const char space[] = "\xe2\x96\x81"; /* ▁ */
+    const struct mics_token *token;
+    const unsigned char *text;
+
+    if (tokenizer->is_bytes)
+        return id < 256 && is_white_space((unsigned char)id);
+    if (id >= tokenizer->vocab.size)
+        return true;
+    token = &tokenizer->vocab.tokens[id];
+    text = tokenizer->vocab.text.bytes + token->offset;
+    if (tokenizer->model.kind == MICS_MODEL_WORDPIECE) {
+        const char *prefix = tokenizer->model.wordpiece.prefix;
+        const size_t length = strlen(prefix);
+
+        return length == 0 || token->length <= length || memcmp(text, prefix, length) != 0;
+    }
+    return token->length > 0 &&
+           (is_white_space(text[0]) ||
+            (token->length >= sizeof space - 1 && memcmp(text, space, sizeof space - 1) == 0));
 }
 
 const struct mics_tokenizer_file *mics_tokenizer_files(const struct mics_tokenizer *tokenizer,

@@ -150,12 +150,17 @@ static enum mics_status resolve_mask_rate(struct mics_job *job, struct mics_err 
 {
     struct mics_train_settings *settings = &job->settings;
 
-    if (!predicts_masked(job) && (settings->mask_rate > 0 || job->options->mask_token))
-        return mics_err_set(
-            err, MICS_ERR_ARG, "--mask-%s: the model '%s' predicts the next token, not masked ones",
-            settings->mask_rate > 0 ? "rate" : "token", job->plan->model->config.name);
+    const char *const option = settings->mask_rate > 0          ? "rate"
+                               : job->options->mask_token       ? "token"
+                               : job->options->mask_whole_words ? "whole-words"
+                                                                : NULL;
+
     if (!predicts_masked(job))
-        return MICS_OK;
+        return option ? mics_err_set(err, MICS_ERR_ARG,
+                                     "--mask-%s: the model '%s' predicts the next token, not "
+                                     "masked ones",
+                                     option, job->plan->model->config.name)
+                      : MICS_OK;
     const double planned = job->plan->model->config.mask_rate;
     if (settings->mask_rate < 0)
         settings->mask_rate = planned > 0 ? planned : MICS_MASK_RATE;
@@ -388,6 +393,16 @@ static enum mics_status open_data(struct mics_job *job, struct mics_err *err)
     return mics_agree(job->control, status, err);
 }
 
+/* As the command line says, else as in the checkpoint. */
+static bool masks_whole_words(const struct mics_job *job)
+{
+    const json_t *training = json_object_get(job->checkpoint_doc, "training");
+    const json_t *then = json_object_get(training, "data");
+
+    return job->options->mask_whole_words ||
+           json_is_true(json_object_get(then, "mask_whole_words"));
+}
+
 /* Of a model that predicts masked tokens, once its tokenizer is known. */
 static enum mics_status open_masking(struct mics_job *job, struct mics_err *err)
 {
@@ -396,7 +411,8 @@ static enum mics_status open_masking(struct mics_job *job, struct mics_err *err)
                                                  .vocab_size = job->plan->model->config.vocab_size,
                                                  .seq = job->plan->choice.seq,
                                                  .rate = job->settings.mask_rate,
-                                                 .seed = job->settings.seed};
+                                                 .seed = job->settings.seed,
+                                                 .whole_words = masks_whole_words(job)};
     enum mics_status status = MICS_OK;
 
     if (!predicts_masked(job))

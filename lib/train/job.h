@@ -30,6 +30,7 @@ struct mics_job_options {
     const char *mask_token; /* what masks tokens, likewise */
     const char *pack; /* see mics_pack_parse(); NULL: the checkpoint's, concat for a new run */
     bool mask_prompt, binary; /* see struct mics_data_options */
+    bool mask_whole_words;    /* see struct mics_masking_options */
     uint64_t bad_lines;
     const char *out;
     const char *resume; /* a checkpoint or a run's folder; "auto": `out` if it has one; or NULL */

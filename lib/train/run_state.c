@@ -68,14 +68,15 @@ static json_t *data_to_json(const struct mics_run *run)
     snprintf(fingerprint, sizeof fingerprint, "%016" PRIx64, data->fingerprint);
     if (data->val)
         snprintf(val, sizeof val, "%016" PRIx64, data->val->fingerprint);
-    return json_pack("{s:s,s:s*,s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:s,s:b,s:o}", "fingerprint",
+    json_t *const words = data->masking && data->masking->begins_word ? json_true() : NULL;
+    return json_pack("{s:s,s:s*,s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:s,s:b,s:o*,s:o}", "fingerprint",
                      fingerprint, "val_fingerprint", data->val ? val : NULL, "read",
                      mics_read_sums_to_json(&run->read), "documents", (json_int_t)data->documents,
                      "bytes", (json_int_t)data->bytes, "train_tokens",
                      (json_int_t)data->train_tokens, "seq", (json_int_t)data->seq, "tokens",
                      (json_int_t)(run->samples * data->seq), "seed", (json_int_t)data->seed, "pack",
-                     mics_pack_name(data->pack), "mask_prompt", data->mask_prompt, "sources",
-                     sources_to_json(data, run->samples));
+                     mics_pack_name(data->pack), "mask_prompt", data->mask_prompt,
+                     "mask_whole_words", words, "sources", sources_to_json(data, run->samples));
 }
 
 enum mics_status mics_run_training_json(const struct mics_run *run, json_t **out,

@@ -187,6 +187,34 @@ END
     [[ $stderr == *"--mask-rate: the model 'gpt2-nano' predicts the next token, not masked ones"* ]]
 }
 
+@test "whole words are masked by any number of ranks alike, and after a resume without the option" {
+    requires mpirun
+    local options='--lr-schedule=constant --warmup=0 --lr=0.1'
+    losses() { jq -r 'select(.event == "step") | .loss' "$@"; }
+    for i in {1..2000}; do printf 'ab c de fgh i '; done | fold -w 60 -s >"$out-text"
+    # shellcheck disable=SC2086
+    ranks_of() # plan ranks ...
+    {
+        train "$@" --data="$out-text" $options
+    }
+    for topology in 'node:1 gpu:1' 'node:2 gpu:2'; do
+        mics-plan --topology="$topology" --model=bert --global-batch=8 --seq=10 --strategy=ddp --dtype=f32 --no-history --mask-rate=0.4 -o "$out-${topology: -1}.mp"
+    done
+    ranks_of "$out-1.mp" 1 --steps=4 --mask-whole-words --metrics="$out-1" --out="$out-a"
+    ranks_of "$out-2.mp" 4 --steps=4 --mask-whole-words --metrics="$out-4" --out="$out-b"
+    ranks_of "$out-1.mp" 1 --steps=2 --mask-whole-words --metrics="$out-r" --out="$out-c"
+    ranks_of "$out-1.mp" 1 --steps=4 --resume="$out-c" --metrics="$out-s" --out="$out-c"
+    ranks_of "$out-1.mp" 1 --steps=4 --metrics="$out-single" --out="$out-d"
+    [ "$(losses "$out-1" | wc -l)" = 4 ]
+    paste <(losses "$out-1") <(losses "$out-4") | awk '{ d = $1 - $2; if (d * d > 1e-10) exit 1 }'
+    diff <(losses "$out-1") <(losses "$out-r" "$out-s")
+    run ! cmp -s <(losses "$out-1") <(losses "$out-single")
+    mics-show --json "$out-c/latest" | jq -e '.training.data.mask_whole_words'
+    mics-show --json "$out-d/latest" | jq -e '.training.data | has("mask_whole_words") | not'
+    run -3 --separate-stderr ranks_of "$out-1.mp" 1 --steps=5 --resume="$out-d" --mask-whole-words
+    [[ $stderr == *"trained on other data"* ]]
+}
+
 @test "filled masks have the probabilities of transformers" {
     for model in bert roberta; do
         mics-sample $model --tokenizer=bert --fill=5 --prompt='a e [MASK] c [MASK] h' >"$out"
@@ -217,9 +245,11 @@ END
 
 @test "the mask rate of a model that predicts the next token is refused" {
     mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --global-batch=1 --seq=32 -o "$out.mp"
-    run --separate-stderr mics-train -q -p "$out.mp" --data=text --mask-rate=0.2
-    [ "$status" = 2 ]
-    [[ $stderr == *"--mask-rate: the model 'gpt2-nano' predicts the next token"* ]]
+    for option in --mask-rate=0.2 --mask-whole-words; do
+        run --separate-stderr mics-train -q -p "$out.mp" --data=text $option
+        [ "$status" = 2 ]
+        [[ $stderr == *"${option%=*}: the model 'gpt2-nano' predicts the next token"* ]]
+    done
 }
 
 @test "the paper's BERTs are planned by name" {
