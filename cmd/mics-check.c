@@ -17,10 +17,13 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { OPT_DEVICE = 256 };
+
 struct options {
     struct cli_common common;
     const char *hosts, *hostfile;
-    bool exclude;
+    bool exclude, facts, quick;
+    enum mics_device_kind device;
     int argc;
     char **argv;
 };
@@ -28,6 +31,11 @@ struct options {
 static const struct cli_option option_table[] = {
     {0, "hosts", "FILE|LIST", "hosts to check, as the operand: a host file, or gpu[01-16]",
      CLI_TO_TEXT(struct options, hosts)},
+    {0, "quick", NULL, "measure for a tenth of the time", CLI_TO_TRUE(struct options, quick)},
+    {0, "facts", NULL, "compare what the nodes say about themselves, and measure nothing",
+     CLI_TO_TRUE(struct options, facts)},
+    {OPT_DEVICE, "device", "auto|host|cuda",
+     "device to measure (default: auto, GPUs if all ranks have one)", CLI_TO_HANDLER},
     {0, "exclude", NULL, "print only the hosts to leave out, as srun --exclude takes them",
      CLI_TO_TRUE(struct options, exclude)},
     {0, "hostfile", "FILE", "write the good hosts to FILE, for mpirun",
@@ -43,9 +51,20 @@ static const struct cli_program program = {
     .shared = CLI_VERBOSE | CLI_OUTPUT | CLI_FORMAT | CLI_HISTORY,
 };
 
+static enum mics_status handle(void *context, const struct cli_option *option, const char *value,
+                               struct mics_err *err)
+{
+    struct options *opt = context;
+
+    (void)option; /* --device */
+    if (mics_device_kind_parse(value, &opt->device))
+        return MICS_OK;
+    return mics_err_set(err, MICS_ERR_ARG, "'%s': expected auto, host or cuda", value);
+}
+
 static int parse(int argc, char **argv, struct options *opt)
 {
-    int operand, code = cli_parse(argc, argv, &opt->common, NULL, opt, &operand);
+    int operand, code = cli_parse(argc, argv, &opt->common, handle, opt, &operand);
 
     if (code >= 0)
         return code;
@@ -60,6 +79,8 @@ static int parse(int argc, char **argv, struct options *opt)
         return cli_usage("the name of the host file is empty");
     if (opt->exclude && (opt->common.json || opt->common.tsv))
         return cli_usage("--exclude prints a list, and goes with neither --json nor --tsv");
+    if (opt->facts && opt->quick)
+        return cli_usage("--facts and --quick exclude each other");
     opt->argc = argc;
     opt->argv = argv;
     return -1;
@@ -158,6 +179,9 @@ static enum mics_status print(const struct options *opt, json_t *doc, struct mic
 
 static int check(const struct options *opt)
 {
+    const enum mics_health_extent extent = opt->facts   ? MICS_HEALTH_FACTS
+                                           : opt->quick ? MICS_HEALTH_QUICK
+                                                        : MICS_HEALTH_WHOLE;
     struct mics_world *world = NULL;
     struct mics_err err;
     json_t *doc = NULL;
@@ -171,7 +195,7 @@ static int check(const struct options *opt)
     if (status != MICS_OK)
         return cli_fail_start(status, &err);
     cli_set_rank((int)world->rank, (int)world->size);
-    status = mics_health_check(world, &doc, &err);
+    status = mics_health_check(world, extent, opt->device, &doc, &err);
     if (status != MICS_OK)
         code = cli_fail_job(world->comm, status, &err);
     else if (cli_rank() == 0)

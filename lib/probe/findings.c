@@ -53,6 +53,7 @@ static const struct mics_finding_kind kinds[] = {
     {"gpu_persistence", false, "switch persistence on, so that starts are fast: nvidia-smi -pm 1"},
     {"gpu_mig", true, "switch MIG off (nvidia-smi -mig 0): NCCL cannot connect parts of GPUs"},
     {"gpu_xid", true, "the driver has reported a failure of the GPU: reset it, or leave it out"},
+    {"rdma_unused", false, "MPI seems to use TCP: look at UCX or the BTL that it chooses"},
     {"products", true, "compare clocks, power and temperature with those of the others"},
     {"memory_rate", true, "look at memory modules and NUMA settings, and for other programs"},
     {"slow_send", true, "look at its card, cable and switch port: what it sends is slow"},

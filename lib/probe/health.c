@@ -7,6 +7,7 @@
 #include "doc/doc.h"
 #include "measure/statistics.h"
 #include "probe/findings.h"
+#include "probe/health_measure.h"
 #include "probe/node_facts.h"
 
 #include <stdlib.h>
@@ -180,15 +181,21 @@ static bool has_fault(const json_t *list)
     return false;
 }
 
-/* Takes `nodes`, also after a failure. */
-static enum mics_status make_document(const struct mics_world *world, json_t *nodes, json_t **out,
-                                      struct mics_err *err)
+/* What a check has found so far. */
+struct check {
+    const struct mics_world *world;
+    json_t *nodes, *measured, *links; /* of the document; findings by measurements */
+};
+
+/* The members that `check` owns are shared with the document. */
+static enum mics_status make_document(const struct check *check, json_t **out, struct mics_err *err)
 {
+    const struct mics_world *world = check->world;
     json_t *doc = mics_doc_new(MICS_HEALTH_KIND, MICS_HEALTH_VERSION), *list = json_array();
-    struct mics_findings findings = {.nodes = nodes, .list = list};
+    struct mics_findings findings = {.nodes = check->nodes, .list = list};
     json_t *unreachable = list_unreachable(&findings);
-    enum mics_status status = mics_findings_of_facts(nodes, list, err);
-    bool failed = findings.failed || !doc;
+    enum mics_status status = mics_findings_of_facts(check->nodes, list, err);
+    bool failed = findings.failed || !doc || json_array_extend(list, check->measured) != 0;
 
     failed |= json_object_set_new(doc, "verdict", json_string(has_fault(list) ? "bad" : "good"));
     failed |= json_object_set_new(doc, "hosts", list_hosts(world)) != 0;
@@ -198,7 +205,9 @@ static enum mics_status make_document(const struct mics_world *world, json_t *no
     failed |= json_object_set_new(doc, "bad_nodes",
                                   mics_findings_bad_nodes(list, world->node_count)) != 0;
     failed |= json_object_set_new(doc, "findings", list) != 0;
-    failed |= json_object_set_new(doc, "nodes", nodes) != 0;
+    failed |= json_object_set(doc, "nodes", check->nodes) != 0;
+    if (check->links)
+        failed |= json_object_set(doc, "links", check->links) != 0;
     if (status == MICS_OK && failed)
         status = mics_err_nomem(err);
     if (status == MICS_OK)
@@ -208,20 +217,47 @@ static enum mics_status make_document(const struct mics_world *world, json_t *no
     return status;
 }
 
-enum mics_status mics_health_check(struct mics_world *world, json_t **out, struct mics_err *err)
+/* Seconds of each kind of work of a rank, and of a transfer between nodes. */
+static const double quick_work_s = 0.1, whole_work_s = 1, quick_transfer_s = 0.1,
+                    whole_transfer_s = 0.4;
+
+/* Collective. */
+static enum mics_status measure(struct check *check, struct mics_world *world, bool quick,
+                                enum mics_device_kind device, struct mics_err *err)
 {
-    json_t *nodes = NULL;
-    enum mics_status status = gather_facts(world, &nodes, err);
+    struct mics_findings findings = {.nodes = check->nodes, .list = check->measured};
+    struct mics_bench bench;
+    enum mics_status status = mics_bench_init(&bench, world, device, 0, err);
+
+    if (status != MICS_OK)
+        return status;
+    status = mics_health_measure_ranks(&findings, &bench, quick ? quick_work_s : whole_work_s,
+                                       check->nodes, err);
+    mics_bench_fini(&bench);
+    if (status == MICS_OK && world->node_count > 1)
+        status = mics_health_measure_links(
+            &findings, world, quick ? quick_transfer_s : whole_transfer_s, &check->links, err);
+    return status == MICS_OK && findings.failed ? mics_err_nomem(err) : status;
+}
+
+enum mics_status mics_health_check(struct mics_world *world, enum mics_health_extent extent,
+                                   enum mics_device_kind device, json_t **out, struct mics_err *err)
+{
+    struct check check = {.world = world, .measured = json_array()};
+    enum mics_status status = gather_facts(world, &check.nodes, err);
 
     if (status == MICS_OK)
-        status = add_clocks(world, nodes, err);
+        status = add_clocks(world, check.nodes, err);
+    if (status == MICS_OK && extent != MICS_HEALTH_FACTS)
+        status = measure(&check, world, extent == MICS_HEALTH_QUICK, device, err);
     if (status == MICS_OK)
-        status = add_throttled(world, nodes, err);
-    if (status != MICS_OK) {
-        json_decref(nodes);
-        return status;
-    }
-    return make_document(world, nodes, out, err);
+        status = add_throttled(world, check.nodes, err);
+    if (status == MICS_OK)
+        status = make_document(&check, out, err);
+    json_decref(check.nodes);
+    json_decref(check.measured);
+    json_decref(check.links);
+    return status;
 }
 
 bool mics_health_is_good(const json_t *doc)

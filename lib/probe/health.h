@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * health.h - is this cluster good, and which of its nodes is not? Facts of all nodes, compared, and
- * the document mics.health.
+ * health.h - is this cluster good, and which of its nodes is not? Facts of all nodes and their rates,
+ * compared, and the document mics.health.
  */
 #ifndef MICS_PROBE_HEALTH_H
 #define MICS_PROBE_HEALTH_H
@@ -18,9 +18,17 @@
  * WHY". */
 #define MICS_LEFT_OUT "MICS_LEFT_OUT"
 
-/* Check the nodes of the world. Collective. *out becomes the document, which the caller owns: the
+enum mics_health_extent {
+    MICS_HEALTH_FACTS, /* measure nothing */
+    MICS_HEALTH_QUICK,
+    MICS_HEALTH_WHOLE,
+};
+
+/* Check the nodes of the world, with the devices of their ranks. Collective. *out becomes the document, which the caller owns: the
  * same on all ranks. */
-enum mics_status mics_health_check(struct mics_world *world, json_t **out, struct mics_err *err);
+enum mics_status mics_health_check(struct mics_world *world, enum mics_health_extent extent,
+                                   enum mics_device_kind device, json_t **out,
+                                   struct mics_err *err);
 
 /* Has the document no fault? */
 bool mics_health_is_good(const json_t *doc);

@@ -71,7 +71,7 @@ static enum mics_status print_cluster(FILE *out, const json_t *doc, struct mics_
     const json_t *facts =
         json_object_get(json_array_get(json_object_get(doc, "nodes"), 0), "facts");
     const json_t *versions = json_object_get(facts, "versions"),
-                 *gpus = json_object_get(facts, "gpus");
+                 *gpus = json_object_get(facts, "gpus"), *links = json_object_get(doc, "links");
     const size_t gone = json_array_size(json_object_get(doc, "unreachable"));
 
     mics_table_cell(table, "nodes");
@@ -91,6 +91,11 @@ static enum mics_status print_cluster(FILE *out, const json_t *doc, struct mics_
         mics_table_cell(table, "GPUs per node");
         mics_table_cell(table, "%zu x %s", json_array_size(gpus),
                         text_of(json_array_get(gpus, 0), "name"));
+    }
+    if (links) {
+        mics_table_cell(table, "between nodes");
+        mics_table_rate(table, 0,
+                        json_number_value(json_object_get(links, "reference_bytes_per_s")));
     }
     mics_table_cell(table, "programs");
     mics_table_cell(table, "mics %s, %s, Linux %s%s%s", text_of(versions, "mics"),

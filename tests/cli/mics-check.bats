@@ -30,7 +30,7 @@ check_with() # assignments command...
 }
 
 @test "one good machine exits 0, with a page" {
-    run -0 --separate-stderr mics-check
+    run -0 --separate-stderr mics-check --quick
     [ "$stderr" = '' ]
     [ "${lines[-1]}" = 'good: 1 node' ]
     [[ $output == *'programs '*"mics $(sed -n 's/^#define MICS_VERSION "\(.*\)"/\1/p' "$root/lib/base/version.h")"* ]]
@@ -40,7 +40,7 @@ check_with() # assignments command...
     gpus
     while read -r what fault; do
         code=0
-        check_with "export MICS_FAKE_GPU='$fault'" mics-check --tsv --no-history >found 2>err || code=$?
+        check_with "export MICS_FAKE_GPU='$fault'" mics-check --facts --tsv --no-history >found 2>err || code=$?
         echo "$fault: exit $code"
         cat found
         [ "$(tail -n +2 found | wc -l)" = 1 ]
@@ -71,13 +71,13 @@ END
 
 @test "another driver, a driver that fails and its messages in the log are found" {
     gpus
-    run -4 --separate-stderr check_with 'export MICS_FAKE_DRIVER=1.0' mics-check
+    run -4 --separate-stderr check_with 'export MICS_FAKE_DRIVER=1.0' mics-check --facts
     grep -qE '^fault +[^ ]+#1 +driver +- +1.0 +550.90.07' <<<"$output"
-    run -4 --separate-stderr check_with 'export MICS_FAKE_NVML=mismatch' mics-check
+    run -4 --separate-stderr check_with 'export MICS_FAKE_NVML=mismatch' mics-check --facts
     grep -qE '^fault +[^ ]+#1 +gpu_driver +- +NVML: nvmlInit: Driver/library version mismatch' <<<"$output"
     mkdir -p other/dev
     echo '4,1234,5678,-;NVRM: Xid (PCI:0000:1b:00): 79, pid=1, GPU has fallen off the bus.' >other/dev/kmsg
-    run -4 --separate-stderr check_with "export MICS_SYSTEM_ROOT=$PWD/other" mics-check
+    run -4 --separate-stderr check_with "export MICS_SYSTEM_ROOT=$PWD/other" mics-check --facts
     grep -qE '^fault +[^ ]+#1 +gpu_xid +0000:1b:00 +79: fell off the bus' <<<"$output"
 }
 
@@ -95,18 +95,18 @@ card() # folder name speed mtu state
     card system eth0 100000 9000 up
     card slow eth0 10000 1500 up
     mkdir -p system/sys/class/net/br0 slow/dev # no card
-    run -4 --separate-stderr check_with "export MICS_SYSTEM_ROOT=$PWD/slow" mics-check
+    run -4 --separate-stderr check_with "export MICS_SYSTEM_ROOT=$PWD/slow" mics-check --facts
     grep -qE '^fault +[^ ]+#1 +interface_rate +eth0 +1.25 GB/s +12.5 GB/s' <<<"$output"
     grep -qE '^fault +[^ ]+#1 +mtu +eth0 +1500 +9000' <<<"$output"
-    run -4 --separate-stderr check_with "export MICS_SYSTEM_ROOT=$PWD" mics-check
+    run -4 --separate-stderr check_with "export MICS_SYSTEM_ROOT=$PWD" mics-check --facts
     grep -qE '^fault +[^ ]+#1 +interface_missing +eth0 +missing +present' <<<"$output"
     [[ $output != *br0* ]]
     if [ "$(ulimit -l)" = unlimited ] && (ulimit -l 64); then
-        run -4 --separate-stderr check_with 'ulimit -l 64' mics-check
+        run -4 --separate-stderr check_with 'ulimit -l 64' mics-check --facts
         grep -qE '^fault +[^ ]+#1 +memlock +- +64.0 KiB +unlimited' <<<"$output"
     fi
     not_sanitized mics-check "the sanitizer must be loaded first"
-    run -4 --separate-stderr check_with "export LD_PRELOAD=$MICS_BUILD/tests/fake/clock_ahead.so" mics-check
+    run -4 --separate-stderr check_with "export LD_PRELOAD=$MICS_BUILD/tests/fake/clock_ahead.so" mics-check --facts
     grep -qE '^fault +[^ ]+#1 +clock +- +\+3600.0 s' <<<"$output"
 }
 
@@ -116,23 +116,23 @@ card() # folder name speed mtu state
     export OMPI_MCA_plm_rsh_agent="$PWD/agent"
     printf '#!/bin/sh\necho "no route to host" >&2\nexit 255\n' >agent
     chmod +x agent
-    run -4 --separate-stderr mics-check localhost,away
+    run -4 --separate-stderr mics-check --facts localhost,away
     grep -qE '^fault +away +unreachable +- +no route to host +an answer' <<<"$output"
     [ "${lines[-1]}" = 'bad: 1 of 2 nodes; leave out away' ]
-    run -4 --separate-stderr mics-check -q --exclude --hosts=localhost,away
+    run -4 --separate-stderr mics-check -q --facts --exclude --hosts=localhost,away
     [ "$output" = away ]
     [ "$stderr" = '' ]
-    run -1 --separate-stderr mics-check away
+    run -1 --separate-stderr mics-check --facts away
     [[ $stderr == "mics-run: 'away': no host answers: away: no route to host" ]]
     [ "$output" = '' ]
-    run -0 --separate-stderr mics-check localhost
+    run -0 --separate-stderr mics-check --facts localhost
     [ "${lines[-1]}" = 'good: 1 node' ]
 }
 
 @test "the document goes to a file, mics-show prints the same page, and the good hosts are listed" {
     gpus
     code=0
-    check_with 'export MICS_FAKE_GPU="0 mig 1"' mics-check -o check.mp --hostfile=good >page || code=$?
+    check_with 'export MICS_FAKE_GPU="0 mig 1"' mics-check --facts -o check.mp --hostfile=good >page || code=$?
     [ "$code" = 4 ]
     mics-show check.mp | diff page -
     mics-show --json check.mp >check.json
@@ -141,16 +141,28 @@ card() # folder name speed mtu state
     [ "$(wc -l <good)" = 2 ]
     [ "$(sort -u good)" = "$(uname -n) slots=1" ]
     code=0
-    check_with 'export MICS_FAKE_GPU="0 mig 1"' mics-check --exclude >list 2>err || code=$?
+    check_with 'export MICS_FAKE_GPU="0 mig 1"' mics-check --facts --exclude >list 2>err || code=$?
     [ "$code" = 4 ]
     [ "$(cat list)" = "$(uname -n)" ]
     grep -qE "^mics-check: $(uname -n)#1: gpu_mig of GPU 0 00000000:10:00.0: on" err
-    run -0 --separate-stderr mics-check --json
+    run -0 --separate-stderr mics-check --facts --json
     [[ $output == '{'*'"verdict": "good"'* ]]
 }
 
+@test "slow transfers beside a fast port of RDMA are a notice" {
+    requires mpi:2 jq
+    port=system/sys/class/infiniband/mlx5_0/ports/1
+    mkdir -p $port
+    echo '4: ACTIVE' >$port/state
+    echo '4000000 Gb/sec (4X NDR)' >$port/rate
+    mpi 2 mics-check --quick --json >check.json || true # rates of this machine may differ
+    jq -e '.findings[] | select(.what == "rdma_unused" and .level == "notice" and .node == null)' check.json
+    jq -e '.links.pairs | length == 2' check.json
+    jq -e '.nodes[0].rates[0].flops_per_s > 0' check.json
+}
+
 @test "a changed document of a check is refused with its path" {
-    mics-check --json -o good.json >/dev/null
+    mics-check --facts --json -o good.json >/dev/null
     sed 's/"findings": \[\]/"findings": [{"what": 3}]/' good.json >bad.json
     run --separate-stderr mics-show bad.json
     one_line_and_code 3
@@ -161,7 +173,7 @@ card() # folder name speed mtu state
 }
 
 @test "mistakes on the command line of a check exit 2" {
-    for words in 'a b' '--hosts=a b' '--exclude --json'; do
+    for words in 'a b' '--hosts=a b' '--exclude --json' '--facts --quick' --device=tpu; do
         # shellcheck disable=SC2086 # words
         run --separate-stderr mics-check $words
         usage_mistake mics-check

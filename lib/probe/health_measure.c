@@ -1,0 +1,464 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* health_measure.c - rates of ranks; transfers between nodes in rounds, repeated while needed. */
+#include "probe/health_measure.h"
+
+#include "base/clock.h"
+#include "base/units.h"
+#include "comm/agree.h"
+#include "measure/statistics.h"
+#include "probe/pairs.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROUNDS = 3, RATES = 2 };
+
+/* A rank is slow below this share of the median, and MICS_SLOW_MADS deviations below it. Hosts
+ * share their processors with other programs. */
+static const double host_share = 0.65, gpu_share = 0.87;
+
+/* The best of each rank, of all rounds. */
+static void take_best(const struct mics_rates *rates, uint32_t count, double *best)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        best[i] = fmax(best[i], rates[i].best_flops);
+        best[count + i] = fmax(best[count + i], rates[i].best_memory_rate);
+    }
+}
+
+static bool is_slow_rank(const struct mics_class *class, double rate, double share)
+{
+    return rate < share * class->median && rate < class->median - MICS_SLOW_MADS * class->mad;
+}
+
+static enum mics_status add_rates(const struct mics_world *world, const double *best, json_t *nodes,
+                                  struct mics_err *err)
+{
+    uint32_t rank = 0;
+
+    for (uint32_t node = 0; node < world->node_count; node++) {
+        json_t *list = json_array();
+
+        for (uint32_t i = 0; i < world->ranks_of_node[node]; i++, rank++)
+            if (json_array_append_new(list, json_pack("{s:f, s:f}", "flops_per_s", best[rank],
+                                                      "memory_bytes_per_s",
+                                                      best[world->size + rank])) != 0)
+                return mics_err_nomem(err);
+        if (json_object_set_new(json_array_get(nodes, node), "rates", list) != 0)
+            return mics_err_nomem(err);
+    }
+    return MICS_OK;
+}
+
+static void add_slow_rank(struct mics_findings *findings, const struct mics_world *world,
+                          uint32_t rank, bool memory, double rate, double median)
+{
+    char found[64], expected[64], number[32], where[32];
+    uint32_t first;
+    const uint32_t node = mics_world_node_of(world, rank, &first);
+
+    if (memory) {
+        mics_format_rate(rate, found, sizeof found);
+        mics_format_rate(median, expected, sizeof expected);
+    } else {
+        snprintf(found, sizeof found, "%sFLOP/s", mics_format_count(rate, number, sizeof number));
+        snprintf(expected, sizeof expected, "%sFLOP/s",
+                 mics_format_count(median, number, sizeof number));
+    }
+    snprintf(where, sizeof where, "local rank %u", rank - first);
+    mics_findings_add(findings, memory ? "memory_rate" : "products", (int)node, where, found,
+                      expected);
+}
+
+enum mics_status mics_health_measure_ranks(struct mics_findings *findings,
+                                           const struct mics_bench *bench, double seconds,
+                                           json_t *nodes, struct mics_err *err)
+{
+    const struct mics_world *world = bench->world;
+    const uint32_t count = world->size;
+    const double share = bench->device->on_host ? host_share : gpu_share;
+    struct mics_rates *rates = calloc(count, sizeof *rates);
+    double *best = calloc((RATES + 2) * (size_t)count, sizeof *best);
+    double *scratch = best ? best + RATES * count : NULL;
+    struct mics_class classes[RATES] = {{0}};
+    enum mics_status status = rates && best ? MICS_OK : mics_err_nomem(err);
+    bool slow = true;
+
+    for (int round = 0; round < ROUNDS && slow && status == MICS_OK; round++) {
+        status = mics_bench_rates(bench, (1 << round) * seconds, rates, err);
+        if (status != MICS_OK)
+            break;
+        take_best(rates, count, best);
+        slow = false;
+        for (int kind = 0; kind < RATES; kind++) {
+            classes[kind] = mics_class_of(best + kind * count, count, scratch);
+            for (uint32_t i = 0; i < count; i++)
+                slow |= is_slow_rank(&classes[kind], best[kind * count + i], share);
+        }
+    }
+    for (uint32_t i = 0; i < RATES * count && status == MICS_OK; i++)
+        if (is_slow_rank(&classes[i / count], best[i], share))
+            add_slow_rank(findings, world, i % count, i >= count, best[i],
+                          classes[i / count].median);
+    if (status == MICS_OK)
+        status = add_rates(world, best, nodes, err);
+    free(best);
+    free(rates);
+    return status;
+}
+
+/* Transfers between nodes. */
+struct links {
+    const struct mics_world *world;
+    uint32_t nodes, width; /* ranks of a node that take part */
+    uint64_t bytes;        /* of a rank, in a transfer */
+    double *times;         /* [rounds][2] seconds of what this rank has received; 0: nothing */
+    char *buffer;          /* [2][MAX_BYTES] */
+    bool *chosen;          /* [nodes][nodes] pairs to measure */
+};
+
+/* All pairs are measured so often, then those that seem slow, as often as this or until none does;
+ * the most in all. */
+enum { REPEATS = 2, CONFIRMATIONS = 4, MAX_REPEATS = 12 };
+/* A confirmation does not count if most other pairs are below this share of their best. */
+static const double calm_share = 0.7;
+enum { MIN_BYTES = 64 << 10, FIRST_BYTES = 1 << 20, MAX_BYTES = 64 << 20 };
+/* A slow pair may take this many times as long as a usual one is meant to, if that leaves a transfer
+ * a quarter of its size: a token bucket lets short ones pass. */
+static const double slowest_times = 10, least_part = 0.25;
+
+static uint32_t rank_of(const struct mics_world *world, uint32_t node, uint32_t local_rank)
+{
+    uint32_t rank = local_rank;
+
+    for (uint32_t i = 0; i < node; i++)
+        rank += world->ranks_of_node[i];
+    return rank;
+}
+
+/* One direction of a round: the node of each pair with the lower number sends, or receives. */
+static enum mics_status transfer(const struct links *links, uint32_t round, bool lower_sends,
+                                 struct mics_err *err)
+{
+    const struct mics_world *world = links->world;
+    const uint32_t partner = world->local_rank < links->width
+                                 ? mics_pair_partner(links->nodes, round, world->node)
+                                 : UINT32_MAX;
+    const bool idle = partner == UINT32_MAX || !links->chosen[world->node * links->nodes + partner];
+    const bool sends = (world->node < partner) == lower_sends;
+    const int peer = idle ? -1 : (int)rank_of(world, partner, world->local_rank);
+    enum mics_status status = mics_comm_barrier_now(world->comm, err);
+    const double begin = mics_now_s();
+
+    if (status == MICS_OK)
+        status =
+            mics_comm_sendrecv_now(world->comm, links->buffer, sends && !idle ? links->bytes : 0,
+                                   sends ? peer : -1, links->buffer + MAX_BYTES,
+                                   !sends && !idle ? links->bytes : 0, sends ? -1 : peer, 0, err);
+    links->times[2 * round + lower_sends] = idle || sends ? 0 : mics_now_s() - begin;
+    return status;
+}
+
+/* The rates of the first `rounds` rounds, [nodes][nodes]; others are 0. A pair is as fast as the
+ * slowest of its ranks. */
+static enum mics_status measure_rounds(const struct links *links, uint32_t rounds, double *rates,
+                                       struct mics_err *err)
+{
+    const struct mics_world *world = links->world;
+    const uint32_t nodes = links->nodes, all = mics_pair_rounds(nodes);
+    enum mics_status status = MICS_OK;
+    double *times = NULL;
+
+    memset(rates, 0, (size_t)nodes * nodes * sizeof *rates);
+    memset(links->times, 0, 2 * (size_t)all * sizeof *links->times);
+    for (uint32_t r = 0; r < 2 * rounds && status == MICS_OK; r++)
+        status = transfer(links, r / 2, r % 2, err);
+    if (status == MICS_OK)
+        times = mics_all_gather(world->comm, links->times, 2 * all * sizeof *times, &status, err);
+    for (uint32_t i = 0; status == MICS_OK && i < 2 * rounds * nodes; i++) {
+        const uint32_t to = i % nodes, round = i / nodes / 2, lower_sends = i / nodes % 2;
+        const uint32_t from = mics_pair_partner(nodes, round, to);
+        double slowest = 0;
+
+        if (from == UINT32_MAX || (from < to) != (lower_sends == 1) ||
+            !links->chosen[from * nodes + to])
+            continue;
+        for (uint32_t l = 0; l < links->width; l++)
+            slowest = fmax(
+                slowest, times[(size_t)rank_of(world, to, l) * 2 * all + 2 * round + lower_sends]);
+        if (slowest > 0)
+            rates[from * nodes + to] = (double)(links->width * links->bytes) / slowest;
+    }
+    free(times);
+    return status;
+}
+
+/* Choose the size of a transfer by a first round, the better of two. `rates` has room for two. */
+static enum mics_status choose_bytes(struct links *links, double seconds, double *rates,
+                                     struct mics_err *err)
+{
+    const uint32_t cells = links->nodes * links->nodes;
+    double slowest = INFINITY;
+    enum mics_status status;
+
+    links->bytes = FIRST_BYTES;
+    memset(links->chosen, true, cells * sizeof *links->chosen);
+    status = measure_rounds(links, 1, rates, err);
+    if (status == MICS_OK)
+        status = measure_rounds(links, 1, rates + cells, err);
+    if (status != MICS_OK)
+        return status;
+    for (uint32_t i = 0; i < cells; i++) {
+        rates[i] = fmax(rates[i], rates[cells + i]);
+        slowest = rates[i] > 0 ? fmin(slowest, rates[i]) : slowest;
+    }
+    const double usual = mics_pairs_reference(rates, links->nodes);
+    const double rate = fmax(fmin(usual, slowest_times * slowest), least_part * usual);
+    links->bytes = (uint64_t)fmin(fmax(rate * seconds / links->width, MIN_BYTES), MAX_BYTES);
+    return MICS_OK;
+}
+
+static json_t *rates_of_nodes(const double *rates, uint32_t nodes)
+{
+    json_t *list = json_array();
+
+    for (uint32_t i = 0; i < nodes; i++)
+        json_array_append_new(list, json_real(rates[i]));
+    return list;
+}
+
+static enum mics_status describe(const struct links *links, const struct mics_pair_verdict *verdict,
+                                 const double *best, double reference, int repeats, json_t **out,
+                                 struct mics_err *err)
+{
+    const uint32_t nodes = links->nodes;
+    json_t *pairs = json_array(), *groups = json_array();
+    json_t *doc = json_pack(
+        "{s:I, s:i, s:i, s:f, s:o, s:o, s:o}", "bytes", (json_int_t)(links->width * links->bytes),
+        "rounds", (int)mics_pair_rounds(nodes), "repeats", repeats, "reference_bytes_per_s",
+        reference, "send", rates_of_nodes(verdict->send, nodes), "receive",
+        rates_of_nodes(verdict->receive, nodes), "pairs", pairs);
+    bool ok = doc != NULL;
+
+    for (uint32_t i = 0; i < nodes * nodes && ok; i++)
+        if (best[i] > 0)
+            ok = json_array_append_new(pairs, json_pack("[i, i, f]", (int)(i / nodes),
+                                                        (int)(i % nodes), best[i])) == 0;
+    for (uint32_t i = 0; verdict->group && i < nodes && ok; i++)
+        ok = json_array_append_new(groups, json_integer(verdict->group[i])) == 0;
+    if (ok && verdict->group)
+        ok = json_object_set(doc, "groups", groups) == 0;
+    json_decref(groups);
+    if (ok) {
+        *out = doc;
+        return MICS_OK;
+    }
+    json_decref(doc);
+    return mics_err_nomem(err);
+}
+
+static void add_slow_node(struct mics_findings *findings, const struct mics_pair_verdict *verdict,
+                          uint32_t node, double reference)
+{
+    const unsigned slow = verdict->slow[node];
+    const double rate = slow == MICS_SLOW_SEND ? verdict->send[node]
+                        : slow == MICS_SLOW_RECEIVE
+                            ? verdict->receive[node]
+                            : fmax(verdict->send[node], verdict->receive[node]);
+    char found[64], expected[64];
+
+    mics_findings_add(findings,
+                      slow == MICS_SLOW_SEND      ? "slow_send"
+                      : slow == MICS_SLOW_RECEIVE ? "slow_receive"
+                                                  : "slow_card",
+                      (int)node, NULL, mics_format_rate(rate, found, sizeof found),
+                      mics_format_rate(reference, expected, sizeof expected));
+}
+
+static void add_slow_pairs(struct mics_findings *findings, const struct mics_world *world,
+                           const struct mics_pair_verdict *verdict, double reference)
+{
+    char found[64], expected[64], where[160];
+    double most = 0;
+
+    mics_format_rate(reference, expected, sizeof expected);
+    for (uint32_t i = 0; i < verdict->pair_count; i++) {
+        const struct mics_slow_pair *pair = &verdict->pairs[i];
+
+        most = fmax(most, pair->rate);
+        if (verdict->group)
+            continue;
+        snprintf(where, sizeof where, "from %s to %s", world->host_of_node[pair->from],
+                 world->host_of_node[pair->to]);
+        mics_findings_add(findings, verdict->undecidable ? "slow_link" : "slow_pair", -1, where,
+                          mics_format_rate(pair->rate, found, sizeof found), expected);
+    }
+    if (!verdict->group)
+        return;
+    uint32_t other = 0;
+    while (verdict->group[other] == 0)
+        other++;
+    snprintf(where, sizeof where, "between the groups of %s and %s", world->host_of_node[0],
+             world->host_of_node[other]);
+    mics_findings_add(findings, "slow_groups", -1, where,
+                      mics_format_rate(most, found, sizeof found), expected);
+}
+
+/* An active port of RDMA of a node that carries much more than nodes exchange, in all of them. */
+static const double used_share = 0.3;
+
+static void find_unused_rdma(struct mics_findings *findings, double reference)
+{
+    double least = INFINITY;
+    char found[64], expected[64];
+
+    for (size_t i = 0; i < json_array_size(findings->nodes); i++) {
+        const json_t *facts = json_object_get(json_array_get(findings->nodes, i), "facts");
+        const json_t *ports = json_object_get(facts, "rdma");
+        double most = 0;
+
+        for (size_t p = 0; p < json_array_size(ports); p++) {
+            const json_t *port = json_array_get(ports, p);
+            const char *state = json_string_value(json_object_get(port, "state"));
+
+            if (state && strcmp(state, "ACTIVE") == 0)
+                most = fmax(most, json_number_value(json_object_get(port, "gbit_per_s")) * 1e9 / 8);
+        }
+        least = fmin(least, most);
+    }
+    if (reference < used_share * least)
+        mics_findings_add(findings, "rdma_unused", -1, NULL,
+                          mics_format_rate(reference, found, sizeof found),
+                          mics_format_rate(least, expected, sizeof expected));
+}
+
+/* Does the pair seem slow, or one of its nodes? */
+static bool is_suspect(const struct mics_pair_verdict *verdict, uint32_t a, uint32_t b)
+{
+    if (verdict->slow[a] || verdict->slow[b])
+        return true;
+    for (uint32_t i = 0; i < verdict->pair_count; i++) {
+        const struct mics_slow_pair *pair = &verdict->pairs[i];
+
+        if ((pair->from == a && pair->to == b) || (pair->from == b && pair->to == a))
+            return true;
+    }
+    return false;
+}
+
+/* Choose the pairs that seem slow, and in each round with such a pair the fastest other one as the
+ * reference. Without suspects nothing is chosen. */
+static void choose_suspects(const struct links *links, const struct mics_pair_verdict *verdict,
+                            const double *best)
+{
+    const uint32_t nodes = links->nodes;
+
+    memset(links->chosen, false, (size_t)nodes * nodes * sizeof *links->chosen);
+    for (uint32_t round = 0; round < mics_pair_rounds(nodes); round++) {
+        uint32_t reference = UINT32_MAX;
+        bool any = false;
+
+        for (uint32_t a = 0; a < nodes; a++) {
+            const uint32_t b = mics_pair_partner(nodes, round, a);
+
+            if (b == UINT32_MAX)
+                continue;
+            if (is_suspect(verdict, a, b))
+                any = links->chosen[a * nodes + b] = true;
+            else if (reference == UINT32_MAX || best[a * nodes + b] > best[reference])
+                reference = a * nodes + b;
+        }
+        if (any && reference != UINT32_MAX)
+            links->chosen[reference] =
+                links->chosen[reference % nodes * nodes + reference / nodes] = true;
+    }
+}
+
+/* Were the pairs that do not seem slow as fast as before? If not, the network or the nodes were
+ * disturbed, and what seems slow was not measured well. */
+static bool is_calm(const struct links *links, const struct mics_pair_verdict *verdict,
+                    const double *best, const double *rates)
+{
+    const uint32_t nodes = links->nodes;
+    uint32_t measured = 0, slower = 0;
+
+    for (uint32_t i = 0; i < nodes * nodes; i++) {
+        if (!(rates[i] > 0) || is_suspect(verdict, i / nodes, i % nodes))
+            continue;
+        measured++;
+        slower += rates[i] < calm_share * best[i];
+    }
+    return 2 * slower <= measured;
+}
+
+/* best[nodes][nodes] become the best rates: of all pairs twice, then of those that seem slow until
+ * none does, or it has seemed so often enough. */
+static enum mics_status repeat_rounds(const struct links *links, double *best, double *rates,
+                                      int *repeats, struct mics_pair_verdict *verdict,
+                                      struct mics_err *err)
+{
+    const uint32_t nodes = links->nodes, cells = nodes * nodes;
+    enum mics_status status = MICS_OK;
+    int confirmed = 0;
+
+    for (*repeats = 0; *repeats < MAX_REPEATS && status == MICS_OK; ++*repeats) {
+        const bool confirms = *repeats >= REPEATS;
+
+        if (confirms && (confirmed == CONFIRMATIONS || !mics_pair_verdict_is_bad(verdict)))
+            break;
+        if (confirms)
+            choose_suspects(links, verdict, best);
+        status = measure_rounds(links, mics_pair_rounds(nodes), rates, err);
+        if (status != MICS_OK)
+            break;
+        confirmed += confirms && is_calm(links, verdict, best, rates);
+        for (uint32_t i = 0; i < cells; i++)
+            best[i] = fmax(best[i], rates[i]);
+        mics_pair_verdict_fini(verdict);
+        status = mics_pairs_judge(best, nodes, verdict, err);
+    }
+    return status;
+}
+
+enum mics_status mics_health_measure_links(struct mics_findings *findings,
+                                           const struct mics_world *world, double seconds,
+                                           json_t **out, struct mics_err *err)
+{
+    const uint32_t nodes = world->node_count;
+    const size_t cells = (size_t)nodes * nodes;
+    struct links links = {.world = world, .nodes = nodes, .width = world->ranks_of_node[0]};
+    struct mics_pair_verdict verdict = {0};
+    double *best = calloc(3 * cells, sizeof *best);
+    int repeats = 0;
+    enum mics_status status;
+
+    for (uint32_t i = 0; i < nodes; i++)
+        if (world->ranks_of_node[i] < links.width)
+            links.width = world->ranks_of_node[i];
+    links.times = calloc(2 * (size_t)mics_pair_rounds(nodes), sizeof *links.times);
+    links.buffer = calloc(2, MAX_BYTES);
+    links.chosen = calloc(cells, sizeof *links.chosen);
+    status = best && links.times && links.buffer && links.chosen ? MICS_OK : mics_err_nomem(err);
+    if (status == MICS_OK)
+        status = choose_bytes(&links, seconds, best + cells, err);
+    if (status == MICS_OK)
+        status = repeat_rounds(&links, best, best + cells, &repeats, &verdict, err);
+    if (status == MICS_OK) {
+        const double reference = mics_pairs_reference(best, nodes);
+
+        for (uint32_t i = 0; i < nodes; i++)
+            if (verdict.slow[i])
+                add_slow_node(findings, &verdict, i, reference);
+        add_slow_pairs(findings, world, &verdict, reference);
+        find_unused_rdma(findings, reference);
+        status = describe(&links, &verdict, best, reference, repeats, out, err);
+    }
+    mics_pair_verdict_fini(&verdict);
+    free(links.times);
+    free(links.buffer);
+    free(links.chosen);
+    free(best);
+    return status;
+}

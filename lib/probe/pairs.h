@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pairs.h - which nodes, or links between nodes, are slow? Pairs measured at the same time, in few
+ * rounds, and a verdict.
+ *
+ * In a round each node has one partner; both directions are measured one after the other. There
+ * are about 2 log2(n) rounds, and no pair twice. What a node can send is the best that it has sent
+ * to any partner, likewise for what it receives: a good node has a good partner, and disturbances
+ * only make rates lower. So a node is slow only if it is slow with all its partners, and a pair is
+ * slow only if both of its nodes are fast with others.
+ */
+#ifndef MICS_PROBE_PAIRS_H
+#define MICS_PROBE_PAIRS_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Rounds for this many nodes, 2 or more. */
+uint32_t mics_pair_rounds(uint32_t nodes);
+/* The partner of a node in a round; UINT32_MAX: it has none. */
+uint32_t mics_pair_partner(uint32_t nodes, uint32_t round, uint32_t node);
+
+enum { MICS_SLOW_SEND = 1, MICS_SLOW_RECEIVE = 2 }; /* bits; both: a slow card */
+
+struct mics_slow_pair {
+    uint32_t from, to;
+    double rate;
+};
+
+struct mics_pair_verdict {
+    uint32_t nodes;
+    double *send, *receive; /* [nodes] the best of each node; 0: not measured */
+    unsigned char *slow;    /* [nodes] bits */
+    struct mics_slow_pair *pairs;
+    uint32_t pair_count;
+    /* [nodes] If the slow pairs are those between two groups that are fast inside: the group of each
+     * node, 0 or 1. Else NULL. */
+    unsigned char *group;
+    bool undecidable; /* two nodes, one of whose directions is slow: in `pairs` */
+};
+
+/* Judge rates[from * nodes + to], the best that was measured; 0: not measured. mics_pair_verdict_fini() frees *out, also after an error. */
+enum mics_status mics_pairs_judge(const double *rates, uint32_t nodes,
+                                  struct mics_pair_verdict *out, struct mics_err *err);
+void mics_pair_verdict_fini(struct mics_pair_verdict *verdict);
+
+/* Is something slow? */
+bool mics_pair_verdict_is_bad(const struct mics_pair_verdict *verdict);
+
+/* What is usual by these rates: the upper quartile of what nodes can send and
+ * receive, because with three nodes a slow one and one disturbance make half of these slow. 0:
+ * nothing was measured, or out of memory. */
+double mics_pairs_reference(const double *rates, uint32_t nodes);
+
+#endif

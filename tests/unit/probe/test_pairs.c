@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_pairs.c - rounds, and verdicts on synthetic clusters with noise and one fault. */
+#include "probe/pairs.h"
+#include "tap.h"
+
+#include <stdlib.h>
+
+enum { SEEDS = 40, REPEATS = 3, MAX_NODES = 64 };
+
+static uint64_t state;
+
+/* Uniform in [0, 1). */
+static double draw(void)
+{
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(state >> 11) / 9007199254740992.0;
+}
+
+/* A synthetic cluster: what each node sends and receives, and what one pair or the links between
+ * two halves carry. */
+struct cluster {
+    uint32_t nodes;
+    double send[MAX_NODES], receive[MAX_NODES];
+    uint32_t pair_a, pair_b; /* a slow pair in both directions; equal: none */
+    double pair, uplink;     /* of the pair; of the links between the halves; 1: as fast */
+    double noise;            /* relative deviation of a rate */
+    double disturbed;        /* probability of a rate between 0.2 and 0.7 of what it could be */
+    double lossy;            /* node lossy_node's rates vary between 0.1 and this; 0: none */
+    uint32_t lossy_node;
+};
+
+static struct cluster good_cluster(uint32_t nodes)
+{
+    struct cluster cluster = {
+        .nodes = nodes, .pair = 1, .uplink = 1, .noise = 0.05, .disturbed = 0.02};
+
+    for (uint32_t i = 0; i < nodes; i++)
+        cluster.send[i] = cluster.receive[i] = 1;
+    return cluster;
+}
+
+static double measure(const struct cluster *c, uint32_t a, uint32_t b)
+{
+    double rate = fmin(c->send[a], c->receive[b]);
+
+    if (c->pair_a != c->pair_b &&
+        ((a == c->pair_a && b == c->pair_b) || (a == c->pair_b && b == c->pair_a)))
+        rate = fmin(rate, c->pair);
+    if ((a < c->nodes / 2) != (b < c->nodes / 2))
+        rate = fmin(rate, c->uplink);
+    if (c->lossy > 0 && (a == c->lossy_node || b == c->lossy_node))
+        rate *= 0.1 + (c->lossy - 0.1) * draw();
+    rate *= 1 - c->noise * (draw() + draw());
+    if (draw() < c->disturbed)
+        rate *= 0.2 + 0.5 * draw();
+    return rate * 12e9;
+}
+
+/* As mics_health_check() measures: twice, and again while something is slow; the best counts. */
+static void judge(const struct cluster *c, struct mics_pair_verdict *out)
+{
+    const size_t cells = (size_t)c->nodes * c->nodes;
+    double *best = calloc(cells, sizeof *best), *rates = calloc(cells, sizeof *rates);
+
+    for (int repeat = 0; repeat < REPEATS; repeat++) {
+        memset(rates, 0, cells * sizeof *rates);
+        for (uint32_t r = 0; r < mics_pair_rounds(c->nodes); r++) {
+            for (uint32_t a = 0; a < c->nodes; a++) {
+                const uint32_t b = mics_pair_partner(c->nodes, r, a);
+
+                if (b != UINT32_MAX)
+                    rates[a * c->nodes + b] = measure(c, a, b);
+            }
+        }
+        for (size_t i = 0; i < cells; i++)
+            best[i] = fmax(best[i], rates[i]);
+        if (repeat > 0)
+            mics_pair_verdict_fini(out);
+        CHECK_INT(mics_pairs_judge(best, c->nodes, out, NULL), MICS_OK);
+        if (repeat > 0 && !mics_pair_verdict_is_bad(out))
+            break;
+    }
+    free(best);
+    free(rates);
+}
+
+/* Only these nodes are slow, in these directions, and no pair. */
+static bool names_only(const struct mics_pair_verdict *verdict, uint32_t first, uint32_t second,
+                       unsigned bits)
+{
+    for (uint32_t i = 0; i < verdict->nodes; i++)
+        if (verdict->slow[i] != (i == first || i == second ? bits : 0))
+            return false;
+    return verdict->pair_count == 0;
+}
+
+static void rounds_pair_each_node_with_others_once(void)
+{
+    for (uint32_t nodes = 2; nodes <= 130; nodes++) {
+        const uint32_t rounds = mics_pair_rounds(nodes);
+        unsigned char *met = calloc(nodes, nodes);
+        uint32_t fewest = UINT32_MAX;
+
+        CHECK(rounds <= 2 * (uint32_t)ceil(log2(nodes)));
+        for (uint32_t a = 0; a < nodes; a++) {
+            uint32_t partners = 0;
+
+            for (uint32_t r = 0; r < rounds; r++) {
+                const uint32_t b = mics_pair_partner(nodes, r, a);
+
+                if (b == UINT32_MAX)
+                    continue;
+                CHECK(b < nodes && b != a);
+                CHECK_INT(mics_pair_partner(nodes, r, b), a);
+                CHECK_INT(met[a * nodes + b]++, 0);
+                partners++;
+            }
+            fewest = partners < fewest ? partners : fewest;
+        }
+        CHECK(fewest >= (nodes > 2 ? 2 : 1));
+        free(met);
+    }
+}
+
+static void good_clusters_are_hardly_ever_blamed(void)
+{
+    static const uint32_t sizes[] = {2, 3, 4, 5, 8, 16, 33, 64};
+    static const double noises[] = {0.01, 0.05, 0.1, 0.15};
+    int blamed = 0, runs = 0;
+
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        for (size_t n = 0; n < sizeof noises / sizeof *noises; n++) {
+            for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+                struct cluster cluster = good_cluster(sizes[s]);
+                struct mics_pair_verdict verdict;
+
+                state = seed * 977 + s;
+                cluster.noise = noises[n];
+                judge(&cluster, &verdict);
+                blamed += mics_pair_verdict_is_bad(&verdict);
+                runs++;
+                mics_pair_verdict_fini(&verdict);
+            }
+        }
+    }
+    printf("# %d of %d good clusters blamed\n", blamed, runs);
+    CHECK(40 * blamed <= runs);
+}
+
+/* How many of SEEDS clusters are judged so; a fault of `nodes` clusters that `change` makes. */
+static void expect(const char *fault, uint32_t nodes,
+                   void (*change)(struct cluster *cluster, uint32_t *first, uint32_t *second),
+                   unsigned bits)
+{
+    int found = 0;
+
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        struct cluster cluster = good_cluster(nodes);
+        struct mics_pair_verdict verdict;
+        uint32_t first = UINT32_MAX, second = UINT32_MAX;
+
+        state = seed * 31 + nodes;
+        change(&cluster, &first, &second);
+        judge(&cluster, &verdict);
+        if (bits)
+            found += names_only(&verdict, first, second, bits);
+        else if (cluster.uplink < 1)
+            found += verdict.group &&
+                     names_only(&(struct mics_pair_verdict){.nodes = nodes, .slow = verdict.slow},
+                                UINT32_MAX, UINT32_MAX, 0) &&
+                     verdict.group[0] != verdict.group[nodes - 1];
+        else
+            found += verdict.pair_count > 0 && verdict.pair_count <= 2 && !verdict.group &&
+                     (verdict.pairs[0].from == cluster.pair_a ||
+                      verdict.pairs[0].from == cluster.pair_b);
+        mics_pair_verdict_fini(&verdict);
+    }
+    printf("# %s of %u nodes: %d of %d\n", fault, nodes, found, SEEDS);
+    CHECK(100 * found >= 95 * SEEDS);
+}
+
+static uint32_t any_node(const struct cluster *cluster)
+{
+    return (uint32_t)(draw() * cluster->nodes);
+}
+
+static void slow_card(struct cluster *cluster, uint32_t *first, uint32_t *second)
+{
+    *first = *second = any_node(cluster);
+    cluster->send[*first] = cluster->receive[*first] = 0.5;
+}
+
+static void slow_send(struct cluster *cluster, uint32_t *first, uint32_t *second)
+{
+    *first = *second = any_node(cluster);
+    cluster->send[*first] = 0.1 + 0.4 * draw();
+}
+
+static void slow_receive(struct cluster *cluster, uint32_t *first, uint32_t *second)
+{
+    *first = *second = any_node(cluster);
+    cluster->receive[*first] = 0.1 + 0.4 * draw();
+}
+
+static void loss(struct cluster *cluster, uint32_t *first, uint32_t *second)
+{
+    *first = *second = cluster->lossy_node = any_node(cluster);
+    cluster->lossy = 0.6;
+}
+
+static void two_nodes(struct cluster *cluster, uint32_t *first, uint32_t *second)
+{
+    *first = any_node(cluster);
+    *second = (*first + 1 + (uint32_t)(draw() * (cluster->nodes - 1))) % cluster->nodes;
+    cluster->send[*first] = cluster->receive[*first] = 0.5;
+    cluster->send[*second] = cluster->receive[*second] = 0.2;
+}
+
+static void slow_uplink(struct cluster *cluster, uint32_t *first, uint32_t *second)
+{
+    (void)first, (void)second;
+    cluster->uplink = 0.4;
+}
+
+/* Only of pairs that meet. */
+static void slow_pair(struct cluster *cluster, uint32_t *first, uint32_t *second)
+{
+    (void)first, (void)second;
+    cluster->pair_a = any_node(cluster);
+    cluster->pair_b = mics_pair_partner(cluster->nodes, 0, cluster->pair_a);
+    if (cluster->pair_b == UINT32_MAX)
+        cluster->pair_b = mics_pair_partner(cluster->nodes, 1, cluster->pair_a);
+    cluster->pair = 0.3;
+}
+
+static void slow_nodes_are_named_with_their_direction(void)
+{
+    static const uint32_t sizes[] = {3, 4, 8, 16, 64};
+
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        expect("slow card", sizes[s], slow_card, MICS_SLOW_SEND | MICS_SLOW_RECEIVE);
+        expect("slow send", sizes[s], slow_send, MICS_SLOW_SEND);
+        expect("slow receive", sizes[s], slow_receive, MICS_SLOW_RECEIVE);
+    }
+    for (size_t s = 2; s < sizeof sizes / sizeof *sizes; s++)
+        expect("two slow nodes", sizes[s], two_nodes, MICS_SLOW_SEND | MICS_SLOW_RECEIVE);
+}
+
+static void loss_makes_a_slow_card(void)
+{
+    expect("loss", 8, loss, MICS_SLOW_SEND | MICS_SLOW_RECEIVE);
+    expect("loss", 16, loss, MICS_SLOW_SEND | MICS_SLOW_RECEIVE);
+}
+
+static void slow_pairs_and_uplinks_blame_no_node(void)
+{
+    static const uint32_t sizes[] = {4, 8, 16, 64};
+
+    for (size_t s = 1; s < sizeof sizes / sizeof *sizes; s++)
+        expect("slow pair", sizes[s], slow_pair, 0);
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        expect("slow uplink", sizes[s], slow_uplink, 0);
+}
+
+static void of_two_nodes_it_cannot_be_told_which_is_slow(void)
+{
+    const double one_way[] = {0, 1.2, 0.4, 0}, both[] = {0, 1, 0.9, 0};
+    struct mics_pair_verdict verdict;
+
+    CHECK_INT(mics_pairs_judge(one_way, 2, &verdict, NULL), MICS_OK);
+    CHECK(verdict.undecidable && verdict.pair_count == 1);
+    CHECK_INT(verdict.pairs[0].from, 1);
+    CHECK(!verdict.slow[0] && !verdict.slow[1]);
+    mics_pair_verdict_fini(&verdict);
+    CHECK_INT(mics_pairs_judge(both, 2, &verdict, NULL), MICS_OK);
+    CHECK(!mics_pair_verdict_is_bad(&verdict));
+    mics_pair_verdict_fini(&verdict);
+}
+
+int main(void)
+{
+    TAP_RUN(rounds_pair_each_node_with_others_once);
+    TAP_RUN(good_clusters_are_hardly_ever_blamed);
+    TAP_RUN(slow_nodes_are_named_with_their_direction);
+    TAP_RUN(loss_makes_a_slow_card);
+    TAP_RUN(slow_pairs_and_uplinks_blame_no_node);
+    TAP_RUN(of_two_nodes_it_cannot_be_told_which_is_slow);
+    return tap_done();
+}
