@@ -21,7 +21,7 @@ enum { OPT_DEVICE = 256 };
 
 struct options {
     struct cli_common common;
-    const char *hosts, *hostfile;
+    const char *hosts, *hostfile, *baseline;
     bool exclude, facts, quick;
     enum mics_device_kind device;
     int argc;
@@ -36,6 +36,8 @@ static const struct cli_option option_table[] = {
      CLI_TO_TRUE(struct options, facts)},
     {OPT_DEVICE, "device", "auto|host|cuda",
      "device to measure (default: auto, GPUs if all ranks have one)", CLI_TO_HANDLER},
+    {0, "baseline", "FILE", "compare with an earlier check of the same hosts, too",
+     CLI_TO_TEXT(struct options, baseline)},
     {0, "exclude", NULL, "print only the hosts to leave out, as srun --exclude takes them",
      CLI_TO_TRUE(struct options, exclude)},
     {0, "hostfile", "FILE", "write the good hosts to FILE, for mpirun",
@@ -184,18 +186,24 @@ static int check(const struct options *opt)
                                                         : MICS_HEALTH_WHOLE;
     struct mics_world *world = NULL;
     struct mics_err err;
-    json_t *doc = NULL;
+    json_t *doc = NULL, *baseline = NULL;
     enum mics_status status = cli_check_output(opt->hostfile, &err);
     int code = CLI_DONE;
 
     if (status == MICS_OK)
         status = cli_check_output(opt->common.output, &err);
+    if (status == MICS_OK && opt->baseline && cli_rank() == 0)
+        status = mics_health_read(opt->baseline, &baseline, &err);
     if (status == MICS_OK)
         status = mics_world_open(&world, &err);
-    if (status != MICS_OK)
+    if (status != MICS_OK) {
+        json_decref(baseline);
         return cli_fail_start(status, &err);
+    }
     cli_set_rank((int)world->rank, (int)world->size);
     status = mics_health_check(world, extent, opt->device, &doc, &err);
+    if (status == MICS_OK && baseline)
+        status = mics_health_compare(doc, baseline, &err);
     if (status != MICS_OK)
         code = cli_fail_job(world->comm, status, &err);
     else if (cli_rank() == 0)
@@ -203,6 +211,7 @@ static int check(const struct options *opt)
     if (code == CLI_DONE && !mics_health_is_good(doc))
         code = CLI_NO_ANSWER;
     json_decref(doc);
+    json_decref(baseline);
     mics_world_close(world);
     return code;
 }

@@ -30,6 +30,12 @@ enum mics_status mics_health_check(struct mics_world *world, enum mics_health_ex
                                    enum mics_device_kind device, json_t **out,
                                    struct mics_err *err);
 
+/* Read such a document, for the function below; the caller's. */
+enum mics_status mics_health_read(const char *path, json_t **out, struct mics_err *err);
+
+/* Add findings for what is worse than in an earlier document, on hosts of the same name. */
+enum mics_status mics_health_compare(json_t *doc, const json_t *before, struct mics_err *err);
+
 /* Has the document no fault? */
 bool mics_health_is_good(const json_t *doc);
 

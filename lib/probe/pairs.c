@@ -8,8 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Slow is below this share of the usual rate, and so many deviations below it. */
-static const double slow_share = 0.7, slow_mads = 4;
+/* Slow is below this share of the usual rate, if that is so many deviations below it, and always below
+ * half of it: each rate is the best of several. */
+static const double slow_share = 0.7, slow_mads = 4, always_slow_share = 0.5;
 
 /* With an odd number, one more place, whose partner has none. */
 static uint32_t places_of(uint32_t nodes)
@@ -72,10 +73,15 @@ static struct mics_class class_of_both(const double *first, const double *second
     return mics_class_of(scratch, known, scratch + 2 * count);
 }
 
+/* The least rate that is not slow. */
+static double least_rate(double usual, double deviation)
+{
+    return fmax(fmin(slow_share * usual, usual - slow_mads * deviation), always_slow_share * usual);
+}
+
 static bool is_slow(const struct mics_class *class, double rate)
 {
-    return rate > 0 && rate < slow_share * class->median &&
-           rate < class->median - slow_mads * class->mad;
+    return rate > 0 && rate < least_rate(class->median, class->mad);
 }
 
 static int descending(const void *left, const void *right)
@@ -152,7 +158,7 @@ static enum mics_status judge_pairs(const double *rates, struct mics_pair_verdic
     }
     qsort(sorted, known, sizeof *sorted, descending);
     const double usual = sorted[known / 4];
-    const double least = fmin(slow_share * usual, usual - slow_mads * (1 - usual));
+    const double least = least_rate(usual, 1 - usual);
     for (size_t i = 0; i < cells && status == MICS_OK; i++)
         if (shares[i] > 0 && shares[i] < least)
             status = add_pair(out, (uint32_t)(i / nodes), (uint32_t)(i % nodes), rates[i], err);

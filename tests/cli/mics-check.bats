@@ -149,6 +149,31 @@ card() # folder name speed mtu state
     [[ $output == '{'*'"verdict": "good"'* ]]
 }
 
+@test "what has become worse since a baseline is found, although all nodes have it" {
+    requires mpi:2 jq
+    card system eth0 100000 9000 up
+    mpi 2 mics-check --facts --no-history --json -o before.json >page
+    mpi 2 mics-check --facts --baseline=before.json >again
+    diff page again
+    echo 25000 >system/sys/class/net/eth0/speed
+    jq '.nodes[0].facts.cores += 2 | .nodes[1].facts.versions.mpi = "Open MPI v1"' before.json >old.json
+    run -4 --separate-stderr mpi 2 mics-check --facts --baseline=old.json
+    [ "$(grep -cE '^fault +[^ ]+#[01] +less +eth0 +3.12 GB/s +12.5 GB/s' <<<"$output")" = 2 ]
+    grep -qE '^fault +[^ ]+#0 +less +cores ' <<<"$output"
+    grep -qE '^notice +[^ ]+#1 +changed +mpi .*Open MPI v1$' <<<"$output"
+    jq '.nodes[].rates = [{"flops_per_s": 1e18, "memory_bytes_per_s": 1}] |
+        .links = {"send": [1e18, 1], "receive": [1, 1]}' before.json >fast.json
+    run -4 --separate-stderr mpi 2 mics-check --quick --baseline=fast.json
+    [ "$(grep -cE '^fault +[^ ]+#[01] +slower +products of local rank 0 ' <<<"$output")" = 2 ]
+    [ "$(grep -cE '^fault +[^ ]+#0 +slower +what it sends ' <<<"$output")" = 1 ]
+    [[ $output != *'memory of local rank'* && $output != *'what it receives'* ]]
+    echo '{"kind": "mics.plan", "v": 1}' >plan.json
+    run --separate-stderr mics-check --baseline=plan.json
+    one_line_and_code 3
+    run --separate-stderr mics-check --baseline=missing.mp
+    one_line_and_code 1
+}
+
 @test "slow transfers beside a fast port of RDMA are a notice" {
     requires mpi:2 jq
     port=system/sys/class/infiniband/mlx5_0/ports/1
