@@ -31,7 +31,7 @@ struct options {
 static const struct cli_option option_table[] = {
     {0, "hosts", "FILE|LIST", "hosts to check, as the operand: a host file, or gpu[01-16]",
      CLI_TO_TEXT(struct options, hosts)},
-    {0, "quick", NULL, "measure for a tenth of the time", CLI_TO_TRUE(struct options, quick)},
+    {0, "quick", NULL, "measure for a fifth of the time", CLI_TO_TRUE(struct options, quick)},
     {0, "facts", NULL, "compare what the nodes say about themselves, and measure nothing",
      CLI_TO_TRUE(struct options, facts)},
     {OPT_DEVICE, "device", "auto|host|cuda",

@@ -218,7 +218,7 @@ static enum mics_status make_document(const struct check *check, json_t **out, s
 }
 
 /* Seconds of each kind of work of a rank, and of a transfer between nodes. */
-static const double quick_work_s = 0.1, whole_work_s = 1, quick_transfer_s = 0.1,
+static const double quick_work_s = 0.1, whole_work_s = 0.5, quick_transfer_s = 0.1,
                     whole_transfer_s = 0.4;
 
 /* Collective. */

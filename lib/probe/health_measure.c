@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS = 3, RATES = 2 };
+enum { ROUNDS = 5, RATES = 2 };
 
 /* A rank is slow below this share of the median, and MICS_SLOW_MADS deviations below it. Hosts
  * share their processors with other programs. */
@@ -121,9 +121,9 @@ struct links {
 
 /* All pairs are measured so often, then those that seem slow, as often as this or until none does;
  * the most in all. */
-enum { REPEATS = 2, CONFIRMATIONS = 4, MAX_REPEATS = 12 };
-/* A confirmation does not count if most other pairs are below this share of their best. */
-static const double calm_share = 0.7;
+enum { REPEATS = 2, CONFIRMATIONS = 4, MAX_REPEATS = 16 };
+/* A confirmation does not count if a quarter of the other pairs are below this share of their best. */
+static const double calm_share = 0.8;
 enum { MIN_BYTES = 64 << 10, FIRST_BYTES = 1 << 20, MAX_BYTES = 64 << 20 };
 /* A slow pair may take this many times as long as a usual one is meant to, if that leaves a transfer
  * a quarter of its size: a token bucket lets short ones pass. */
@@ -390,13 +390,13 @@ static bool is_calm(const struct links *links, const struct mics_pair_verdict *v
         measured++;
         slower += rates[i] < calm_share * best[i];
     }
-    return 2 * slower <= measured;
+    return 4 * slower <= measured;
 }
 
 /* best[nodes][nodes] become the best rates: of all pairs twice, then of those that seem slow until
- * none does, or it has seemed so often enough. */
+ * none does, or it has seemed so often enough. *sure: it has, or nothing seems slow. */
 static enum mics_status repeat_rounds(const struct links *links, double *best, double *rates,
-                                      int *repeats, struct mics_pair_verdict *verdict,
+                                      int *repeats, struct mics_pair_verdict *verdict, bool *sure,
                                       struct mics_err *err)
 {
     const uint32_t nodes = links->nodes, cells = nodes * nodes;
@@ -419,7 +419,21 @@ static enum mics_status repeat_rounds(const struct links *links, double *best, d
         mics_pair_verdict_fini(verdict);
         status = mics_pairs_judge(best, nodes, verdict, err);
     }
+    *sure = confirmed == CONFIRMATIONS || !mics_pair_verdict_is_bad(verdict);
     return status;
+}
+
+/* Of a slow pair there is one rate; of a slow node there are many. */
+static void drop_pairs(struct mics_findings *findings, struct mics_pair_verdict *verdict)
+{
+    char found[64];
+
+    snprintf(found, sizeof found, "%u of the rates between two nodes", verdict->pair_count);
+    if (verdict->pair_count > 0)
+        mics_findings_add(findings, "links_vary", -1, NULL, found, NULL);
+    free(verdict->group);
+    verdict->group = NULL;
+    verdict->pair_count = 0;
 }
 
 enum mics_status mics_health_measure_links(struct mics_findings *findings,
@@ -432,6 +446,7 @@ enum mics_status mics_health_measure_links(struct mics_findings *findings,
     struct mics_pair_verdict verdict = {0};
     double *best = calloc(3 * cells, sizeof *best);
     int repeats = 0;
+    bool sure = false;
     enum mics_status status;
 
     for (uint32_t i = 0; i < nodes; i++)
@@ -444,7 +459,9 @@ enum mics_status mics_health_measure_links(struct mics_findings *findings,
     if (status == MICS_OK)
         status = choose_bytes(&links, seconds, best + cells, err);
     if (status == MICS_OK)
-        status = repeat_rounds(&links, best, best + cells, &repeats, &verdict, err);
+        status = repeat_rounds(&links, best, best + cells, &repeats, &verdict, &sure, err);
+    if (status == MICS_OK && !sure)
+        drop_pairs(findings, &verdict);
     if (status == MICS_OK) {
         const double reference = mics_pairs_reference(best, nodes);
 
