@@ -164,8 +164,11 @@ static enum mics_status search_both(const struct plan_request *request,
     if (is_auto)
         options.strategy = NULL;
     status = plan_search_copies(request, topology, model, &options, &out[1], err);
-    if (status != MICS_OK && status != MICS_ERR_INFEASIBLE)
+    if (status != MICS_OK && status != MICS_ERR_INFEASIBLE) {
+        if (status == MICS_ERR_ARG && config->seq > 0 && request->search.seq == 0)
+            mics_err_prefix(err, "%s", request->from);
         return status;
+    }
     take_cut(request, config, &options);
     status = plan_search_copies(request, topology, model, &options, &out[0], err);
     if (status == MICS_OK && !out[1])

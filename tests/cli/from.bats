@@ -75,6 +75,69 @@ verdict() # key
     done
 }
 
+@test "from: what --for writes for torchtitan and accelerate is the plan that it was" {
+    keys='[.strategy, .p_param, .p_grad, .p_optim, .micro_batch, .micro_steps, .seq, .dtype, .grad_dtype, .clip]'
+    for target in torchtitan accelerate; do
+        for strategy in mics:4 zero3; do
+            mics-plan -q --model=gpt2-nano --topology=p4d:2 --global-batch=64 --micro-batch=2 --seq=128 \
+                --for=$target --strategy=$strategy -o there.mp >there.txt
+            words=()
+            # The program of accelerate has these.
+            if [ $target = accelerate ]; then words=(--global-batch=64 --micro-batch=2 --seq=128); fi
+            from there.txt "${words[@]}"
+            mics-show --json there.mp | jq .choice >there
+            [ "$(jq -c "$keys" there)" = "$(jq -c ".choice | $keys" plan.json)" ] || { echo $target $strategy; return 1; }
+            [ "$(jq -r .configured.trainer plan.json)" = $target ]
+        done
+    done
+}
+
+@test "from: flags of torchtitan in a file, one on each line" {
+    cat >flags <<'END'
+# what we run today
+--parallelism.data_parallel_replicate_degree=4
+--training.local_batch_size 2
+--training.global_batch_size 64
+--training.steps 500
+--optimizer.lr 4e-4
+--lr_scheduler.decay_ratio 0.1
+--lr_scheduler.decay_type sqrt
+--checkpoint.enable
+--checkpoint.interval 100
+END
+    from flags --settings=s.json
+    [ "$(choice strategy p_param micro_batch micro_steps)" = "mics 4 2 2" ]
+    jq -e '. == {steps: 500, lr: 4e-4, "lr-schedule": "wsd", "lr-decay": 50, "save-every": 100}' s.json
+    run --separate-stderr mics-plan --model=gpt2-nano --topology=p4d:1 --from=- <<<'--training.local_batchsize 2'
+    one_line_and_code 3
+    [[ $stderr == *"standard input: unknown key 'training.local_batchsize'; did you mean training.local_batch_size?" ]]
+}
+
+@test "from: the YAML of accelerate" {
+    cat >fsdp.yaml <<'END'
+compute_environment: LOCAL_MACHINE
+distributed_type: FSDP
+fsdp_config:
+  fsdp_version: 1
+  fsdp_sharding_strategy: HYBRID_SHARD
+  fsdp_activation_checkpointing: true
+mixed_precision: bf16
+num_machines: 2
+num_processes: 16
+END
+    run --separate-stderr mics-plan -q --model=gpt2-nano --topology=p4d:2 --from=fsdp.yaml --global-batch=64 -o plan.mp
+    [[ $stderr != *"was built without"* ]] || skip "no libyaml"
+    mics-show --json plan.mp >plan.json
+    [ "$(choice strategy p_param recompute dtype)" = "mics 8 full bf16" ]
+    run --separate-stderr mics-plan --model=gpt2-nano --topology=p4d:4 --from=fsdp.yaml
+    one_line_and_code 3
+    [[ $stderr == "mics-plan: fsdp.yaml: num_machines is 2, but the topology has 4 nodes" ]]
+    echo 'deepspeed_config: {deepspeed_config_file: ds.json}' >file.yaml
+    run --separate-stderr mics-plan --model=gpt2-nano --topology=p4d:2 --from=file.yaml
+    one_line_and_code 4
+    [[ $stderr == *"deepspeed_config.deepspeed_config_file ds.json: give that file to --from"* ]]
+}
+
 @test "from: contradictions, unknown and refused keys are one line, and nothing is written" {
     sed 's/"train_batch_size": 64/"train_batch_size": 65/' ds.json >odd.json
     run --separate-stderr mics-plan --model=gpt2-nano --topology=p4d:2 --from=odd.json --settings=s.json -o plan.mp

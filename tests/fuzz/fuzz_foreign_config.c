@@ -25,6 +25,12 @@ const char *mics_recompute_name(enum mics_recompute level)
     return level == MICS_RECOMPUTE_FULL ? "full" : "none";
 }
 
+bool mics_recompute_parse(const char *name, enum mics_recompute *out)
+{
+    *out = MICS_RECOMPUTE_FULL;
+    return name[0] == 'f';
+}
+
 /* A failure here is the bug that is looked for. */
 static void must(int condition)
 {

@@ -73,7 +73,14 @@ static bool is_json(const char *text, size_t size)
     return i < size && (text[i] == '{' || text[i] == '[');
 }
 
-/* A trainer by the form of its files. */
+static bool is_rest(const char *text, size_t size)
+{
+    (void)text;
+    (void)size;
+    return true;
+}
+
+/* A trainer by the form of its files; the first that recognises a file reads it. */
 static const struct source {
     const char *trainer;
     bool (*is)(const char *text, size_t size);
@@ -81,6 +88,8 @@ static const struct source {
     void (*interpret)(struct mics_keys *keys); /* sets the table, and walks it */
 } sources[] = {
     {"DeepSpeed", is_json, read_json, mics_deepspeed_interpret},
+    {"torchtitan", mics_flags_recognise, mics_flags_read, mics_torchtitan_interpret},
+    {"accelerate", is_rest, mics_yaml_read, mics_accelerate_interpret},
 };
 
 static enum mics_status interpret(const struct source *source, const json_t *root, uint32_t nodes,
@@ -116,18 +125,14 @@ enum mics_status mics_foreign_config_parse(const char *text, size_t size, uint32
                                            uint32_t per_node, struct mics_foreign_config *out,
                                            struct mics_err *err)
 {
-    const struct source *source = sources, *end = sources + sizeof sources / sizeof *sources;
+    const struct source *source = sources;
     json_t *root = NULL;
     enum mics_status status;
 
     if (memchr(text, '\0', size))
         return mics_err_set(err, MICS_ERR_FORMAT, "a NUL byte: not a text");
-    while (source < end && !source->is(text, size))
+    while (!source->is(text, size))
         source++;
-    if (source == end)
-        return mics_err_set(err, MICS_ERR_FORMAT,
-                            "neither DeepSpeed's JSON, nor accelerate's YAML, nor torchtitan's "
-                            "flags");
     status = source->read(text, size, &root, err);
     if (status == MICS_OK)
         status = interpret(source, root, nodes, per_node, out, err);

@@ -41,12 +41,21 @@ static void fail_nomem(struct mics_keys *keys)
         keys->status = mics_err_nomem(keys->err);
 }
 
+/* The row of a path, or "section.*". */
 static const struct mics_key *find_key(const struct mics_keys *keys, const char *path)
 {
-    for (size_t i = 0; i < keys->count; i++)
-        if (strcmp(keys->table[i].path, path) == 0)
+    const struct mics_key *section = NULL;
+
+    for (size_t i = 0; i < keys->count; i++) {
+        const char *row = keys->table[i].path;
+        const size_t length = strlen(row);
+
+        if (strcmp(row, path) == 0)
             return &keys->table[i];
-    return NULL;
+        if (row[length - 1] == '*' && strncmp(row, path, length - 1) == 0)
+            section = &keys->table[i];
+    }
+    return section;
 }
 
 /* Are there keys below a path? */
@@ -131,25 +140,26 @@ static const char *type_name(unsigned types)
                                 : "a map";
 }
 
-static void add_key(struct mics_keys *keys, const struct mics_key *key, const json_t *value)
+static void add_key(struct mics_keys *keys, const struct mics_key *key, const char *path,
+                    const json_t *value)
 {
     const char *word = json_string_value(value);
     char text[VALUE + 4], why[WHY];
 
     format_value(value, text);
     if (json_is_null(value)) {
-        add_row(keys, key->path, text, MICS_IGNORED, "not set");
+        add_row(keys, path, text, MICS_IGNORED, "not set");
     } else if (word && strcmp(word, "auto") == 0) {
         snprintf(why, sizeof why, "the program sets it%s%s", key->option ? "; here: " : "",
                  key->option ? key->option : "");
-        add_row(keys, key->path, text, MICS_IGNORED, why);
+        add_row(keys, path, text, MICS_IGNORED, why);
     } else if (!(type_of(value) & key->types)) {
-        mics_keys_fail(keys, "%s: expected %s, found '%s'", key->path, type_name(key->types), text);
+        mics_keys_fail(keys, "%s: expected %s, found '%s'", path, type_name(key->types), text);
     } else if (((key->types & KEY_OFF) && is_off(value)) ||
                ((key->types & KEY_ONE) && json_is_number(value) && json_number_value(value) == 1)) {
-        add_row(keys, key->path, text, MICS_IGNORED, "off");
+        add_row(keys, path, text, MICS_IGNORED, "off");
     } else {
-        add_row(keys, key->path, text, key->verdict, key->why ? key->why : "");
+        add_row(keys, path, text, key->verdict, key->why ? key->why : "");
     }
 }
 
@@ -205,7 +215,7 @@ static void walk_map(struct mics_keys *keys, const json_t *map, const char *pref
         if (keys->status != MICS_OK)
             return;
         if (key)
-            add_key(keys, key, value);
+            add_key(keys, key, path, value);
         else if (!has_keys_below(keys, path))
             fail_unknown(keys, path);
         else if (json_is_object(value))
@@ -436,4 +446,14 @@ void mics_keys_set_groups(struct mics_keys *keys, uint64_t p)
         snprintf(config->strategy, sizeof config->strategy, "zero3");
     else
         snprintf(config->strategy, sizeof config->strategy, "mics:%llu", (unsigned long long)p);
+}
+
+void mics_keys_expect(struct mics_keys *keys, const char *path, uint64_t present, const char *what)
+{
+    const uint64_t count = mics_keys_count(keys, path, present);
+
+    if (count != present)
+        mics_keys_fail(keys, "%s is %llu, but the topology has %llu %s", path,
+                       (unsigned long long)count, (unsigned long long)present, what);
+    mics_keys_say(keys, path, MICS_TAKEN, "as the topology");
 }

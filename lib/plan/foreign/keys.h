@@ -28,7 +28,7 @@ enum {
 };
 
 struct mics_key {
-    const char *path; /* "zero_optimization.stage" */
+    const char *path; /* "zero_optimization.stage"; "comm.*": what has no row in that section */
     unsigned types;
     enum mics_verdict verdict;
     const char *why;    /* NULL: the trainer's function says it */
@@ -87,10 +87,24 @@ double mics_keys_take(struct mics_keys *keys, const char *path, const char *opti
 void mics_keys_set_batch(struct mics_keys *keys, const char *const names[3], uint64_t global,
                          uint64_t micro, uint64_t steps);
 
+/* MICS_ERR_FORMAT unless the count at a path, if there is one, is `present`, the topology's number
+ * of `what`. Taken. */
+void mics_keys_expect(struct mics_keys *keys, const char *path, uint64_t present, const char *what);
+
 /* Groups of p ranks for all: "mics:8", or its other name. */
 void mics_keys_set_groups(struct mics_keys *keys, uint64_t p);
 
 /* The trainers, each with its table and function. `root` is the file. */
 void mics_deepspeed_interpret(struct mics_keys *keys);
+void mics_torchtitan_interpret(struct mics_keys *keys);
+void mics_accelerate_interpret(struct mics_keys *keys);
+
+/* torchtitan's flags, with the command that starts it or one on each line, as {section: {field}};
+ * torchrun's are in "torchrun". */
+bool mics_flags_recognise(const char *text, size_t size);
+enum mics_status mics_flags_read(const char *text, size_t size, json_t **out, struct mics_err *err);
+
+/* One map of YAML. MICS_ERR_UNSUPPORTED: libyaml is not there. */
+enum mics_status mics_yaml_read(const char *text, size_t size, json_t **out, struct mics_err *err);
 
 #endif

@@ -235,6 +235,189 @@ static void wrong_files_are_refused(void)
     CHECK(strstr(err.text, "nested deeper than 32"));
 }
 
+static const char torchtitan[] =
+    "# eight nodes' worth\n"
+    "NGPU=8 torchrun --nnodes=4 --nproc_per_node 8 --rdzv-backend c10d \\\n"
+    "    -m torchtitan.train --module llama3 --config llama3_8b \\\n"
+    "    --parallelism.data-parallel-replicate-degree 4 --training.seq_len=2048 \\\n"
+    "    --training.local_batch_size 2 --training.global_batch_size 128 # and\n"
+    "    --training.mixed_precision_param bfloat16 --training.max_norm 0.5\n"
+    "    --training.steps '1000' --compile.enable --compile.components model \"loss\"\n"
+    "    --metrics.no-enable_tensorboard --optimizer.lr 3e-4 --optimizer.weight_decay 0.1\n"
+    "    --lr_scheduler.warmup_steps 50 --lr_scheduler.decay_ratio 0.2\n"
+    "    --lr_scheduler.decay_type sqrt --lr_scheduler.min_lr_factor 0.1\n"
+    "    --activation_checkpoint.mode selective --debug.seed 7\n";
+
+static void torchtitan_becomes_a_job(void)
+{
+    CHECK_INT(parse(torchtitan), MICS_OK);
+    CHECK_STR(config.trainer, "torchtitan");
+    CHECK_INT(config.global_batch, 128);
+    CHECK_INT(config.micro_batch, 2);
+    CHECK_INT(config.seq, 2048);
+    CHECK_STR(config.strategy, "mics:8");
+    CHECK_INT(config.dtype, MICS_BF16);
+    CHECK_INT(config.grad_dtype, MICS_F32);
+    CHECK_INT(config.recompute, MICS_RECOMPUTE_SELECTIVE);
+    CHECK_INT(setting("steps"), 1000);
+    CHECK_INT(setting("lr-decay"), 200);
+    CHECK_INT(setting("warmup"), 50);
+    CHECK_INT(setting("seed"), 7);
+    CHECK_NEAR(setting("min-lr"), 3e-5, 1e-18);
+    CHECK_NEAR(setting("clip"), 0.5, 0);
+    CHECK_STR(json_string_value(json_object_get(config.settings, "lr-schedule")), "wsd");
+    CHECK_STR(member("compile.components", "value"), "[\"model\",\"loss\"]");
+    CHECK_STR(member("compile.enable", "value"), "true");
+    CHECK_STR(member("metrics.enable_tensorboard", "value"), "false");
+    CHECK_STR(member("torchrun.nnodes", "verdict"), "taken");
+    CHECK_STR(member("torchrun.rdzv_backend", "verdict"), "ignored");
+    check_rows(20);
+    mics_foreign_config_fini(&config);
+}
+
+static void meshes_of_torchtitan_are_strategies(void)
+{
+    static const struct {
+        const char *flags, *strategy;
+    } cases[] = {
+        {"", "zero3"},
+        {"--parallelism.data_parallel_replicate_degree 32", "ddp"},
+        {"--parallelism.data_parallel_replicate_degree 2", "mics:16"},
+        {"--parallelism.data_parallel_shard_degree -1", "zero3"},
+        {"--parallelism.data_parallel_shard_degree 4 "
+         "--parallelism.data_parallel_replicate_degree=8",
+         "mics:4"},
+        {"--parallelism.fsdp_reshard_after_forward never", "zero2"},
+        {"--parallelism.fsdp_reshard_after_forward never "
+         "--parallelism.data_parallel_replicate_degree 4",
+         "1,8,8"},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[256];
+
+        snprintf(text, sizeof text, "--training.local_batch_size 2 %s", cases[i].flags);
+        CHECK_INT(parse(text), MICS_OK);
+        CHECK_STR(config.strategy, cases[i].strategy);
+        CHECK_INT(config.global_batch, 64);
+        check_rows(2);
+        mics_foreign_config_fini(&config);
+    }
+}
+
+static void wrong_flags_are_refused(void)
+{
+    CHECK_FAILS("--training.local_batchsize 2",
+                "unknown key 'training.local_batchsize'; did you mean training.local_batch_size?");
+    CHECK_FAILS("--parallelism.data_parallel_shard_degree 4",
+                "parallelism.data_parallel_replicate_degree 1 x "
+                "parallelism.data_parallel_shard_degree 4 is not the number of ranks, 32");
+    CHECK_FAILS("torchrun --nnodes 2 train.py --training.steps 1",
+                "torchrun.nnodes is 2, but the topology has 4 nodes");
+    CHECK_FAILS("--training.local_batch_size 3 --training.global_batch_size 100",
+                "training.global_batch_size 100 is no multiple of training.local_batch_size 3 x "
+                "32 ranks");
+    CHECK_FAILS("--training.steps ${STEPS}",
+                "training.steps: expected a whole number, 0 or more, found '${STEPS}'");
+    CHECK_FAILS("--training.dtype 'float32", "line 1: a quote without its end");
+    CHECK_FAILS("--training 1 --training.steps 2", "--training has a value and fields");
+    CHECK_INT(parse("--training.steps 1 \\"), MICS_ERR_FORMAT);
+    CHECK_FAILS("x.py\n--training.steps=2 3", "line 2: '3': expected a flag");
+    CHECK_FAILS("--training.mixed_precision_param float16",
+                "training.mixed_precision_param: expected bfloat16 or float32, found 'float16'");
+    CHECK_INT(parse("--parallelism.tensor_parallel_degree 8 --model.converters float8"), MICS_OK);
+    CHECK_INT(config.refused, 2);
+    mics_foreign_config_fini(&config);
+}
+
+#if MICS_HAVE_YAML
+static const char accelerate[] = "compute_environment: LOCAL_MACHINE\n"
+                                 "debug: false\n"
+                                 "distributed_type: FSDP\n"
+                                 "downcast_bf16: 'no'\n"
+                                 "fsdp_config:\n"
+                                 "  fsdp_version: 2\n"
+                                 "  fsdp_reshard_after_forward: true\n"
+                                 "  fsdp_offload_params: true # a comment\n"
+                                 "  fsdp_activation_checkpointing: yes\n"
+                                 "  fsdp_state_dict_type: SHARDED_STATE_DICT\n"
+                                 "machine_rank: 0\n"
+                                 "mixed_precision: bf16\n"
+                                 "num_machines: 4\n"
+                                 "num_processes: 32\n"
+                                 "parallelism_config:\n"
+                                 "  parallelism_config_dp_replicate_size: 2\n"
+                                 "  parallelism_config_dp_shard_size: 16\n"
+                                 "tpu_env: []\n";
+
+static void accelerate_becomes_a_job(void)
+{
+    CHECK_INT(parse(accelerate), MICS_OK);
+    CHECK_STR(config.trainer, "accelerate");
+    CHECK_INT(config.global_batch, 0);
+    CHECK_STR(config.strategy, "mics:16");
+    CHECK_INT(config.dtype, MICS_BF16);
+    CHECK_INT(config.grad_dtype, MICS_BF16);
+    CHECK_INT(config.recompute, MICS_RECOMPUTE_FULL);
+    CHECK_STR(member("fsdp_config.fsdp_offload_params", "verdict"), "taken differently");
+    CHECK_STR(member("downcast_bf16", "value"), "no");
+    check_rows(18);
+    mics_foreign_config_fini(&config);
+}
+
+static void kinds_of_accelerate_are_strategies(void)
+{
+    static const struct {
+        const char *lines, *strategy;
+    } cases[] = {
+        {"distributed_type: MULTI_GPU", "ddp"},
+        {"distributed_type: FSDP", "zero3"},
+        {"distributed_type: FSDP\nfsdp_config: {fsdp_sharding_strategy: FULL_SHARD}", "zero3"},
+        {"distributed_type: FSDP\nfsdp_config: {fsdp_sharding_strategy: 2}", "zero2"},
+        {"distributed_type: FSDP\nfsdp_config: {fsdp_sharding_strategy: NO_SHARD}", "ddp"},
+        {"distributed_type: FSDP\nfsdp_config: {fsdp_sharding_strategy: HYBRID_SHARD}", "mics:8"},
+        {"distributed_type: FSDP\nfsdp_config: {fsdp_sharding_strategy: 5}", "1,8,8"},
+        {"distributed_type: FSDP\nfsdp_config: {fsdp_version: 2, fsdp_reshard_after_forward: no}",
+         "zero2"},
+        {"distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 1}", "zero1"},
+        {"distributed_type: DEEPSPEED", "zero2"},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CHECK_INT(parse(cases[i].lines), MICS_OK);
+        CHECK_STR(config.strategy, cases[i].strategy);
+        CHECK_INT(config.dtype, MICS_F32);
+        check_rows(3);
+        mics_foreign_config_fini(&config);
+    }
+}
+
+static void wrong_yaml_is_refused(void)
+{
+    CHECK_FAILS("num_processes: 16", "num_processes is 16, but the topology has 32 ranks");
+    CHECK_FAILS("parallelism_config: {parallelism_config_dp_shard_size: 8}",
+                "parallelism_config.parallelism_config_dp_replicate_size 1 x "
+                "parallelism_config.parallelism_config_dp_shard_size 8 is not the number of "
+                "ranks, 32");
+    CHECK_FAILS("mixed_precison: bf16", "unknown key 'mixed_precison'; did you mean "
+                                        "mixed_precision?");
+    CHECK_FAILS("debug: maybe", "debug: expected true or false, found 'maybe'");
+    CHECK_FAILS("a: 1\na: 2", "line 2: 'a' is there twice");
+    CHECK_FAILS("fsdp_config: {fsdp_version: [", "line 2: did not find expected node content");
+    CHECK_FAILS("just words",
+                "neither DeepSpeed's JSON, nor accelerate's YAML, nor torchtitan's flags");
+    CHECK_FAILS("a: &a [*a]", "line 1: nested deeper than 16");
+    CHECK_FAILS("a: &a [1,1,1,1,1,1,1,1,1]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\n"
+                "c: &c [*b,*b,*b,*b,*b,*b,*b,*b]\nd: [*c,*c,*c,*c,*c,*c,*c,*c]",
+                "line 1: more than 4096 values");
+    CHECK_INT(parse("distributed_type: MEGATRON_LM\n"
+                    "deepspeed_config: {deepspeed_config_file: ds.json}"),
+              MICS_OK);
+    CHECK_INT(config.refused, 2);
+    mics_foreign_config_fini(&config);
+}
+#endif
+
 /* Cut anywhere, and with wrong bytes, a file is read or refused in words. */
 static void check_damaged(const char *text)
 {
@@ -268,6 +451,10 @@ static void check_damaged(const char *text)
 static void damaged_files_are_no_danger(void)
 {
     check_damaged(deepspeed);
+    check_damaged(torchtitan);
+#if MICS_HAVE_YAML
+    check_damaged(accelerate);
+#endif
 }
 
 int main(void)
@@ -278,6 +465,14 @@ int main(void)
     TAP_RUN(refused_keys_are_collected);
     TAP_RUN(contradictions_have_their_numbers);
     TAP_RUN(wrong_files_are_refused);
+    TAP_RUN(torchtitan_becomes_a_job);
+    TAP_RUN(meshes_of_torchtitan_are_strategies);
+    TAP_RUN(wrong_flags_are_refused);
+#if MICS_HAVE_YAML
+    TAP_RUN(accelerate_becomes_a_job);
+    TAP_RUN(kinds_of_accelerate_are_strategies);
+    TAP_RUN(wrong_yaml_is_refused);
+#endif
     TAP_RUN(damaged_files_are_no_danger);
     return tap_done();
 }
