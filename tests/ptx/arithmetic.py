@@ -84,6 +84,13 @@ def reverse_bits(x):
     return x >> np.uint32(16) | x << np.uint32(16)
 
 
+def count_bits(x):
+    """Bits that are 1."""
+    for shift, mask in (1, 0x55555555), (2, 0x33333333), (4, 0x0F0F0F0F), (8, 0x00FF00FF):
+        x = (x & np.uint32(mask)) + (x >> np.uint32(shift) & np.uint32(mask))
+    return (x & np.uint32(0xFFFF)) + (x >> np.uint32(16))
+
+
 def leading_zeros(x):
     """Zeros above the highest bit that is 1; 2^32 - 1 where there is none."""
     bits = np.frexp(x.astype("f8"))[1]
@@ -196,5 +203,5 @@ def shuffle_lanes(mode, lane, by, clamp):
 
 # What the source that translator.py makes may call.
 FUNCTIONS = [fma_f32, fma_down_f32, fma_f64, ex2_f32, rcp_approx_f32, rcp_approx_f64, to_bf16,
-             pack_bf16, saturate, nearest_s32, reverse_bits, leading_zeros, pack, unpack,
-             permute_bytes, insert_bits, both, mma_m16n8k16]
+             pack_bf16, saturate, nearest_s32, reverse_bits, count_bits, leading_zeros, pack,
+             unpack, permute_bytes, insert_bits, both, mma_m16n8k16]

@@ -166,6 +166,10 @@ class Instructions(Translator):
         self._only(ins, [["b32"]])
         self._set(ops[0], f"reverse_bits({self._src(ops[1], 'u32', True)})", "u32")
 
+    def _op_popc(self, ins, mods, ops):
+        self._only(ins, [["b32"]])
+        self._set(ops[0], f"count_bits({self._src(ops[1], 'u32', True)})", "u32")
+
     def _op_bfind(self, ins, mods, ops):
         self._only(ins, [["shiftamt", "u32"]])
         self._set(ops[0], f"leading_zeros({self._src(ops[1], 'u32', True)})", "u32")
