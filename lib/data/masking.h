@@ -19,7 +19,8 @@
  * All of it is a pure function of (seed, sample, position), whatever the number of ranks and the
  * micro-batch, before and after a resume. A sample's number counts all samples of a training, so
  * that the masks of a text differ from epoch to epoch. Those of validation depend on the number of
- * the window only: they are the same in all runs, of single tokens, at a rate of MICS_MASK_RATE (model.h).
+ * the window only: they are the same in all runs, of single tokens, at a rate of MICS_MASK_RATE
+ * (model.h).
  *
  * Where the tokenizer puts tokens around a text, the first and the last token of a sequence become
  * these ([CLS] and [SEP], <s> and </s>): sequences are cut from all documents, which the last token

@@ -63,9 +63,9 @@ uint32_t mics_tokenizer_begin(const struct mics_tokenizer *tokenizer);
 uint32_t mics_tokenizer_id(const struct mics_tokenizer *tokenizer, const char *token);
 /* Is it a special token, which decoding may leave out? */
 bool mics_tokenizer_is_special(const struct mics_tokenizer *tokenizer, uint32_t id);
-/* Does a word begin with that token? Of WordPiece every token but those with its prefix (##), of
- * others one whose text begins with white space (or ▁). A first token of a text begins a word, too.
- */
+/* Does a word begin with that token? In WordPiece with every token but those with its prefix (##),
+ * otherwise with one whose text begins with white space (or ▁). The first token of a text begins
+ * a word, too. */
 bool mics_tokenizer_begins_word(const struct mics_tokenizer *tokenizer, uint32_t id);
 /* The files it was read from; none for bytes. They belong to the tokenizer. */
 const struct mics_tokenizer_file *mics_tokenizer_files(const struct mics_tokenizer *tokenizer,
