@@ -13,6 +13,7 @@
 #include "topology/hostfile.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -24,6 +25,7 @@ struct options {
     const char *hosts, *hostfile, *baseline;
     bool exclude, facts, quick;
     enum mics_device_kind device;
+    uint32_t timeout_s;
     int argc;
     char **argv;
 };
@@ -36,6 +38,8 @@ static const struct cli_option option_table[] = {
      CLI_TO_TRUE(struct options, facts)},
     {OPT_DEVICE, "device", "auto|host|cuda",
      "device to measure (default: auto, GPUs if all ranks have one)", CLI_TO_HANDLER},
+    {0, "timeout", "S", "give up after S seconds, 1 to 86400 (default: 600)",
+     CLI_TO_U32(struct options, timeout_s, 1, 86400)},
     {0, "baseline", "FILE", "compare with an earlier check of the same hosts, too",
      CLI_TO_TEXT(struct options, baseline)},
     {0, "exclude", NULL, "print only the hosts to leave out, as srun --exclude takes them",
@@ -179,6 +183,18 @@ static enum mics_status print(const struct options *opt, json_t *doc, struct mic
     return status;
 }
 
+/* MPI waits for ever for a node that cannot be connected to. Only what a signal handler may call. */
+static void give_up(int signal)
+{
+    static const char text[] =
+        "mics-check: no result within --timeout; a node does not communicate\n";
+
+    (void)signal;
+    if (cli_rank() == 0 && write(STDERR_FILENO, text, sizeof text - 1) < 0)
+        _exit(CLI_FAILED);
+    _exit(CLI_FAILED);
+}
+
 static int check(const struct options *opt)
 {
     const enum mics_health_extent extent = opt->facts   ? MICS_HEALTH_FACTS
@@ -194,6 +210,8 @@ static int check(const struct options *opt)
         status = cli_check_output(opt->common.output, &err);
     if (status == MICS_OK && opt->baseline && cli_rank() == 0)
         status = mics_health_read(opt->baseline, &baseline, &err);
+    signal(SIGALRM, give_up);
+    alarm(opt->timeout_s);
     if (status == MICS_OK)
         status = mics_world_open(&world, &err);
     if (status != MICS_OK) {
@@ -206,7 +224,8 @@ static int check(const struct options *opt)
         status = mics_health_compare(doc, baseline, &err);
     if (status != MICS_OK)
         code = cli_fail_job(world->comm, status, &err);
-    else if (cli_rank() == 0)
+    alarm(0);
+    if (status == MICS_OK && cli_rank() == 0)
         code = cli_report(print(opt, doc, &err), &err);
     if (code == CLI_DONE && !mics_health_is_good(doc))
         code = CLI_NO_ANSWER;
@@ -218,7 +237,7 @@ static int check(const struct options *opt)
 
 int main(int argc, char **argv)
 {
-    struct options opt = {0};
+    struct options opt = {.timeout_s = 600};
     int code;
 
     cli_init(&program);

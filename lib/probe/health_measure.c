@@ -423,13 +423,26 @@ static enum mics_status repeat_rounds(const struct links *links, double *best, d
     return status;
 }
 
-/* Of a slow pair there is one rate; of a slow node there are many. */
-static void drop_pairs(struct mics_findings *findings, struct mics_pair_verdict *verdict)
+/* Keep only nodes that are below half of the usual rate: of a slow node there are many rates, of a
+ * slow pair there is one. */
+static void drop_unsure(struct mics_findings *findings, struct mics_pair_verdict *verdict,
+                        double reference)
 {
+    uint32_t dropped = verdict->pair_count;
     char found[64];
 
-    snprintf(found, sizeof found, "%u of the rates between two nodes", verdict->pair_count);
-    if (verdict->pair_count > 0)
+    for (uint32_t i = 0; i < verdict->nodes; i++) {
+        unsigned char *slow = &verdict->slow[i];
+        const unsigned before = *slow;
+
+        if ((*slow & MICS_SLOW_SEND) && verdict->send[i] >= reference / 2)
+            *slow &= (unsigned char)~MICS_SLOW_SEND;
+        if ((*slow & MICS_SLOW_RECEIVE) && verdict->receive[i] >= reference / 2)
+            *slow &= (unsigned char)~MICS_SLOW_RECEIVE;
+        dropped += *slow != before;
+    }
+    snprintf(found, sizeof found, "%u nodes or pairs of nodes seem slow", dropped);
+    if (dropped > 0)
         mics_findings_add(findings, "links_vary", -1, NULL, found, NULL);
     free(verdict->group);
     verdict->group = NULL;
@@ -461,7 +474,7 @@ enum mics_status mics_health_measure_links(struct mics_findings *findings,
     if (status == MICS_OK)
         status = repeat_rounds(&links, best, best + cells, &repeats, &verdict, &sure, err);
     if (status == MICS_OK && !sure)
-        drop_pairs(findings, &verdict);
+        drop_unsure(findings, &verdict, mics_pairs_reference(best, nodes));
     if (status == MICS_OK) {
         const double reference = mics_pairs_reference(best, nodes);
 

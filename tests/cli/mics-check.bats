@@ -186,6 +186,15 @@ card() # folder name speed mtu state
     jq -e '.nodes[0].rates[0].flops_per_s > 0' check.json
 }
 
+@test "a node that does not communicate ends the check after --timeout" {
+    requires mpi:2
+    # shellcheck disable=SC2016 # the rank expands it
+    run --separate-stderr mpi 2 sh -c 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then exec sleep 100; fi
+        exec mics-check --facts --timeout=2'
+    [ "$status" = 1 ]
+    [[ $stderr == *'mics-check: no result within --timeout; a node does not communicate'* ]]
+}
+
 @test "a changed document of a check is refused with its path" {
     mics-check --facts --json -o good.json >/dev/null
     sed 's/"findings": \[\]/"findings": [{"what": 3}]/' good.json >bad.json
