@@ -370,6 +370,18 @@ static double two_digits(double count)
     return unit >= 1 ? round(count / unit) * unit : round(count);
 }
 
+/* Rounds of tokens to resident experts, at most; 0: the plan cannot have them. */
+static uint32_t rounds_of(const struct mics_plan *plan)
+{
+    struct mics_plan_choice choice = plan->choice;
+
+    choice.dispatches = true;
+    const struct mics_batch batch = mics_choice_batch(&choice, MICS_UNIT_EXPERT, true);
+    if (batch.expert_ranks == 0 || plan->model->config.n_expert == 0)
+        return 0;
+    return mics_model_dispatch(plan->model, &batch).rounds;
+}
+
 /* What --experts found. Exchanges of parameters take as long however many tokens a rank has; those
  * of tokens grow with them. */
 static void append_expert_ways(struct text *text, const struct mics_plan *plan)
@@ -394,6 +406,11 @@ static void append_expert_ways(struct text *text, const struct mics_plan *plan)
            " A step gathers and reduces gathered experts for %s, and sends tokens to resident ones "
            "for %s: below about %s tokens per rank and micro-step sending takes less time.",
            gathered, sent, crossing);
+    if (rounds_of(plan) > 1)
+        append(text,
+               " That is with even loads; with the most uneven ones sending takes up to %u times "
+               "as long.",
+               rounds_of(plan));
 }
 
 char *mics_plan_reasons(const struct mics_plan *plan, char text[MICS_PLAN_REASONS_BYTES])
