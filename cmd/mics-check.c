@@ -183,7 +183,7 @@ static enum mics_status print(const struct options *opt, json_t *doc, struct mic
     return status;
 }
 
-/* MPI waits for ever for a node that cannot be connected to. Only what a signal handler may call. */
+/* MPI waits for ever for a node that it cannot connect to. Calls only what a signal handler may. */
 static void give_up(int signal)
 {
     static const char text[] =

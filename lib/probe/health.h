@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * health.h - is this cluster good, and which of its nodes is not? Facts of all nodes and their rates,
+ * health.h - is this cluster good, and which of its nodes is not? Facts and rates of all nodes,
  * compared, and the document mics.health.
  */
 #ifndef MICS_PROBE_HEALTH_H
@@ -24,8 +24,8 @@ enum mics_health_extent {
     MICS_HEALTH_WHOLE,
 };
 
-/* Check the nodes of the world, with the devices of their ranks. Collective. *out becomes the document, which the caller owns: the
- * same on all ranks. */
+/* Check the nodes of the world, with the devices of their ranks. Collective. *out becomes the
+ * document, which the caller owns: the same on all ranks. */
 enum mics_status mics_health_check(struct mics_world *world, enum mics_health_extent extent,
                                    enum mics_device_kind device, json_t **out,
                                    struct mics_err *err);

@@ -122,11 +122,12 @@ struct links {
 /* All pairs are measured so often, then those that seem slow, as often as this or until none does;
  * the most in all. */
 enum { REPEATS = 2, CONFIRMATIONS = 4, MAX_REPEATS = 16 };
-/* A confirmation does not count if a quarter of the other pairs are below this share of their best. */
+/* A confirmation does not count if more than a quarter of the other pairs are below this share of
+ * their best. */
 static const double calm_share = 0.8;
 enum { MIN_BYTES = 64 << 10, FIRST_BYTES = 1 << 20, MAX_BYTES = 64 << 20 };
-/* A slow pair may take this many times as long as a usual one is meant to, if that leaves a transfer
- * a quarter of its size: a token bucket lets short ones pass. */
+/* A slow pair may take this many times as long as a usual one is meant to, if that leaves a
+ * transfer a quarter of its size: a token bucket lets short ones pass. */
 static const double slowest_times = 10, least_part = 0.25;
 
 static uint32_t rank_of(const struct mics_world *world, uint32_t node, uint32_t local_rank)

@@ -8,14 +8,15 @@
 #include "measure/bench.h"
 #include "probe/findings.h"
 
-/* Products and copies of all ranks at once, for about `seconds` each, up to three times while a
+/* Products and copies of all ranks at once, for about `seconds` each, up to five times while a
  * rank is slow. Adds "rates", [{flops_per_s, memory_bytes_per_s}] of its ranks, to each node. */
 enum mics_status mics_health_measure_ranks(struct mics_findings *findings,
                                            const struct mics_bench *bench, double seconds,
                                            json_t *nodes, struct mics_err *err);
 
-/* Pairs of nodes (pairs.h), each transfer for about `seconds`, twice; those that seem slow again, and
- * fast ones beside them, until none does. As many ranks of each node take part as all nodes have. *out becomes
+/* Pairs of nodes (pairs.h), each transfer for about `seconds`, twice; those that seem slow again,
+ * and fast ones beside them, until none does. As many ranks of each node take part as all nodes
+ * have. *out becomes
  *
  *     {bytes (of a transfer), rounds, repeats, reference_bytes_per_s, send [bytes/s of each node],
  *      receive, pairs [[from, to, bytes/s]], ? groups [0 or 1 of each node]}

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Slow is below this share of the usual rate, if that is so many deviations below it, and always below
- * half of it: each rate is the best of several. */
+/* Slow is below this share of the usual rate, if that is so many deviations below it, and always
+ * below half of it: each rate is the best of several. */
 static const double slow_share = 0.7, slow_mads = 4, always_slow_share = 0.5;
 
 /* With an odd number, one more place, whose partner has none. */
@@ -29,7 +29,7 @@ uint32_t mics_pair_rounds(uint32_t nodes)
 }
 
 /* The circle method: in its round c, places i and j with i + j = c modulo places - 1 are partners,
- * and the last place is the partner of the i with 2 i = c. Our rounds are spread over its rounds. */
+ * and the last place is the partner of the i with 2 i = c. Rounds are spread over those of it. */
 uint32_t mics_pair_partner(uint32_t nodes, uint32_t round, uint32_t node)
 {
     const uint32_t last = places_of(nodes) - 1;

@@ -36,13 +36,14 @@ struct mics_pair_verdict {
     unsigned char *slow;    /* [nodes] bits */
     struct mics_slow_pair *pairs;
     uint32_t pair_count;
-    /* [nodes] If the slow pairs are those between two groups that are fast inside: the group of each
-     * node, 0 or 1. Else NULL. */
+    /* [nodes] If the slow pairs are those between two groups that are fast inside: the group of
+     * each node, 0 or 1. Else NULL. */
     unsigned char *group;
     bool undecidable; /* two nodes, one of whose directions is slow: in `pairs` */
 };
 
-/* Judge rates[from * nodes + to], the best that was measured; 0: not measured. mics_pair_verdict_fini() frees *out, also after an error. */
+/* Judge rates[from * nodes + to], the best that was measured; 0: not measured.
+ * mics_pair_verdict_fini() frees *out, also after an error. */
 enum mics_status mics_pairs_judge(const double *rates, uint32_t nodes,
                                   struct mics_pair_verdict *out, struct mics_err *err);
 void mics_pair_verdict_fini(struct mics_pair_verdict *verdict);
