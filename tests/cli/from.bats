@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# mics-plan --from: configurations of other trainers as jobs; --settings of mics-plan and mics-train.
+# mics-plan --from: configurations of other trainers as jobs; --settings.
 
 load helpers
 
@@ -9,11 +9,13 @@ setup()
     cd "$BATS_TEST_TMPDIR" || return
     cat >ds.json <<'END'
 {
-    "train_batch_size": 64, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": "auto",
+    "train_batch_size": 64, "train_micro_batch_size_per_gpu": 2,
+    "gradient_accumulation_steps": "auto",
     "gradient_clipping": 0.5, "steps_per_print": 2,
     "bf16": {"enabled": true},
     "zero_optimization": {"stage": 3, "mics_shard_size": 4, "overlap_comm": true},
-    "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "betas": [0.9, 0.98], "weight_decay": 0.01}},
+    "optimizer": {"type": "AdamW", "params":
+        {"lr": 1e-3, "betas": [0.9, 0.98], "weight_decay": 0.01}},
     "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 3, "warmup_type": "linear"}},
 }
 END
@@ -36,9 +38,24 @@ verdict() # key
     jq -r --arg key "$1" '.configured.keys[] | select(.key == $key) | .verdict' plan.json
 }
 
+# mics-plan ends with this code and one line that has this text, and writes nothing.
+fails() # code text file [option...]
+{
+    run --separate-stderr mics-plan --model=gpt2-nano --topology=p4d:2 --from="$3" \
+        --settings=failed.json -o failed.mp "${@:4}"
+    one_line_and_code "$1" || return
+    [ ! -e failed.json ] && [ ! -e failed.mp ] || return
+    [[ $stderr == *"$2"* ]] || { echo "$stderr"; return 1; }
+}
+
+one_rank="node:1 gpu:1 flops:1e11 mem:4G"
+same='[.strategy, .p_param, .p_grad, .p_optim, .micro_batch, .micro_steps, .seq, .dtype,
+    .grad_dtype, .clip]'
+
 @test "from: a configuration of DeepSpeed becomes its job, beside the best plan" {
     from ds.json
-    [ "$(choice strategy p_param p_optim micro_batch micro_steps dtype hierarchical_gather)" = "mics 4 4 2 2 bf16 false" ]
+    [ "$(choice strategy p_param p_optim micro_batch micro_steps dtype)" = "mics 4 4 2 2 bf16" ]
+    [ "$(choice hierarchical_gather)" = false ]
     [ "$(jq .global_batch plan.json)" = 64 ]
     [ "$(verdict zero_optimization.mics_shard_size)" = taken ]
     [ "$(verdict zero_optimization.overlap_comm)" = ignored ]
@@ -66,27 +83,25 @@ verdict() # key
 
 @test "from: what --for writes for DeepSpeed is the plan that it was" {
     for strategy in zero1 zero2 zero3; do
-        mics-plan -q --model=gpt2-nano --topology=p4d:2 --global-batch=64 --for=deepspeed --strategy=$strategy \
-            -o there.mp >there.json
-        from there.json
-        mics-show --json there.mp | jq .choice >there
-        keys='[.strategy, .p_param, .p_grad, .p_optim, .micro_batch, .micro_steps, .dtype, .grad_dtype, .clip]'
-        [ "$(jq -c "$keys" there)" = "$(jq -c ".choice | $keys" plan.json)" ]
+        mics-plan -q --model=gpt2-nano --topology=p4d:2 --global-batch=64 --seq=128 \
+            --for=deepspeed --strategy=$strategy -o there.mp >there.json
+        from there.json --seq=128
+        mics-show --json there.mp | jq -c ".choice | $same" >there
+        jq -c ".choice | $same" plan.json | diff there -
     done
 }
 
 @test "from: what --for writes for torchtitan and accelerate is the plan that it was" {
-    keys='[.strategy, .p_param, .p_grad, .p_optim, .micro_batch, .micro_steps, .seq, .dtype, .grad_dtype, .clip]'
     for target in torchtitan accelerate; do
         for strategy in mics:4 zero3; do
-            mics-plan -q --model=gpt2-nano --topology=p4d:2 --global-batch=64 --micro-batch=2 --seq=128 \
-                --for=$target --strategy=$strategy -o there.mp >there.txt
-            words=()
+            job=(--global-batch=64 --micro-batch=2 --seq=128)
+            mics-plan -q --model=gpt2-nano --topology=p4d:2 "${job[@]}" --for=$target \
+                --strategy=$strategy -o there.mp >there.txt
             # The program of accelerate has these.
-            if [ $target = accelerate ]; then words=(--global-batch=64 --micro-batch=2 --seq=128); fi
-            from there.txt "${words[@]}"
-            mics-show --json there.mp | jq .choice >there
-            [ "$(jq -c "$keys" there)" = "$(jq -c ".choice | $keys" plan.json)" ] || { echo $target $strategy; return 1; }
+            if [ $target = torchtitan ]; then job=(); fi
+            from there.txt "${job[@]}"
+            mics-show --json there.mp | jq -c ".choice | $same" >there
+            jq -c ".choice | $same" plan.json | diff there -
             [ "$(jq -r .configured.trainer plan.json)" = $target ]
         done
     done
@@ -107,10 +122,10 @@ verdict() # key
 END
     from flags --settings=s.json
     [ "$(choice strategy p_param micro_batch micro_steps)" = "mics 4 2 2" ]
-    jq -e '. == {steps: 500, lr: 4e-4, "lr-schedule": "wsd", "lr-decay": 50, "save-every": 100}' s.json
-    run --separate-stderr mics-plan --model=gpt2-nano --topology=p4d:1 --from=- <<<'--training.local_batchsize 2'
-    one_line_and_code 3
-    [[ $stderr == *"standard input: unknown key 'training.local_batchsize'; did you mean training.local_batch_size?" ]]
+    jq -e '. == {steps: 500, lr: 4e-4, "lr-schedule": "wsd", "lr-decay": 50,
+        "save-every": 100}' s.json
+    echo '--training.local_batchsize 2' >odd
+    fails 3 "standard input: unknown key 'training.local_batchsize'; did you mean" - <odd
 }
 
 @test "from: the YAML of accelerate" {
@@ -125,49 +140,36 @@ mixed_precision: bf16
 num_machines: 2
 num_processes: 16
 END
-    run --separate-stderr mics-plan -q --model=gpt2-nano --topology=p4d:2 --from=fsdp.yaml --global-batch=64 -o plan.mp
+    run --separate-stderr mics-plan -q --model=gpt2-nano --topology=p4d:2 --from=fsdp.yaml \
+        --global-batch=64 -o plan.mp
     [[ $stderr != *"was built without"* ]] || skip "no libyaml"
     mics-show --json plan.mp >plan.json
     [ "$(choice strategy p_param recompute dtype)" = "mics 8 full bf16" ]
-    run --separate-stderr mics-plan --model=gpt2-nano --topology=p4d:4 --from=fsdp.yaml
-    one_line_and_code 3
-    [[ $stderr == "mics-plan: fsdp.yaml: num_machines is 2, but the topology has 4 nodes" ]]
+    fails 3 "mics-plan: fsdp.yaml: num_machines is 2, but the topology has 4 nodes" fsdp.yaml \
+        --topology=p4d:4
     echo 'deepspeed_config: {deepspeed_config_file: ds.json}' >file.yaml
-    run --separate-stderr mics-plan --model=gpt2-nano --topology=p4d:2 --from=file.yaml
-    one_line_and_code 4
-    [[ $stderr == *"deepspeed_config.deepspeed_config_file ds.json: give that file to --from"* ]]
+    fails 4 "deepspeed_config.deepspeed_config_file ds.json: give that file to --from" file.yaml
 }
 
 @test "from: contradictions, unknown and refused keys are one line, and nothing is written" {
     sed 's/"train_batch_size": 64/"train_batch_size": 65/' ds.json >odd.json
-    run --separate-stderr mics-plan --model=gpt2-nano --topology=p4d:2 --from=odd.json --settings=s.json -o plan.mp
-    one_line_and_code 3
-    [[ $stderr == "mics-plan: odd.json: train_batch_size 65 is no multiple of "* ]]
+    fails 3 "mics-plan: odd.json: train_batch_size 65 is no multiple of " odd.json
     sed 's/"bf16"/"bf61"/' ds.json >unknown.json
-    run --separate-stderr mics-plan --model=gpt2-nano --topology=p4d:2 --from=unknown.json --settings=s.json -o plan.mp
-    one_line_and_code 3
-    [[ $stderr == *"unknown key 'bf61'; did you mean bf16"* ]]
+    fails 3 "unknown key 'bf61'; did you mean bf16" unknown.json
     sed 's/AdamW/Adagrad/' ds.json >refused.json
-    run --separate-stderr mics-plan --model=gpt2-nano --topology=p4d:2 --from=refused.json --settings=s.json -o plan.mp
-    one_line_and_code 4
-    [[ $stderr == "mics-plan: refused.json: refused: optimizer.type Adagrad: "* ]]
+    fails 4 "mics-plan: refused.json: refused: optimizer.type Adagrad: " refused.json
     sed 's/"mics_shard_size": 4/"mics_shard_size": 3/' ds.json >three.json
-    run --separate-stderr mics-plan --model=gpt2-nano --topology=p4d:2 --from=three.json --settings=s.json -o plan.mp
-    one_line_and_code 3
+    fails 3 "as configured in three.json: " three.json
     head -c 300 ds.json >cut.json
-    run --separate-stderr mics-plan --model=gpt2-nano --topology=p4d:2 --from=cut.json --settings=s.json -o plan.mp
-    one_line_and_code 3
+    fails 3 "mics-plan: cut.json: line " cut.json
     sed 's/1e-3/-1e-3/' ds.json >negative.json
-    run --separate-stderr mics-plan --model=gpt2-nano --topology=p4d:2 --from=negative.json --settings=s.json -o plan.mp
-    one_line_and_code 3
-    [[ $stderr == "mics-plan: negative.json: --lr of mics-train: "* ]]
-    run --separate-stderr mics-plan --model=gpt2-nano --topology=p4d:2 --from=missing.json --settings=s.json -o plan.mp
-    one_line_and_code 1
-    [ ! -e s.json ] && [ ! -e plan.mp ]
+    fails 3 "mics-plan: negative.json: --lr of mics-train: " negative.json
+    fails 1 "missing.json: " missing.json
 }
 
 @test "from: options that do not go together are usage mistakes" {
-    for words in '--settings=s.json' '--from=ds.json --for=torchtitan' '--from=ds.json --like=plan.mp' '--from=-'; do
+    for words in --settings=s.json '--from=ds.json --for=torchtitan' \
+        '--from=ds.json --like=plan.mp' --from=-; do
         # shellcheck disable=SC2086 # words
         run --separate-stderr mics-plan --model=gpt2-nano $words
         usage_mistake mics-plan || { echo "$words"; return 1; }
@@ -175,25 +177,31 @@ END
 }
 
 @test "from: settings go to mics-train, whose command line wins" {
-    sed -i 's/"train_batch_size": 64/"train_batch_size": 2/; s/"mics_shard_size": 4, //; s/"bf16".*//' ds.json
-    mics-plan -q --model=gpt2-nano --topology='node:1 gpu:1 flops:1e11 mem:4G' --seq=32 --from=ds.json --settings=s.json -o plan.mp
+    sed -i 's/_size": 64/_size": 2/; s/"mics_shard_size": 4, //; s/"bf16".*//' ds.json
+    mics-plan -q --model=gpt2-nano --topology="$one_rank" --seq=32 --from=ds.json \
+        --settings=s.json -o plan.mp
     jq -e '. == {clip: 0.5, beta1: 0.9, beta2: 0.98, eps: 1e-8, "weight-decay": 0.01, lr: 0.001,
         "lr-schedule": "constant", warmup: 3, "log-every": 2}' s.json
     head -c 20000 "$root/LICENSE" >text
-    mics-train -q -p plan.mp --data=text --settings=s.json --steps=4 --lr=2e-3 --val-every=0 --sample=0 2>messages
+    mics-train -q -p plan.mp --data=text --settings=s.json --steps=4 --lr=2e-3 --val-every=0 \
+        --sample=0
     mics-show --json run/latest >run.json
-    jq -e '.training.settings | .lr == 0.002 and .beta2 == 0.98 and .warmup == 3 and .lr_schedule == "constant" and
-        .clip == 0.5 and .weight_decay == 0.01 and .steps == 4' run.json
+    jq -e '.training.settings | .lr == 0.002 and .beta2 == 0.98 and .warmup == 3 and
+        .lr_schedule == "constant" and .clip == 0.5 and .weight_decay == 0.01 and
+        .steps == 4' run.json
 }
 
 @test "settings: wrong files are one line with the path" {
-    mics-plan -q --model=gpt2-nano --topology='node:1 gpu:1 flops:1e11 mem:4G' --seq=32 -o plan.mp
+    mics-plan -q --model=gpt2-nano --topology="$one_rank" --seq=32 -o plan.mp
     echo text >text
     while IFS='|' read -r json message; do
         printf '%s' "$json" >s.json
         run --separate-stderr mics-train -p plan.mp --data=text --settings=s.json
         one_line_and_code 3
-        [[ $stderr == "mics-train: s.json: $message"* ]] || { echo "$json: $stderr"; return 1; }
+        [[ $stderr == "mics-train: s.json: $message"* ]] || {
+            echo "$json: $stderr"
+            return 1
+        }
     done <<'END'
 {"lr_schedule": "cosine"}|unknown setting 'lr_schedule'; did you mean lr-schedule?
 {"lr": -1}|lr: '-1'
