@@ -73,7 +73,8 @@ static bool has_keys_below(const struct mics_keys *keys, const char *path)
 static void format_value(const json_t *value, char out[VALUE + 4])
 {
     const bool quoted = json_is_string(value);
-    char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
+    char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_ENSURE_ASCII |
+                                       JSON_REAL_PRECISION(12));
     const char *begin = text ? text + quoted : "?";
     const size_t length = strlen(begin) - (text && quoted);
 
