@@ -125,15 +125,15 @@ static void report_plan(const char *name, const struct mics_plan *plan)
     const struct mics_shape *shape = &choice->shapes[MICS_UNIT_DENSE];
     char step[32], tokens[32], bytes[32];
 
-    cli_note(0,
-             "%s: %s per step, %s tokens/s, %s per rank; groups of %u, %u, %u, micro-batches of "
-             "%u x %u, recompute %s",
-             name, mics_format_time(plan->predicted.step_s, step, sizeof step),
-             mics_format_count(plan->predicted.tokens_per_s, tokens, sizeof tokens),
-             mics_format_bytes(mics_memory_total(&plan->memory, plan->topology), bytes,
-                               sizeof bytes),
-             shape->p_param, shape->p_grad, shape->p_optim, choice->micro_batch,
-             choice->micro_steps, mics_recompute_name(choice->recompute));
+    cli_note(
+        0,
+        "%s: %s per step, %s tokens/s, %s per rank; groups of %u, %u, %u, micro-batches of "
+        "%u x %u, recompute %s",
+        name, mics_format_time(plan->predicted.step_s, step, sizeof step),
+        mics_format_count(plan->predicted.tokens_per_s, tokens, sizeof tokens),
+        mics_format_bytes(mics_memory_total(&plan->memory, plan->topology), bytes, sizeof bytes),
+        shape->p_param, shape->p_grad, shape->p_optim, choice->micro_batch, choice->micro_steps,
+        mics_recompute_name(choice->recompute));
 }
 
 static void report_keys(const struct mics_foreign_config *config, const char *path)
