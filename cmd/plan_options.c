@@ -80,9 +80,9 @@ static const struct cli_option options[] = {
      CLI_TO_U32(struct plan_request, search.coalesce, 1, MICS_COALESCE_MAX)},
     {ID_HIERARCHICAL, "hierarchical", "auto|on|off",
      "exchanges of groups that span nodes in two hops (default: auto)", CLI_TO_HANDLER},
-    {ID_DTYPE, "dtype", "f32|bf16",
+    {ID_DTYPE, "dtype", "f32|bf16|fp16",
      "parameters and activations (default: bf16 if the FLOP/s are bf16)", CLI_TO_HANDLER},
-    {ID_GRAD_DTYPE, "grad-dtype", "bf16|f32",
+    {ID_GRAD_DTYPE, "grad-dtype", "bf16|fp16|f32",
      "gradients in communication (default: that of --dtype)", CLI_TO_HANDLER},
     {ID_SYNC_DTYPE, "sync-dtype", "exact|int8|int4|int4,int4|auto",
      "gradients between replicas, and their sums (int4: sums in int8) "
@@ -357,11 +357,12 @@ static enum mics_status handle(void *context, const struct cli_option *option, c
                                struct mics_err *err)
 {
     static const char *const launchers[] = {"mpirun", "srun", NULL};
-    static const char *const dtypes[] = {"f32", "bf16", NULL};
+    static const char *const dtypes[] = {"f32", "bf16", "fp16", NULL};
     static const char *const profiles[] = {"mics", "pytorch", NULL};
     static const char *const roundings[] = {"nearest", "stochastic", NULL};
     static const char *const gathers[] = {"exact", "int8", NULL};
     static const char *const experts[] = {"gathered", "resident", "auto", NULL};
+    static const enum mics_dtype of_dtypes[] = {MICS_F32, MICS_BF16, MICS_F16};
     struct plan_request *request = context;
     struct mics_search_options *search = &request->search;
     uint32_t index = 0;
@@ -387,8 +388,7 @@ static enum mics_status handle(void *context, const struct cli_option *option, c
     case ID_DTYPE:
     case ID_GRAD_DTYPE:
         status = parse_word(value, dtypes, &index, err);
-        *(option->id == ID_DTYPE ? &search->dtype : &search->grad_dtype) =
-            index ? MICS_BF16 : MICS_F32;
+        *(option->id == ID_DTYPE ? &search->dtype : &search->grad_dtype) = of_dtypes[index];
         return status;
     case ID_SYNC_DTYPE:
         request->has_sync_dtype = true;

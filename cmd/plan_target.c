@@ -169,6 +169,11 @@ enum mics_status plan_for_target(const struct plan_request *request,
                       (options.dtype == MICS_AUTO && strcmp(topology->flops_dtype, "bf16") == 0);
     enum mics_status status;
 
+    if (options.dtype == MICS_F16)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "--for=%s: its configuration is written for bf16 "
+                            "and f32, not for --dtype=fp16",
+                            request->target->name);
     options.hierarchical = MICS_HIERARCHY_OFF;
     options.segments = options.coalesce = 1;
     options.prefetch = 1;

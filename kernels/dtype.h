@@ -2,8 +2,10 @@
 /*
  * dtype.h - types of numbers in device memory.
  *
- * bf16 is the upper half of an fp32: 8 bits of exponent, 7 of mantissa. On the host it is a
- * uint16_t. Every conversion to it rounds to nearest, ties to even; a NaN stays a NaN.
+ * bf16 is the upper half of an fp32: 8 bits of exponent, 7 of mantissa. fp16 is binary16 of IEEE
+ * 754: 5 bits of exponent, 10 of mantissa, up to 65504, subnormal below 2^-14. On the host each is
+ * a uint16_t. Every conversion to them rounds to nearest, ties to even; a NaN stays a NaN, and what
+ * is too large for fp16 becomes infinite.
  *
  * INT8 and INT4 are arrays in blocks of MICS_BLOCK elements, for messages: an element is a whole
  * number of steps of the scale of its block (INT8) or its sub-block (INT4). A last block that is
@@ -17,7 +19,7 @@
 #include <stdint.h>
 
 /* MICS_U8: bytes, to be moved only. */
-enum mics_dtype { MICS_F32, MICS_F64, MICS_BF16, MICS_U8, MICS_INT8, MICS_INT4 };
+enum mics_dtype { MICS_F32, MICS_F64, MICS_BF16, MICS_U8, MICS_INT8, MICS_INT4, MICS_F16 };
 
 /* Elements of a block, and of an INT4 block's sub-blocks. */
 #define MICS_BLOCK     256
@@ -53,10 +55,16 @@ static inline bool mics_dtype_is_blocks(enum mics_dtype dtype)
     return dtype == MICS_INT8 || dtype == MICS_INT4;
 }
 
+/* Is it one of the types of two bytes, beside which there is an fp32 master? */
+static inline bool mics_dtype_is_half(enum mics_dtype dtype)
+{
+    return dtype == MICS_BF16 || dtype == MICS_F16;
+}
+
 /* Bytes of an element; not of INT8 and INT4. */
 static inline size_t mics_dtype_bytes(enum mics_dtype dtype)
 {
-    return dtype == MICS_F64 ? 8 : dtype == MICS_F32 ? 4 : dtype == MICS_BF16 ? 2 : 1;
+    return dtype == MICS_F64 ? 8 : dtype == MICS_F32 ? 4 : mics_dtype_is_half(dtype) ? 2 : 1;
 }
 
 /* Bytes of `count` elements, whole blocks of INT8 and INT4; and so the offset of element `count` of

@@ -9,10 +9,10 @@
  * gradients of activations are written or accumulated as each structure says.
  *
  * A `void *` is to elements of `dtype` (activations, their gradients, parameters) or of
- * `grad_dtype` (gradients of parameters, where the comment says G); each is MICS_F32 or MICS_BF16.
- * Sums and statistics are computed in fp32, whatever the types; a bf16 result is rounded once, when
- * it is stored. Pointers are aligned to 16 bytes, except those that are offset by whole rows or by
- * tensors of 64 elements.
+ * `grad_dtype` (gradients of parameters, where the comment says G): MICS_F32, MICS_BF16, MICS_F16.
+ * Sums and statistics are computed in fp32, whatever the types; a result of two bytes is rounded
+ * once, when it is stored. Pointers are aligned to 16 bytes, except those that are offset by whole
+ * rows or by tensors of 64 elements.
  *
  * The host's operations (kernels/host) are the reference in tests of the GPU's (kernels/cuda). To
  * add an operation: its row and its structure here, mics_host_NAME() and mics_cuda_NAME(), and
@@ -62,6 +62,7 @@
     ROW(CROSS_ENTROPY, cross_entropy, WORKSPACE)                                                   \
     ROW(SELECT_ROWS, select_rows, PLAIN)                                                           \
     ROW(SQUARED_NORM, squared_norm, WORKSPACE)                                                     \
+    ROW(LOSS_SCALE, loss_scale, PLAIN)                                                             \
     ROW(UPDATE, update, PLAIN)                                                                     \
     ROW(DIFFERENCE, difference, PLAIN)                                                             \
     ROW(OUTER_UPDATE, outer_update, PLAIN)                                                         \
@@ -115,7 +116,7 @@ struct mics_args_call {
     uint64_t payload[22];
 };
 
-/* dst[i] = src[i], converted from one of MICS_F32 and MICS_BF16 to the other, or of the same type.
+/* dst[i] = src[i], converted from MICS_F32 to MICS_BF16 or MICS_F16 or back, or of the same type.
  * The ranges must not overlap, unless dst == src and the types are equal. */
 struct mics_args_cast {
     void *dst;
@@ -133,9 +134,9 @@ struct mics_args_accumulate {
 };
 
 /* dst[i] = src_0[i] + ... + src_(parts - 1)[i], added in fp32 in this order, where array src_p
- * begins p * stride bytes behind src. Each of the types is MICS_F32, MICS_BF16, MICS_INT8 or
- * MICS_INT4; of the latter two whole blocks are read and written. parts >= 1; pointers and stride
- * are multiples of 4 bytes (of 2 with MICS_BF16). dst overlaps no src. One part is a conversion.
+ * begins p * stride bytes behind src. Each of the types is MICS_F32, MICS_BF16, MICS_F16,
+ * MICS_INT8 or MICS_INT4; of the latter two whole blocks are read and written. parts >= 1; pointers
+ * and stride are multiples of 4 bytes (2 with types of two). dst overlaps no src. One part: a cast.
  *
  * A number of steps is rounded to nearest, ties to even; if stochastic, to one of its neighbours at
  * random, with the probabilities that make the mean exact. These random numbers are a function of
@@ -404,7 +405,8 @@ struct mics_args_embedding_grad {
 };
 
 /* For each row with 0 <= target < V: *loss_sum += lse(logits) - logits[target], and, where `grad`
- * is set, logits become softmax(logits) - onehot(target): the gradient of the *sum* of the losses.
+ * is set, logits become softmax(logits) - onehot(target): the gradient of the *sum* of the losses,
+ * times *grad_scale unless that is NULL.
  * A row with another target (MICS_TARGET_NONE or LAST) adds nothing and its gradient is 0. *hits,
  * unless NULL, grows by the number of rows whose target has the largest logit, alone or not.
  * logits: [rows, V] with rows of ld elements, 0: V; the elements between rows are neither read nor
@@ -417,6 +419,7 @@ struct mics_args_cross_entropy {
     bool grad;
     enum mics_dtype dtype;
     double *hits;
+    const double *grad_scale;
 };
 
 /* order[most]: the rows with 0 <= targets[row], in ascending order, then the first of all other
@@ -451,10 +454,36 @@ struct mics_args_scalars {
     double step_targets; /* of the whole step, where that differs from `targets` */
 };
 
+/* The scale of fp16's gradients, in device memory: those of a step are multiplied by `factor`, so
+ * that few are too small for fp16 and none is too large. */
+struct mics_loss_scale {
+    double factor;      /* of the step to come; a power of two */
+    double used;        /* of the last step */
+    uint64_t overflows; /* steps in which a gradient or the loss was not finite */
+    uint32_t clean;     /* steps without since the factor has changed, or since the last one with */
+    uint32_t patience;  /* until the factor falls, in such steps */
+    uint32_t overflow;  /* 1: the last step was one */
+    uint32_t at_minimum; /* 1: it was, and the factor should have fallen below the least */
+};
+
+/* End a step, whose gradients were multiplied by `factor`: `used` takes it, and `overflow` says
+ * whether squared_norm or loss_sum is not finite. In such a step the patience falls by one, and
+ * where it is 1 already, the factor by `step`, but not below `min`. After `window` steps without in
+ * a row the factor rises by `step`, up to `max`, and the patience is `hysteresis` again; window 0:
+ * never. */
+struct mics_args_loss_scale {
+    struct mics_loss_scale *state;
+    const struct mics_args_scalars *scalars;
+    double step, min, max;
+    uint32_t window, hysteresis;
+};
+
 /* One step of an optimizer on a slice of `count` elements, all fp32. `copy`, unless NULL, takes the
- * updated parameters in bf16. The gradient is g = grad / targets * min(1, clip / (norm + 1e-6)),
- * with norm = sqrt(squared_norm) / targets; clip 0 means no clipping. Nothing changes, and the copy
- * takes the old parameters, when targets is 0, or clip > 0 and the norm or loss_sum is not finite.
+ * updated parameters in bf16, or in fp16 if copy_f16. The gradient is
+ *     g = grad / scale / targets * min(1, clip / (norm + 1e-6))
+ * with norm = sqrt(squared_norm) / scale / targets, and scale 1, or loss_scale->used; clip 0 means
+ * no clipping. Nothing changes, and the copy takes the old parameters, when targets is 0, or clip >
+ * 0 and the norm or loss_sum is not finite, or loss_scale->overflow is set.
  * Only the first `decay_count` elements decay. grad is not written. With wd = weight_decay:
  *
  *     AdamW (Loshchilov and Hutter 2019), state m, v:
@@ -478,6 +507,8 @@ struct mics_args_update {
     uint64_t count, decay_count;
     float lr;
     struct mics_optimizer_settings settings;
+    bool copy_f16;
+    const struct mics_loss_scale *loss_scale; /* NULL: none */
 };
 
 /* dst = scale * (a - b), or scale * a where b is NULL. dst may be a. */

@@ -286,6 +286,11 @@ static struct mics_kernel_work squared_norm_work(const struct mics_args_squared_
     return work;
 }
 
+static struct mics_kernel_work loss_scale_work(const struct mics_args_loss_scale *op)
+{
+    return pass(sizeof *op->state + sizeof *op->scalars, sizeof *op->state, 1);
+}
+
 static struct mics_kernel_work update_work(const struct mics_args_update *op)
 {
     const double count = (double)op->count, states = mics_optimizer_states(op->optimizer);

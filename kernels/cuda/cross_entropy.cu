@@ -209,10 +209,10 @@ template <typename T> struct distribution {
     }
 };
 
-/* The gradient of elements [v, v + W), which are aligned to their size. */
+/* The gradient of elements [v, v + W), which are aligned to their size, times `factor`. */
 template <typename T, int W>
 __device__ __forceinline__ void write_at(T *row, uint32_t v, const mics_packed<T, W> &in,
-                                         const distribution<T> &p, uint32_t target)
+                                         const distribution<T> &p, uint32_t target, float factor)
 {
     float x[W];
 
@@ -224,33 +224,36 @@ __device__ __forceinline__ void write_at(T *row, uint32_t v, const mics_packed<T
 #pragma unroll
         for (int i = 0; i < W; i++)
             x[i] -= target - v == (uint32_t)i ? 1.0f : 0.0f;
+#pragma unroll
+    for (int i = 0; i < W; i++)
+        x[i] *= factor;
     mics_store<T, W>(row + v, x);
 }
 
 /* The second pass. */
 template <typename T>
 __device__ __forceinline__ void write_row(T *row, uint32_t V, const extent &it, const uint4 *kept,
-                                          const distribution<T> &p, uint32_t target)
+                                          const distribution<T> &p, uint32_t target, float factor)
 {
     constexpr int W = mics_width<T>::value;
     mics_packed<T, W> in[DEPTH];
 
     for (uint32_t piece = threadIdx.x; piece < it.kept; piece += THREADS) {
         in[0].all = kept[piece];
-        write_at<T, W>(row, it.head + piece * W, in[0], p, target);
+        write_at<T, W>(row, it.head + piece * W, in[0], p, target, factor);
     }
     for (uint32_t first = it.kept + threadIdx.x; first < it.pieces; first += DEPTH * THREADS) {
         read_rest<T>(row, it, first, in);
 #pragma unroll
         for (int d = 0; d < DEPTH; d++)
             if (first + d * THREADS < it.pieces)
-                write_at<T, W>(row, it.head + (first + d * THREADS) * W, in[d], p, target);
+                write_at<T, W>(row, it.head + (first + d * THREADS) * W, in[d], p, target, factor);
     }
 #pragma unroll 1
     for (uint32_t i = threadIdx.x; i < it.head + (V - it.tail); i += THREADS) {
         const uint32_t v = i < it.head ? i : it.tail + (i - it.head);
 
-        write_at<T, 1>(row, v, mics_read<T, 1>(row + v), p, target);
+        write_at<T, 1>(row, v, mics_read<T, 1>(row + v), p, target, factor);
     }
 }
 
@@ -298,7 +301,8 @@ __global__ void __launch_bounds__(THREADS, 2)
             losses[gridDim.x + blockIdx.x] = at_target[0] * base<T>::unit >= all.max ? 1 : 0;
     }
     if (args.grad)
-        write_row<T>(row, args.V, it, kept, distribution<T>(all), (uint32_t)target);
+        write_row<T>(row, args.V, it, kept, distribution<T>(all), (uint32_t)target,
+                     args.grad_scale ? (float)*args.grad_scale : 1.0f);
 }
 
 /* One block: *total += the sum of the losses, or of the hits. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * update.cu - the optimizers' updates, and the squared norm that clipping needs.
+ * update.cu - the optimizers' updates, fp16's loss scale, and the squared norm that clipping needs.
  */
 #include "cuda/gpu.h"
 #include "cuda/kernels.h"
@@ -22,17 +22,20 @@
 #define UPDATE_WIDTH   4
 #define UPDATE_DEPTH   2
 
-/* What the summed gradients are multiplied by: 1 / targets * min(1, clip / (norm + 1e-6)).
- * false: nothing may be changed, because there are no targets, or clipping is on and the norm or
- * the loss is not finite. */
-__device__ __forceinline__ bool update_scale(const struct mics_args_scalars *scalars, float clip,
-                                             float *scale)
+/* What the summed gradients are multiplied by: 1 / targets, without the loss scale, times min(1,
+ * clip / (norm + 1e-6)). false: nothing may be changed, because there are no targets, a gradient
+ * has overflowed, or clipping is on and the norm or the loss is not finite. */
+__device__ __forceinline__ bool update_scale(const struct mics_args_update &args, float *scale)
 {
+    const struct mics_args_scalars *scalars = args.scalars;
+    const float clip = args.settings.clip;
     double factor, norm;
 
-    if (scalars->targets == 0)
+    if (scalars->targets == 0 || (args.loss_scale && args.loss_scale->overflow))
         return false;
     factor = 1.0 / scalars->targets;
+    if (args.loss_scale)
+        factor /= args.loss_scale->used;
     if (clip > 0) {
         norm = sqrt(scalars->squared_norm) * factor;
         if (!isfinite(norm) || !isfinite(scalars->loss_sum))
@@ -79,7 +82,7 @@ __global__ void __launch_bounds__(UPDATE_THREADS)
     for (int d = 0; d < UPDATE_DEPTH; d++)
         if (first + d * UPDATE_THREADS < pieces)
             op.load((first + d * UPDATE_THREADS) * WIDTH, in[d]);
-    const bool change = update_scale(op.args.scalars, op.args.settings.clip, &scale);
+    const bool change = update_scale(op.args, &scale);
 #pragma unroll
     for (int d = 0; d < UPDATE_DEPTH; d++)
         if (first + d * UPDATE_THREADS < pieces)
@@ -313,6 +316,8 @@ cudaError_t mics_cuda_update(const struct mics_cuda_at *at, const struct mics_ar
         mics_aligned(16, args->param, args->state[0], args->state[1], args->grad) &&
         mics_aligned(8, args->copy);
 
+    if (args->copy_f16) /* of a type in which GPUs do not train */
+        return cudaErrorInvalidValue;
     switch (args->optimizer) {
     case MICS_OPT_ADAMW:
         return launch_adamw(at, args, vectors);
@@ -323,6 +328,39 @@ cudaError_t mics_cuda_update(const struct mics_cuda_at *at, const struct mics_ar
     default:
         return cudaErrorInvalidValue;
     }
+}
+
+/* One thread: fp16's loss scale after a step, as host/update.c moves it. Equals the host bit for
+ * bit. */
+__global__ void loss_scale_kernel(struct mics_args_loss_scale args)
+{
+    struct mics_loss_scale state = *args.state;
+
+    state.used = state.factor;
+    state.overflow = !isfinite(args.scalars->squared_norm) || !isfinite(args.scalars->loss_sum);
+    state.at_minimum = state.overflow && state.patience <= 1 && state.factor <= args.min;
+    if (state.overflow) {
+        state.overflows++;
+        state.clean = 0;
+        if (state.patience > 1)
+            state.patience--;
+        else
+            state.factor = fmax(state.factor / args.step, args.min);
+    } else {
+        state.clean++;
+        if (args.window > 0 && state.clean >= args.window) {
+            state.factor = fmin(state.factor * args.step, args.max);
+            state.patience = args.hysteresis;
+            state.clean = 0;
+        }
+    }
+    *args.state = state;
+}
+
+cudaError_t mics_cuda_loss_scale(const struct mics_cuda_at *at,
+                                 const struct mics_args_loss_scale *args)
+{
+    return MICS_LAUNCH(loss_scale_kernel, 1, 1, 0, at->stream, *args);
 }
 
 /*

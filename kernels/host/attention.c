@@ -96,6 +96,8 @@ static void pack(float *to, const struct head *head, const void *from, size_t fi
 {
     if (head->dtype == MICS_BF16)
         pack_typed(to, head, from, first, step, rows, scale, MICS_BF16);
+    else if (head->dtype == MICS_F16)
+        pack_typed(to, head, from, first, step, rows, scale, MICS_F16);
     else
         pack_typed(to, head, from, first, step, rows, scale, MICS_F32);
 }
@@ -129,6 +131,8 @@ static void unpack(void *to, const struct head *head, size_t first, size_t step,
 {
     if (head->dtype == MICS_BF16)
         unpack_typed(to, head, first, step, from, rows, MICS_BF16);
+    else if (head->dtype == MICS_F16)
+        unpack_typed(to, head, first, step, from, rows, MICS_F16);
     else
         unpack_typed(to, head, first, step, from, rows, MICS_F32);
 }
@@ -751,6 +755,8 @@ static void row_products(const struct pair *pair, uint32_t query)
     for (uint32_t t = query; t < query + rows; t++, at += pair->head.step_out)
         grads->delta[t] = pair->head.dtype == MICS_BF16
                               ? row_product(grads->grad_out, grads->out, at, D, MICS_BF16)
+                          : pair->head.dtype == MICS_F16
+                              ? row_product(grads->grad_out, grads->out, at, D, MICS_F16)
                               : row_product(grads->grad_out, grads->out, at, D, MICS_F32);
 }
 
@@ -878,7 +884,7 @@ static bool one_pass(const struct mics_pool *pool, uint64_t groups, enum mics_dt
 {
     const uint64_t threads = mics_pool_threads(pool);
 
-    return dtype != MICS_BF16 && mics_ceil_div(groups, threads) * threads * 10 <= groups * 14;
+    return dtype == MICS_F32 && mics_ceil_div(groups, threads) * threads * 10 <= groups * 14;
 }
 
 void mics_host_attention_grad(struct mics_pool *pool, const struct mics_args_attention_grad *args)

@@ -76,11 +76,12 @@ MICS_TYPED float sum_run(void *logits, uint32_t count, float max, bool keep,
  * these are recomputed, because storing them would round twice. */
 MICS_TYPED mics_vf softmax_of(mics_vf x, float max, float scale, const enum mics_dtype type)
 {
-    return type == MICS_BF16 ? mics_vexp(x - max) * scale : x * scale;
+    return type == MICS_F32 ? x * scale : mics_vexp(x - max) * scale;
 }
 
+/* `scale`: the factor of the gradient over the sum of the exponentials. */
 MICS_TYPED void row_grad(void *logits, uint32_t V, uint32_t target, float max, float scale,
-                         const enum mics_dtype type)
+                         float factor, const enum mics_dtype type)
 {
     const mics_vf of_target =
         softmax_of(mics_vset(mics_load_as(logits, target, type)), max, scale, type);
@@ -94,15 +95,16 @@ MICS_TYPED void row_grad(void *logits, uint32_t V, uint32_t target, float max, f
 
         mics_vstore_part_as(logits, v, softmax_of(x, max, scale, type), V - v, type);
     }
-    mics_store_as(logits, target, of_target[0] - 1.0f, type);
+    mics_store_as(logits, target, of_target[0] - factor, type);
 }
 
 MICS_TYPED double row_loss(const struct mics_args_cross_entropy *args, void *logits,
                            uint32_t target, bool *hit, const enum mics_dtype type)
 {
-    const bool keep = args->grad && type != MICS_BF16;
+    const bool keep = args->grad && type == MICS_F32;
     const float max = row_max(logits, args->V, type),
                 at_target = mics_load_as(logits, target, type);
+    const float factor = args->grad_scale ? (float)*args->grad_scale : 1.0f;
     double sum = 0;
 
     *hit = at_target >= max;
@@ -110,8 +112,18 @@ MICS_TYPED double row_loss(const struct mics_args_cross_entropy *args, void *log
         sum += sum_run(mics_element(logits, v, type), args->V - v < RUN ? args->V - v : RUN, max,
                        keep, type);
     if (args->grad)
-        row_grad(logits, args->V, target, max, (float)(1.0 / sum), type);
+        row_grad(logits, args->V, target, max, factor * (float)(1.0 / sum), factor, type);
     return log(sum) + (double)max - (double)at_target;
+}
+
+static double loss_of(const struct mics_args_cross_entropy *args, void *logits, uint32_t target,
+                      bool *hit)
+{
+    if (args->dtype == MICS_BF16)
+        return row_loss(args, logits, target, hit, MICS_BF16);
+    if (args->dtype == MICS_F16)
+        return row_loss(args, logits, target, hit, MICS_F16);
+    return row_loss(args, logits, target, hit, MICS_F32);
 }
 
 static void loss_rows(void *context, uint64_t begin, uint64_t end)
@@ -127,9 +139,7 @@ static void loss_rows(void *context, uint64_t begin, uint64_t end)
         ce->losses[i] = 0;
         ce->hits[i] = false;
         if (target >= 0 && (uint32_t)target < args->V)
-            ce->losses[i] = args->dtype == MICS_BF16
-                                ? row_loss(args, logits, (uint32_t)target, &ce->hits[i], MICS_BF16)
-                                : row_loss(args, logits, (uint32_t)target, &ce->hits[i], MICS_F32);
+            ce->losses[i] = loss_of(args, logits, (uint32_t)target, &ce->hits[i]);
         else if (args->grad)
             memset(logits, 0, args->V * mics_dtype_bytes(args->dtype));
     }

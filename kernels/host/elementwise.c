@@ -52,8 +52,8 @@ void mics_host_call(struct mics_pool *pool, const struct mics_args_call *args)
 }
 
 /*
- * An array in another type, and an array of either type added to one in fp32. 6 bytes per element
- * from one type to the other; 10 (bf16) or 12 to accumulate.
+ * An array in another type, and an array of any type added to one in fp32. 6 bytes per element
+ * from one type to the other; 10 (bf16, fp16) or 12 to accumulate.
  */
 
 MICS_TYPED void cast_range(const struct mics_args_cast *args, uint64_t i, uint64_t stop,
@@ -72,6 +72,10 @@ static void cast_blocks(void *context, uint64_t begin, uint64_t end)
 
     if (args->dst_dtype == MICS_BF16)
         cast_range(args, first, stop, MICS_BF16, MICS_F32);
+    else if (args->dst_dtype == MICS_F16)
+        cast_range(args, first, stop, MICS_F16, MICS_F32);
+    else if (args->src_dtype == MICS_F16)
+        cast_range(args, first, stop, MICS_F32, MICS_F16);
     else
         cast_range(args, first, stop, MICS_F32, MICS_BF16);
 }
@@ -81,6 +85,8 @@ void mics_host_cast(struct mics_pool *pool, const struct mics_args_cast *args)
     const uint64_t bytes = args->count * mics_dtype_bytes(args->src_dtype);
 
     assert(args->dst_dtype != MICS_F64 && args->src_dtype != MICS_F64);
+    assert(args->dst_dtype == args->src_dtype || args->dst_dtype == MICS_F32 ||
+           args->src_dtype == MICS_F32);
     if (args->dst_dtype == args->src_dtype)
         mics_host_copy(pool, &(struct mics_args_copy){args->dst, args->src, bytes});
     else
@@ -103,6 +109,8 @@ static void accumulate_blocks(void *context, uint64_t begin, uint64_t end)
 
     if (args->dtype == MICS_BF16)
         accumulate_range(args, first, stop, MICS_BF16);
+    else if (args->dtype == MICS_F16)
+        accumulate_range(args, first, stop, MICS_F16);
     else
         accumulate_range(args, first, stop, MICS_F32);
 }
@@ -151,6 +159,10 @@ static void gelu_blocks(void *context, uint64_t begin, uint64_t end)
         gelu_range(args, first, stop, true, MICS_BF16);
     else if (args->dtype == MICS_BF16)
         gelu_range(args, first, stop, false, MICS_BF16);
+    else if (args->dtype == MICS_F16 && args->exact)
+        gelu_range(args, first, stop, true, MICS_F16);
+    else if (args->dtype == MICS_F16)
+        gelu_range(args, first, stop, false, MICS_F16);
     else if (args->exact)
         gelu_range(args, first, stop, true, MICS_F32);
     else
@@ -183,6 +195,10 @@ static void gelu_grad_blocks(void *context, uint64_t begin, uint64_t end)
         gelu_grad_range(args, first, stop, true, MICS_BF16);
     else if (args->dtype == MICS_BF16)
         gelu_grad_range(args, first, stop, false, MICS_BF16);
+    else if (args->dtype == MICS_F16 && args->exact)
+        gelu_grad_range(args, first, stop, true, MICS_F16);
+    else if (args->dtype == MICS_F16)
+        gelu_grad_range(args, first, stop, false, MICS_F16);
     else if (args->exact)
         gelu_grad_range(args, first, stop, true, MICS_F32);
     else
@@ -236,6 +252,8 @@ static void swiglu_rows(void *context, uint64_t begin, uint64_t end)
     for (uint64_t row = begin; row < end; row++) {
         if (args->dtype == MICS_BF16)
             swiglu_row(args, row, MICS_BF16);
+        else if (args->dtype == MICS_F16)
+            swiglu_row(args, row, MICS_F16);
         else
             swiglu_row(args, row, MICS_F32);
     }
@@ -303,6 +321,8 @@ static void swiglu_grad_rows(void *context, uint64_t begin, uint64_t end)
     for (uint64_t row = begin; row < end; row++) {
         if (args->dtype == MICS_BF16)
             swiglu_grad_row(args, row, MICS_BF16);
+        else if (args->dtype == MICS_F16)
+            swiglu_grad_row(args, row, MICS_F16);
         else
             swiglu_grad_row(args, row, MICS_F32);
     }

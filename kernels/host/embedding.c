@@ -11,7 +11,7 @@
 #include <assert.h>
 #include <math.h>
 
-/* The lookup: 12 bytes (6 in bf16) per element. */
+/* The lookup: 12 bytes (6 in bf16 or fp16) per element. */
 
 #define ROWS_GRAIN 32
 
@@ -39,6 +39,8 @@ static void embed_rows(void *context, uint64_t begin, uint64_t end)
     for (uint64_t row = begin; row < end; row++) {
         if (args->dtype == MICS_BF16)
             embed_row(args, row, MICS_BF16);
+        else if (args->dtype == MICS_F16)
+            embed_row(args, row, MICS_F16);
         else
             embed_row(args, row, MICS_F32);
     }
@@ -56,11 +58,11 @@ void mics_host_embedding(struct mics_pool *pool, const struct mics_args_embeddin
  * The gradients of the tables of tokens and positions.
  *
  * They are computed in strips of channels: one thread goes through all rows, in order, for its
- * strip, so that each token's gradients are summed by one thread in one order. For sums in bf16 the
- * rows are sorted by token first, those of one token in their own order, so that a token's sum is
- * held in fp32 and rounded once; the rows of one position are T apart. The sorted order is held for
- * GROUP rows at a time, which fit the caller's stack: a sum over more rows is rounded once per
- * group.
+ * strip, so that each token's gradients are summed by one thread in one order. For sums in two
+ * bytes rows are sorted by token first, those of one token in their own order, so that a token's
+ * sum is held in fp32 and rounded once; the rows of one position are T apart. The sorted order is
+ * held for GROUP rows at a time, which fit the caller's stack: a sum over more rows is rounded once
+ * per group.
  */
 
 #define STRIP 64
@@ -145,25 +147,29 @@ static void add_strips_in_place(void *context, uint64_t begin, uint64_t end)
     for (uint64_t strip = begin; strip < end; strip++) {
         if (args->dtype == MICS_BF16)
             add_in_place(args, strip * STRIP, strip_width(args, strip), MICS_BF16);
+        else if (args->dtype == MICS_F16)
+            add_in_place(args, strip * STRIP, strip_width(args, strip), MICS_F16);
         else
             add_in_place(args, strip * STRIP, strip_width(args, strip), MICS_F32);
     }
 }
 
-static void load_sum(float *sum, const uint16_t *from, uint32_t width)
+MICS_TYPED void load_sum(float *sum, const uint16_t *from, uint32_t width,
+                         const enum mics_dtype grad)
 {
     for (uint32_t i = 0; i < width; i++)
-        sum[i] = mics_bf16_widen(from[i]);
+        sum[i] = mics_load_as(from, i, grad);
 }
 
-static void store_sum(uint16_t *to, const float *sum, uint32_t width)
+MICS_TYPED void store_sum(uint16_t *to, const float *sum, uint32_t width,
+                          const enum mics_dtype grad)
 {
     for (uint32_t i = 0; i < width; i++)
-        to[i] = mics_bf16_round(sum[i]);
+        mics_store_as(to, i, sum[i], grad);
 }
 
 MICS_TYPED void add_tokens(const struct group *group, uint64_t c, uint32_t width,
-                           const enum mics_dtype dtype)
+                           const enum mics_dtype dtype, const enum mics_dtype grad)
 {
     const struct mics_args_embedding_grad *args = group->args;
     float sum[STRIP];
@@ -172,15 +178,15 @@ MICS_TYPED void add_tokens(const struct group *group, uint64_t c, uint32_t width
         const uint64_t token = group->order[i] >> 32;
         uint16_t *to = (uint16_t *)args->grad_wte + token * args->C + c;
 
-        load_sum(sum, to, width);
+        load_sum(sum, to, width, grad);
         for (next = i; next < group->rows && group->order[next] >> 32 == token; next++)
             add_row(args, sum, group->first + (uint32_t)group->order[next], c, width, dtype);
-        store_sum(to, sum, width);
+        store_sum(to, sum, width, grad);
     }
 }
 
 MICS_TYPED void add_positions(const struct group *group, uint64_t c, uint32_t width,
-                              const enum mics_dtype dtype)
+                              const enum mics_dtype dtype, const enum mics_dtype grad)
 {
     const struct mics_args_embedding_grad *args = group->args;
     float sum[STRIP];
@@ -188,27 +194,36 @@ MICS_TYPED void add_positions(const struct group *group, uint64_t c, uint32_t wi
     for (uint64_t i = 0; args->grad_wpe && i < mics_min_u64(args->T, group->rows); i++) {
         uint16_t *to = (uint16_t *)args->grad_wpe + (group->first + i) % args->T * args->C + c;
 
-        load_sum(sum, to, width);
+        load_sum(sum, to, width, grad);
         for (uint64_t row = i; row < group->rows; row += args->T)
             add_row(args, sum, group->first + row, c, width, dtype);
-        store_sum(to, sum, width);
+        store_sum(to, sum, width, grad);
     }
+}
+
+MICS_TYPED void add_strip(const struct group *group, uint64_t strip, const enum mics_dtype dtype,
+                          const enum mics_dtype grad)
+{
+    const uint32_t width = strip_width(group->args, strip);
+
+    add_tokens(group, strip * STRIP, width, dtype, grad);
+    add_positions(group, strip * STRIP, width, dtype, grad);
 }
 
 static void add_strips(void *context, uint64_t begin, uint64_t end)
 {
     const struct group *group = context;
+    const bool f16 = group->args->grad_dtype == MICS_F16;
 
     for (uint64_t strip = begin; strip < end; strip++) {
-        const uint32_t width = strip_width(group->args, strip);
-
-        if (group->args->dtype == MICS_BF16) {
-            add_tokens(group, strip * STRIP, width, MICS_BF16);
-            add_positions(group, strip * STRIP, width, MICS_BF16);
-        } else {
-            add_tokens(group, strip * STRIP, width, MICS_F32);
-            add_positions(group, strip * STRIP, width, MICS_F32);
-        }
+        if (group->args->dtype == MICS_BF16)
+            add_strip(group, strip, MICS_BF16, MICS_BF16);
+        else if (group->args->dtype == MICS_F16)
+            add_strip(group, strip, MICS_F16, MICS_F16);
+        else if (f16)
+            add_strip(group, strip, MICS_F32, MICS_F16);
+        else
+            add_strip(group, strip, MICS_F32, MICS_BF16);
     }
 }
 
@@ -230,7 +245,7 @@ void mics_host_embedding_grad(struct mics_pool *pool, const struct mics_args_emb
 {
     if (args->C == 0)
         return;
-    if (args->grad_dtype == MICS_BF16)
+    if (mics_dtype_is_half(args->grad_dtype))
         add_in_order(pool, args);
     else
         mics_pool_run(pool, mics_ceil_div(args->C, STRIP), 1, add_strips_in_place, (void *)args);
@@ -306,6 +321,8 @@ static void rotate_positions(void *context, uint64_t begin, uint64_t end)
 
                 if (args->dtype == MICS_BF16)
                     rotate_head(args->data, at, args->D / 2, &rotation, MICS_BF16);
+                else if (args->dtype == MICS_F16)
+                    rotate_head(args->data, at, args->D / 2, &rotation, MICS_F16);
                 else
                     rotate_head(args->data, at, args->D / 2, &rotation, MICS_F32);
             }

@@ -513,6 +513,8 @@ static void combine_range(void *context, uint64_t begin, uint64_t end)
     for (uint64_t r = begin; r < end; r++)
         if (args->dtype == MICS_BF16)
             combine_row(args, r, MICS_BF16);
+        else if (args->dtype == MICS_F16)
+            combine_row(args, r, MICS_F16);
         else
             combine_row(args, r, MICS_F32);
 }
@@ -550,6 +552,8 @@ static void swiglu_range(void *context, uint64_t begin, uint64_t end)
             continue;
         else if (args->dtype == MICS_BF16)
             swiglu_row(args, i, MICS_BF16);
+        else if (args->dtype == MICS_F16)
+            swiglu_row(args, i, MICS_F16);
         else
             swiglu_row(args, i, MICS_F32);
 }
@@ -592,6 +596,8 @@ static void swiglu_grad_range(void *context, uint64_t begin, uint64_t end)
             continue;
         else if (args->dtype == MICS_BF16)
             swiglu_grad_row(args, i, MICS_BF16);
+        else if (args->dtype == MICS_F16)
+            swiglu_grad_row(args, i, MICS_F16);
         else
             swiglu_grad_row(args, i, MICS_F32);
 }

@@ -55,14 +55,20 @@ MICS_TYPED void finish_row(const struct mics_args_matmul *args, uint32_t row, ui
 void mics_epilogue_columns(const struct mics_args_matmul *args, uint32_t row, uint32_t column,
                            uint32_t count, const float *x)
 {
-    const bool out_bf16 = args->out_dtype == MICS_BF16;
+    const enum mics_dtype out = args->out_dtype;
 
-    if (args->dtype == MICS_BF16 && out_bf16)
+    if (args->dtype == MICS_BF16 && out == MICS_BF16)
         finish_row(args, row, column, count, x, MICS_BF16, MICS_BF16);
     else if (args->dtype == MICS_BF16)
         finish_row(args, row, column, count, x, MICS_BF16, MICS_F32);
-    else if (out_bf16)
+    else if (args->dtype == MICS_F16 && out == MICS_F16)
+        finish_row(args, row, column, count, x, MICS_F16, MICS_F16);
+    else if (args->dtype == MICS_F16)
+        finish_row(args, row, column, count, x, MICS_F16, MICS_F32);
+    else if (out == MICS_BF16)
         finish_row(args, row, column, count, x, MICS_F32, MICS_BF16);
+    else if (out == MICS_F16)
+        finish_row(args, row, column, count, x, MICS_F32, MICS_F16);
     else
         finish_row(args, row, column, count, x, MICS_F32, MICS_F32);
 }
@@ -506,6 +512,8 @@ static void add_block(const struct mics_args_matmul *args, struct buffers *buffe
             add_depth(args, buffers, &block, k, depth, MICS_BF16, true);
         else if (args->dtype == MICS_BF16)
             add_depth(args, buffers, &block, k, depth, MICS_BF16, false);
+        else if (args->dtype == MICS_F16)
+            add_depth(args, buffers, &block, k, depth, MICS_F16, false);
         else
             add_depth(args, buffers, &block, k, depth, MICS_F32, false);
         block.add = true;
@@ -514,12 +522,12 @@ static void add_block(const struct mics_args_matmul *args, struct buffers *buffe
     } while (k < args->k);
 }
 
-/* Are sums made in a buffer? Not where nothing follows that reads bf16. */
+/* Are sums made in a buffer? Not where nothing follows that reads two-byte numbers. */
 static bool needs_buffer(const struct mics_args_matmul *args)
 {
-    if (args->dtype == MICS_BF16 && args->out_dtype == MICS_F32)
+    if (mics_dtype_is_half(args->dtype) && args->out_dtype == MICS_F32)
         return args->bias || args->pre_gelu || args->gelu_of;
-    return args->dtype == MICS_BF16 || args->out_dtype == MICS_BF16;
+    return mics_dtype_is_half(args->dtype) || mics_dtype_is_half(args->out_dtype);
 }
 
 /* Where a buffer is needed, sums are made there, and rounded once. */

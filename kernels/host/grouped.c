@@ -277,7 +277,7 @@ void mics_host_grouped_matmul_grad(struct mics_pool *pool,
 {
     enum mics_product_method method = method_of(pool, args->dtype, args->grad_dtype);
 
-    if (method == MICS_PRODUCT_ONEDNN && args->grad_dtype == MICS_BF16)
+    if (method == MICS_PRODUCT_ONEDNN && args->grad_dtype != MICS_F32)
         method = mics_product_has_pairs() ? MICS_PRODUCT_PAIRS : MICS_PRODUCT_OWN;
     mics_host_grouped_matmul_grad_with_method(pool, args, method);
 }

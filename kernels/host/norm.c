@@ -89,6 +89,8 @@ static void layernorm_rows(void *context, uint64_t begin, uint64_t end)
     for (uint64_t row = begin; row < end; row++) {
         if (args->dtype == MICS_BF16)
             layernorm_row(args, row, MICS_BF16);
+        else if (args->dtype == MICS_F16)
+            layernorm_row(args, row, MICS_F16);
         else
             layernorm_row(args, row, MICS_F32);
     }
@@ -149,6 +151,8 @@ static void rmsnorm_rows(void *context, uint64_t begin, uint64_t end)
 
     if (args->dtype == MICS_BF16)
         rmsnorm_range(args, begin, end, MICS_BF16);
+    else if (args->dtype == MICS_F16)
+        rmsnorm_range(args, begin, end, MICS_F16);
     else
         rmsnorm_range(args, begin, end, MICS_F32);
 }

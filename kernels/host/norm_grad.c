@@ -64,6 +64,8 @@ MICS_TYPED void bias_columns(const struct mics_args_bias_grad *args, uint64_t fi
         sum[c] = mics_load_as(args->grad_bias, first + c, grad_dtype);
     if (args->dtype == MICS_BF16)
         bias_add_columns(args, sum, first, columns, MICS_BF16);
+    else if (args->dtype == MICS_F16)
+        bias_add_columns(args, sum, first, columns, MICS_F16);
     else
         bias_add_columns(args, sum, first, columns, MICS_F32);
     for (uint64_t c = 0; c < columns; c++)
@@ -80,6 +82,8 @@ static void bias_strips(void *context, uint64_t begin, uint64_t end)
 
         if (args->grad_dtype == MICS_BF16)
             bias_columns(args, first, columns, MICS_BF16);
+        else if (args->grad_dtype == MICS_F16)
+            bias_columns(args, first, columns, MICS_F16);
         else
             bias_columns(args, first, columns, MICS_F32);
     }
@@ -172,6 +176,8 @@ static void layernorm_grad_rows(void *context, uint64_t begin, uint64_t end)
     for (uint64_t row = chunk->first + begin; row < chunk->first + end; row++) {
         if (chunk->args->dtype == MICS_BF16)
             layernorm_grad_row(chunk->args, row, MICS_BF16);
+        else if (chunk->args->dtype == MICS_F16)
+            layernorm_grad_row(chunk->args, row, MICS_F16);
         else
             layernorm_grad_row(chunk->args, row, MICS_F32);
     }
@@ -252,6 +258,8 @@ MICS_TYPED void layernorm_add_channels(const struct chunk *chunk, struct channel
     }
     if (args->dtype == MICS_BF16)
         layernorm_add_chunk(chunk, sums, MICS_BF16);
+    else if (args->dtype == MICS_F16)
+        layernorm_add_chunk(chunk, sums, MICS_F16);
     else
         layernorm_add_chunk(chunk, sums, MICS_F32);
     for (uint64_t c = 0; c < sums->count; c++) {
@@ -270,6 +278,8 @@ static void layernorm_grad_strips(void *context, uint64_t begin, uint64_t end)
         sums.count = mics_min_u64(stop - sums.first, LAYERNORM_WIDE);
         if (chunk->args->grad_dtype == MICS_BF16)
             layernorm_add_channels(chunk, &sums, MICS_BF16);
+        else if (chunk->args->grad_dtype == MICS_F16)
+            layernorm_add_channels(chunk, &sums, MICS_F16);
         else
             layernorm_add_channels(chunk, &sums, MICS_F32);
     }
@@ -281,7 +291,7 @@ void mics_host_layernorm_grad(struct mics_pool *pool, const struct mics_args_lay
     uint64_t most = mics_round_up(CHUNK_FLOATS / (C + 1) + 1, LAYERNORM_ROWS);
     struct chunk chunk = {.args = args};
 
-    if (args->grad_dtype == MICS_BF16)
+    if (mics_dtype_is_half(args->grad_dtype))
         most = args->rows;
     for (; chunk.first < args->rows; chunk.first += chunk.rows) {
         chunk.rows = mics_min_u64(args->rows - chunk.first, most);
@@ -357,6 +367,8 @@ static void rmsnorm_grad_rows(void *context, uint64_t begin, uint64_t end)
     for (uint64_t row = begin; row < end; row++) {
         if (args->dtype == MICS_BF16)
             rmsnorm_grad_row(args, row, MICS_BF16);
+        else if (args->dtype == MICS_F16)
+            rmsnorm_grad_row(args, row, MICS_F16);
         else
             rmsnorm_grad_row(args, row, MICS_F32);
     }
@@ -415,6 +427,8 @@ static void rmsnorm_grad_strips(void *context, uint64_t begin, uint64_t end)
 
         if (args->dtype == MICS_BF16)
             rmsnorm_sum_strip(args, c, stop, sums, MICS_BF16);
+        else if (args->dtype == MICS_F16)
+            rmsnorm_sum_strip(args, c, stop, sums, MICS_F16);
         else
             rmsnorm_sum_strip(args, c, stop, sums, MICS_F32);
         for (uint64_t i = c; i < stop; i++)

@@ -29,6 +29,43 @@ static inline float mics_bits_float(uint32_t bits)
     return value;
 }
 
+#define MICS_F16_INFINITE 0x7c00u
+#define MICS_F32_INFINITE 0x7f800000u
+#define MICS_F32_SIGN     0x80000000u
+
+/* The exponent's bias moves from 15 to 127. A subnormal is a whole number of 2^-24: scaled as if it
+ * were normal, with the hidden one taken off again. As the processors' instruction does it: a NaN
+ * keeps its sign and the bits of its mantissa, and becomes quiet. */
+static inline float mics_f16_widen(uint16_t half)
+{
+    const uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
+    const uint32_t exponent = half & MICS_F16_INFINITE;
+    const uint32_t moved = ((uint32_t)(half & 0x7fffu) << 13) + (112u << 23);
+    const uint32_t quiet = (half & 0x3ffu) ? 1u << 22 : 0;
+    const uint32_t infinite = (moved + (112u << 23)) | quiet;
+    const uint32_t small =
+        mics_float_bits(mics_bits_float(moved + (1u << 23)) - mics_bits_float(113u << 23));
+    const uint32_t normal = exponent == MICS_F16_INFINITE ? infinite : moved;
+
+    return mics_bits_float(sign | (exponent == 0 ? small : normal));
+}
+
+/* Rounding by addition: of half a unit (less one unless the last bit kept is odd) to the bits, or,
+ * for what becomes subnormal, of a number whose last bit is 2^-24. */
+static inline uint16_t mics_f16_round(float value)
+{
+    const uint32_t bits = mics_float_bits(value);
+    const uint32_t sign = bits & MICS_F32_SIGN, size = bits ^ sign;
+    const uint32_t magic = 126u << 23;
+    const uint32_t nan = 0x7e00u | (size >> 13 & 0x3ffu);
+    const uint32_t large = size > MICS_F32_INFINITE ? nan : MICS_F16_INFINITE;
+    const uint32_t small = mics_float_bits(mics_bits_float(size) + mics_bits_float(magic)) - magic;
+    const uint32_t normal = (size - (112u << 23) + 0xfffu + ((size >> 13) & 1u)) >> 13;
+    const uint32_t finite = size < (113u << 23) ? small : normal;
+
+    return (uint16_t)((size >= (143u << 23) ? large : finite) | sign >> 16);
+}
+
 /* How a number is stored. RAW: bytes of any other type, which are copied unchanged. */
 enum mics_storage_dtype {
     MICS_STORAGE_F32,

@@ -90,6 +90,8 @@ static void norm_piece(void *context, uint64_t begin, uint64_t end)
 
     if (args->dtype == MICS_BF16)
         norm_rows(args, begin, end, MICS_BF16);
+    else if (args->dtype == MICS_F16)
+        norm_rows(args, begin, end, MICS_F16);
     else
         norm_rows(args, begin, end, MICS_F32);
 }
@@ -155,6 +157,8 @@ static void sum_piece(void *context, uint64_t begin, uint64_t end)
 
         if (w->args->dtype == MICS_BF16)
             sum_channels(w, c, count, MICS_BF16);
+        else if (w->args->dtype == MICS_F16)
+            sum_channels(w, c, count, MICS_F16);
         else
             sum_channels(w, c, count, MICS_F32);
     }
@@ -204,6 +208,8 @@ static void grad_piece(void *context, uint64_t begin, uint64_t end)
 
             if (args->dtype == MICS_BF16)
                 grad_head(grad, in, weight, rstd, D, MICS_BF16);
+            else if (args->dtype == MICS_F16)
+                grad_head(grad, in, weight, rstd, D, MICS_F16);
             else
                 grad_head(grad, in, weight, rstd, D, MICS_F32);
         }

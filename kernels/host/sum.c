@@ -29,18 +29,33 @@ void mics_host_sum_f64(double *restrict out, const double *restrict a, const dou
         out[i] = a[i] + b[i];
 }
 
-void mics_host_sum_bf16(uint16_t *out, const uint16_t *a, const uint16_t *b, uint64_t count)
+MICS_TYPED void sum_halves(uint16_t *out, const uint16_t *a, const uint16_t *b, uint64_t count,
+                           const enum mics_dtype dtype)
 {
     uint64_t i = 0;
 
     for (; i + MICS_LANES <= count; i += MICS_LANES)
-        mics_vstore_as(out, i, mics_vload_as(a, i, MICS_BF16) + mics_vload_as(b, i, MICS_BF16),
-                       MICS_BF16);
+        mics_vstore_as(out, i, mics_vload_as(a, i, dtype) + mics_vload_as(b, i, dtype), dtype);
     for (; i < count; i++)
-        out[i] = mics_bf16_round(mics_bf16_widen(a[i]) + mics_bf16_widen(b[i]));
+        mics_store_as(out, i, mics_load_as(a, i, dtype) + mics_load_as(b, i, dtype), dtype);
+}
+
+void mics_host_sum_bf16(uint16_t *out, const uint16_t *a, const uint16_t *b, uint64_t count)
+{
+    sum_halves(out, a, b, count, MICS_BF16);
+}
+
+void mics_host_sum_f16(uint16_t *out, const uint16_t *a, const uint16_t *b, uint64_t count)
+{
+    sum_halves(out, a, b, count, MICS_F16);
 }
 
 void mics_host_accumulate_bf16(uint16_t *into, const uint16_t *from, uint64_t count)
 {
-    mics_host_sum_bf16(into, into, from, count);
+    sum_halves(into, into, from, count, MICS_BF16);
+}
+
+void mics_host_accumulate_f16(uint16_t *into, const uint16_t *from, uint64_t count)
+{
+    sum_halves(into, into, from, count, MICS_F16);
 }

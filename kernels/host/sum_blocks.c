@@ -264,6 +264,8 @@ MICS_TYPED void sum_from(const struct mics_args_sum_blocks *args, uint64_t begin
         sum_range(args, begin, end, from, MICS_INT4);
     else if (args->dst_dtype == MICS_BF16)
         sum_range(args, begin, end, from, MICS_BF16);
+    else if (args->dst_dtype == MICS_F16)
+        sum_range(args, begin, end, from, MICS_F16);
     else
         sum_range(args, begin, end, from, MICS_F32);
 }
@@ -278,6 +280,8 @@ static void sum_blocks(void *context, uint64_t begin, uint64_t end)
         sum_from(args, begin, end, MICS_INT4);
     else if (args->src_dtype == MICS_BF16)
         sum_from(args, begin, end, MICS_BF16);
+    else if (args->src_dtype == MICS_F16)
+        sum_from(args, begin, end, MICS_F16);
     else
         sum_from(args, begin, end, MICS_F32);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * update.c - the optimizers' updates, and the squared norm that clipping needs.
+ * update.c - the optimizers' updates, fp16's loss scale, and the squared norm that clipping needs.
  */
 #include "host/kernels.h"
 #include "host/pool.h"
@@ -83,11 +83,15 @@ MICS_TYPED void update_lanes(const struct update *u, float decay, float *param, 
         update_lion(u, decay, param, first, grad);
 }
 
-/* Elements [i, i + count) of the parameters in bf16, unless there is no copy. */
+/* Elements [i, i + count) of the parameters in two bytes, unless there is no copy. */
 static inline void update_copy(const struct mics_args_update *args, uint64_t i, size_t count)
 {
-    for (size_t j = 0; args->copy && j < count; j++)
-        args->copy[i + j] = mics_bf16_round(args->param[i + j]);
+    if (args->copy && args->copy_f16)
+        for (size_t j = 0; j < count; j++)
+            args->copy[i + j] = mics_f16_round(args->param[i + j]);
+    else
+        for (size_t j = 0; args->copy && j < count; j++)
+            args->copy[i + j] = mics_bf16_round(args->param[i + j]);
 }
 
 /* Fewer than LANES elements, padded. */
@@ -149,16 +153,21 @@ static void lion_blocks(void *context, uint64_t begin, uint64_t end)
     update_blocks(context, begin, end, MICS_OPT_LION, 1);
 }
 
-/* What the summed gradients are multiplied by: 1 / targets * min(1, clip / (norm + 1e-6)), with
- * norm the square root of squared_norm, over targets. false: nothing may be changed, because there
- * are no targets, or clipping is on (clip > 0) and the norm or the loss is not finite. */
-static bool update_scale(const struct mics_args_scalars *scalars, float clip, float *scale)
+/* What the summed gradients are multiplied by: factor * min(1, clip / (norm + 1e-6)), with factor =
+ * 1 / targets, without the loss scale, and norm = factor times the square root of squared_norm.
+ * false: nothing may be changed, because there are no targets, a gradient has overflowed, or
+ * clipping is on (clip > 0) and the norm or the loss is not finite. */
+static bool update_scale(const struct mics_args_update *args, float *scale)
 {
+    const struct mics_args_scalars *scalars = args->scalars;
+    const float clip = args->settings.clip;
     double factor, norm;
 
-    if (scalars->targets == 0)
+    if (scalars->targets == 0 || (args->loss_scale && args->loss_scale->overflow))
         return false;
     factor = 1.0 / scalars->targets;
+    if (args->loss_scale)
+        factor /= args->loss_scale->used;
     if (clip > 0) {
         norm = sqrt(scalars->squared_norm) * factor;
         if (!isfinite(norm) || !isfinite(scalars->loss_sum))
@@ -193,11 +202,37 @@ void mics_host_update(struct mics_pool *pool, const struct mics_args_update *arg
         .constant = coupled ? 0.0f : 1.0f,
     };
 
-    if (update_scale(args->scalars, with->clip, &update.scale))
+    if (update_scale(args, &update.scale))
         mics_flat_run(pool, args->count, blocks[args->optimizer], &update);
     else if (args->copy)
-        mics_host_cast(pool, &(struct mics_args_cast){args->copy, args->param, args->count,
-                                                      MICS_BF16, MICS_F32});
+        mics_host_cast(pool,
+                       &(struct mics_args_cast){args->copy, args->param, args->count,
+                                                args->copy_f16 ? MICS_F16 : MICS_BF16, MICS_F32});
+}
+
+void mics_host_loss_scale(struct mics_pool *pool, const struct mics_args_loss_scale *args)
+{
+    struct mics_loss_scale *state = args->state;
+
+    (void)pool;
+    state->used = state->factor;
+    state->overflow = !isfinite(args->scalars->squared_norm) || !isfinite(args->scalars->loss_sum);
+    state->at_minimum = state->overflow && state->patience <= 1 && state->factor <= args->min;
+    if (!state->overflow) {
+        state->clean++;
+        if (args->window == 0 || state->clean < args->window)
+            return;
+        state->factor = fmin(state->factor * args->step, args->max);
+        state->patience = args->hysteresis;
+        state->clean = 0;
+        return;
+    }
+    state->overflows++;
+    state->clean = 0;
+    if (state->patience > 1)
+        state->patience--;
+    else
+        state->factor = fmax(state->factor / args->step, args->min);
 }
 
 /*

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * vector.h - vectors as wide as the machine's registers, in the compiler's own vector types, and
- * arrays of fp32 or bf16 in and out of them.
+ * arrays of fp32, bf16 or fp16 in and out of them.
  *
  * gcc and clang compile these for whatever the target has. One vendor's instructions are used only
  * for what the types cannot say, such as pairs of bf16. The tail of an array goes through the same
@@ -12,6 +12,7 @@
 #define MICS_KERNELS_HOST_VECTOR_H
 
 #include "dtype.h"
+#include "host/numbers.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -217,17 +218,53 @@ static inline mics_vh mics_vround(mics_vf value)
     return mics_vnarrow(((rounded & ~mask) | (nan & mask)) >> 16);
 }
 
+/* The same of fp16, as mics_f16_widen() and mics_f16_round() do it, NaNs included. */
+static inline mics_vf mics_vwiden_f16(mics_vh value)
+{
+#if defined(__AVX512F__)
+    return (mics_vf)_mm512_cvtph_ps((__m256i)value);
+#elif defined(__AVX__) && defined(__F16C__)
+    return (mics_vf)_mm256_cvtph_ps((__m128i)value);
+#else
+    float wide[MICS_LANES];
+
+    for (unsigned lane = 0; lane < MICS_LANES; lane++)
+        wide[lane] = mics_f16_widen(value[lane]);
+    return mics_vload(wide);
+#endif
+}
+
+static inline mics_vh mics_vround_f16(mics_vf value)
+{
+#if defined(__AVX512F__)
+    return (mics_vh)_mm512_cvtps_ph((__m512)value, _MM_FROUND_TO_NEAREST_INT);
+#elif defined(__AVX__) && defined(__F16C__)
+    return (mics_vh)_mm256_cvtps_ph((__m256)value, _MM_FROUND_TO_NEAREST_INT);
+#else
+    uint16_t rounded[MICS_LANES];
+
+    for (unsigned lane = 0; lane < MICS_LANES; lane++)
+        rounded[lane] = mics_f16_round(value[lane]);
+    return *(const mics_vh_loose *)rounded;
+#endif
+}
+
 /* Element `i` of an array of `dtype`. */
 MICS_TYPED float mics_load_as(const void *from, uint64_t i, const enum mics_dtype dtype)
 {
-    return dtype == MICS_BF16 ? mics_bf16_widen(((const uint16_t *)from)[i])
-                              : ((const float *)from)[i];
+    if (dtype == MICS_BF16)
+        return mics_bf16_widen(((const uint16_t *)from)[i]);
+    if (dtype == MICS_F16)
+        return mics_f16_widen(((const uint16_t *)from)[i]);
+    return ((const float *)from)[i];
 }
 
 MICS_TYPED void mics_store_as(void *to, uint64_t i, float value, const enum mics_dtype dtype)
 {
     if (dtype == MICS_BF16)
         ((uint16_t *)to)[i] = mics_bf16_round(value);
+    else if (dtype == MICS_F16)
+        ((uint16_t *)to)[i] = mics_f16_round(value);
     else
         ((float *)to)[i] = value;
 }
@@ -237,6 +274,8 @@ MICS_TYPED mics_vf mics_vload_as(const void *from, uint64_t i, const enum mics_d
 {
     if (dtype == MICS_BF16)
         return mics_vwiden(*(const mics_vh_loose *)((const uint16_t *)from + i));
+    if (dtype == MICS_F16)
+        return mics_vwiden_f16(*(const mics_vh_loose *)((const uint16_t *)from + i));
     return mics_vload((const float *)from + i);
 }
 
@@ -244,6 +283,8 @@ MICS_TYPED void mics_vstore_as(void *to, uint64_t i, mics_vf value, const enum m
 {
     if (dtype == MICS_BF16)
         *(mics_vh_loose *)((uint16_t *)to + i) = mics_vround(value);
+    else if (dtype == MICS_F16)
+        *(mics_vh_loose *)((uint16_t *)to + i) = mics_vround_f16(value);
     else
         mics_vstore((float *)to + i, value);
 }
@@ -254,10 +295,10 @@ MICS_TYPED mics_vf mics_vload_part_as(const void *from, uint64_t i, unsigned cou
 {
     uint16_t lanes[MICS_LANES] = {0};
 
-    if (dtype != MICS_BF16)
+    if (!mics_dtype_is_half(dtype))
         return mics_vload_part((const float *)from + i, count);
     memcpy(lanes, (const uint16_t *)from + i, count * sizeof lanes[0]);
-    return mics_vload_as(lanes, 0, MICS_BF16);
+    return mics_vload_as(lanes, 0, dtype);
 }
 
 MICS_TYPED void mics_vstore_part_as(void *to, uint64_t i, mics_vf value, unsigned count,
@@ -265,11 +306,11 @@ MICS_TYPED void mics_vstore_part_as(void *to, uint64_t i, mics_vf value, unsigne
 {
     uint16_t lanes[MICS_LANES];
 
-    if (dtype != MICS_BF16) {
+    if (!mics_dtype_is_half(dtype)) {
         mics_vstore_part((float *)to + i, value, count);
         return;
     }
-    mics_vstore_as(lanes, 0, value, MICS_BF16);
+    mics_vstore_as(lanes, 0, value, dtype);
     memcpy((uint16_t *)to + i, lanes, count * sizeof lanes[0]);
 }
 

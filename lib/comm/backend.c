@@ -59,7 +59,7 @@ static void enqueue(struct mics_comm *comm, struct mics_stream *stream, struct c
 
 static bool has_sums(enum mics_dtype dtype)
 {
-    return dtype == MICS_F32 || dtype == MICS_F64 || dtype == MICS_BF16;
+    return dtype == MICS_F32 || dtype == MICS_F64 || mics_dtype_is_half(dtype);
 }
 
 /* All that a collective with blocks does for a single rank. */

@@ -11,7 +11,7 @@
  * collective (or one group of them) at a time; different communicators are independent and may use
  * different streams. A failure is sticky on the stream's device.
  *
- * Counts are in elements of `dtype`. Sums of MICS_BF16 are computed in fp32 and rounded once each
+ * Counts are in elements of `dtype`. Sums of MICS_BF16, MICS_F16 are in fp32 and rounded once each
  * time a rank adds received data to its own. MICS_U8 has no sums.
  *
  * The backend counts calls and payload bytes in `counts`. Collectives on streams are counted; split

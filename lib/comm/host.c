@@ -70,6 +70,8 @@ void mics_comm_accumulate(void *into, const void *from, uint64_t count, enum mic
         mics_host_accumulate_f64(into, from, count);
     else if (dtype == MICS_BF16)
         mics_host_accumulate_bf16(into, from, count);
+    else if (dtype == MICS_F16)
+        mics_host_accumulate_f16(into, from, count);
     else
         mics_host_accumulate_f32(into, from, count);
 }
@@ -80,6 +82,8 @@ void mics_comm_sum(void *out, const void *a, const void *b, uint64_t count, enum
         mics_host_sum_f64(out, a, b, count);
     else if (dtype == MICS_BF16)
         mics_host_sum_bf16(out, a, b, count);
+    else if (dtype == MICS_F16)
+        mics_host_sum_f16(out, a, b, count);
     else
         mics_host_sum_f32(out, a, b, count);
 }

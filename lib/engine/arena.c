@@ -154,6 +154,8 @@ static enum mics_status map_batch(struct mics_engine *engine, struct mics_err *e
         engine->scalars[parity] = take(
             &cursor, mics_round_up(mics_scalars_bytes(engine->model, true), MICS_BUFFER_ALIGN));
     }
+    if (engine->choice.dtype == MICS_F16)
+        engine->loss_scale = take(&cursor, mics_loss_scale_bytes(&engine->choice));
     return cursor.status;
 }
 
@@ -183,7 +185,12 @@ static enum mics_status allocate_host(struct mics_engine *engine, struct mics_er
     for (int i = 0; i < 2 + RESULT_COUNT; i++)
         *(i < 2 ? &engine->host_scalars[i] : &engine->results[i - 2]) =
             (struct mics_args_scalars *)((char *)memory + i * scalars);
-    return MICS_OK;
+    if (!engine->loss_scale)
+        return MICS_OK;
+    status = device->ops->host_alloc(device, 3 * sizeof *engine->loss_scale, &memory, err);
+    for (int i = 0; status == MICS_OK && i < 3; i++)
+        engine->host_loss_scale[i] = (struct mics_loss_scale *)memory + i;
+    return status;
 }
 
 /* If memory is short, the message has what the plan needs and what communicators have taken. */
@@ -248,6 +255,7 @@ void mics_engine_unmap_memory(struct mics_engine *engine)
         device->ops->host_release(device, engine->host_targets[parity]);
     }
     device->ops->host_release(device, engine->host_scalars[0]);
+    device->ops->host_release(device, engine->host_loss_scale[0]);
     free(engine->units);
     free(engine->stages);
     free(engine->param_slots);

@@ -31,6 +31,9 @@ static enum mics_status check_shape(const struct mics_engine_options *options, s
         return mics_err_set(
             err, MICS_ERR_ARG, "the plan was made %s gradient clipping; make one %s it",
             options->choice->clip ? "with" : "without", options->choice->clip ? "without" : "with");
+    if (options->choice->dtype == MICS_F16 && !options->device->on_host)
+        return mics_err_set(err, MICS_ERR_UNSUPPORTED,
+                            "the plan is in fp16, which is for hosts; GPUs train in bf16 or f32");
     return mics_choice_check_shapes(options->choice, err);
 }
 
@@ -289,6 +292,18 @@ static void read_timeline(struct mics_engine *engine, uint32_t parity, double *b
     *end_s = last;
 }
 
+static void report_loss_scale(const struct mics_engine *engine, const struct mics_loss_scale *after,
+                              struct mics_step_result *out)
+{
+    const double divisor = mics_choice_loss_divisor(&engine->choice);
+
+    out->grad_norm /= after->used;
+    out->loss_scale = after->used * divisor;
+    out->next_loss_scale = after->factor * divisor;
+    out->overflow = after->overflow;
+    out->at_minimum = after->at_minimum;
+}
+
 enum mics_status mics_engine_collect(struct mics_engine *engine, struct mics_step_result *out,
                                      struct mics_err *err)
 {
@@ -324,6 +339,8 @@ enum mics_status mics_engine_collect(struct mics_engine *engine, struct mics_ste
         out->loss = scalars->loss_sum / out->targets;
     if (scalars->targets > 0)
         out->grad_norm = sqrt(scalars->squared_norm * norms) / scalars->targets;
+    if (engine->loss_scale)
+        report_loss_scale(engine, engine->host_loss_scale[parity], out);
     engine->timeline.period_s = out->seconds;
     engine->last_end_s = end;
     return mics_timeline_overlap(schedule, &engine->timeline, &out->overlap, err);

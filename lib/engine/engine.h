@@ -20,6 +20,21 @@
 
 struct mics_engine;
 
+/* How fp16's loss scale moves (struct mics_args_loss_scale). It multiplies the mean loss of a
+ * micro-batch, or of a step: see mics_choice_loss_divisor(). All but `window` and `hysteresis` are
+ * powers of two. */
+struct mics_loss_scale_settings {
+    double initial, step, min, max;
+    uint32_t window, hysteresis; /* window 0: it stays as it is */
+};
+
+/* The state of it between steps. */
+struct mics_loss_scale_state {
+    double scale;
+    uint32_t clean, patience;
+    uint64_t overflows;
+};
+
 struct mics_engine_options {
     const struct mics_model *model; /* outlives the engine, as all below */
     const struct mics_plan_choice *choice;
@@ -28,7 +43,8 @@ struct mics_engine_options {
     struct mics_device *device;
     const struct mics_schedule
         *schedule; /* NULL: built from the choice. Tests pass mutated ones. */
-    struct mics_optimizer_settings optimizer; /* its clip must agree with choice->clip */
+    struct mics_optimizer_settings optimizer;   /* its clip must agree with choice->clip */
+    struct mics_loss_scale_settings loss_scale; /* fp16 */
     uint64_t seed;  /* of stochastic rounding, if the choice asks for it */
     bool documents; /* attention stays within documents, which targets end (kernels/ops.h) */
     /* [operations of the training schedule] seconds. If it is set, each operation only takes its
@@ -67,6 +83,10 @@ struct mics_step_result {
      * NULL: the model has none. */
     const double *stats;
     uint32_t turn; /* mics_schedule_turn(), or MICS_TURN_NEVER if no meeting was there to merge */
+    /* fp16: the loss scale of the step and of the next one; 0 with other types. After an overflow
+     * nothing was updated; at_minimum: and the scale should have fallen below the least. */
+    double loss_scale, next_loss_scale;
+    bool overflow, at_minimum;
 };
 
 /* What an update changes of a unit, in fp32: this rank's optimizer shard, segment by segment, of
@@ -98,6 +118,15 @@ enum mics_status mics_engine_prepare(struct mics_engine *engine, struct mics_err
 enum mics_status mics_engine_init(struct mics_engine *engine, uint64_t seed, struct mics_err *err);
 /* Gradients and optimizer state 0; the parameters must be imported and published. */
 enum mics_status mics_engine_zero_state(struct mics_engine *engine, struct mics_err *err);
+
+/* fp16's loss scale, which init and zero_state set to the initial one. All steps must be collected.
+ * MICS_ERR_ARG: they are not. */
+enum mics_status mics_engine_get_loss_scale(struct mics_engine *engine,
+                                            struct mics_loss_scale_state *out,
+                                            struct mics_err *err);
+enum mics_status mics_engine_set_loss_scale(struct mics_engine *engine,
+                                            const struct mics_loss_scale_state *state,
+                                            struct mics_err *err);
 
 /* Enqueue one step and return. MICS_ERR_ARG: two steps are uncollected already. */
 enum mics_status mics_engine_submit(struct mics_engine *engine, const struct mics_step_input *input,

@@ -89,6 +89,9 @@ struct mics_engine {
     int32_t *host_tokens[2], *host_targets[2];
     struct mics_args_scalars *host_scalars[2];       /* likewise; all stats are 0 */
     struct mics_args_scalars *results[RESULT_COUNT]; /* likewise */
+    struct mics_loss_scale *loss_scale;              /* on the device; NULL: not fp16 */
+    /* On the host: after the last steps of each parity, and what is copied to the device. */
+    struct mics_loss_scale *host_loss_scale[3];
 
     struct flight flights[2];
     atomic_uint submitted, collected; /* steps, in total; read by the watchdog */
@@ -130,7 +133,7 @@ static inline void *mics_engine_updated_piece(const struct mics_engine *engine, 
 /* Where segment `segment` of what an outer step reads and writes is; `count` elements of each. */
 struct outer_piece {
     float *param;   /* the master, or the parameters */
-    uint16_t *copy; /* in bf16; NULL: the parameters are fp32 */
+    uint16_t *copy; /* in bf16 (fp16 has no outer steps); NULL: the parameters are fp32 */
     float *anchor, *momentum;
     float *grad;  /* in the gradient shard */
     float *delta; /* there too, or beside it */

@@ -124,6 +124,23 @@ static void issue_outer_update(struct mics_engine *engine, const struct issue *i
                                                 .mu = (float)choice->outer_momentum});
 }
 
+/* After the sum over all ranks: every rank comes to the same loss scale. */
+static void issue_loss_scale(struct mics_engine *engine, const struct issue *issue)
+{
+    const struct mics_loss_scale_settings *with = &engine->options.loss_scale;
+    const double divisor = mics_choice_loss_divisor(&engine->choice);
+
+    mics_launch_loss_scale(issue->stream, &(struct mics_args_loss_scale){
+                                              .state = engine->loss_scale,
+                                              .scalars = engine->scalars[issue->parity],
+                                              .step = with->step,
+                                              .min = with->min / divisor,
+                                              .max = with->max / divisor,
+                                              .window = with->window,
+                                              .hysteresis = with->hysteresis,
+                                          });
+}
+
 /* Targets, loss and norm of all replicas, from those of each. */
 static void issue_replica_reduce(struct mics_engine *engine, const struct issue *issue)
 {
@@ -139,6 +156,8 @@ static void issue_total(struct mics_engine *engine, const struct issue *issue)
 
     mics_comm_all_reduce(comm, issue->stream, &engine->scalars[issue->parity]->loss_sum,
                          issue->op->count, MICS_F64);
+    if (engine->loss_scale && issue->schedule->train)
+        issue_loss_scale(engine, issue);
 }
 
 static uint64_t decaying(const struct mics_unit *unit, const struct mics_layout *layout,
@@ -189,7 +208,9 @@ static void launch_update(struct mics_engine *engine, const struct issue *issue,
                                       .count = layout_of(issue)->optim_piece,
                                       .decay_count = decay_count,
                                       .lr = issue->lr,
-                                      .settings = engine->options.optimizer};
+                                      .settings = engine->options.optimizer,
+                                      .copy_f16 = engine->choice.dtype == MICS_F16,
+                                      .loss_scale = engine->loss_scale};
 
     for (uint32_t i = 0; i < mics_optimizer_states(engine->choice.optimizer); i++)
         update.state[i] = unit->state[i] + at_state;
@@ -225,6 +246,11 @@ static void issue_read(struct mics_engine *engine, const struct issue *issue)
                          .src = engine->scalars[issue->parity],
                          .bytes = mics_scalars_bytes(engine->model, issue->schedule->train),
                      });
+    if (engine->loss_scale && issue->schedule->train)
+        mics_launch_copy(issue->stream,
+                         &(struct mics_args_copy){.dst = engine->host_loss_scale[issue->parity],
+                                                  .src = engine->loss_scale,
+                                                  .bytes = sizeof *engine->loss_scale});
 }
 
 static struct mics_pass make_pass(struct mics_engine *engine, const struct issue *issue)
@@ -253,6 +279,7 @@ static struct mics_pass make_pass(struct mics_engine *engine, const struct issue
         .loss_sum = &engine->scalars[issue->parity]->loss_sum,
         .stats = batch.train ? mics_engine_stats(engine, engine->scalars[issue->parity]) : NULL,
         .hits = batch.train ? NULL : &engine->scalars[issue->parity]->hits,
+        .grad_scale = engine->loss_scale ? &engine->loss_scale->factor : NULL,
         .micro_step = op->micro_step,
         .step = issue->step,
         .phase = op->phase,

@@ -69,8 +69,9 @@ static enum mics_status fill_range(struct mics_engine *engine, const struct fill
         status = make_values(engine, fill, done, count, err);
         if (status != MICS_OK)
             return status;
-        if (fill->dtype == MICS_BF16) {
-            mics_numbers_from_f32(MICS_STORAGE_BF16, fill->host, fill->host + fill->room, count);
+        if (mics_dtype_is_half(fill->dtype)) {
+            mics_numbers_from_f32(fill->dtype == MICS_F16 ? MICS_STORAGE_F16 : MICS_STORAGE_BF16,
+                                  fill->host, fill->host + fill->room, count);
             src = fill->host + fill->room;
         }
         mics_launch_copy(compute(engine),
@@ -163,6 +164,29 @@ enum mics_status mics_engine_start_outer(struct mics_engine *engine, struct mics
     return engine->device->ops->stream_sync(compute(engine), err);
 }
 
+static void put_loss_scale(struct mics_engine *engine, const struct mics_loss_scale_state *state)
+{
+    struct mics_loss_scale *host = engine->host_loss_scale[2];
+
+    *host =
+        (struct mics_loss_scale){.factor = state->scale / mics_choice_loss_divisor(&engine->choice),
+                                 .clean = state->clean,
+                                 .patience = state->patience,
+                                 .overflows = state->overflows};
+    mics_launch_copy(
+        compute(engine),
+        &(struct mics_args_copy){.dst = engine->loss_scale, .src = host, .bytes = sizeof *host});
+}
+
+static void reset_loss_scale(struct mics_engine *engine)
+{
+    const struct mics_loss_scale_settings *with = &engine->options.loss_scale;
+
+    if (engine->loss_scale)
+        put_loss_scale(engine, &(struct mics_loss_scale_state){.scale = with->initial,
+                                                               .patience = with->hysteresis});
+}
+
 static void zero_state(struct mics_engine *engine)
 {
     memset(engine->carried, 0, sizeof engine->carried);
@@ -174,6 +198,39 @@ static void zero_state(struct mics_engine *engine)
             zero(engine, unit->state[s], mics_layout_optim_shard(unit->layout));
     }
     mics_engine_enqueue_outer_start(engine);
+    reset_loss_scale(engine);
+}
+
+enum mics_status mics_engine_set_loss_scale(struct mics_engine *engine,
+                                            const struct mics_loss_scale_state *state,
+                                            struct mics_err *err)
+{
+    const enum mics_status status = mics_engine_check_idle(engine, err);
+
+    if (status != MICS_OK)
+        return status;
+    put_loss_scale(engine, state);
+    return engine->device->ops->stream_sync(compute(engine), err);
+}
+
+enum mics_status mics_engine_get_loss_scale(struct mics_engine *engine,
+                                            struct mics_loss_scale_state *out, struct mics_err *err)
+{
+    struct mics_loss_scale *host = engine->host_loss_scale[2];
+    enum mics_status status = mics_engine_check_idle(engine, err);
+
+    if (status != MICS_OK)
+        return status;
+    mics_launch_copy(
+        compute(engine),
+        &(struct mics_args_copy){.dst = host, .src = engine->loss_scale, .bytes = sizeof *host});
+    status = engine->device->ops->stream_sync(compute(engine), err);
+    *out = (struct mics_loss_scale_state){.scale = host->factor *
+                                                   mics_choice_loss_divisor(&engine->choice),
+                                          .clean = host->clean,
+                                          .patience = host->patience,
+                                          .overflows = host->overflows};
+    return status;
 }
 
 enum mics_status mics_engine_zero_state(struct mics_engine *engine, struct mics_err *err)

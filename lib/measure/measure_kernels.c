@@ -228,7 +228,7 @@ static void launch_rows(const struct launch *launch)
     default:
         mics_launch_cross_entropy(
             stream, &(struct mics_args_cross_entropy){a, tokens(launch), &scalars(launch)->loss_sum,
-                                                      rows, WIDTH, 0, true, dtype, NULL});
+                                                      rows, WIDTH, 0, true, dtype, NULL, NULL});
     }
 }
 

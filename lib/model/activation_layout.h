@@ -47,10 +47,10 @@ static inline float *mics_activation_take_floats(struct mics_activation_cursor *
  * kernels efficient: the gradient of the embedding is read and written once for each chunk. */
 #define MICS_HEAD_CHUNK_BYTES    (8u << 20)
 #define MICS_HEAD_CHUNK_ROWS_MIN 256u
-/* More in bf16, which is for matrix units: on a GPU reading and writing the fp32 gradient of an
- * embedding of 50,257 x 768 takes as long as its product with 740 rows, so with 4096 rows a fifth
- * of that product's time if nothing hides it. */
-#define MICS_HEAD_CHUNK_ROWS_BF16 4096u
+/* More in types of two bytes, which are for matrix units: on a GPU reading and writing the fp32
+ * gradient of an embedding of 50,257 x 768 takes as long as its product with 740 rows, so with 4096
+ * rows a fifth of that product's time if nothing hides it. */
+#define MICS_HEAD_CHUNK_ROWS_HALF 4096u
 
 /* Columns of the logits: those of the vocabulary, and up to 63 of padding. Matrix units, and cuBLAS
  * with them, want sizes in multiples of 16 bytes ("Tensor Core Usage" in its manual), best of 128;
@@ -70,7 +70,7 @@ static inline uint32_t mics_head_chunk_rows(uint32_t vocab_size, uint64_t rows,
     const uint64_t row = mics_dtype_bytes(dtype) * mics_padded_vocab(vocab_size);
     const uint64_t fit = MICS_HEAD_CHUNK_BYTES / row;
     const uint64_t least =
-        dtype == MICS_BF16 ? MICS_HEAD_CHUNK_ROWS_BF16 : MICS_HEAD_CHUNK_ROWS_MIN;
+        mics_dtype_is_half(dtype) ? MICS_HEAD_CHUNK_ROWS_HALF : MICS_HEAD_CHUNK_ROWS_MIN;
 
     return (uint32_t)mics_min_u64(mics_ceil_div(rows, 2), mics_max_u64(fit, least));
 }

@@ -254,6 +254,7 @@ struct mics_pass {
     /* [stat_count] Routers add to it in forward passes (enum mics_stat); NULL: not wanted. */
     double *stats;
     double *hits; /* an encoder's head too: masked tokens that are the likeliest; NULL: no */
+    const double *grad_scale; /* the gradients are those of the loss times this; NULL: 1 */
     uint32_t micro_step, step;
     bool first; /* into `grads`, which is 0 from the unit's written_count on, anything before */
     /* With batch.expert_ranks: the part of the stage, and which of these ranks this is. */

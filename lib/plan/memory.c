@@ -201,13 +201,22 @@ uint64_t mics_scalars_bytes(const struct mics_model *model, bool train)
     return sizeof(struct mics_args_scalars) + (train ? model->stat_count * sizeof(double) : 0);
 }
 
-/* Tokens and targets of all micro-steps, and the scalars, for even and for odd steps. */
+uint64_t mics_loss_scale_bytes(const struct mics_plan_choice *choice)
+{
+    if (choice->dtype != MICS_F16)
+        return 0;
+    return mics_round_up(sizeof(struct mics_loss_scale), MICS_BUFFER_ALIGN);
+}
+
+/* Tokens and targets of all micro-steps, and the scalars, for even and for odd steps; and fp16's
+ * loss scale. */
 static uint64_t batch_bytes(const struct mics_model *model, const struct mics_plan_choice *choice)
 {
     uint64_t tokens = (uint64_t)choice->micro_steps * choice->micro_batch * choice->seq;
 
     return 2 * (2 * mics_round_up(tokens * sizeof(int32_t), MICS_BUFFER_ALIGN) +
-                mics_round_up(mics_scalars_bytes(model, true), MICS_BUFFER_ALIGN));
+                mics_round_up(mics_scalars_bytes(model, true), MICS_BUFFER_ALIGN)) +
+           mics_loss_scale_bytes(choice);
 }
 
 static enum mics_status slot_bytes(const struct mics_model *model,

@@ -70,6 +70,8 @@ uint64_t mics_choice_state_bytes(const struct mics_model *model,
 /* The scalars of a step (struct mics_args_scalars), and in training the model's stats behind them.
  */
 uint64_t mics_scalars_bytes(const struct mics_model *model, bool train);
+/* Bytes of fp16's loss scale in the arena; 0 with other types. */
+uint64_t mics_loss_scale_bytes(const struct mics_plan_choice *choice);
 
 /* The batch of a stage that uses a unit of `kind`, in training (`train`) or evaluation. */
 struct mics_batch mics_choice_batch(const struct mics_plan_choice *choice, enum mics_unit_kind kind,

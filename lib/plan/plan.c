@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/layout.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 void mics_plan_free(struct mics_plan *plan)
@@ -135,6 +136,29 @@ static enum mics_status check_outer(const struct mics_plan_choice *choice, struc
     return MICS_OK;
 }
 
+/* The loss scale is one of a step, of which it is known before the updates whether a gradient has
+ * overflowed. */
+static enum mics_status check_f16(const struct mics_model *model,
+                                  const struct mics_plan_choice *choice, struct mics_err *err)
+{
+    const bool f16 = choice->dtype == MICS_F16;
+
+    if ((choice->grad_dtype == MICS_F16 && !f16) || (f16 && choice->grad_dtype == MICS_BF16))
+        return mics_err_set(err, MICS_ERR_ARG, "gradients in %s with parameters in %s",
+                            mics_dtype_name(choice->grad_dtype), mics_dtype_name(choice->dtype));
+    if (f16 && !choice->clip)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "fp16 needs the norm of the gradients, which shows overflows: plan "
+                            "with clipping");
+    if (f16 && (mics_choice_interval(choice) > 1 || choice->outer_steps > 0))
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "fp16 needs the second hop of all units in each step");
+    if (f16 && model->stat_count > 0)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "fp16 is for models without experts: use bf16 or f32");
+    return MICS_OK;
+}
+
 enum mics_status mics_choice_check(const struct mics_model *model,
                                    const struct mics_plan_choice *choice, struct mics_err *err)
 {
@@ -171,7 +195,9 @@ enum mics_status mics_choice_check(const struct mics_model *model,
                             "%u steps with all second hops: expected up to %d, and an interval or "
                             "outer steps",
                             choice->sync_warmup, MICS_SYNC_WARMUP_MAX);
-    status = check_formats(model, choice, err);
+    status = check_f16(model, choice, err);
+    if (status == MICS_OK)
+        status = check_formats(model, choice, err);
     if (status == MICS_OK)
         status = check_dispatch(model, choice, err);
     return status == MICS_OK ? check_outer(choice, err) : status;
@@ -222,8 +248,17 @@ double mics_plan_mfu(const struct mics_plan *plan, double tokens_per_s)
 const char *mics_dtype_name(enum mics_dtype dtype)
 {
     static const char *const names[] = {
-        [MICS_F32] = "f32", [MICS_F64] = "f64",   [MICS_BF16] = "bf16",
-        [MICS_U8] = "u8",   [MICS_INT8] = "int8", [MICS_INT4] = "int4"};
+        [MICS_F32] = "f32",   [MICS_F64] = "f64",   [MICS_BF16] = "bf16", [MICS_U8] = "u8",
+        [MICS_INT8] = "int8", [MICS_INT4] = "int4", [MICS_F16] = "f16"};
 
     return names[dtype];
+}
+
+double mics_choice_loss_divisor(const struct mics_plan_choice *choice)
+{
+    double tokens = (double)choice->micro_batch * choice->seq;
+
+    if (choice->grad_dtype == MICS_F16)
+        tokens *= (double)choice->micro_steps * mics_choice_world_size(choice);
+    return exp2(ceil(log2(tokens)));
 }

@@ -27,8 +27,8 @@
 
 /* Everything that a schedule and its memory depend on, apart from the model.
  *
- * Where `dtype` is bf16 the optimizer keeps an fp32 master of what it updates, beside its states.
- * Gradients have `grad_dtype` in the slots through which they are reduced and when they are
+ * Where `dtype` is bf16 or fp16 the optimizer keeps an fp32 master of what it updates beside its
+ * states. Gradients have `grad_dtype` in the slots through which they are reduced and when they are
  * communicated; they are accumulated over micro-steps in fp32 shards. Where nothing is reduced
  * (p_grad 1) the backward accumulates into the fp32 shard directly. */
 struct mics_plan_choice {
@@ -44,7 +44,7 @@ struct mics_plan_choice {
     uint32_t micro_batch, micro_steps, seq;
     enum mics_recompute recompute;
     enum mics_optimizer optimizer;
-    enum mics_dtype dtype;      /* of parameters and activations: MICS_F32 or MICS_BF16 */
+    enum mics_dtype dtype;      /* of parameters and activations: MICS_F32, MICS_BF16, MICS_F16 */
     enum mics_dtype grad_dtype; /* of gradients in slots and in communication: likewise */
     bool clip;                  /* the norm is a barrier before the updates */
     /* The second hop, and the scatter before it, in blocks (MICS_INT8, MICS_INT4): gradients on the
@@ -313,6 +313,11 @@ static inline struct mics_plan_choice mics_choice_exact(const struct mics_plan_c
     return exact;
 }
 
-const char *mics_dtype_name(enum mics_dtype dtype); /* "f32", "f64", "bf16", "int8" */
+const char *mics_dtype_name(enum mics_dtype dtype); /* "f32", "f64", "bf16", "int8", "f16" */
+
+/* In fp16: the power of two by which the loss scale is divided for gradients of the sum of a
+ * micro-batch's losses. It is at least the tokens of a micro-batch; where gradients are summed over
+ * ranks in fp16, those of a step, so that they are divided before they are summed. */
+double mics_choice_loss_divisor(const struct mics_plan_choice *choice);
 
 #endif

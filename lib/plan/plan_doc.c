@@ -101,8 +101,10 @@ static enum mics_dtype read_dtype(const struct mics_cursor *at, const char *key)
 
     if (strcmp(text, mics_dtype_name(MICS_F32)) == 0)
         return MICS_F32;
+    if (strcmp(text, mics_dtype_name(MICS_F16)) == 0)
+        return MICS_F16;
     if (strcmp(text, mics_dtype_name(MICS_BF16)) != 0)
-        mics_cursor_reject(at, key, "'%s': expected f32 or bf16", text);
+        mics_cursor_reject(at, key, "'%s': expected f32, bf16 or f16", text);
     return MICS_BF16;
 }
 

@@ -125,7 +125,7 @@ static void write_title(const struct mics_plan *plan, char *title, size_t size)
 {
     const struct mics_shape *shape = &plan->choice.shapes[MICS_UNIT_DENSE];
     const uint32_t n = mics_shape_world_size(shape), p = shape->p_param;
-    const uint64_t width = plan->choice.grad_dtype == MICS_BF16 ? 2 : 4;
+    const uint64_t width = mics_dtype_bytes(plan->choice.grad_dtype);
     const uint32_t interval = mics_choice_interval(&plan->choice);
     char bytes[32], how_often[40] = "once a step";
     int used = snprintf(title, size, "%.60s, %s: %u node%s x %u, partition groups of %u\n",

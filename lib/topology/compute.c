@@ -105,7 +105,7 @@ static double attention_rate(const struct attention_rates *of, const struct mics
 /* FLOP/s of products of this type. */
 static double product_rate(const struct mics_gpu_rates *rates, enum mics_dtype dtype)
 {
-    return dtype == MICS_BF16 ? rates->bf16 : rates->f32;
+    return dtype == MICS_BF16 ? rates->bf16 : dtype == MICS_F16 ? rates->f16 : rates->f32;
 }
 
 static double ceil_div(double a, double b)

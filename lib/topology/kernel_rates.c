@@ -17,7 +17,7 @@ static const double max_size = 1e15, max_seconds = 3600;
 
 static enum mics_dtype wider(enum mics_dtype a, enum mics_dtype b)
 {
-    return a == MICS_BF16 || b == MICS_BF16 ? MICS_BF16 : MICS_F32;
+    return mics_dtype_is_half(a) || mics_dtype_is_half(b) ? MICS_BF16 : MICS_F32;
 }
 
 /* Forms of sums of blocks; F32 stands for BF16, too. */
@@ -198,6 +198,12 @@ static struct mics_kernel_shape embedding_grad_shape(const struct mics_args_embe
 static struct mics_kernel_shape squared_norm_shape(const struct mics_args_squared_norm *op)
 {
     return pass((double)op->count, MICS_F32);
+}
+
+static struct mics_kernel_shape loss_scale_shape(const struct mics_args_loss_scale *op)
+{
+    (void)op;
+    return pass(1, MICS_F32);
 }
 
 static struct mics_kernel_shape update_shape(const struct mics_args_update *op)
@@ -567,12 +573,26 @@ static double rates_seconds(const struct mics_kernel_rates *rates,
     return fitted_seconds(rates, shape) * correction(rates, shape);
 }
 
+/* The type whose rates an operation has. On hosts products of fp16 are computed in fp32; passes
+ * over memory take the time of bf16, of which as many bytes are read and written. */
+static enum mics_dtype rated_dtype(const struct mics_kernel_shape *shape)
+{
+    if (shape->dtype != MICS_F16)
+        return shape->dtype;
+    return shape->kernel == MICS_K_MATMUL || shape->kernel == MICS_K_ATTENTION ||
+                   shape->kernel == MICS_K_ATTENTION_GRAD
+               ? MICS_F32
+               : MICS_BF16;
+}
+
 static double seconds_of(const struct mics_kernel_rates *list, uint32_t count,
                          const struct mics_kernel_shape *shape)
 {
+    const enum mics_dtype dtype = rated_dtype(shape);
+
     for (uint32_t i = 0; i < count; i++)
         if (list[i].kernel == shape->kernel && list[i].form == shape->form &&
-            list[i].dtype == shape->dtype)
+            list[i].dtype == dtype)
             return rates_seconds(&list[i], shape);
     return -1;
 }

@@ -184,6 +184,8 @@ static enum mics_status merge_settings(struct mics_job *job, struct mics_err *er
         if (status != MICS_OK)
             mics_err_prefix(err, "%s", job->checkpoint);
     }
+    if (job->plan->choice.dtype != MICS_F16)
+        mics_train_settings_drop_loss_scale(&job->settings);
     if (status == MICS_OK)
         status =
             mics_train_settings_override(&job->settings, options->overrides,
@@ -427,13 +429,14 @@ static enum mics_status open_masking(struct mics_job *job, struct mics_err *err)
 
 static enum mics_status open_engine(struct mics_job *job, struct mics_err *err)
 {
-    struct mics_engine_options options = {.model = job->plan->model,
-                                          .choice = &job->plan->choice,
-                                          .world = job->world,
-                                          .optimizer =
-                                              mics_train_settings_optimizer(&job->settings),
-                                          .seed = job->settings.seed,
-                                          .documents = job->data.pack == MICS_PACK_DOCUMENT};
+    struct mics_engine_options options = {
+        .model = job->plan->model,
+        .choice = &job->plan->choice,
+        .world = job->world,
+        .optimizer = mics_train_settings_optimizer(&job->settings),
+        .loss_scale = mics_train_settings_loss_scale(&job->settings),
+        .seed = job->settings.seed,
+        .documents = job->data.pack == MICS_PACK_DOCUMENT};
     enum mics_status status;
 
     job->threads = mics_threads_per_rank(mics_world_host_ranks(job->world));

@@ -338,6 +338,10 @@ static enum mics_status collect(struct mics_run *run, enum mics_status *rank0_st
         .exact_sync_bytes = run->sync.exact_bytes,
         .model = run->options.plan->model,
         .stats = result.stats,
+        .loss_scale = result.loss_scale,
+        .next_loss_scale = result.next_loss_scale,
+        .overflow = result.overflow,
+        .at_minimum = result.at_minimum,
     };
     if (result.stats) {
         mics_model_router_summary(record.model, result.stats, result.targets, &router);

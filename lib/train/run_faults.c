@@ -40,6 +40,36 @@ static void report_fault(const struct mics_run *run, json_t *event, enum mics_st
         json_decref(event);
 }
 
+/* All digits of a power of two. */
+static json_t *scale_to_json(double scale)
+{
+    return scale >= 1 ? json_integer((json_int_t)scale) : json_real(scale);
+}
+
+/* In fp16 an overflow is no fault, unless a smaller loss scale is of no help. */
+static enum mics_status report_overflow(struct mics_run *run, const struct mics_step_record *record,
+                                        enum mics_status *rank0_status, struct mics_err *err)
+{
+    const unsigned long long step = record->step;
+
+    if (record->at_minimum)
+        return mics_err_set(
+            err, MICS_ERR_DEVICE,
+            "step %llu: overflow in fp16 with the least loss scale, %g: training has diverged (a "
+            "lower --lr or a longer --warmup may help), or the model needs bf16, as those that "
+            "were trained in it often do; %s%s",
+            step, record->loss_scale,
+            run->disk.last[0] ? "last checkpoint: " : "there is no checkpoint", run->disk.last);
+    warn(run, "step %llu: overflow in fp16 with a loss scale of %g: skipped, the next one is %g",
+         step, record->loss_scale, record->next_loss_scale);
+    report_fault(run,
+                 json_pack("{s:s,s:I,s:o,s:o}", "event", "overflow", "step", (json_int_t)step,
+                           "loss_scale", scale_to_json(record->loss_scale), "next_loss_scale",
+                           scale_to_json(record->next_loss_scale)),
+                 rank0_status, err);
+    return MICS_OK;
+}
+
 enum mics_status mics_run_check_finite(struct mics_run *run, const struct mics_step_record *record,
                                        enum mics_status *rank0_status, struct mics_err *err)
 {
@@ -58,6 +88,8 @@ enum mics_status mics_run_check_finite(struct mics_run *run, const struct mics_s
         run->totals.nonfinite_row = 0;
         return MICS_OK;
     }
+    if (record->overflow)
+        return report_overflow(run, record, rank0_status, err);
     run->totals.nonfinite++;
     if (run->totals.nonfinite_row < most) {
         run->totals.nonfinite_row++;

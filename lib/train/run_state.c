@@ -79,15 +79,39 @@ static json_t *data_to_json(const struct mics_run *run)
                      "mask_whole_words", words, "sources", sources_to_json(data, run->samples));
 }
 
+/* Of a plan in fp16; else *out is NULL. */
+static enum mics_status loss_scale_to_json(const struct mics_run *run, json_t **out,
+                                           struct mics_err *err)
+{
+    struct mics_loss_scale_state state;
+    enum mics_status status;
+
+    *out = NULL;
+    if (run->options.plan->choice.dtype != MICS_F16)
+        return MICS_OK;
+    status = mics_engine_get_loss_scale(run->options.engine, &state, err);
+    if (status != MICS_OK)
+        return status;
+    *out = json_pack("{s:f,s:I,s:I,s:I}", "scale", state.scale, "clean_steps",
+                     (json_int_t)state.clean, "hysteresis", (json_int_t)state.patience, "overflows",
+                     (json_int_t)state.overflows);
+    return *out ? MICS_OK : mics_err_nomem(err);
+}
+
 enum mics_status mics_run_training_json(const struct mics_run *run, json_t **out,
                                         struct mics_err *err)
 {
-    json_t *data = data_to_json(run);
+    json_t *data = data_to_json(run), *scale;
     json_t *settings = mics_train_settings_to_json(run->options.settings);
+    const enum mics_status status = loss_scale_to_json(run, &scale, err);
 
-    *out = data && settings ? json_pack("{s:O,s:O}", "settings", settings, "data", data) : NULL;
+    *out = data && settings && status == MICS_OK ? json_pack("{s:O,s:O,s:o*}", "settings", settings,
+                                                             "data", data, "loss_scale", scale)
+                                                 : NULL;
     json_decref(data);
     json_decref(settings);
+    if (status != MICS_OK)
+        return status;
     return *out ? MICS_OK : mics_err_nomem(err);
 }
 
@@ -361,6 +385,43 @@ static enum mics_status resume_outer(struct mics_run *run, const json_t *doc, st
     return mics_engine_start_outer(run->options.engine, err);
 }
 
+/* Also where the plan, and so how gradients are divided, is another. A static scale, or another
+ * first one, is that of the present settings. */
+static enum mics_status resume_loss_scale(struct mics_run *run, const json_t *doc,
+                                          struct mics_err *err)
+{
+    const struct mics_train_settings *settings = run->options.settings;
+    const json_t *training = json_object_get(doc, "training");
+    struct mics_train_settings then = *settings;
+    struct mics_loss_scale_state state = {0};
+    enum mics_status status;
+
+    if (run->options.plan->choice.dtype != MICS_F16 || !json_object_get(training, "loss_scale"))
+        return MICS_OK;
+    status = mics_run_read_settings(doc, &then, err);
+    if (status != MICS_OK)
+        return status;
+    struct mics_reading reading = {.err = err};
+    const struct mics_cursor root = mics_cursor_begin(doc, &reading);
+    const struct mics_cursor in = mics_cursor_get_object(&root, "training");
+    const struct mics_cursor at = mics_cursor_get_object(&in, "loss_scale");
+
+    state.scale = mics_cursor_get_double(&at, "scale", 0x1p-64, 0x1p64);
+    state.clean = (uint32_t)mics_cursor_get_u64(&at, "clean_steps", 0, UINT32_MAX);
+    state.patience = (uint32_t)mics_cursor_get_u64(&at, "hysteresis", 0, UINT32_MAX);
+    state.overflows = mics_cursor_get_u64(&at, "overflows", 0, INT64_MAX);
+    if (reading.status != MICS_OK)
+        return reading.status;
+    if (then.loss_scale != settings->loss_scale ||
+        then.initial_loss_scale != settings->initial_loss_scale) {
+        state.scale = mics_train_settings_loss_scale(settings).initial;
+        state.clean = 0;
+    }
+    if (then.hysteresis != settings->hysteresis || then.loss_scale != settings->loss_scale)
+        state.patience = mics_train_settings_loss_scale(settings).hysteresis;
+    return mics_engine_set_loss_scale(run->options.engine, &state, err);
+}
+
 enum mics_status mics_run_resume(struct mics_run *run, const char *folder, json_t *doc,
                                  const struct mics_run_memory *memory, bool other_data,
                                  struct mics_err *err)
@@ -386,6 +447,8 @@ enum mics_status mics_run_resume(struct mics_run *run, const char *folder, json_
                         : mics_checkpoint_load(&checkpoint, folder, doc, err);
     if (status == MICS_OK)
         status = resume_outer(run, doc, err);
+    if (status == MICS_OK)
+        status = resume_loss_scale(run, doc, err);
     if (status == MICS_OK)
         status = mics_engine_publish(run->options.engine, err);
     status = mics_agree(run->options.control, status, err);

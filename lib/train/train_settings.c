@@ -72,6 +72,10 @@ static enum mics_status parse_lr_kind(const char *text, enum mics_lr_kind *out,
                         text);
 }
 
+/* Of fp16's loss scale. A larger one is of use to no model: gradients are above 2^-24. */
+#define MIN_SCALE 0x1p-32
+#define MAX_SCALE 0x1p48
+
 #define MAX_INTEGER 0x1p53 /* JSON's safe range: a double represents every integer below */
 
 enum type { INTEGER, REAL, SCHEDULE };
@@ -102,6 +106,16 @@ static const struct setting {
     {"val-fraction", REAL, offsetof(struct mics_train_settings, val_fraction), 0, 0.5, false},
     {"val-every", INTEGER, offsetof(struct mics_train_settings, val_every), 0, 1e12, false},
     {"val-batches", INTEGER, offsetof(struct mics_train_settings, val_batches), 0, 1e9, false},
+    {"loss-scale", REAL, offsetof(struct mics_train_settings, loss_scale), 0, MAX_SCALE, true},
+    {"initial-loss-scale", REAL, offsetof(struct mics_train_settings, initial_loss_scale),
+     MIN_SCALE, MAX_SCALE, true},
+    {"min-loss-scale", REAL, offsetof(struct mics_train_settings, min_loss_scale), MIN_SCALE,
+     MAX_SCALE, true},
+    {"loss-scale-factor", REAL, offsetof(struct mics_train_settings, loss_scale_factor), 2, 65536,
+     true},
+    {"loss-scale-window", INTEGER, offsetof(struct mics_train_settings, loss_scale_window), 1, 1e9,
+     true},
+    {"hysteresis", INTEGER, offsetof(struct mics_train_settings, hysteresis), 1, 1e9, true},
 };
 
 #define COUNT (sizeof table / sizeof *table)
@@ -126,6 +140,12 @@ struct mics_train_settings mics_train_settings_default(void)
         .val_fraction = 0.05,
         .val_every = 100,
         .val_batches = 8,
+        .loss_scale = -1,
+        .initial_loss_scale = -1,
+        .min_loss_scale = -1,
+        .loss_scale_factor = -1,
+        .loss_scale_window = -1,
+        .hysteresis = -1,
     };
 }
 
@@ -162,6 +182,15 @@ bool mics_train_settings_has(const char *name)
         if (strcmp(name, table[i].name) == 0)
             return true;
     return false;
+}
+
+/* Is it an optional setting that is not set? */
+static bool is_absent(const struct mics_train_settings *settings, const struct setting *setting)
+{
+    const void *value = (const char *)settings + setting->offset;
+
+    return setting->optional &&
+           (setting->type == REAL ? *(const double *)value < 0 : *(const int64_t *)value < 0);
 }
 
 /* Do the optimizer's updates use a setting? */
@@ -247,12 +276,71 @@ static void resolve_optimizer(struct mics_train_settings *settings, enum mics_op
     set_default(&settings->momentum, row->defaults.momentum);
 }
 
+void mics_train_settings_drop_loss_scale(struct mics_train_settings *settings)
+{
+    settings->loss_scale = settings->initial_loss_scale = settings->min_loss_scale =
+        settings->loss_scale_factor = -1;
+    settings->loss_scale_window = settings->hysteresis = -1;
+}
+
+/* Is a row of the table one of the loss scale? */
+static bool is_of_loss_scale(const struct setting *setting)
+{
+    return setting->optional && (strstr(setting->name, "loss-scale") != NULL ||
+                                 strcmp(setting->name, "hysteresis") == 0);
+}
+
+static enum mics_status check_powers(const struct mics_train_settings *settings,
+                                     struct mics_err *err)
+{
+    int exponent;
+
+    for (size_t i = 0; i < COUNT; i++) {
+        if (!is_of_loss_scale(&table[i]) || table[i].type != REAL)
+            continue;
+        const double value = *(const double *)((const char *)settings + table[i].offset);
+
+        if (value > 0 && frexp(value, &exponent) != 0.5)
+            return mics_err_set(err, MICS_ERR_ARG, "--%s=%.10g: expected a power of two",
+                                table[i].name, value);
+    }
+    return MICS_OK;
+}
+
+/* The defaults are those of DeepSpeed's fp16. */
+static enum mics_status resolve_loss_scale(struct mics_train_settings *settings,
+                                           enum mics_dtype dtype, struct mics_err *err)
+{
+    for (size_t i = 0; i < COUNT && dtype != MICS_F16; i++)
+        if (is_of_loss_scale(&table[i]) && !is_absent(settings, &table[i]))
+            return mics_err_set(err, MICS_ERR_ARG,
+                                "--%s: the plan is in %s; only losses in fp16 are scaled",
+                                table[i].name, mics_dtype_name(dtype));
+    if (dtype != MICS_F16)
+        return MICS_OK;
+    set_default(&settings->loss_scale, 0);
+    set_default(&settings->initial_loss_scale, 65536);
+    set_default(&settings->min_loss_scale, 1);
+    set_default(&settings->loss_scale_factor, 2);
+    if (settings->loss_scale_window < 0)
+        settings->loss_scale_window = 1000;
+    if (settings->hysteresis < 0)
+        settings->hysteresis = 2;
+    if (settings->initial_loss_scale < settings->min_loss_scale)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "--initial-loss-scale=%.10g: below --min-loss-scale=%.10g",
+                            settings->initial_loss_scale, settings->min_loss_scale);
+    return check_powers(settings, err);
+}
+
 enum mics_status mics_train_settings_resolve(struct mics_train_settings *settings,
                                              const struct mics_plan_choice *choice, uint64_t params,
                                              struct mics_err *err)
 {
-    const enum mics_status status = resolve_lr(settings, params, err);
+    enum mics_status status = resolve_lr(settings, params, err);
 
+    if (status == MICS_OK)
+        status = resolve_loss_scale(settings, choice->dtype, err);
     if (status != MICS_OK)
         return status;
     resolve_optimizer(settings, choice->optimizer);
@@ -278,15 +366,6 @@ static const char *key_of(const struct setting *setting, char *buf, size_t size)
         if (*c == '-')
             *c = '_';
     return buf;
-}
-
-/* Is it an optional setting that is not set? */
-static bool is_absent(const struct mics_train_settings *settings, const struct setting *setting)
-{
-    const void *value = (const char *)settings + setting->offset;
-
-    return setting->optional &&
-           (setting->type == REAL ? *(const double *)value < 0 : *(const int64_t *)value < 0);
 }
 
 static json_t *value_of(const struct mics_train_settings *settings, const struct setting *setting)
@@ -353,6 +432,8 @@ enum mics_status mics_train_settings_from_json(const json_t *value,
     const struct mics_cursor cursor = mics_cursor_begin(value, &reading);
     struct mics_train_settings read = {.lr_decay = -1, .mask_rate = -1};
 
+    mics_train_settings_drop_loss_scale(&read);
+
     if (!json_is_object(value))
         mics_cursor_reject(&cursor, NULL, "settings: expected a map");
     for (size_t i = 0; i < COUNT; i++)
@@ -381,4 +462,21 @@ mics_train_settings_optimizer(const struct mics_train_settings *settings)
                                             .momentum = (float)settings->momentum,
                                             .weight_decay = (float)settings->weight_decay,
                                             .clip = (float)settings->clip};
+}
+
+struct mics_loss_scale_settings
+mics_train_settings_loss_scale(const struct mics_train_settings *settings)
+{
+    if (settings->loss_scale > 0)
+        return (struct mics_loss_scale_settings){.initial = settings->loss_scale,
+                                                 .step = 1,
+                                                 .min = 0,
+                                                 .max = settings->loss_scale,
+                                                 .hysteresis = 1};
+    return (struct mics_loss_scale_settings){.initial = settings->initial_loss_scale,
+                                             .step = settings->loss_scale_factor,
+                                             .min = settings->min_loss_scale,
+                                             .max = MAX_SCALE,
+                                             .window = (uint32_t)settings->loss_scale_window,
+                                             .hysteresis = (uint32_t)settings->hysteresis};
 }

@@ -52,6 +52,10 @@ struct mics_train_settings {
                          resolved */
     double val_fraction;
     uint64_t val_every, val_batches; /* 0: none */
+    /* Of a plan in fp16, of others < 0; < 0: the default, until resolved. Scales and their factor
+     * are powers of two. loss_scale > 0 is static, and the others are not used. */
+    double loss_scale, initial_loss_scale, min_loss_scale, loss_scale_factor;
+    int64_t loss_scale_window, hysteresis;
 };
 
 struct mics_train_settings mics_train_settings_default(void);
@@ -76,16 +80,20 @@ enum mics_status mics_train_settings_override(struct mics_train_settings *settin
                                               size_t count, enum mics_optimizer optimizer,
                                               struct mics_err *err);
 
+/* Those of the loss scale become the defaults: a run goes on in another type. */
+void mics_train_settings_drop_loss_scale(struct mics_train_settings *settings);
+
 /* Replace the negative defaults, for a model of `params` parameters. MICS_ERR_ARG: min_lr exceeds
- * lr; or clipping disagrees with the plan, whose schedule has a barrier for it or has not. */
+ * lr; clipping disagrees with the plan, whose schedule has a barrier for it or has not; or the loss
+ * scale of a plan that is not in fp16 is set, or is no power of two. */
 enum mics_status mics_train_settings_resolve(struct mics_train_settings *settings,
                                              const struct mics_plan_choice *choice, uint64_t params,
                                              struct mics_err *err);
 
 json_t *
 mics_train_settings_to_json(const struct mics_train_settings *settings); /* NULL: out of memory */
-/* MICS_ERR_FORMAT unless every setting is there, of its type and in its range; lr_decay and
- * mask_rate may be absent. */
+/* MICS_ERR_FORMAT unless every setting is there, of its type and in its range; lr_decay,
+ * mask_rate and those of the loss scale may be absent. */
 enum mics_status mics_train_settings_from_json(const json_t *value,
                                                struct mics_train_settings *settings,
                                                struct mics_err *err);
@@ -93,5 +101,7 @@ enum mics_status mics_train_settings_from_json(const json_t *value,
 struct mics_lr mics_train_settings_lr(const struct mics_train_settings *settings);
 struct mics_optimizer_settings
 mics_train_settings_optimizer(const struct mics_train_settings *settings);
+struct mics_loss_scale_settings
+mics_train_settings_loss_scale(const struct mics_train_settings *settings);
 
 #endif

@@ -584,8 +584,8 @@ on_terminal() # columns command...
     [ "$(field dtype gpu) $(field grad_dtype gpu)" = 'bf16 bf16' ]
     mics-plan --topology='node:1 gpu:2 dtype:f32' --model=gpt2-nano --grad-dtype=bf16 --tsv >host
     [ "$(field dtype host) $(field grad_dtype host)" = 'f32 bf16' ]
-    run -2 mics-plan --topology=p4d.24xlarge:2 --model=gpt2-xl --dtype=f16
-    [[ $output == *"'f16': expected f32 or bf16"* ]]
+    run -2 mics-plan --topology=p4d.24xlarge:2 --model=gpt2-xl --dtype=f8
+    [[ $output == *"'f8': expected f32, bf16 or fp16"* ]]
 }
 
 @test "plan: a plan without types, with unknown ones or with those of another memory is refused" {
@@ -605,7 +605,7 @@ PY
     run -3 mics-show other.json
     [[ $output == *'but this choice takes'* ]]
     run -3 mics-show wrong.json
-    [[ $output == *"choice.dtype: 'f64': expected f32 or bf16"* ]]
+    [[ $output == *"choice.dtype: 'f64': expected f32, bf16 or f16"* ]]
 }
 
 # A plan for one node of eight A100.

@@ -79,6 +79,7 @@ static void logits_of_far_rows(void)
                                                  FAR_STRIDE,
                                                  true,
                                                  MICS_BF16,
+                                                 NULL,
                                                  NULL};
 
     far_put(&rows, V, FAR_STRIDE);
@@ -87,7 +88,7 @@ static void logits_of_far_rows(void)
     must(cudaMemcpy(&loss, args.loss_sum, sizeof(loss), cudaMemcpyDeviceToHost), "copy");
     mics_host_cross_entropy(gpu.pool,
                             &(struct mics_args_cross_entropy){rows.values, targets, &want, FAR_ROWS,
-                                                              V, 0, true, MICS_F32, NULL});
+                                                              V, 0, true, MICS_F32, NULL, NULL});
     CHECK_NEAR(loss / want, 1, 1e-6);
     CHECK_ARRAY(&rows, rows.values, 2e-6);
     must(cudaFree((void *)args.targets), "cudaFree");

@@ -31,8 +31,8 @@ static void check_loss(enum mics_dtype dtype, const float *numbers, const int32_
     logits = case_note(&gpu, array_of(dtype, numbers, (size_t)rows * V, 0));
     sent = case_bytes(&gpu, "targets", targets, rows * sizeof *targets, 0);
     double *const sum = case_bytes(&gpu, "loss_sum", &loss, sizeof loss, 0);
-    const struct mics_args_cross_entropy args = {logits.device, sent,  sum, rows, V, 0,
-                                                 true,          dtype, NULL};
+    const struct mics_args_cross_entropy args = {logits.device, sent,  sum,  rows, V, 0,
+                                                 true,          dtype, NULL, NULL};
     CASE_DEVICE(&gpu, mics_cuda_cross_entropy(&gpu.at, &args));
     case_expect_double(&gpu, sum, want, 1e-6);
     case_scratch(&gpu, logits.device);

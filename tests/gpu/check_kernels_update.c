@@ -89,6 +89,11 @@ static void an_elements_update_does_not_depend_on_its_place(void)
     }
 }
 
+static void the_loss_scale_equals_the_hosts(void)
+{
+    loss_scale_cases(&gpu);
+}
+
 int main(void)
 {
     open_gpu();
@@ -98,5 +103,6 @@ int main(void)
     TAP_RUN(nothing_changes_without_targets_or_with_a_norm_or_loss_that_is_not_finite);
     TAP_RUN(without_clipping_a_norm_that_is_not_finite_is_ignored);
     TAP_RUN(an_elements_update_does_not_depend_on_its_place);
+    TAP_RUN(the_loss_scale_equals_the_hosts);
     return close_gpu();
 }

@@ -69,7 +69,7 @@ static inline void cross_entropy_case(struct suite *suite, const struct loss_cas
     const uint32_t rows = c->rows, V = c->V, ld = c->gap ? V + c->gap : 0;
     const size_t count = rows ? (size_t)(rows - 1) * (V + c->gap) + V : 0;
     int32_t *targets = new_zeros(rows * sizeof *targets);
-    double loss = 2, hits = 3, *sum, *counted;
+    double loss = 2, hits = 3, scale = 0.5, *sum, *counted, *scaled;
     struct tensor logits;
     const int32_t *sent;
 
@@ -80,8 +80,10 @@ static inline void cross_entropy_case(struct suite *suite, const struct loss_cas
     sent = case_bytes(suite, "targets", targets, rows * sizeof *targets, 0);
     sum = case_bytes(suite, "loss_sum", &loss, sizeof loss, 0);
     counted = case_bytes(suite, "hits", &hits, sizeof hits, 0);
+    scaled = case_bytes(suite, "scale", &scale, sizeof scale, 0);
     OPERATION(suite, cross_entropy, AT(logits), PLACE(sent, targets), PLACE(sum, &loss), rows, V,
-              ld, !c->no_grad, TYPE(dtype), PLACE(counted, &hits));
+              ld, !c->no_grad, TYPE(dtype), PLACE(counted, &hits),
+              c->gap ? PLACE(scaled, &scale) : NULL);
     case_expect_double(suite, sum, loss, 1e-6);
     case_expect_double(suite, counted, hits, 0);
     if (!c->no_grad)

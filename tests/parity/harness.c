@@ -186,6 +186,8 @@ static enum mics_status run_engine(struct rank *rank, struct mics_world *world,
         .schedule = c->schedule,
         .optimizer = parity_optimizer(c),
         .op_durations = c->op_durations,
+        .loss_scale =
+            {.initial = 4096, .step = 2, .min = 1, .max = 65536, .window = 1000, .hysteresis = 2},
         .before_op = c->random_delay_us || c->slow_op != MICS_NONE ? delay : NULL,
         .context = rank,
     };

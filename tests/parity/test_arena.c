@@ -289,6 +289,7 @@ static void the_arena_has_the_planned_size_and_is_used_in_bf16(void)
 {
     check_memory((struct mics_shape){2, 2, 2, 2, 2}, MICS_BF16);
     check_memory((struct mics_shape){2, 2, 1, 2, 4}, MICS_BF16);
+    check_memory((struct mics_shape){2, 2, 1, 2, 4}, MICS_F16);
 }
 
 static void the_arena_has_the_planned_size_with_blocks(void)

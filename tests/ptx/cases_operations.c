@@ -107,4 +107,5 @@ void record_operation_cases(struct suite *suite)
             update_case(suite, (enum mics_optimizer)optimizer, c,
                         (struct mics_args_scalars){.targets = 8, .squared_norm = c->squared_norm},
                         c->clip);
+    loss_scale_cases(suite);
 }

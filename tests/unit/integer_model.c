@@ -650,54 +650,59 @@ static void run_staged_backward(const struct mics_pass *pass, uint32_t stage)
         first_backward(&regions);
 }
 
-/* One call, as stored in the operation's payload. */
+/* Which function of a stage is called. It is stored in a pass in the place of `hits`, which this
+ * model does not count: a call's payload has room for a pass only. */
 struct job {
-    struct mics_pass pass;
     uint32_t stage;
     bool staged, backward;
 };
 
 static void run_job(void *context)
 {
-    const struct job *job = context;
+    const struct mics_pass *pass = context;
+    struct job job;
 
-    if (job->staged && job->backward)
-        run_staged_backward(&job->pass, job->stage);
-    else if (job->staged)
-        run_staged_forward(&job->pass, job->stage);
-    else if (job->backward)
-        run_backward(&job->pass, job->stage);
+    memcpy(&job, &pass->hits, sizeof job);
+    if (job.staged && job.backward)
+        run_staged_backward(pass, job.stage);
+    else if (job.staged)
+        run_staged_forward(pass, job.stage);
+    else if (job.backward)
+        run_backward(pass, job.stage);
     else
-        run_forward(&job->pass, job->stage);
+        run_forward(pass, job.stage);
 }
 
-static void enqueue(const struct job *job)
+static void enqueue(const struct mics_pass *pass, struct job job)
 {
     struct mics_args_call call = {.fn = run_job};
+    struct mics_pass copy = *pass;
 
-    _Static_assert(sizeof *job <= sizeof call.payload, "a job must fit into a call's payload");
-    memcpy(call.payload, job, sizeof *job);
-    mics_launch_call(job->pass.stream, &call);
+    _Static_assert(sizeof copy <= sizeof call.payload && sizeof job <= sizeof copy.hits,
+                   "a job must fit into a call's payload");
+    memcpy(&copy.hits, &job, sizeof job);
+    memcpy(call.payload, &copy, sizeof copy);
+    mics_launch_call(pass->stream, &call);
 }
 
 static void staged_forward(const struct mics_pass *pass, uint32_t stage)
 {
-    enqueue(&(struct job){.pass = *pass, .stage = stage, .staged = true});
+    enqueue(pass, (struct job){.stage = stage, .staged = true});
 }
 
 static void staged_backward(const struct mics_pass *pass, uint32_t stage)
 {
-    enqueue(&(struct job){.pass = *pass, .stage = stage, .staged = true, .backward = true});
+    enqueue(pass, (struct job){.stage = stage, .staged = true, .backward = true});
 }
 
 static void forward(const struct mics_pass *pass, uint32_t stage)
 {
-    enqueue(&(struct job){.pass = *pass, .stage = stage});
+    enqueue(pass, (struct job){.stage = stage});
 }
 
 static void backward(const struct mics_pass *pass, uint32_t stage)
 {
-    enqueue(&(struct job){.pass = *pass, .stage = stage, .backward = true});
+    enqueue(pass, (struct job){.stage = stage, .backward = true});
 }
 
 static const struct mics_model_ops ops = {

@@ -116,9 +116,9 @@ static enum mics_status native_execute(struct comm_base *base, const struct comm
     for (int i = 0; i < count && status == MICS_OK; i++) {
         const struct comm_call *call = &calls[i];
 
-        if (call->dtype == MICS_BF16 &&
+        if (mics_dtype_is_half(call->dtype) &&
             (call->kind == COMM_REDUCE_SCATTER || call->kind == COMM_ALL_REDUCE))
-            return mics_err_set(err, MICS_ERR_COMM, "MPI has no sum of bf16");
+            return mics_err_set(err, MICS_ERR_COMM, "MPI has no sum of bf16 or fp16");
         if (call->bytes > INT_MAX || call->count > INT_MAX)
             return mics_err_set(err, MICS_ERR_COMM,
                                 "MPI's counts are limited to %d elements or bytes", INT_MAX);

@@ -26,6 +26,7 @@ static ncclDataType_t type_of(enum mics_dtype dtype)
     static const ncclDataType_t types[] = {[MICS_F32] = ncclFloat32,
                                            [MICS_F64] = ncclFloat64,
                                            [MICS_BF16] = ncclBfloat16,
+                                           [MICS_F16] = ncclFloat16,
                                            [MICS_U8] = ncclUint8};
 
     return types[dtype];

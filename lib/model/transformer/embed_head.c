@@ -315,6 +315,7 @@ void mics_head_forward(const struct mics_pass *pass, uint32_t unit)
                                                     .grad = pass->batch.train,
                                                     .dtype = pass->batch.dtype,
                                                     .hits = hits,
+                                                    .grad_scale = pass->grad_scale,
                                                 });
         if (pass->batch.train)
             chunk_backward(&head, first, rows, taken, in);

@@ -237,6 +237,17 @@ void mics_op_launches(const struct mics_model *model, const struct mics_plan_cho
                          &(struct mics_args_copy){.dst = address(OUT),
                                                   .src = address(SCALARS),
                                                   .bytes = mics_scalars_bytes(model, train)});
+        if (train && choice->dtype == MICS_F16)
+            mics_launch_copy(&to->stream,
+                             &(struct mics_args_copy){.dst = address(OUT),
+                                                      .src = address(OTHER),
+                                                      .bytes = sizeof(struct mics_loss_scale)});
+        break;
+    case MICS_OP_LOSS_NORM_REDUCE:
+        if (train && choice->dtype == MICS_F16)
+            mics_launch_loss_scale(&to->stream,
+                                   &(struct mics_args_loss_scale){.state = address(OTHER),
+                                                                  .scalars = address(SCALARS)});
         break;
     default: /* a collective launches nothing */
         break;

@@ -55,6 +55,37 @@ uint64_t mics_search_memory(const struct mics_search_options *options,
                                            : bytes - (uint64_t)(options->headroom * (double)bytes);
 }
 
+/* What the plan is refused for whatever its shape is, in the terms of the options. */
+static enum mics_status check_f16(const struct mics_search *search, struct mics_err *err)
+{
+    const struct mics_search_options *options = &search->options;
+    const struct mics_topology *topology = search->topology;
+
+    if (options->dtype != MICS_F16)
+        return options->grad_dtype != MICS_F16
+                   ? MICS_OK
+                   : mics_err_set(err, MICS_ERR_ARG, "--grad-dtype=fp16 goes with --dtype=fp16");
+    if (!mics_topology_is_host(topology) && strcmp(topology->device, "synthetic") != 0)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "--dtype=fp16 is for hosts; on GPUs (%.32s) mics trains in bf16 or f32",
+                            topology->device);
+    if (options->grad_dtype == MICS_BF16)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "--grad-dtype=bf16: with --dtype=fp16 it is fp16 "
+                            "or f32");
+    if (!options->clip)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "--no-clip: --dtype=fp16 needs the norm of the gradients, which shows "
+                            "overflows (mics-train --clip=1e9 clips nothing)");
+    if (options->sync_interval > 1 || options->outer_steps > 0)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "--dtype=fp16 needs the second hop of all units in each step");
+    if (search->model->stat_count > 0)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "--dtype=fp16: not for models with experts: use bf16 or f32");
+    return MICS_OK;
+}
+
 /* Fill in defaults, and refuse what is invalid for this model and cluster. */
 static enum mics_status complete_options(struct mics_search *search, struct mics_err *err)
 {
@@ -88,7 +119,7 @@ static enum mics_status complete_options(struct mics_search *search, struct mics
     if (options->grad_dtype == MICS_AUTO)
         options->grad_dtype = options->dtype;
     options->memory_limit = mics_search_memory(options, search->topology);
-    return MICS_OK;
+    return check_f16(search, err);
 }
 
 static bool is_replicated(const struct mics_shape *shape)

@@ -145,6 +145,8 @@ enum mics_status mics_metrics_step(struct mics_metrics *metrics,
                 record->sync_bytes, record->exact_sync_bytes);
     if (record->router)
         put_router(out, record);
+    if (record->loss_scale > 0)
+        fprintf(out, ",\"loss_scale\":%.17g", record->loss_scale);
     putc('}', out);
     return end_line(metrics, err);
 }

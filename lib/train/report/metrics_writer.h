@@ -19,6 +19,10 @@ struct mics_step_record {
     /* Sent by all ranks in second hops, and what exact ones of all units would have sent; 0: that
      * is what they are. */
     uint64_t sync_bytes, exact_sync_bytes;
+    /* In fp16: the loss scale of the step and of the next; else 0. After an overflow nothing was
+     * updated; at_minimum: and the loss scale is the least already. */
+    double loss_scale, next_loss_scale;
+    bool overflow, at_minimum;
     /* Of a model with experts, else NULL: its stats of the step, and what they say. */
     const struct mics_model *model;
     const double *stats;

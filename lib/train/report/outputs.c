@@ -171,6 +171,8 @@ static void write_step_scalars(struct mics_outputs *outputs, const struct mics_s
     if (record->exact_sync_bytes > 0)
         scalars[count++] =
             (struct mics_tensorboard_scalar){"perf/second_hop_bytes", (double)record->sync_bytes};
+    if (record->loss_scale > 0)
+        scalars[count++] = (struct mics_tensorboard_scalar){"train/loss_scale", record->loss_scale};
     if (record->router) {
         const struct mics_router_summary *router = record->router;
         const struct mics_tensorboard_scalar values[] = {

@@ -84,7 +84,8 @@ static struct mics_engine *open_engine(struct mics_world *world, const struct mi
         .choice = &choice,
         .world = world,
         .device = device,
-        .optimizer = {.beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .clip = 1}};
+        .optimizer = {.beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .clip = 1},
+        .loss_scale = {.initial = 1024, .step = 2, .min = 1, .max = 1024, .hysteresis = 1}};
     struct mics_engine *engine = NULL;
 
     CHECK_INT(mics_engine_new(&options, &engine, NULL), MICS_OK);
@@ -114,7 +115,7 @@ static void run_steps(struct mics_engine *engine)
 
 static void a_step_is_enqueued_without_waiting_or_allocating(void)
 {
-    static const enum mics_dtype dtypes[] = {MICS_F32, MICS_BF16};
+    static const enum mics_dtype dtypes[] = {MICS_F32, MICS_BF16, MICS_F16};
     struct mics_comm *self = NULL;
     struct mics_world *world = NULL;
     struct mics_model *model = NULL;
@@ -123,7 +124,7 @@ static void a_step_is_enqueued_without_waiting_or_allocating(void)
     CHECK_INT(mics_comm_new_self(&self, NULL), MICS_OK);
     CHECK_INT(mics_world_open_over(self, 1, &world, NULL), MICS_OK);
     CHECK_INT(mics_model_open("gpt2-nano", &model, NULL), MICS_OK);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         struct mics_engine *engine = open_engine(world, model, device, dtypes[i]);
 
         run_steps(engine);

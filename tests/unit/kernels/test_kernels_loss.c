@@ -206,6 +206,34 @@ static void large_logits_do_not_overflow(void)
     CHECK_NEAR(loss, log(1 + exp(-1)), 1e-6);
 }
 
+/* By a power of two, so the gradient is that of the unscaled loss to the bit; the loss is not
+ * scaled. */
+static void gradients_are_scaled_and_the_loss_is_not(void)
+{
+    enum { ROWS = 7, V = 133 };
+    const double scale = 0x1p9;
+    float *plain = random_floats((size_t)ROWS * V, 1), *scaled = copy_floats(plain, ROWS * V);
+    int32_t *targets = make_targets(ROWS, V);
+    double loss[2] = {0};
+
+    for (int i = 0; i < 2; i++)
+        mics_host_cross_entropy(pools[i],
+                                &(struct mics_args_cross_entropy){.logits = i ? scaled : plain,
+                                                                  .targets = targets,
+                                                                  .loss_sum = &loss[i],
+                                                                  .rows = ROWS,
+                                                                  .V = V,
+                                                                  .grad = true,
+                                                                  .grad_scale = i ? &scale : NULL});
+    for (int i = 0; i < ROWS * V; i++)
+        plain[i] *= 0x1p9f;
+    CHECK_SAME_BITS(scaled, plain, ROWS * V);
+    CHECK(loss[0] == loss[1]);
+    free(plain);
+    free(scaled);
+    free(targets);
+}
+
 int main(void)
 {
     open_pools();
@@ -216,5 +244,6 @@ int main(void)
     TAP_RUN(masked_rows_count_nothing_even_with_nan);
     TAP_RUN(nan_and_infinity_give_a_loss_that_is_not_a_number);
     TAP_RUN(large_logits_do_not_overflow);
+    TAP_RUN(gradients_are_scaled_and_the_loss_is_not);
     return close_pools();
 }

@@ -304,6 +304,103 @@ static void optimizers_are_found_by_name(void)
     CHECK(!mics_optimizer_parse("adam", &found));
 }
 
+/* Window 3, hysteresis 2, between 1/4 and 16, worked out by hand: '.' a step without overflow, 'x'
+ * one with. */
+static void the_loss_scale_moves_as_by_hand(void)
+{
+    static const char steps[] = "...x.xx..xxxx...x...";
+    static const double after[] = {4,  4,   8,   8,   8,   4,  2,  2,  2,  1,
+                                   .5, .25, .25, .25, .25, .5, .5, .5, .5, 1};
+    struct mics_loss_scale state = {.factor = 4, .patience = 2};
+    uint64_t overflows = 0;
+
+    for (size_t i = 0; steps[i]; i++) {
+        const double before = state.factor;
+        const struct mics_args_scalars scalars = {
+            .targets = 5,
+            .loss_sum = steps[i] == 'x' && i % 2 ? (double)NAN : 1,
+            .squared_norm = steps[i] == 'x' && i % 2 == 0 ? (double)INFINITY : 1};
+
+        mics_host_loss_scale(pools[0], &(struct mics_args_loss_scale){.state = &state,
+                                                                      .scalars = &scalars,
+                                                                      .step = 2,
+                                                                      .min = .25,
+                                                                      .max = 16,
+                                                                      .window = 3,
+                                                                      .hysteresis = 2});
+        overflows += steps[i] == 'x';
+        CHECK(state.used == before && state.factor == after[i]);
+        CHECK_INT(state.overflow, steps[i] == 'x');
+        CHECK_INT(state.at_minimum, i == 12);
+        CHECK(state.overflows == overflows);
+    }
+}
+
+static void a_static_loss_scale_stays(void)
+{
+    struct mics_loss_scale state = {.factor = 8, .patience = 1};
+
+    for (unsigned i = 0; i < 6; i++) {
+        const struct mics_args_scalars scalars = {.squared_norm = i < 3 ? 1 : (double)INFINITY};
+
+        mics_host_loss_scale(
+            pools[0],
+            &(struct mics_args_loss_scale){
+                .state = &state, .scalars = &scalars, .step = 1, .max = 8, .hysteresis = 1});
+        CHECK(state.factor == 8 && state.overflow == (i >= 3) && !state.at_minimum);
+    }
+}
+
+/* Powers of two change no bit: the update of scaled gradients is that of plain ones. */
+static void updates_take_the_loss_scale_off_again(void)
+{
+    for (int optimizer = 0; optimizer < MICS_OPT_COUNT; optimizer++) {
+        const struct mics_args_scalars scaled = {.targets = ordinary.targets,
+                                                 .squared_norm = ordinary.squared_norm * 0x1p24};
+        const struct mics_loss_scale scale = {.factor = 1, .used = 0x1p12};
+        struct state a = make_state(), b = make_state();
+        struct mics_args_update plain = update_of((enum mics_optimizer)optimizer, &a, &ordinary);
+        struct mics_args_update args = update_of((enum mics_optimizer)optimizer, &b, &scaled);
+        uint16_t *copy = calloc(COUNT, sizeof *copy);
+
+        for (int i = 0; i < COUNT; i++)
+            b.grad[i] *= 0x1p12f;
+        args.loss_scale = &scale;
+        args.copy = copy;
+        args.copy_f16 = true;
+        mics_host_update(pools[0], &plain);
+        mics_host_update(pools[1], &args);
+        CHECK(same_state(&a, &b));
+        for (int i = 0; i < COUNT; i++)
+            CHECK(copy[i] == mics_f16_round(b.param[i]));
+        free(copy);
+        free_state(&a);
+        free_state(&b);
+    }
+}
+
+static void an_overflow_changes_nothing_with_and_without_clipping(void)
+{
+    for (unsigned clip = 0; clip < 2; clip++) {
+        const struct mics_loss_scale scale = {.factor = 1, .used = 2, .overflow = 1};
+        struct state s = make_state(), before = make_state();
+        struct mics_args_update args = update_of(MICS_OPT_ADAMW, &s, &ordinary);
+        uint16_t *copy = calloc(COUNT, sizeof *copy);
+
+        args.settings.clip = (float)clip;
+        args.loss_scale = &scale;
+        args.copy = copy;
+        args.copy_f16 = true;
+        mics_host_update(pools[2], &args);
+        CHECK(same_state(&s, &before));
+        for (int i = 0; i < COUNT; i++)
+            CHECK(copy[i] == mics_f16_round(s.param[i]));
+        free(copy);
+        free_state(&s);
+        free_state(&before);
+    }
+}
+
 int main(void)
 {
     open_pools();
@@ -317,5 +414,9 @@ int main(void)
     TAP_RUN(where_a_vector_is_cut_changes_no_bit);
     TAP_RUN(without_clipping_nan_reaches_the_parameter);
     TAP_RUN(optimizers_are_found_by_name);
+    TAP_RUN(the_loss_scale_moves_as_by_hand);
+    TAP_RUN(a_static_loss_scale_stays);
+    TAP_RUN(updates_take_the_loss_scale_off_again);
+    TAP_RUN(an_overflow_changes_nothing_with_and_without_clipping);
     return close_pools();
 }

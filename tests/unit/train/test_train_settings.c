@@ -294,6 +294,35 @@ static void settings_survive_a_checkpoint_bit_for_bit(void)
     json_decref(json);
 }
 
+static void a_plan_in_fp16_has_a_loss_scale_and_others_do_not(void)
+{
+    const struct mics_plan_choice half = {.dtype = MICS_F16, .clip = true};
+    const struct mics_plan_choice single = {.dtype = MICS_F32, .clip = true};
+    struct mics_train_settings settings = mics_train_settings_default(), read;
+    struct mics_loss_scale_settings scale;
+
+    CHECK_INT(mics_train_settings_resolve(&settings, &single, 1000, NULL), MICS_OK);
+    CHECK(settings.loss_scale < 0 && settings.hysteresis < 0);
+    settings = mics_train_settings_default();
+    CHECK_INT(mics_train_settings_resolve(&settings, &half, 1000, NULL), MICS_OK);
+    scale = mics_train_settings_loss_scale(&settings);
+    CHECK(scale.initial == 65536 && scale.min == 1 && scale.step == 2);
+    CHECK(scale.window == 1000 && scale.hysteresis == 2);
+    json_t *doc = mics_train_settings_to_json(&settings);
+    CHECK_INT(mics_train_settings_from_json(doc, &read, NULL), MICS_OK);
+    json_decref(doc);
+    CHECK(read.loss_scale == 0 && read.initial_loss_scale == 65536 && read.hysteresis == 2);
+    CHECK_INT(mics_train_settings_resolve(&read, &single, 1000, NULL), MICS_ERR_ARG);
+    mics_train_settings_drop_loss_scale(&read);
+    CHECK_INT(mics_train_settings_resolve(&read, &single, 1000, NULL), MICS_OK);
+    CHECK_INT(mics_train_settings_set(&settings, "loss-scale", "0.25", NULL), MICS_OK);
+    CHECK_INT(mics_train_settings_resolve(&settings, &half, 1000, NULL), MICS_OK);
+    scale = mics_train_settings_loss_scale(&settings);
+    CHECK(scale.initial == 0.25 && scale.step == 1 && scale.window == 0 && scale.min == 0);
+    CHECK_INT(mics_train_settings_set(&settings, "min-loss-scale", "3", NULL), MICS_OK);
+    CHECK_INT(mics_train_settings_resolve(&settings, &half, 1000, NULL), MICS_ERR_ARG);
+}
+
 int main(void)
 {
     TAP_RUN(the_warm_up_is_a_straight_line_to_the_peak);
@@ -312,5 +341,6 @@ int main(void)
     TAP_RUN(settings_that_an_optimizer_ignores_are_refused_for_it);
     TAP_RUN(a_checkpoint_has_the_decay_of_its_schedule);
     TAP_RUN(settings_survive_a_checkpoint_bit_for_bit);
+    TAP_RUN(a_plan_in_fp16_has_a_loss_scale_and_others_do_not);
     return tap_done();
 }

@@ -1,0 +1,131 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Training in fp16: the loss scale, overflows, and what is refused.
+
+load helpers
+
+setup_file()
+{
+    cd "$BATS_FILE_TMPDIR" || return
+    cat "$BATS_TEST_DIRNAME"/../../docs/*.md >text
+    for dtype in f32 fp16; do
+        plan 1-$dtype.mp 'node:1 gpu:1' ddp --dtype=$dtype
+    done
+    plan 2.mp 'node:1 gpu:2' zero3 --dtype=fp16
+    plan 4.mp 'node:2 gpu:2' mics:2 --dtype=fp16
+    plan 4-f32.mp 'node:2 gpu:2' mics:4 --dtype=fp16 --grad-dtype=f32
+}
+
+plan() # file topology strategy ...
+{
+    local file=$1 topology=$2 strategy=$3
+    shift 3
+    mics-plan --topology="$topology" --model=gpt2-nano --global-batch=8 --seq=32 \
+        --strategy="$strategy" --no-history -o "$file" "$@"
+}
+
+train() # plan ranks ...
+{
+    local plan=$1 ranks=$2
+    shift 2
+    MICS_THREADS=1 MICS_NODE_RANKS=$((ranks > 1 ? 2 : 1)) mpirun -n "$ranks" mics-train -p "$plan" \
+        --data=text --tokenizer=bytes --val-every=0 --sample=0 --no-history --log-every=1 "$@" >/dev/null
+}
+
+setup()
+{
+    cd "$BATS_FILE_TMPDIR" || return
+    out=$BATS_TEST_TMPDIR/out
+}
+
+# The steps of a metrics file, without times.
+steps() # metrics
+{
+    jq -c 'select(.event == "step") | [.step, .loss, .grad_norm, .loss_scale]' "$1"
+}
+
+@test "fp16 trains as fp32 does but for rounding, on 1, 2 and 4 ranks" {
+    requires jq mpi:4
+    train 1-f32.mp 1 --steps=12 --out="$out-0" --metrics="$out-0.jsonl"
+    train 1-fp16.mp 1 --steps=12 --out="$out-1" --metrics="$out-1.jsonl"
+    train 2.mp 2 --steps=12 --out="$out-2" --metrics="$out-2.jsonl"
+    train 4.mp 4 --steps=12 --out="$out-3" --metrics="$out-3.jsonl"
+    train 4-f32.mp 4 --steps=12 --out="$out-4" --metrics="$out-4.jsonl"
+    for i in 1 2 3 4; do
+        steps "$out-$i.jsonl" >"$out-got"
+        [ "$(wc -l <"$out-got")" = 12 ]
+        paste <(steps "$out-0.jsonl" | jq '.[1]') <(jq '.[1]' "$out-got") |
+            awk '{ d = $1 / $2 - 1; if (d * d > 4e-6) exit 1 }'
+        jq -se 'all(.[]; .[3] == 65536)' "$out-got"
+    done
+    jq -se 'all(.[]; has("loss_scale") | not)' "$out-0.jsonl"
+}
+
+@test "a scale that is too large falls at each overflow, whose steps are skipped and reported" {
+    requires jq mpi:4
+    train 4.mp 4 --steps=40 --out="$out-run" --initial-loss-scale=274877906944 --metrics="$out.jsonl" 2>"$out-err"
+    jq -c 'select(.event == "overflow") | [.step, .loss_scale, .next_loss_scale]' "$out.jsonl" >"$out-overflows"
+    n=$(wc -l <"$out-overflows")
+    [ "$n" -ge 4 ] && [ "$n" -lt 30 ]
+    # By hand: the first is forgiven, each after it halves; then nothing overflows.
+    for ((i = 1; i <= n; i++)); do
+        scale=$((274877906944 >> (i > 2 ? i - 2 : 0)))
+        echo "[$i,$scale,$((i > 1 ? scale / 2 : scale))]"
+    done >"$out-want"
+    diff "$out-want" "$out-overflows"
+    [ "$(grep -c 'overflow in fp16 with a loss scale of .*: skipped, the next one is' "$out-err")" = "$n" ]
+    jq -se --argjson n "$n" '[.[] | select(.event == "step")] |
+        all(.[]; (.grad_norm == null) == (.step <= $n)) and .[-1].loss < .[0].loss' "$out.jsonl"
+    # Nothing was changed: the losses of skipped steps are those of the first parameters.
+    mics-show --json "$out-run/latest" | jq -e --argjson n "$n" '.training.loss_scale |
+        .overflows == $n and .clean_steps == 40 - $n and .hysteresis == 1'
+}
+
+@test "a run in fp16 that is interrupted and resumed repeats the other bit for bit" {
+    requires jq mpi:4
+    local scale=(--initial-loss-scale=4294967296 --loss-scale-window=4 --hysteresis=1)
+    train 4.mp 4 --steps=30 --out="$out-a" --metrics="$out-a.jsonl" --warmup=3 "${scale[@]}"
+    train 4.mp 4 --steps=30 --out="$out-b" --metrics="$out-b.jsonl" --warmup=3 "${scale[@]}" --save-every=13 --keep=0
+    train 4.mp 4 --resume="$out-b/step-000013" --out="$out-c" --metrics="$out-c.jsonl"
+    diff <(steps "$out-a.jsonl") <(steps "$out-b.jsonl")
+    diff <(steps "$out-a.jsonl" | tail -n 17) <(steps "$out-c.jsonl")
+    mics-shard diff "$out-a/latest" "$out-c/latest"
+    # It rises and falls in these steps.
+    [ "$(steps "$out-a.jsonl" | jq '.[3]' | sort -u | wc -l)" -ge 3 ]
+    # Another plan, another way to divide: the same scale.
+    train 1-fp16.mp 1 --steps=14 --resume="$out-b/step-000013" --out="$out-d" --metrics="$out-d.jsonl"
+    diff <(steps "$out-a.jsonl" | jq 'select(.[0] == 14)[3]') <(steps "$out-d.jsonl" | jq '.[3]')
+    # A static one from here on; and a run in fp32, which has none.
+    train 1-fp16.mp 1 --steps=15 --resume="$out-b/step-000013" --out="$out-e" --metrics="$out-e.jsonl" --loss-scale=512
+    steps "$out-e.jsonl" | jq -se 'length == 2 and all(.[]; .[3] == 512)'
+    train 1-f32.mp 1 --steps=14 --resume="$out-b/step-000013" --out="$out-f" --metrics="$out-f.jsonl"
+    jq -se 'all(.[]; has("loss_scale") | not)' "$out-f.jsonl"
+}
+
+@test "an overflow at the least loss scale ends the run and says what may help" {
+    run -1 --separate-stderr train 1-fp16.mp 1 --steps=40 --out="$out-run" --initial-loss-scale=274877906944 \
+        --min-loss-scale=274877906944
+    [[ $stderr == *"step 2: overflow in fp16 with the least loss scale, 2.74878e+11: "*bf16* ]]
+}
+
+@test "what fp16 and the loss scale cannot do is refused in one line" {
+    while IFS='|' read -r code words command; do
+        run --separate-stderr eval "$command"
+        echo "$command: $status, ${stderr_lines[*]}"
+        [ "$status" = "$code" ]
+        [[ $stderr == *"$words"* ]]
+        [ "${#stderr_lines[@]}" -le 2 ]
+    done <<'END'
+2|--dtype=fp16 is for hosts; on GPUs (NVIDIA A100|mics-plan --topology=p4d.24xlarge:2 --model=gpt2-xl --global-batch=64 --dtype=fp16
+2|--no-clip: --dtype=fp16 needs the norm|mics-plan --topology="node:1 gpu:2" --model=gpt2-nano --dtype=fp16 --no-clip
+2|--grad-dtype=bf16: with --dtype=fp16|mics-plan --topology="node:1 gpu:2" --model=gpt2-nano --dtype=fp16 --grad-dtype=bf16
+2|--grad-dtype=fp16 goes with --dtype=fp16|mics-plan --topology="node:1 gpu:2" --model=gpt2-nano --dtype=bf16 --grad-dtype=fp16
+2|--dtype=fp16: not for models with experts|mics-plan --topology="node:1 gpu:2" --model=moe-nano --dtype=fp16
+2|--dtype=fp16 needs the second hop of all units|mics-plan --topology="node:2 gpu:2" --model=gpt2-nano --dtype=fp16 --sync-interval=2
+2|not for --dtype=fp16|mics-plan --topology="node:2 gpu:2" --model=gpt2-nano --dtype=fp16 --for=torchtitan
+2|--loss-scale=1000: expected a power of two|mics-train -q -p 1-fp16.mp --data=text --loss-scale=1000
+2|below --min-loss-scale=8|mics-train -q -p 1-fp16.mp --data=text --initial-loss-scale=4 --min-loss-scale=8
+2|--hysteresis: the plan is in f32|mics-train -q -p 1-f32.mp --data=text --hysteresis=3
+2|'1': must be from 2 to 65536|mics-train -q -p 1-fp16.mp --data=text --loss-scale-factor=1
+END
+}
