@@ -83,7 +83,8 @@ static bool is_measured(int kernel)
 {
     return kernel == MICS_K_GATHER_ROWS || kernel == MICS_K_COMBINE_ROWS ||
            kernel >= MICS_K_EXPERT_SWIGLU ||
-           (kernel < MICS_K_ROUTE && kernel != MICS_K_CALL && kernel != MICS_K_LOSS_SCALE);
+           (kernel < MICS_K_ROUTE && kernel != MICS_K_CALL && kernel != MICS_K_SELECT_ROWS &&
+            kernel != MICS_K_LOSS_SCALE);
 }
 
 /* Every operation but a call, those of routers and the products of experts, in fp32, and products
