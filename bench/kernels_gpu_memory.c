@@ -57,12 +57,12 @@ OPERATION(embedding, embedding, x->c, x->tokens, x->a, x->b, rows / SEQUENCE, SE
 OPERATION(embedding_grad, embedding_grad, x->c, x->d, x->tokens, x->a, rows / SEQUENCE, SEQUENCE, C,
           VOCABULARY, MICS_BF16, MICS_F32)
 OPERATION(cross_entropy, cross_entropy, x->c, x->tokens, x->sum, rows, C, (C + 63) / 64 * 64, true,
-          MICS_BF16, NULL)
+          MICS_BF16, NULL, NULL)
 OPERATION(squared_norm, squared_norm, x->sum, (float *)x->a, count)
 #define UPDATE(name, KEY, second)                                                                  \
     OPERATION(name, update, MICS_OPT_##KEY, 9, (float *)x->a, {(float *)x->b, second},             \
               (uint16_t *)(x->c + AREA / 2), (float *)x->c, x->scalars, count, count / 2, 1e-6f,   \
-              {0.9f, 0.95f, 1e-8f, 0.9f, 0.1f, 1})
+              {0.9f, 0.95f, 1e-8f, 0.9f, 0.1f, 1}, false, NULL)
 UPDATE(adamw, ADAMW, (float *)x->d)
 UPDATE(sgd, SGD, NULL)
 UPDATE(lion, LION, NULL)

@@ -56,7 +56,13 @@ typedef enum {
     ncclInProgress = 7
 } ncclResult_t;
 
-typedef enum { ncclUint8 = 1, ncclFloat32 = 7, ncclFloat64 = 8, ncclBfloat16 = 9 } ncclDataType_t;
+typedef enum {
+    ncclUint8 = 1,
+    ncclFloat16 = 6,
+    ncclFloat32 = 7,
+    ncclFloat64 = 8,
+    ncclBfloat16 = 9
+} ncclDataType_t;
 
 typedef enum { ncclSum = 0 } ncclRedOp_t;
 

@@ -248,6 +248,8 @@ static void add(char *into, const char *from, size_t count, ncclDataType_t type)
         add_as<double>(into, from, count);
     else if (type == ncclFloat32)
         add_as<float>(into, from, count);
+    else if (type == ncclFloat16)
+        emu_nccl_die("sums of fp16 are not emulated");
     else
         add_as<uint16_t>(into, from, count);
 }

@@ -98,6 +98,7 @@ static inline size_t emu_type_bytes(ncclDataType_t type)
         return 8;
     case ncclFloat32:
         return 4;
+    case ncclFloat16:
     case ncclBfloat16:
         return 2;
     default:
