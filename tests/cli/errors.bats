@@ -32,7 +32,7 @@ produce() # program
 {
     case $1 in
     mics-show) mics-show --json good.json ;;
-    mics-plan) mics-plan --model=gpt2-nano --global-batch=8 --seq=64 --json good.json ;;
+    mics-plan) mics-plan -q --model=gpt2-nano --global-batch=8 --seq=64 --json good.json ;;
     mics-probe) mics-probe --topology='node:2 gpu:2' ;;
     esac
 }
