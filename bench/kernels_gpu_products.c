@@ -309,11 +309,12 @@ void measure_products(struct bench *x)
         const struct mics_matmul_choice choice = prepare(x, p);
         struct reference plain = fastest(x, p, false, &bare), same = fastest(x, p, true, &us[1]);
 
-        take_turns(x, p, us[1] < NEVER ? &same : &plain, us);
+        const struct reference *other = us[1] < NEVER ? &same : &plain;
+        take_turns(x, p, other, us);
         printf("%-36s %10.1f %10.1f %10.1f %10.1f %6.3f\n", p->name, us[0], flops / us[0],
                flops / us[1], flops / bare, us[1] / us[0]);
         if (us[1] < REACH * us[0])
-            print_algorithms(&choice, &same);
+            print_algorithms(&choice, other);
         for (int k = 0; k < 2; k++)
             all[k] += p->of_step ? us[k] : 0;
         close_reference(&plain);

@@ -452,6 +452,9 @@ enum mics_status plan_check_exchanges(const struct plan_request *request, struct
     if (request->has_rounding && search->sync_stochastic && !search->sync_auto &&
         !mics_dtype_is_blocks(search->sync_dtype))
         return mics_err_set(err, MICS_ERR_ARG, "--sync-rounding=stochastic goes with --sync-dtype");
+    if (search->dtype == MICS_F16 && search->sync_interval > 1) /* auto, too */
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "--dtype=fp16 and --sync-interval exclude each other");
     if (search->outer_steps > 0 && search->sync_interval > 1)
         return mics_err_set(err, MICS_ERR_ARG,
                             "--outer-steps and --sync-interval exclude each other");

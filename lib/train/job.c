@@ -172,6 +172,23 @@ static enum mics_status resolve_mask_rate(struct mics_job *job, struct mics_err 
                         settings->mask_rate, fmax(planned, MICS_MASK_RATE), settings->mask_rate);
 }
 
+/* A static loss scale has no use for the options of the dynamic one. */
+static enum mics_status check_static_scale(const struct mics_job *job, struct mics_err *err)
+{
+    static const char *const names[] = {"initial-loss-scale", "min-loss-scale", "loss-scale-factor",
+                                        "loss-scale-window", "hysteresis"};
+    const struct mics_job_options *options = job->options;
+
+    for (size_t i = 0; i < options->override_count && job->settings.loss_scale > 0; i++)
+        for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+            if (strcmp(options->overrides[i].name, names[k]) == 0)
+                return mics_err_set(err, MICS_ERR_ARG,
+                                    "--%s goes with a dynamic loss scale, and this one is static: "
+                                    "--loss-scale=0 makes it dynamic",
+                                    names[k]);
+    return MICS_OK;
+}
+
 /* The defaults, overridden by the checkpoint's settings, overridden by the command line's. */
 static enum mics_status merge_settings(struct mics_job *job, struct mics_err *err)
 {
@@ -200,7 +217,11 @@ static enum mics_status merge_settings(struct mics_job *job, struct mics_err *er
         status = mics_err_set(err, MICS_ERR_ARG,
                               "--on-nonfinite=skip needs clipping, which decides before the update "
                               "whether a step is finite: make the plan without --no-clip");
-    return status;
+    if (status == MICS_OK && options->max_nonfinite > 0 && job->plan->choice.dtype == MICS_F16)
+        status = mics_err_set(err, MICS_ERR_ARG,
+                              "--on-nonfinite=skip: in fp16 every step that overflows is skipped, "
+                              "until the loss scale is --min-loss-scale");
+    return status == MICS_OK ? check_static_scale(job, err) : status;
 }
 
 static enum mics_status name_folder(struct mics_job *job, struct mics_err *err)

@@ -80,7 +80,7 @@ enum mics_status mics_run_mark_local(struct mics_run *run, enum mics_status stat
 enum mics_status mics_run_begin(struct mics_run *run, struct mics_err *err)
 {
     if (run->options.paced)
-        return MICS_OK;
+        return mics_run_start_loss_scale(run, err);
     if (run->options.init)
         return mics_run_load_init(run, err);
     return mics_engine_init(run->options.engine, run->options.settings->seed, err);

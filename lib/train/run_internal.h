@@ -55,6 +55,8 @@ enum mics_status mics_run_survive_save(struct mics_run *run, enum mics_status st
 
 /* Replace the initial parameters by those of options->init. Collective. */
 enum mics_status mics_run_load_init(struct mics_run *run, struct mics_err *err);
+/* fp16's first loss scale; nothing in other types. */
+enum mics_status mics_run_start_loss_scale(struct mics_run *run, struct mics_err *err);
 
 /* The member "training" of a checkpoint's manifest: data and settings. *out: a new reference. */
 enum mics_status mics_run_training_json(const struct mics_run *run, json_t **out,

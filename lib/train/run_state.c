@@ -101,15 +101,16 @@ static enum mics_status loss_scale_to_json(const struct mics_run *run, json_t **
 enum mics_status mics_run_training_json(const struct mics_run *run, json_t **out,
                                         struct mics_err *err)
 {
-    json_t *data = data_to_json(run), *scale;
+    json_t *data = data_to_json(run), *scale = NULL;
     json_t *settings = mics_train_settings_to_json(run->options.settings);
     const enum mics_status status = loss_scale_to_json(run, &scale, err);
 
-    *out = data && settings && status == MICS_OK ? json_pack("{s:O,s:O,s:o*}", "settings", settings,
+    *out = data && settings && status == MICS_OK ? json_pack("{s:O,s:O,s:O*}", "settings", settings,
                                                              "data", data, "loss_scale", scale)
                                                  : NULL;
     json_decref(data);
     json_decref(settings);
+    json_decref(scale);
     if (status != MICS_OK)
         return status;
     return *out ? MICS_OK : mics_err_nomem(err);
@@ -385,8 +386,19 @@ static enum mics_status resume_outer(struct mics_run *run, const json_t *doc, st
     return mics_engine_start_outer(run->options.engine, err);
 }
 
+enum mics_status mics_run_start_loss_scale(struct mics_run *run, struct mics_err *err)
+{
+    const struct mics_loss_scale_settings with =
+        mics_train_settings_loss_scale(run->options.settings);
+    const struct mics_loss_scale_state state = {.scale = with.initial, .patience = with.hysteresis};
+
+    if (run->options.plan->choice.dtype != MICS_F16)
+        return MICS_OK;
+    return mics_engine_set_loss_scale(run->options.engine, &state, err);
+}
+
 /* Also where the plan, and so how gradients are divided, is another. A static scale, or another
- * first one, is that of the present settings. */
+ * first one, is that of the present settings, and so is that after training in another type. */
 static enum mics_status resume_loss_scale(struct mics_run *run, const json_t *doc,
                                           struct mics_err *err)
 {
@@ -396,8 +408,10 @@ static enum mics_status resume_loss_scale(struct mics_run *run, const json_t *do
     struct mics_loss_scale_state state = {0};
     enum mics_status status;
 
-    if (run->options.plan->choice.dtype != MICS_F16 || !json_object_get(training, "loss_scale"))
+    if (run->options.plan->choice.dtype != MICS_F16)
         return MICS_OK;
+    if (!json_object_get(training, "loss_scale"))
+        return mics_run_start_loss_scale(run, err);
     status = mics_run_read_settings(doc, &then, err);
     if (status != MICS_OK)
         return status;

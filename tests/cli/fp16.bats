@@ -121,11 +121,38 @@ steps() # metrics
 2|--grad-dtype=bf16: with --dtype=fp16|mics-plan --topology="node:1 gpu:2" --model=gpt2-nano --dtype=fp16 --grad-dtype=bf16
 2|--grad-dtype=fp16 goes with --dtype=fp16|mics-plan --topology="node:1 gpu:2" --model=gpt2-nano --dtype=bf16 --grad-dtype=fp16
 2|--dtype=fp16: not for models with experts|mics-plan --topology="node:1 gpu:2" --model=moe-nano --dtype=fp16
-2|--dtype=fp16 needs the second hop of all units|mics-plan --topology="node:2 gpu:2" --model=gpt2-nano --dtype=fp16 --sync-interval=2
+2|--dtype=fp16 and --sync-interval exclude each other|mics-plan --topology="node:2 gpu:2" --model=gpt2-nano --dtype=fp16 --sync-interval=2
 2|not for --dtype=fp16|mics-plan --topology="node:2 gpu:2" --model=gpt2-nano --dtype=fp16 --for=torchtitan
 2|--loss-scale=1000: expected a power of two|mics-train -q -p 1-fp16.mp --data=text --loss-scale=1000
 2|below --min-loss-scale=8|mics-train -q -p 1-fp16.mp --data=text --initial-loss-scale=4 --min-loss-scale=8
 2|--hysteresis: the plan is in f32|mics-train -q -p 1-f32.mp --data=text --hysteresis=3
 2|'1': must be from 2 to 65536|mics-train -q -p 1-fp16.mp --data=text --loss-scale-factor=1
 END
+}
+
+@test "fp16 goes on from a checkpoint in fp32 with the first loss scale" {
+    requires jq mpi:1
+    train 1-f32.mp 1 --steps=2 --out="$out"
+    train 1-fp16.mp 1 --resume="$out/latest" --steps=4 --out="$out-16" --metrics="$out-16.jsonl"
+    steps "$out-16.jsonl" | jq -se 'length == 2 and all(.[]; .[3] == 65536 and .[1] > 1)'
+    jq -e '.training.loss_scale.scale == 65536' "$out-16/latest/manifest.json" ||
+        mics-show --json "$out-16/latest" | jq -e '.training.loss_scale.scale == 65536'
+}
+
+@test "fp16 runs on the paced device" {
+    requires mpi:1
+    train 1-fp16.mp 1 --device=paced --steps=3 --out="$out"
+}
+
+@test "options that fp16's loss scale has no use for are refused" {
+    requires mpi:1
+    run -2 --separate-stderr train 1-fp16.mp 1 --steps=2 --on-nonfinite=skip:3 --out="$out"
+    [[ $stderr == *"--on-nonfinite=skip: in fp16 every step that overflows is skipped"* ]]
+    run -2 --separate-stderr train 1-fp16.mp 1 --steps=2 --loss-scale=512 --hysteresis=7 --out="$out"
+    [[ $stderr == *"--hysteresis goes with a dynamic loss scale"* ]]
+    for interval in 2 auto; do
+        run -2 --separate-stderr mics-plan --topology='node:8 gpu:2 net:0.001gbit' --strategy=mics:2 --dtype=fp16 \
+            --sync-interval=$interval --model=gpt2-nano --global-batch=64
+        [[ $stderr == *"--dtype=fp16 and --sync-interval exclude each other"* ]]
+    done
 }

@@ -44,9 +44,6 @@ static enum mics_status make_resident(const struct mics_topology *topology,
 
     out->choice = plan->choice;
     out->choice.dispatches = true;
-    if (model->config.n_expert == 0)
-        return mics_err_set(err, MICS_ERR_ARG, "resident experts: the model '%s' has no experts",
-                            model->config.name);
     if (mics_choice_expert_ranks(&out->choice, MICS_UNIT_EXPERT) == 0)
         return mics_err_set(err, MICS_ERR_ARG,
                             "resident experts: strategy %s does not cut parameters, so that each "
@@ -82,8 +79,12 @@ enum mics_status mics_search_experts(const struct mics_topology *topology,
 {
     struct mics_op_costs *costs = NULL;
     struct resident resident;
-    enum mics_status status = make_resident(topology, model, plan, &resident, err);
+    enum mics_status status;
 
+    if (model->config.n_expert == 0)
+        return mics_err_set(err, MICS_ERR_ARG, "resident experts: the model '%s' has no experts",
+                            model->config.name);
+    status = make_resident(topology, model, plan, &resident, err);
     if ((status == MICS_ERR_ARG || status == MICS_ERR_INFEASIBLE) && way == MICS_EXPERTS_AUTO)
         return MICS_OK;
     if (status == MICS_OK)

@@ -259,7 +259,9 @@ static void figures_have_sources_of_their_own(void)
         const struct mics_source *own[] = {&gpu.flops_source, &gpu.memory_source,
                                            &gpu.memory_factor_source, &gpu.overhead_source,
                                            &gpu.attention_source};
+        const bool hopper = gpu.peak_flops > 700e12; /* or later */
 
+        CHECK_STR(gpu.rates.attention, hopper ? "H100" : "A100");
         for (size_t k = 0; k < sizeof own / sizeof *own; k++) {
             CHECK(own[k]->text && is_date(own[k]->date));
             CHECK(own[k]->text && strcmp(own[k]->text, gpu.gpu_source.text) != 0);
