@@ -130,10 +130,11 @@ static void report(const struct plan_request *request, const struct mics_plan *p
     const struct mics_target_way any = {.accumulation = way->accumulation};
     const struct mics_target_way all = {.accumulation = MICS_ACCUMULATES_SHARDS};
     const struct mics_target_way shards = {way->allows, MICS_ACCUMULATES_SHARDS};
-    char texts[3][32];
+    char texts[4][32], step[32];
 
-    cli_note(0, "%s: %.3g s per step, %.4g tokens/s, %s of %s per rank", target->name,
-             plan->predicted.step_s, plan->predicted.tokens_per_s,
+    cli_note(0, "%s: %s per step, %s tokens/s, %s of %s per rank", target->name,
+             mics_format_time(plan->predicted.step_s, step, sizeof step),
+             mics_format_count(plan->predicted.tokens_per_s, texts[3], sizeof texts[3]),
              mics_format_bytes(total, texts[0], sizeof texts[0]),
              mics_format_bytes(plan->memory_limit, texts[1], sizeof texts[1]));
     if (way->accumulation == MICS_ACCUMULATES_WHOLE && plan->choice.micro_steps > 1)

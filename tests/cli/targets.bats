@@ -94,7 +94,7 @@ after() # option
     [[ $stderr =~ accelerate\ with\ all\ its\ restrictions:\ \+[0-9.]+\ %\ step ]]
     run --separate-stderr mics-plan --model=llama3.1-8b --topology=p4d:4 --global-batch=256 --seq=4096 --for=torchtitan
     [ "$status" = 0 ]
-    [[ $stderr == *"torchtitan: "*" s per step, "*" tokens/s, "*" GiB per rank"* ]]
+    [[ $stderr == *"torchtitan: "*"s per step, "*" tokens/s, "*" GiB per rank"* ]]
     [[ $stderr =~ torchtitan\ gathers\ flat\ across\ nodes:\ \+[0-9.]+\ %\ step ]]
     run --separate-stderr mics-plan --model=llama3.1-8b --topology=p4d:4 --global-batch=256 --seq=4096 --for=megatron
     one_line_and_code 4
