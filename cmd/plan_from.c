@@ -43,6 +43,58 @@ static void take_cut(const struct plan_request *request, const struct mics_forei
         options->hierarchical = config->hierarchical ? MICS_HIERARCHY_ON : MICS_HIERARCHY_OFF;
 }
 
+/* The keys that became `option` of `program` are ignored: the command line has --given. */
+static enum mics_status ignore_keys(const struct mics_foreign_config *config, const char *program,
+                                    const char *option, const char *given, struct mics_err *err)
+{
+    char became[80], text[80];
+    const size_t length = (size_t)snprintf(became, sizeof became, "%s --%s", program, option);
+    size_t i;
+    json_t *key;
+
+    snprintf(text, sizeof text, "the command line has --%s", given);
+    json_array_foreach(config->keys, i, key)
+    {
+        const char *why = json_string_value(json_object_get(key, "why"));
+
+        if (strncmp(why, became, length) != 0 || (why[length] && why[length] != '='))
+            continue;
+        if (json_object_set_new(key, "verdict", json_string(mics_verdict_name(MICS_IGNORED))) !=
+                0 ||
+            json_object_set_new(key, "why", json_string(text)) != 0)
+            return mics_err_nomem(err);
+    }
+    return MICS_OK;
+}
+
+/* Is there another optimizer on the command line than in the configuration? */
+static bool replaces_optimizer(const struct plan_request *request,
+                               const struct mics_foreign_config *config)
+{
+    const uint32_t there = config->optimizer == MICS_AUTO ? MICS_OPT_ADAMW : config->optimizer;
+
+    return request->has_optimizer && (uint32_t)request->search.optimizer != there;
+}
+
+/* Options of mics-train that belong to what the command line replaces: it would refuse them. */
+static enum mics_status drop_settings(const struct plan_request *request,
+                                      const struct mics_foreign_config *config,
+                                      struct mics_err *err)
+{
+    static const char *const of_optimizer[] = {"beta1", "beta2", "eps", "momentum"};
+    enum mics_status status = MICS_OK;
+
+    if (cli_given(&request->common, "no-clip")) {
+        json_object_del(config->settings, "clip");
+        status = ignore_keys(config, "mics-train", "clip", "no-clip", err);
+    }
+    for (size_t i = 0; i < 4 && status == MICS_OK && replaces_optimizer(request, config); i++) {
+        json_object_del(config->settings, of_optimizer[i]);
+        status = ignore_keys(config, "mics-train", of_optimizer[i], "optimizer", err);
+    }
+    return status;
+}
+
 /* A key that became an option which the command line has, too, is ignored. */
 static enum mics_status replace_given(const struct plan_request *request,
                                       const struct mics_foreign_config *config,
@@ -51,29 +103,12 @@ static enum mics_status replace_given(const struct plan_request *request,
     static const char *const names[] = {"global-batch", "micro-batch", "seq",       "strategy",
                                         "dtype",        "grad-dtype",  "optimizer", "recompute",
                                         "hierarchical", "no-clip"};
-    size_t i;
-    json_t *key;
+    enum mics_status status = MICS_OK;
 
-    json_array_foreach(config->keys, i, key)
-    {
-        const char *why = json_string_value(json_object_get(key, "why"));
-        char text[80];
-
-        for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
-            const int length = snprintf(text, sizeof text, "mics-plan --%s", names[k]);
-
-            if (!cli_given(&request->common, names[k]) || strncmp(why, text, (size_t)length) != 0 ||
-                (why[length] && why[length] != '='))
-                continue;
-            snprintf(text, sizeof text, "the command line has --%s", names[k]);
-            if (json_object_set_new(key, "verdict", json_string(mics_verdict_name(MICS_IGNORED))) !=
-                    0 ||
-                json_object_set_new(key, "why", json_string(text)) != 0)
-                return mics_err_nomem(err);
-            break;
-        }
-    }
-    return MICS_OK;
+    for (size_t k = 0; k < sizeof names / sizeof *names && status == MICS_OK; k++)
+        if (cli_given(&request->common, names[k]))
+            status = ignore_keys(config, "mics-plan", names[k], names[k], err);
+    return status == MICS_OK ? drop_settings(request, config, err) : status;
 }
 
 static enum mics_status check_settings(const json_t *settings, struct mics_err *err)
@@ -150,7 +185,8 @@ static void report_keys(const struct mics_foreign_config *config, const char *pa
              counts[MICS_IGNORED]);
 }
 
-/* Both plans. If the configured one does not fit, the best one is still said. */
+/* Both plans. If the configured one does not fit, the best one is still said, and with
+ * --strategy=auto it is enough: out[0] is NULL then. */
 static enum mics_status search_both(const struct plan_request *request,
                                     const struct mics_foreign_config *config,
                                     const struct mics_topology *topology,
@@ -176,9 +212,13 @@ static enum mics_status search_both(const struct plan_request *request,
         return mics_err_set(err, MICS_ERR_INFEASIBLE, "no plan but the configured one fits");
     if (status == MICS_OK)
         return MICS_OK;
+    mics_err_prefix(err, "as configured in %s", request->from);
+    if (out[1] && status == MICS_ERR_INFEASIBLE && is_auto) {
+        cli_warn("%s; the best plan is written", err->text);
+        return MICS_OK;
+    }
     if (out[1] && status == MICS_ERR_INFEASIBLE)
         report_plan("best", out[1]);
-    mics_err_prefix(err, "as configured in %s", request->from);
     return status == MICS_ERR_ARG ? MICS_ERR_FORMAT : status;
 }
 
@@ -201,7 +241,8 @@ static enum mics_status plan_config(struct plan_request *request,
     status = search_both(request, config, topology, model, plans, err);
     if (status == MICS_OK) {
         report_keys(config, request->from);
-        report_plan("as configured", plans[0]);
+        if (plans[0])
+            report_plan("as configured", plans[0]);
         report_plan("best", plans[1]);
         request->configured = mics_foreign_config_to_doc(config, plans[0], plans[1]);
         if (!request->configured)

@@ -536,6 +536,11 @@ static int check_usage_of_from(const struct plan_request *request, int argc, int
         return cli_usage("--settings goes with --from");
     if (!request->from)
         return -1;
+    if (request->settings && strcmp(request->settings, "-") == 0)
+        return cli_usage("--settings writes a file, not '-'");
+    if (request->settings && request->common.output &&
+        strcmp(request->settings, request->common.output) == 0)
+        return cli_usage("--settings and --output name one file");
     if (request->target || request->like || request->check)
         return cli_usage("--from goes without --for, --like and --check");
     if (strcmp(request->from, "-") == 0 && !request->topology && operands == argc)

@@ -288,6 +288,13 @@ static bool is_path(const struct cli_option *option)
                            strstr(option->arg, "PATH"));
 }
 
+/* Settings name no files, and run nothing. */
+static bool is_setting(const struct cli_option *option)
+{
+    return !is_path(option) &&
+           !(option->arg && (strstr(option->arg, "PATTERNS") || strstr(option->arg, "COMMAND")));
+}
+
 /* Convert the value to what the option sets. */
 static enum mics_status store(const struct cli_option *option, void *context, const char *value,
                               struct mics_err *err)
@@ -403,7 +410,7 @@ static enum mics_status fail_setting(const struct cli_program *program, const ch
 
     mics_suggest_init(&similar, name);
     for (size_t i = 0; i < program->option_count; i++)
-        if (!is_path(&program->options[i]))
+        if (is_setting(&program->options[i]))
             mics_suggest_offer(&similar, program->options[i].name);
     if (similar.count == 0)
         return mics_err_set(err, MICS_ERR_FORMAT, "unknown setting '%.64s'", name);
@@ -435,7 +442,7 @@ static enum mics_status take_setting(const struct cli_program *program, struct c
 
     if (!option)
         return fail_setting(program, name, err);
-    if (is_path(option))
+    if (!is_setting(option))
         return mics_err_set(err, MICS_ERR_FORMAT, "%s: belongs on the command line", name);
     if (option->arg ? !json_is_string(value) && !json_is_number(value) : !json_is_boolean(value))
         return mics_err_set(err, MICS_ERR_FORMAT, "%s: expected %s", name,

@@ -81,6 +81,31 @@ same='[.strategy, .p_param, .p_grad, .p_optim, .micro_batch, .micro_steps, .seq,
     [ "$(verdict zero_optimization.stage)" = ignored ]
 }
 
+@test "from: what the command line replaces is in no settings" {
+    from ds.json --no-clip --optimizer=sgd --settings=s.json
+    jq -e 'keys == ["log-every", "lr", "lr-schedule", "warmup", "weight-decay"]' s.json
+    for key in gradient_clipping optimizer.type optimizer.params.betas optimizer.params.eps; do
+        [ "$(verdict $key)" = ignored ] || { echo "$key"; return 1; }
+    done
+    [ "$(verdict optimizer.params.lr)" = taken ]
+    from ds.json --optimizer=adamw --settings=s.json
+    jq -e '.beta2 == 0.98 and .clip == 0.5' s.json
+    [ "$(verdict optimizer.params.betas)" = taken ]
+}
+
+@test "from: --strategy=auto has a plan where the configured one does not fit" {
+    sed -i 's/"stage": 3, "mics_shard_size": 4/"stage": 0/' ds.json
+    small=(--model=gpt2-xl --memory=16G)
+    fails 4 "as configured in ds.json: " ds.json "${small[@]}" -q
+    run --separate-stderr mics-plan "${small[@]}" --topology=p4d:2 --from=ds.json \
+        --strategy=auto -o plan.mp
+    [ "$status" = 0 ]
+    [[ $stderr == *"as configured in ds.json: "*"the best plan is written"* ]]
+    mics-show --json plan.mp >plan.json
+    [ "$(jq -r '.configured.plans | map(.plan) | join(" ")' plan.json)" = best ]
+    mics-show plan.mp | grep -q '^best '
+}
+
 @test "from: what --for writes for DeepSpeed is the plan that it was" {
     for strategy in zero1 zero2 zero3; do
         mics-plan -q --model=gpt2-nano --topology=p4d:2 --global-batch=64 --seq=128 \
@@ -169,10 +194,12 @@ END
 
 @test "from: options that do not go together are usage mistakes" {
     for words in --settings=s.json '--from=ds.json --for=torchtitan' \
-        '--from=ds.json --like=plan.mp' --from=-; do
+        '--from=ds.json --like=plan.mp' --from=- '--from=ds.json --settings=-' \
+        '--from=ds.json --settings=x -o x'; do
         # shellcheck disable=SC2086 # words
         run --separate-stderr mics-plan --model=gpt2-nano $words
         usage_mistake mics-plan || { echo "$words"; return 1; }
+        [ ! -e - ] && [ ! -e x ] || return
     done
 }
 
@@ -210,6 +237,9 @@ END
 {"mask-prompt": 1}|mask-prompt: expected true or false
 {"out": "elsewhere"}|out: belongs on the command line
 {"settings": "s.json"}|settings: belongs on the command line
+{"data": "text"}|data: belongs on the command line
+{"val-data": "text"}|val-data: belongs on the command line
+{"notice-command": "touch ran"}|notice-command: belongs on the command line
 {"lr": 1, "lr": 2}|line 1, column 14, offset 14: a duplicate key
 []|line 1, offset 0: expected a map
 END

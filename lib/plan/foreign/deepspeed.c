@@ -17,7 +17,8 @@
 static const char layout[] = "how pieces are laid out and exchanged is planned";
 static const char memory[] = "what is kept gathered is planned: mics-plan --memory, --prefetch";
 static const char no_offload[] = "part of offloading";
-static const char no_scale[] = "bf16 and fp32 need no loss scale";
+static const char fp16_scale[] =
+    "only --dtype=fp16 has one: mics-train --loss-scale, --initial-loss-scale, ...";
 static const char tracing[] = "mics-train --trace and --metrics have it";
 static const char loggers[] = "mics-train --metrics has all; --tensorboard, --prometheus";
 static const char own_checkpoints[] = "mics-train writes its own checkpoints";
@@ -28,6 +29,8 @@ static const char other_schedule[] = "this schedule does not use it";
 static const char data_parallel[] = "ranks are data-parallel only";
 static const char scaled_once[] = "sums are divided once, by the targets of the step";
 static const char implementation[] = "implementation of the same update";
+static const char tensor_key[] = "tensor_parallel.autotp_size";
+static const char peak_key[] = "scheduler.params.warmup_max_lr";
 
 static const struct mics_key table[] = {
     {"train_batch_size", KEY_COUNT, MICS_TAKEN, NULL, "mics-plan --global-batch"},
@@ -65,12 +68,12 @@ static const struct mics_key table[] = {
     {"bfloat16.enabled", KEY_BOOL, MICS_TAKEN, NULL, "mics-plan --dtype"},
     {"fp16.enabled", KEY_BOOL, MICS_TAKEN, NULL, "mics-plan --dtype"},
     {"fp16.auto_cast", KEY_BOOL, MICS_IGNORED, "inputs are token ids", NULL},
-    {"fp16.loss_scale", KEY_NUMBER, MICS_IGNORED, no_scale, NULL},
-    {"fp16.initial_scale_power", KEY_NUMBER, MICS_IGNORED, no_scale, NULL},
-    {"fp16.loss_scale_window", KEY_NUMBER, MICS_IGNORED, no_scale, NULL},
-    {"fp16.hysteresis", KEY_NUMBER, MICS_IGNORED, no_scale, NULL},
-    {"fp16.consecutive_hysteresis", KEY_BOOL, MICS_IGNORED, no_scale, NULL},
-    {"fp16.min_loss_scale", KEY_NUMBER, MICS_IGNORED, no_scale, NULL},
+    {"fp16.loss_scale", KEY_NUMBER, MICS_IGNORED, fp16_scale, NULL},
+    {"fp16.initial_scale_power", KEY_NUMBER, MICS_IGNORED, fp16_scale, NULL},
+    {"fp16.loss_scale_window", KEY_NUMBER, MICS_IGNORED, fp16_scale, NULL},
+    {"fp16.hysteresis", KEY_NUMBER, MICS_IGNORED, fp16_scale, NULL},
+    {"fp16.consecutive_hysteresis", KEY_BOOL, MICS_IGNORED, fp16_scale, NULL},
+    {"fp16.min_loss_scale", KEY_NUMBER, MICS_IGNORED, fp16_scale, NULL},
     {"fp16.fp16_master_weights_and_grads", KEY_BOOL | KEY_OFF, MICS_TAKEN_DIFFERENTLY,
      "masters and accumulated gradients are fp32", NULL},
     {"amp", KEY_ANY | KEY_OFF, MICS_TAKEN_DIFFERENTLY, "see fp16: mics-plan --dtype", NULL},
@@ -346,9 +349,10 @@ static void take_precision(struct mics_keys *keys)
                       mics_keys_bool(keys, "bfloat16.enabled", false);
     const bool fp16 = mics_keys_bool(keys, "fp16.enabled", false);
     const bool autocast = mics_keys_bool(keys, "torch_autocast.enabled", false);
-    const bool open =
-        mics_keys_is_auto(keys, "bf16.enabled") || mics_keys_is_auto(keys, "bfloat16.enabled") ||
-        mics_keys_is_auto(keys, "fp16.enabled") || json_object_get(keys->root, "amp") || autocast;
+    const bool open = mics_keys_is_auto(keys, "bf16.enabled") ||
+                      mics_keys_is_auto(keys, "bfloat16.enabled") ||
+                      mics_keys_is_auto(keys, "fp16.enabled") ||
+                      mics_keys_bool(keys, "amp.enabled", false) || autocast;
     const char *type = mics_keys_text(keys, communication, NULL);
     struct mics_foreign_config *config = keys->config;
 
@@ -357,8 +361,10 @@ static void take_precision(struct mics_keys *keys)
     config->dtype = bf16 ? MICS_BF16 : fp16 || open ? MICS_AUTO : MICS_F32;
     mics_keys_say(keys, "bf16.enabled", MICS_TAKEN, bf16 ? "mics-plan --dtype=bf16" : "off");
     mics_keys_say(keys, "bfloat16.enabled", MICS_TAKEN, bf16 ? "mics-plan --dtype=bf16" : "off");
-    mics_keys_say(keys, "fp16.enabled", fp16 ? MICS_TAKEN_DIFFERENTLY : MICS_TAKEN,
-                  fp16 ? "bf16 where the GPUs have it, else fp32: mics-plan --dtype" : "off");
+    mics_keys_say(
+        keys, "fp16.enabled", fp16 ? MICS_TAKEN_DIFFERENTLY : MICS_TAKEN,
+        fp16 ? "planned in the type of the topology; on hosts mics-plan --dtype=fp16 has it"
+             : "off");
     if (config->dtype == MICS_F32)
         mics_keys_say_absent(keys, "bf16", MICS_TAKEN,
                              "mics-plan --dtype=f32, the default of DeepSpeed");
@@ -371,7 +377,8 @@ static void take_precision(struct mics_keys *keys)
         mics_keys_say(keys, communication, MICS_TAKEN, "mics-plan --grad-dtype=%s",
                       config->grad_dtype == MICS_F32 ? "f32" : "bf16");
     } else {
-        mics_keys_say(keys, communication, MICS_TAKEN_DIFFERENTLY, "gradients are bf16 or f32");
+        mics_keys_say(keys, communication, MICS_TAKEN_DIFFERENTLY,
+                      "gradients are bf16 or f32; with mics-plan --dtype=fp16 they are fp16");
     }
 }
 
@@ -442,9 +449,16 @@ static void take_stage(struct mics_keys *keys)
                              "mics-plan --strategy=ddp, the default of DeepSpeed");
 }
 
+/* Do ranks share a sample, which is refused? Then batches are those of fewer ranks. */
+static bool has_model_ranks(const struct mics_keys *keys)
+{
+    return mics_keys_count(keys, tensor_key, 1) > 1 ||
+           mics_keys_count(keys, "sequence_parallel_size", 1) > 1;
+}
+
 static void take_tensor_parallel(struct mics_keys *keys)
 {
-    if (mics_keys_count(keys, "tensor_parallel.autotp_size", 0) > 1)
+    if (mics_keys_count(keys, tensor_key, 1) > 1)
         mics_keys_say(keys, "tensor_parallel", MICS_REFUSED, "%s", data_parallel);
 }
 
@@ -546,9 +560,30 @@ static void take_adam(struct mics_keys *keys, bool named_w)
         mics_keys_say(keys, correction, MICS_REFUSED, "moments are always corrected");
 }
 
+/* WarmupLR and WarmupDecayLR may have a rate of their own, which replaces the optimizer's. The
+ * default of WarmupDecayLR is such a rate, but null is none in both. */
+static bool schedule_has_peak(const struct mics_keys *keys)
+{
+    const char *type = mics_keys_text(keys, "scheduler.type", "");
+    const bool decays = strcmp(type, "WarmupDecayLR") == 0;
+
+    return (decays || strcmp(type, "WarmupLR") == 0) &&
+           (mics_keys_at(keys, peak_key) || (decays && !mics_keys_has(keys, peak_key)));
+}
+
+static void take_rate(struct mics_keys *keys)
+{
+    static const char path[] = "optimizer.params.lr";
+
+    if (schedule_has_peak(keys))
+        mics_keys_say(keys, path, MICS_IGNORED, "the schedule has warmup_max_lr");
+    else
+        mics_keys_take(keys, path, "lr", 1e-3);
+}
+
 static void take_optimizer(struct mics_keys *keys)
 {
-    static const char type_key[] = "optimizer.type", lr[] = "optimizer.params.lr";
+    static const char type_key[] = "optimizer.type";
     const char *type = mics_keys_text(keys, type_key, "");
 
     if (!mics_keys_at(keys, "optimizer")) {
@@ -561,19 +596,19 @@ static void take_optimizer(struct mics_keys *keys)
     if (strcasecmp(type, "Adam") == 0 || strcasecmp(type, "AdamW") == 0 ||
         strcasecmp(type, "FusedAdam") == 0) {
         take_adam(keys, strcasecmp(type, "AdamW") == 0);
-        mics_keys_take(keys, lr, "lr", 1e-3);
+        take_rate(keys);
     } else if (strcasecmp(type, "Lion") == 0 || strcasecmp(type, "FusedLion") == 0) {
         keys->config->optimizer = MICS_OPT_LION;
         mics_keys_say(keys, type_key, MICS_TAKEN, "mics-plan --optimizer=lion");
         take_betas(keys, 0.9, 0.99);
         take_decay(keys, 0, "of matrices only");
-        mics_keys_take(keys, lr, "lr", 1e-3);
+        take_rate(keys);
     } else if (strcasecmp(type, "SGD") == 0) {
         keys->config->optimizer = MICS_OPT_SGD;
         mics_keys_say(keys, type_key, MICS_TAKEN, "mics-plan --optimizer=sgd");
         mics_keys_take(keys, "optimizer.params.momentum", "momentum", 0);
         take_decay(keys, 0, "of matrices only, outside of the momentum");
-        mics_keys_take(keys, lr, "lr", 1e-3);
+        take_rate(keys);
     } else if (*type) {
         mics_keys_say(keys, type_key, MICS_REFUSED, "optimizers are " MICS_OPTIMIZER_NAMES);
     } else {
@@ -590,7 +625,7 @@ static void take_steps(struct mics_keys *keys, const char *path, const char *opt
 }
 
 /* Their learning rate of update k is that of k - 2, for the first two that of 0. */
-static void take_warmup(struct mics_keys *keys)
+static void take_warmup(struct mics_keys *keys, bool decays)
 {
     static const char steps[] = "scheduler.params.warmup_num_steps",
                       type_key[] = "scheduler.params.warmup_type",
@@ -610,21 +645,15 @@ static void take_warmup(struct mics_keys *keys)
     else
         mics_keys_say_absent(keys, type_key, MICS_TAKEN_DIFFERENTLY,
                              "the rate rises linearly; DeepSpeed's default is the logarithm");
+    if (decays)
+        mics_keys_take(keys, floor_key, "min-lr", 0);
     if (lowest > 0)
-        mics_keys_say(keys, floor_key, MICS_TAKEN_DIFFERENTLY, "the rate rises from 0");
-    else
+        mics_keys_say(keys, floor_key, MICS_TAKEN_DIFFERENTLY,
+                      decays ? "mics-train --min-lr=%.12g, but the rate rises from 0"
+                             : "the rate rises from 0, not from %.12g",
+                      lowest);
+    else if (!decays)
         mics_keys_say(keys, floor_key, MICS_TAKEN, "the rate rises from 0");
-}
-
-/* WarmupLR and WarmupDecayLR have a rate of their own, which replaces the optimizer's. */
-static void take_peak(struct mics_keys *keys)
-{
-    static const char path[] = "scheduler.params.warmup_max_lr";
-
-    if (mics_keys_at(keys, path)) {
-        mics_keys_say(keys, "optimizer.params.lr", MICS_IGNORED, "the schedule has warmup_max_lr");
-        mics_keys_take(keys, path, "lr", 0);
-    }
 }
 
 static void take_scheduler(struct mics_keys *keys)
@@ -648,14 +677,12 @@ static void take_scheduler(struct mics_keys *keys)
     }
     mics_keys_say(keys, type_key, MICS_TAKEN, "mics-train --lr-schedule=%s", kind);
     mics_keys_set(keys, "lr-schedule", json_string(kind));
-    take_warmup(keys);
+    take_warmup(keys, strcmp(kind, "linear") == 0);
     if (strcmp(kind, "constant") != 0)
         take_steps(keys, total, "steps", -1);
-    if (strcmp(kind, "cosine") != 0)
-        take_peak(keys);
-    if (strcmp(kind, "linear") == 0) {
-        mics_keys_take(keys, "scheduler.params.warmup_min_lr", "min-lr", 0);
-    } else if (strcmp(kind, "cosine") == 0) {
+    if (schedule_has_peak(keys))
+        mics_keys_take(keys, peak_key, "lr", 1e-3);
+    if (strcmp(kind, "cosine") == 0) {
         const double peak = mics_keys_number(keys, "optimizer.params.lr", -1);
         const double share = mics_keys_number(keys, ratio, 1e-4);
 
@@ -690,7 +717,8 @@ void mics_deepspeed_interpret(struct mics_keys *keys)
     keys->table = table;
     keys->count = sizeof table / sizeof *table;
     mics_keys_walk(keys);
-    take_batch(keys);
+    if (!has_model_ranks(keys))
+        take_batch(keys);
     take_precision(keys);
     take_stage(keys);
     take_tensor_parallel(keys);

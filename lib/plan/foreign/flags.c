@@ -17,8 +17,11 @@ enum { MAX_NAME = 120 };
 struct words {
     const char *at, *end;
     unsigned line;
-    char *word;   /* as long as the text */
-    bool started; /* the program was there: what follows are its flags */
+    char *word;    /* as long as the text */
+    bool started;  /* the program was there: what follows are its flags */
+    bool flagged;  /* a flag was there */
+    bool launched; /* a word was there before all flags */
+    bool module;   /* the last word was -m */
     struct mics_err *err;
     enum mics_status status;
 };
@@ -86,17 +89,25 @@ static bool is_flag(const char *word)
     return word[0] == '-' && word[1] == '-' && isalpha((unsigned char)word[2]);
 }
 
-/* Is the word the program that a launcher starts? */
+/* Is the word the program that a launcher starts? After flags alone it is a value of the last. */
 static bool is_program(const struct words *words)
 {
     static const char *const ends[] = {".py", ".sh", "torchtitan.train"};
     const char *word = words->word;
     const size_t length = strlen(word);
 
-    for (size_t i = 0; i < sizeof ends / sizeof *ends && !words->started; i++)
+    if (words->started || (words->flagged && !words->launched && !words->module))
+        return false;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (length >= strlen(ends[i]) && strcmp(word + length - strlen(ends[i]), ends[i]) == 0)
             return true;
     return false;
+}
+
+/* Is the word, which is no flag, neither a launcher's nor a value? */
+static bool is_left_over(const struct words *words)
+{
+    return words->flagged && !words->launched && !words->module && strcmp(words->word, "-m") != 0;
 }
 
 static json_t *make_value(const char *word)
@@ -207,6 +218,8 @@ static enum mics_status read_flags(struct words *words, json_t **root)
     *root = flags;
     while (more && status == MICS_OK) {
         if (is_flag(words->word)) {
+            words->flagged = true;
+            words->module = false;
             status = read_flag(words, *root, &more);
         } else if (is_program(words)) {
             words->started = true;
@@ -217,10 +230,12 @@ static enum mics_status read_flags(struct words *words, json_t **root)
             json_decref(flags);
             flags = NULL;
             more = next_word(words);
-        } else if (words->started) {
+        } else if (words->started || is_left_over(words)) {
             status = mics_err_set(words->err, MICS_ERR_FORMAT, "line %u: '%.60s': expected a flag",
                                   words->line, words->word);
         } else {
+            words->launched |= !words->flagged;
+            words->module = strcmp(words->word, "-m") == 0;
             more = next_word(words);
         }
     }

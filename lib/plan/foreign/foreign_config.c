@@ -181,8 +181,12 @@ static json_t *plan_to_row(const char *name, const struct mics_plan *plan)
 json_t *mics_foreign_config_to_doc(const struct mics_foreign_config *config,
                                    const struct mics_plan *configured, const struct mics_plan *best)
 {
-    return json_pack("{s:s, s:O, s:[o, o]}", "trainer", config->trainer, "keys", config->keys,
-                     "plans", plan_to_row("as configured", configured), plan_to_row("best", best));
+    json_t *plans = configured ? json_pack("[o, o]", plan_to_row("as configured", configured),
+                                           plan_to_row("best", best))
+                               : json_pack("[o]", plan_to_row("best", best));
+
+    return json_pack("{s:s, s:O, s:o}", "trainer", config->trainer, "keys", config->keys, "plans",
+                     plans);
 }
 
 static enum mics_status print_keys(FILE *out, const struct mics_cursor *root, int tsv,

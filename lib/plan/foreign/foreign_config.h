@@ -31,7 +31,7 @@ struct mics_foreign_config {
     uint64_t global_batch;
     uint32_t micro_batch, seq;
     char strategy[48];   /* as in struct mics_search_options */
-    uint32_t dtype;      /* enum mics_dtype; 16-bit types that are not here: MICS_AUTO */
+    uint32_t dtype;      /* enum mics_dtype; fp16: MICS_AUTO */
     uint32_t grad_dtype; /* likewise */
     uint32_t recompute;  /* enum mics_recompute */
     uint32_t optimizer;  /* enum mics_optimizer */
@@ -57,8 +57,8 @@ enum mics_status mics_foreign_config_parse(const char *text, size_t size, uint32
 
 void mics_foreign_config_fini(struct mics_foreign_config *config);
 
-/* For a document of a plan: {trainer, keys, plans}, where `plans` compares the plan as configured
- * with the best one. NULL: out of memory. */
+/* For a document of a plan: {trainer, keys, plans}, where `plans` compares the plan as configured,
+ * unless it is NULL, with the best one. NULL: out of memory. */
 json_t *mics_foreign_config_to_doc(const struct mics_foreign_config *config,
                                    const struct mics_plan *configured,
                                    const struct mics_plan *best);

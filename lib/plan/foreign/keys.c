@@ -10,7 +10,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { PATH = 160, VALUE = 40, WHY = 240 };
+enum { PATH = 160, NAME = 80, VALUE = 40, WHY = 240 };
 
 #define MAX_BATCH 0x1p40 /* that of mics-plan --global-batch */
 
@@ -210,11 +210,16 @@ static void walk_map(struct mics_keys *keys, const json_t *map, const char *pref
     json_object_foreach((json_t *)(uintptr_t)map, name, value)
     {
         char path[PATH];
+        const struct mics_key *key;
 
-        snprintf(path, sizeof path, "%s%s%.80s", prefix, *prefix ? "." : "", name);
-        const struct mics_key *key = find_key(keys, path);
+        if (strlen(name) > NAME)
+            mics_keys_fail(keys, "unknown key of %zu bytes", strlen(name));
+        else if (strchr(name, '.'))
+            mics_keys_fail(keys, "unknown key '%s': names have no points", name);
         if (keys->status != MICS_OK)
             return;
+        snprintf(path, sizeof path, "%s%s%s", prefix, *prefix ? "." : "", name);
+        key = find_key(keys, path);
         if (key)
             add_key(keys, key, path, value);
         else if (!has_keys_below(keys, path))
@@ -240,14 +245,16 @@ static const json_t *find_value(const struct mics_keys *keys, const char *path)
 
     while (value && *path) {
         const size_t length = strcspn(path, ".");
-        const json_t *whole = json_object_get(value, path); /* a key with points in its name */
 
-        if (whole)
-            return whole;
         value = json_object_getn(value, path, length);
         path += length + (path[length] == '.');
     }
     return value;
+}
+
+bool mics_keys_has(const struct mics_keys *keys, const char *path)
+{
+    return find_value(keys, path) != NULL;
 }
 
 bool mics_keys_is_auto(const struct mics_keys *keys, const char *path)

@@ -58,6 +58,7 @@ void mics_keys_fail(struct mics_keys *keys, const char *fmt, ...) MICS_PRINTF(2,
 /* The value at a path; NULL: absent, null or "auto". */
 const json_t *mics_keys_at(const struct mics_keys *keys, const char *path);
 bool mics_keys_is_auto(const struct mics_keys *keys, const char *path);
+bool mics_keys_has(const struct mics_keys *keys, const char *path); /* also null and "auto" */
 /* The value, or `absent`. */
 uint64_t mics_keys_count(const struct mics_keys *keys, const char *path, uint64_t absent);
 double mics_keys_number(const struct mics_keys *keys, const char *path, double absent);

@@ -155,6 +155,19 @@ static uint64_t get_positive(struct mics_keys *keys, const char *path)
     return value >= 1 && value <= INT32_MAX ? (uint64_t)value : 0;
 }
 
+/* Do ranks share a sample, which is refused? Then batches and meshes are those of fewer ranks. */
+static bool has_model_ranks(const struct mics_keys *keys)
+{
+    static const char *const degrees[] = {"parallelism.tensor_parallel_degree",
+                                          "parallelism.pipeline_parallel_degree",
+                                          "parallelism.context_parallel_degree"};
+
+    for (size_t i = 0; i < sizeof degrees / sizeof *degrees; i++)
+        if (mics_keys_count(keys, degrees[i], 1) > 1)
+            return true;
+    return false;
+}
+
 static void take_batch(struct mics_keys *keys)
 {
     const bool old = mics_keys_at(keys, "training.batch_size") != NULL;
@@ -191,8 +204,7 @@ static void take_mesh(struct mics_keys *keys)
         mics_keys_fail(keys, "%s %llu x %s %llu is not the number of ranks, %llu", replicate,
                        (unsigned long long)r, shard, (unsigned long long)given,
                        (unsigned long long)n);
-    if (keys->status != MICS_OK ||
-        mics_keys_number(keys, "parallelism.tensor_parallel_degree", 1) > 1)
+    if (keys->status != MICS_OK)
         return;
     mics_keys_set_groups(keys, p);
     mics_keys_say(keys, replicate, MICS_TAKEN, "%llu groups: mics-plan --strategy=%s",
@@ -268,6 +280,18 @@ static void take_if_there(struct mics_keys *keys, const char *path, const char *
 {
     if (mics_keys_at(keys, path))
         mics_keys_take(keys, path, option, 0);
+}
+
+/* A count that mics-train has from `least` on. */
+static void take_interval(struct mics_keys *keys, const char *path, const char *option,
+                          uint64_t least, const char *otherwise)
+{
+    const uint64_t count = mics_keys_count(keys, path, least);
+
+    if (count >= least && count <= UINT32_MAX)
+        take_if_there(keys, path, option);
+    else
+        mics_keys_say(keys, path, MICS_IGNORED, "%s", otherwise);
 }
 
 static void take_optimizer(struct mics_keys *keys)
@@ -370,8 +394,8 @@ static void take_checkpoints(struct mics_keys *keys)
 
     if (mics_keys_bool(keys, "checkpoint.enable", false) ||
         mics_keys_bool(keys, "checkpoint.enable_checkpoint", false)) {
-        take_if_there(keys, interval, "save-every");
-        take_if_there(keys, keep, "keep");
+        take_interval(keys, interval, "save-every", 1, "only the last step is saved");
+        take_interval(keys, keep, "keep", 0, "all are kept");
         return;
     }
     mics_keys_say(keys, interval, MICS_IGNORED, "no checkpoint.enable");
@@ -398,7 +422,7 @@ static void take_rest(struct mics_keys *keys)
             mics_keys_say(keys, seeds[i], MICS_TAKEN_DIFFERENTLY,
                           "mics-train --seed, of other random numbers");
         }
-    take_if_there(keys, "metrics.log_freq", "log-every");
+    take_interval(keys, "metrics.log_freq", "log-every", 1, "mics-train prints lines by time");
     take_checkpoints(keys);
     mics_keys_expect(keys, "torchrun.nnodes", keys->nodes, "nodes");
     mics_keys_expect(keys, "torchrun.nproc_per_node", keys->per_node, "ranks per node");
@@ -409,8 +433,10 @@ void mics_torchtitan_interpret(struct mics_keys *keys)
     keys->table = table;
     keys->count = sizeof table / sizeof *table;
     mics_keys_walk(keys);
-    take_batch(keys);
-    take_mesh(keys);
+    if (!has_model_ranks(keys)) {
+        take_batch(keys);
+        take_mesh(keys);
+    }
     take_precision(keys);
     take_recomputation(keys);
     take_optimizer(keys);

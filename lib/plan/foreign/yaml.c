@@ -133,6 +133,28 @@ static enum mics_status make_value(struct yaml *yaml, int index, unsigned depth,
     return status;
 }
 
+static enum mics_status fail_syntax(const yaml_parser_t *parser, struct mics_err *err)
+{
+    return mics_err_set(err, MICS_ERR_FORMAT, "line %zu: %s", parser->problem_mark.line + 1,
+                        parser->problem ? parser->problem : "not YAML");
+}
+
+/* What follows the first document. */
+static enum mics_status check_end(yaml_parser_t *parser, struct mics_err *err)
+{
+    yaml_document_t document;
+    const yaml_node_t *root;
+    enum mics_status status = MICS_OK;
+
+    if (!yaml_parser_load(parser, &document))
+        return fail_syntax(parser, err);
+    root = yaml_document_get_root_node(&document);
+    if (root)
+        status = mics_err_set(err, MICS_ERR_FORMAT, "line %u: a second document", line_of(root));
+    yaml_document_delete(&document);
+    return status;
+}
+
 enum mics_status mics_yaml_read(const char *text, size_t size, json_t **out, struct mics_err *err)
 {
     struct yaml yaml = {.err = err};
@@ -144,8 +166,7 @@ enum mics_status mics_yaml_read(const char *text, size_t size, json_t **out, str
         return mics_err_nomem(err);
     yaml_parser_set_input_string(&parser, (const unsigned char *)text, size);
     if (!yaml_parser_load(&parser, &yaml.document)) {
-        status = mics_err_set(err, MICS_ERR_FORMAT, "line %zu: %s", parser.problem_mark.line + 1,
-                              parser.problem ? parser.problem : "not YAML");
+        status = fail_syntax(&parser, err);
         yaml_parser_delete(&parser);
         return status;
     }
@@ -155,6 +176,8 @@ enum mics_status mics_yaml_read(const char *text, size_t size, json_t **out, str
                               "neither DeepSpeed's JSON, nor accelerate's YAML, nor torchtitan's "
                               "flags");
     else
+        status = check_end(&parser, err);
+    if (status == MICS_OK)
         status = make_value(&yaml, 1, 0, out);
     yaml_document_delete(&yaml.document);
     yaml_parser_delete(&parser);

@@ -85,7 +85,7 @@ static void deepspeed_becomes_a_job(void)
     CHECK_INT(config.optimizer, MICS_OPT_ADAMW);
     CHECK_INT(config.clips, 1);
     CHECK_INT(config.refused, 0);
-    CHECK_NEAR(setting("lr"), 2e-4, 0);
+    CHECK_NEAR(setting("lr"), 1e-3, 0); /* that of the schedule */
     CHECK_NEAR(setting("beta2"), 0.999, 0);
     CHECK_NEAR(setting("weight-decay"), 0.01, 0);
     CHECK_NEAR(setting("clip"), 0.5, 0);
@@ -182,6 +182,95 @@ static void refused_keys_are_collected(void)
     mics_foreign_config_fini(&config);
 }
 
+/* "amp" says nothing unless it is on. */
+static void types_without_a_section_are_f32(void)
+{
+    static const struct {
+        const char *keys;
+        uint32_t dtype;
+    } cases[] = {{"", MICS_F32},
+                 {", \"amp\": null", MICS_F32},
+                 {", \"amp\": {\"enabled\": false}", MICS_F32},
+                 {", \"amp\": {\"enabled\": true}", MICS_AUTO},
+                 {", \"fp16\": {\"enabled\": true}", MICS_AUTO},
+                 {", \"bf16\": {\"enabled\": true}", MICS_BF16}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[128];
+
+        snprintf(text, sizeof text, "{\"train_batch_size\": 32%s}", cases[i].keys);
+        CHECK_INT(parse(text), MICS_OK);
+        CHECK_INT(config.dtype, cases[i].dtype);
+        mics_foreign_config_fini(&config);
+    }
+    CHECK_INT(parse("{\"train_batch_size\": 32, \"fp16\": {\"enabled\": true, "
+                    "\"loss_scale\": 0}}"),
+              MICS_OK);
+    CHECK(strstr(member("fp16.enabled", "why"), "mics-plan --dtype=fp16"));
+    CHECK(strstr(member("fp16.loss_scale", "why"), "mics-train --loss-scale"));
+    mics_foreign_config_fini(&config);
+}
+
+/* As deepspeed/runtime/lr_schedules.py does: the default of WarmupDecayLR is a rate. */
+static void rates_of_schedules_replace_those_of_optimizers(void)
+{
+    static const struct {
+        const char *type, *keys;
+        double lr;
+        const char *verdict;
+    } cases[] = {{"WarmupLR", "", 2e-4, "taken"},
+                 {"WarmupLR", ", \"warmup_max_lr\": 3e-4", 3e-4, "ignored"},
+                 {"WarmupLR", ", \"warmup_max_lr\": null", 2e-4, "taken"},
+                 {"WarmupDecayLR", "", 1e-3, "ignored"},
+                 {"WarmupDecayLR", ", \"warmup_max_lr\": 3e-4", 3e-4, "ignored"},
+                 {"WarmupDecayLR", ", \"warmup_max_lr\": null", 2e-4, "taken"},
+                 {"WarmupDecayLR", ", \"warmup_max_lr\": \"auto\"", 2e-4, "taken"},
+                 {"WarmupCosineLR", "", 2e-4, "taken"}};
+    char text[400];
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(text, sizeof text,
+                 "{\"train_batch_size\": 32, \"optimizer\": {\"type\": \"AdamW\", \"params\": "
+                 "{\"lr\": 2e-4}}, \"scheduler\": {\"type\": \"%s\", \"params\": "
+                 "{\"warmup_num_steps\": 9%s}}}",
+                 cases[i].type, cases[i].keys);
+        CHECK_INT(parse(text), MICS_OK);
+        CHECK_NEAR(setting("lr"), cases[i].lr, 0);
+        CHECK_STR(member("optimizer.params.lr", "verdict"), cases[i].verdict);
+        mics_foreign_config_fini(&config);
+    }
+    CHECK_INT(parse("{\"train_batch_size\": 32, \"scheduler\": {\"type\": \"WarmupDecayLR\", "
+                    "\"params\": {\"warmup_min_lr\": 1e-5}}}"),
+              MICS_OK);
+    CHECK_NEAR(setting("lr"), 1e-3, 0);
+    CHECK_NEAR(setting("min-lr"), 1e-5, 0);
+    CHECK_STR(member("scheduler.params.warmup_max_lr", "why"),
+              "mics-train --lr=0.001, the default of DeepSpeed");
+    CHECK_STR(member("scheduler.params.warmup_min_lr", "verdict"), "taken differently");
+    mics_foreign_config_fini(&config);
+}
+
+/* Their batches are those of fewer ranks, which is no contradiction. */
+static void model_parallel_jobs_are_refused(void)
+{
+    static const char *const files[] = {
+        "{\"train_batch_size\": 8, \"train_micro_batch_size_per_gpu\": 1, "
+        "\"tensor_parallel\": {\"autotp_size\": 4}}",
+        "{\"train_batch_size\": 8, \"train_micro_batch_size_per_gpu\": 1, "
+        "\"sequence_parallel_size\": 4}",
+        "--parallelism.tensor_parallel_degree 8 --parallelism.data_parallel_shard_degree 4",
+        "--parallelism.pipeline_parallel_degree 8 --parallelism.data_parallel_shard_degree 4",
+        "--parallelism.context_parallel_degree 8 --parallelism.data_parallel_shard_degree 4 "
+        "--training.local_batch_size 1 --training.global_batch_size 4",
+    };
+
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        CHECK_INT(parse(files[i]), MICS_OK);
+        CHECK_INT(config.refused, 1);
+        mics_foreign_config_fini(&config);
+    }
+}
+
 static void contradictions_have_their_numbers(void)
 {
     CHECK_FAILS("{\"train_batch_size\": 256, \"train_micro_batch_size_per_gpu\": 4, "
@@ -229,6 +318,11 @@ static void wrong_files_are_refused(void)
                 "optimizer.params.betas: expected two numbers");
     CHECK_FAILS("{}", "no settings");
     CHECK_FAILS("{\"a\": 1, \"a\": 2}", "line 1, column 12, offset 12: a duplicate key");
+    CHECK_FAILS("{\"zero_optimization.stage\": 3, \"zero_optimization\": {\"stage\": 1}}",
+                "unknown key 'zero_optimization.stage': names have no points");
+    snprintf(deep, sizeof deep, "{\"%079d\u00e4\u00f6\": 1}", 0);
+    CHECK_FAILS(deep, "unknown key of 83 bytes");
+    deep[0] = '\0';
     for (int i = 0; i < 40; i++)
         strcat(deep, "{\"wandb\":");
     CHECK_INT(parse(deep), MICS_ERR_FORMAT);
@@ -273,6 +367,46 @@ static void torchtitan_becomes_a_job(void)
     CHECK_STR(member("torchrun.rdzv_backend", "verdict"), "ignored");
     check_rows(20);
     mics_foreign_config_fini(&config);
+}
+
+/* What mics-train would refuse stays out of its settings. */
+static void intervals_of_torchtitan_are_settings(void)
+{
+    CHECK_INT(parse("--metrics.log_freq 5 --checkpoint.enable --checkpoint.interval 20 "
+                    "--checkpoint.keep_latest_k 0"),
+              MICS_OK);
+    CHECK_INT(setting("log-every"), 5);
+    CHECK_INT(setting("save-every"), 20);
+    CHECK(json_object_get(config.settings, "keep"));
+    mics_foreign_config_fini(&config);
+    CHECK_INT(parse("--metrics.log_freq 0 --checkpoint.enable --checkpoint.interval 5000000000 "
+                    "--checkpoint.keep_latest_k 5000000000"),
+              MICS_OK);
+    CHECK_INT(json_object_size(config.settings), 0);
+    CHECK_STR(member("metrics.log_freq", "verdict"), "ignored");
+    check_rows(4);
+    mics_foreign_config_fini(&config);
+    CHECK_INT(parse("--metrics.log_freq 5000000000"), MICS_OK);
+    CHECK(!json_object_get(config.settings, "log-every"));
+    mics_foreign_config_fini(&config);
+}
+
+/* A program is one after its launcher, after -m, or before all flags; else it is a value. */
+static void programs_are_behind_launchers(void)
+{
+    CHECK_INT(parse("--training.seq_len 512 --dataloader.script make.sh --training.steps 5"),
+              MICS_OK);
+    CHECK_INT(config.seq, 512);
+    CHECK_STR(member("dataloader.script", "value"), "make.sh");
+    mics_foreign_config_fini(&config);
+    CHECK_INT(parse("./run.sh --training.seq_len 512 --dataloader.script make.sh"), MICS_OK);
+    CHECK_INT(config.seq, 512);
+    mics_foreign_config_fini(&config);
+    CHECK_INT(parse("--nnodes 4 -m torchtitan.train --training.seq_len 512"), MICS_OK);
+    CHECK_STR(member("torchrun.nnodes", "verdict"), "taken");
+    mics_foreign_config_fini(&config);
+    CHECK_FAILS("--training.seq_len=512 make.sh --training.steps 5",
+                "line 1: 'make.sh': expected a flag");
 }
 
 static void meshes_of_torchtitan_are_strategies(void)
@@ -404,6 +538,10 @@ static void wrong_yaml_is_refused(void)
     CHECK_FAILS("debug: maybe", "debug: expected true or false, found 'maybe'");
     CHECK_FAILS("a: 1\na: 2", "line 2: 'a' is there twice");
     CHECK_FAILS("fsdp_config: {fsdp_version: [", "line 2: did not find expected node content");
+    CHECK_FAILS("debug: false\n---\nmixed_precision: bf16", "line 3: a second document");
+    CHECK_FAILS("debug: false\n---\n[", "line 4: did not find expected node content");
+    CHECK_INT(parse("---\ndebug: false\n...\n# the end\n"), MICS_OK);
+    mics_foreign_config_fini(&config);
     CHECK_FAILS("just words",
                 "neither DeepSpeed's JSON, nor accelerate's YAML, nor torchtitan's flags");
     CHECK_FAILS("a: &a [*a]", "line 1: nested deeper than 16");
@@ -463,9 +601,14 @@ int main(void)
     TAP_RUN(stages_of_zero_are_strategies);
     TAP_RUN(auto_leaves_everything_open);
     TAP_RUN(refused_keys_are_collected);
+    TAP_RUN(types_without_a_section_are_f32);
+    TAP_RUN(rates_of_schedules_replace_those_of_optimizers);
+    TAP_RUN(model_parallel_jobs_are_refused);
     TAP_RUN(contradictions_have_their_numbers);
     TAP_RUN(wrong_files_are_refused);
     TAP_RUN(torchtitan_becomes_a_job);
+    TAP_RUN(intervals_of_torchtitan_are_settings);
+    TAP_RUN(programs_are_behind_launchers);
     TAP_RUN(meshes_of_torchtitan_are_strategies);
     TAP_RUN(wrong_flags_are_refused);
 #if MICS_HAVE_YAML
