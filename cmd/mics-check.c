@@ -19,6 +19,8 @@
 #include <unistd.h>
 
 enum { OPT_DEVICE = 256 };
+/* Rank 0, which reports, gives up before the others: the first that does ends the job. */
+enum { OTHERS_DELAY_S = 10 };
 
 struct options {
     struct cli_common common;
@@ -85,6 +87,9 @@ static int parse(int argc, char **argv, struct options *opt)
         return cli_usage("the name of the host file is empty");
     if (opt->exclude && (opt->common.json || opt->common.tsv))
         return cli_usage("--exclude prints a list, and goes with neither --json nor --tsv");
+    if (opt->exclude && opt->common.output && strcmp(opt->common.output, "-") == 0)
+        return cli_usage("--exclude prints a list, and does not go with a document on standard "
+                         "output");
     if (opt->facts && opt->quick)
         return cli_usage("--facts and --quick exclude each other");
     opt->argc = argc;
@@ -211,7 +216,7 @@ static int check(const struct options *opt)
     if (status == MICS_OK && opt->baseline && cli_rank() == 0)
         status = mics_health_read(opt->baseline, &baseline, &err);
     signal(SIGALRM, give_up);
-    alarm(opt->timeout_s);
+    alarm(opt->timeout_s + (cli_rank() == 0 ? 0 : OTHERS_DELAY_S));
     if (status == MICS_OK)
         status = mics_world_open(&world, &err);
     if (status != MICS_OK) {
@@ -235,6 +240,23 @@ static int check(const struct options *opt)
     return code;
 }
 
+static int start(const struct options *opt)
+{
+    const char *tasks = getenv("SLURM_STEP_NUM_TASKS");
+    struct mics_err err;
+
+    if (mics_comm_is_launched() || !(opt->hosts || getenv("SLURM_JOB_ID")))
+        return check(opt);
+    if (!tasks || atoi(tasks) < 2)
+        return launch(opt);
+    /* Each task would start the whole check. */
+    mics_err_set(&err, MICS_ERR_ARG,
+                 "the %d tasks of this step of Slurm do not know each other: "
+                 "use 'srun --mpi=pmix', or no srun",
+                 atoi(tasks));
+    return cli_report(MICS_ERR_ARG, &err);
+}
+
 int main(int argc, char **argv)
 {
     struct options opt = {.timeout_s = 600};
@@ -243,7 +265,6 @@ int main(int argc, char **argv)
     cli_init(&program);
     code = parse(argc, argv, &opt);
     if (code < 0)
-        code = !mics_comm_is_launched() && (opt.hosts || getenv("SLURM_JOB_ID")) ? launch(&opt)
-                                                                                 : check(&opt);
+        code = start(&opt);
     return cli_finish(code);
 }

@@ -131,8 +131,8 @@ on_host() # host command
 # What a host that can run the job prints, as an extended regular expression: its name and cores.
 host_answer='up [A-Za-z0-9._-]{1,255} [1-9][0-9]{0,5}'
 
-# Set host_test= to what a host must have: the program, this folder and that of the job. It prints
-# its name and its number of cores.
+# Set host_test= to what a host must have: the program, this folder, and that of a training run,
+# where mics-train's ranks share files. It prints its name and its number of cores.
 make_host_test()
 {
     local folder program shared
@@ -142,7 +142,7 @@ make_host_test()
     # shellcheck disable=SC2016 # expanded on the host
     printf -v host_test '%s; ' "cd $folder || exit" \
         "[ -x $program ] || { echo it has no $program; exit 1; }" \
-        "[ -d $shared ] || { echo it does not see $shared; exit 1; }" \
+        "[ $trains = 0 ] || [ -d $shared ] || { echo it does not see $shared; exit 1; }" \
         'echo up $(uname -n) $(nproc)'
 }
 

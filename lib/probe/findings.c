@@ -11,7 +11,8 @@
 #include <string.h>
 
 static const struct mics_finding_kind kinds[] = {
-    {"unreachable", true, "see whether it runs and has a network; leave it out until it answers"},
+    {"unreachable", true, "see whether it runs and has network and mics; leave it out until then"},
+    {"fewer_slots", true, "give it as many slots=N as the first host has, or leave it out"},
     {"mics_version", true, "install the same mics on all nodes"},
     {"mpi_version", true, "install the same MPI on all nodes, and set PATH and LD_LIBRARY_PATH"},
     {"kernel", false, "the same kernel on all nodes makes their rates comparable"},

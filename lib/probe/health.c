@@ -15,6 +15,8 @@
 
 /* Rounds in which all clocks are read after a barrier; the median counts. */
 enum { CLOCK_ROUNDS = 5 };
+/* Of $MICS_LEFT_OUT: a host, and a reason of up to 500 bytes. */
+enum { LEFT_OUT_LINE = 800 };
 
 static uint32_t first_rank_of(const struct mics_world *world, uint32_t node)
 {
@@ -133,29 +135,44 @@ static enum mics_status add_throttled(const struct mics_world *world, json_t *no
     return status;
 }
 
-/* [{host, why}] of $MICS_LEFT_OUT, and a finding for each. */
-static json_t *list_unreachable(struct mics_findings *findings)
+/* A host of $MICS_LEFT_OUT: an entry of `list`, and a finding. */
+static void add_left_out(struct mics_findings *findings, json_t *list, const char *host,
+                         const char *why)
+{
+    const bool few = strncmp(why, "it has slots=", 13) == 0; /* it was not asked */
+    json_t *entry = json_pack("{s:s, s:s}", "host", host, "why", why), *finding;
+
+    if (json_array_append_new(list, entry) != 0)
+        findings->failed = true;
+    mics_findings_add(findings, few ? "fewer_slots" : "unreachable", -1, NULL, why,
+                      few ? "the same slots" : "an answer");
+    finding = json_array_get(findings->list, json_array_size(findings->list) - 1);
+    if (json_object_set_new(finding, "host", json_string(host)) != 0)
+        findings->failed = true;
+}
+
+/* [{host, why}] of $MICS_LEFT_OUT, and a finding for each. The reasons are what programs on the way
+ * to the hosts have printed. An IPv6 address has colons, but no space behind them. */
+static json_t *list_left_out(struct mics_findings *findings)
 {
     const char *text = getenv(MICS_LEFT_OUT);
     json_t *list = json_array();
 
     while (text && *text) {
-        const int length = (int)strcspn(text, "\n"), host = (int)strcspn(text, ":\n");
-        const int gap = host < length ? 2 : 0; /* ": " */
-        char why[256];
+        const size_t length = strcspn(text, "\n");
+        char line[LEFT_OUT_LINE], *why;
 
-        snprintf(why, sizeof why, "%.*s",
-                 length - host - gap < 255 && length > host + gap ? length - host - gap : 0,
-                 text + host + gap);
-        if (host > 0) {
-            json_t *entry = json_pack("{s:s#, s:s}", "host", text, host, "why", why);
-
-            if (json_array_append_new(list, entry) != 0)
-                findings->failed = true;
-            mics_findings_add(findings, "unreachable", -1, NULL, why, "an answer");
-            json_object_set_new(json_array_get(findings->list, json_array_size(findings->list) - 1),
-                                "host", json_stringn(text, (size_t)host));
+        snprintf(line, sizeof line, "%.*s", (int)length, text);
+        for (char *c = line; *c; c++)
+            if (*c < 0x20 || *c > 0x7e)
+                *c = '?';
+        why = strstr(line, ": ");
+        if (why) {
+            *why = '\0';
+            why += 2;
         }
+        if (line[0])
+            add_left_out(findings, list, line, why ? why : "");
         text += length + (text[length] == '\n');
     }
     return list;
@@ -185,6 +202,7 @@ static bool has_fault(const json_t *list)
 struct check {
     const struct mics_world *world;
     json_t *nodes, *measured, *links; /* of the document; findings by measurements */
+    const char *device;               /* that was measured; NULL: none */
 };
 
 /* The members that `check` owns are shared with the document. */
@@ -193,7 +211,7 @@ static enum mics_status make_document(const struct check *check, json_t **out, s
     const struct mics_world *world = check->world;
     json_t *doc = mics_doc_new(MICS_HEALTH_KIND, MICS_HEALTH_VERSION), *list = json_array();
     struct mics_findings findings = {.nodes = check->nodes, .list = list};
-    json_t *unreachable = list_unreachable(&findings);
+    json_t *unreachable = list_left_out(&findings);
     enum mics_status status = mics_findings_of_facts(check->nodes, list, err);
     bool failed = findings.failed || !doc || json_array_extend(list, check->measured) != 0;
 
@@ -206,6 +224,8 @@ static enum mics_status make_document(const struct check *check, json_t **out, s
                                   mics_findings_bad_nodes(list, world->node_count)) != 0;
     failed |= json_object_set_new(doc, "findings", list) != 0;
     failed |= json_object_set(doc, "nodes", check->nodes) != 0;
+    if (check->device)
+        failed |= json_object_set_new(doc, "device", json_string(check->device)) != 0;
     if (check->links)
         failed |= json_object_set(doc, "links", check->links) != 0;
     if (status == MICS_OK && failed)
@@ -233,6 +253,7 @@ static enum mics_status measure(struct check *check, struct mics_world *world, b
         return status;
     status = mics_health_measure_ranks(&findings, &bench, quick ? quick_work_s : whole_work_s,
                                        check->nodes, err);
+    check->device = bench.device->on_host ? "host" : "cuda";
     mics_bench_fini(&bench);
     if (status == MICS_OK && world->node_count > 1)
         status = mics_health_measure_links(

@@ -30,10 +30,15 @@ enum mics_status mics_health_check(struct mics_world *world, enum mics_health_ex
                                    enum mics_device_kind device, json_t **out,
                                    struct mics_err *err);
 
-/* Read such a document, for the function below; the caller's. */
+/* Read such a document, for the functions below; the caller's. MICS_ERR_IO, MICS_ERR_FORMAT. */
 enum mics_status mics_health_read(const char *path, json_t **out, struct mics_err *err);
 
-/* Add findings for what is worse than in an earlier document, on hosts of the same name. */
+/* Is this a document on which the functions below can rely? MICS_ERR_FORMAT: it is not. */
+enum mics_status mics_health_validate(const json_t *doc, struct mics_err *err);
+
+/* Add findings for what is worse than in an earlier document, on hosts of the same name. Rates are
+ * compared where the same kind of device was measured, with as many ranks of the node.
+ * MICS_ERR_FORMAT: `before` has none of the hosts. */
 enum mics_status mics_health_compare(json_t *doc, const json_t *before, struct mics_err *err);
 
 /* Has the document no fault? */

@@ -56,24 +56,48 @@ static void compare_versions(struct mics_findings *findings, int node, const jso
     }
 }
 
-/* The interface of this name. */
-static const json_t *find_named(const json_t *list, const char *name)
+static const char *text_of(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+
+    return text ? text : "";
+}
+
+/* The card of this name, and of this port ("": it has none). */
+static const json_t *find_card(const json_t *list, const char *name, const char *port)
 {
     for (size_t i = 0; i < json_array_size(list); i++) {
-        const char *own = json_string_value(json_object_get(json_array_get(list, i), "name"));
+        const json_t *card = json_array_get(list, i);
 
-        if (own && name && strcmp(own, name) == 0)
-            return json_array_get(list, i);
+        if (strcmp(text_of(card, "name"), name) == 0 && strcmp(text_of(card, "port"), port) == 0)
+            return card;
     }
     return NULL;
+}
+
+/* Interfaces, or ports of RDMA devices: `bytes` a second are one of the rate. */
+static void compare_cards(struct mics_findings *findings, int node, const json_t *now,
+                          const json_t *before, const char *rate, double bytes)
+{
+    char where[128];
+
+    for (size_t i = 0; i < json_array_size(before); i++) {
+        const json_t *old = json_array_get(before, i);
+        const char *name = text_of(old, "name"), *port = text_of(old, "port");
+        const json_t *card = find_card(now, name, port);
+
+        snprintf(where, sizeof where, "%.60s%s%.10s", name, *port ? " port " : "", port);
+        if (!card)
+            mics_findings_add(findings, "less", node, where, "missing", "present");
+        else
+            compare(findings, node, "less", where, mics_number_of(card, rate) * bytes,
+                    mics_number_of(old, rate) * bytes, 0.99, RATE);
+    }
 }
 
 static void compare_facts(struct mics_findings *findings, int node, const json_t *now,
                           const json_t *before)
 {
-    const json_t *old = json_object_get(before, "interfaces"),
-                 *cards = json_object_get(now, "interfaces");
-
     compare_versions(findings, node, json_object_get(now, "versions"),
                      json_object_get(before, "versions"));
     compare(findings, node, "less", "cores", mics_number_of(now, "cores"),
@@ -82,16 +106,10 @@ static void compare_facts(struct mics_findings *findings, int node, const json_t
             mics_number_of(before, "memory_bytes"), less_share, BYTES);
     compare(findings, node, "less", "GPUs", (double)json_array_size(json_object_get(now, "gpus")),
             (double)json_array_size(json_object_get(before, "gpus")), 1, PLAIN);
-    for (size_t i = 0; i < json_array_size(old); i++) {
-        const char *name = json_string_value(json_object_get(json_array_get(old, i), "name"));
-        const json_t *card = find_named(cards, name);
-
-        if (!card)
-            mics_findings_add(findings, "less", node, name, "missing", "present");
-        else
-            compare(findings, node, "less", name, mics_number_of(card, "bits_per_s") / 8,
-                    mics_number_of(json_array_get(old, i), "bits_per_s") / 8, 0.99, RATE);
-    }
+    compare_cards(findings, node, json_object_get(now, "interfaces"),
+                  json_object_get(before, "interfaces"), "bits_per_s", 1.0 / 8);
+    compare_cards(findings, node, json_object_get(now, "rdma"), json_object_get(before, "rdma"),
+                  "gbit_per_s", 1e9 / 8);
 }
 
 static void compare_rates(struct mics_findings *findings, int node, const json_t *now,
@@ -120,32 +138,53 @@ static double link_rate(const json_t *doc, const char *key, size_t node)
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
+/* Node i of `doc`, with what it was: node j of `before`. */
+static void compare_node(struct mics_findings *findings, const json_t *doc, size_t i,
+                         const json_t *before, size_t j, bool same_device)
+{
+    const json_t *now = json_array_get(json_object_get(doc, "nodes"), i),
+                 *old = json_array_get(json_object_get(before, "nodes"), j);
+    const double ranks = mics_number_of(now, "ranks"), old_ranks = mics_number_of(old, "ranks");
+    char found[64], expected[64];
+    const int node = (int)i;
+
+    compare_facts(findings, node, json_object_get(now, "facts"), json_object_get(old, "facts"));
+    if (ranks != old_ranks) {
+        mics_findings_add(findings, "changed", node, "ranks", format(found, ranks, PLAIN),
+                          format(expected, old_ranks, PLAIN));
+        return;
+    }
+    if (same_device)
+        compare_rates(findings, node, json_object_get(now, "rates"), json_object_get(old, "rates"));
+    compare(findings, node, "slower", "what it sends", link_rate(doc, "send", i),
+            link_rate(before, "send", j), slower_share, RATE);
+    compare(findings, node, "slower", "what it receives", link_rate(doc, "receive", i),
+            link_rate(before, "receive", j), slower_share, RATE);
+}
+
 enum mics_status mics_health_compare(json_t *doc, const json_t *before, struct mics_err *err)
 {
     const json_t *nodes = json_object_get(doc, "nodes"), *old = json_object_get(before, "nodes");
+    const char *device = text_of(doc, "device"), *old_device = text_of(before, "device");
+    const bool same_device = strcmp(device, old_device) == 0;
     json_t *list = json_object_get(doc, "findings");
     struct mics_findings findings = {.nodes = nodes, .list = list};
+    bool any = false;
 
     for (size_t i = 0; i < json_array_size(nodes); i++) {
-        const json_t *node = json_array_get(nodes, i);
-        const char *host = json_string_value(json_object_get(node, "host"));
+        const char *host = text_of(json_array_get(nodes, i), "host");
 
         for (size_t j = 0; j < json_array_size(old); j++) {
-            const json_t *then = json_array_get(old, j);
-            const char *name = json_string_value(json_object_get(then, "host"));
-
-            if (!host || !name || strcmp(host, name) != 0)
+            if (strcmp(text_of(json_array_get(old, j), "host"), host) != 0)
                 continue;
-            compare_facts(&findings, (int)i, json_object_get(node, "facts"),
-                          json_object_get(then, "facts"));
-            compare_rates(&findings, (int)i, json_object_get(node, "rates"),
-                          json_object_get(then, "rates"));
-            compare(&findings, (int)i, "slower", "what it sends", link_rate(doc, "send", i),
-                    link_rate(before, "send", j), slower_share, RATE);
-            compare(&findings, (int)i, "slower", "what it receives", link_rate(doc, "receive", i),
-                    link_rate(before, "receive", j), slower_share, RATE);
+            compare_node(&findings, doc, i, before, j, same_device);
+            any = true;
         }
     }
+    if (!any)
+        return mics_err_set(err, MICS_ERR_FORMAT, "--baseline: it has none of these hosts");
+    if (!same_device && *device && *old_device)
+        mics_findings_add(&findings, "changed", -1, "device", device, old_device);
     json_t *bad = mics_findings_bad_nodes(list, json_array_size(nodes));
     if (findings.failed || json_object_set_new(doc, "bad_nodes", bad) != 0 ||
         (!mics_health_is_good(doc) && json_object_set_new(doc, "verdict", json_string("bad")) != 0))
@@ -159,7 +198,7 @@ enum mics_status mics_health_read(const char *path, json_t **out, struct mics_er
 
     if (status != MICS_OK)
         return status;
-    status = mics_doc_expect(*out, MICS_HEALTH_KIND, MICS_HEALTH_VERSION, err);
+    status = mics_health_validate(*out, err);
     if (status == MICS_OK)
         return status;
     mics_err_prefix(err, "%s", path);

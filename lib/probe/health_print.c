@@ -164,8 +164,7 @@ static void print_verdict(FILE *out, const json_t *doc)
     }
 }
 
-/* What the functions above rely on. */
-static enum mics_status check(const json_t *doc, struct mics_err *err)
+enum mics_status mics_health_validate(const json_t *doc, struct mics_err *err)
 {
     struct mics_reading reading = {.err = err};
     const struct mics_cursor root = mics_cursor_begin(doc, &reading);
@@ -200,7 +199,7 @@ static enum mics_status check(const json_t *doc, struct mics_err *err)
 enum mics_status mics_health_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
 {
     const json_t *list = json_object_get(doc, "findings");
-    enum mics_status status = check(doc, err);
+    enum mics_status status = mics_health_validate(doc, err);
 
     if (status != MICS_OK)
         return status;

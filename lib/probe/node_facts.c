@@ -23,7 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_XIDS = 64, MAX_CARDS = 256 };
+enum { MAX_XIDS = 256, MAX_CARDS = 256 };
 
 static const char *system_root(void)
 {
@@ -317,7 +317,20 @@ static bool add_gpus(json_t *out)
     return json_object_set_new(out, "gpus", list) == 0 && ok;
 }
 
-/* Add what a record of the kernel's log says of a GPU: "NVRM: Xid (PCI:0000:1b:00): 79, ...". */
+static bool is_listed(const json_t *list, const char *pci_id, int xid)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *entry = json_array_get(list, i);
+
+        if (json_integer_value(json_object_get(entry, "xid")) == xid &&
+            strcmp(json_string_value(json_object_get(entry, "pci_id")), pci_id) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Add what a record of the kernel's log says of a GPU: "NVRM: Xid (PCI:0000:1b:00): 79, ...". Each
+ * number is listed once for each GPU, so that repeated ones do not displace others. */
 static bool add_xid(json_t *list, const char *record)
 {
     const char *text = strstr(record, "NVRM: Xid (PCI:");
@@ -325,7 +338,8 @@ static bool add_xid(json_t *list, const char *record)
     int xid;
 
     if (!text || json_array_size(list) >= MAX_XIDS ||
-        sscanf(text, "NVRM: Xid (PCI:%23[0-9a-fA-F:.]): %d", pci_id, &xid) != 2)
+        sscanf(text, "NVRM: Xid (PCI:%23[0-9a-fA-F:.]): %d", pci_id, &xid) != 2 ||
+        is_listed(list, pci_id, xid))
         return true;
     return json_array_append_new(list, json_pack("{s:s, s:i}", "pci_id", pci_id, "xid", xid)) == 0;
 }

@@ -19,7 +19,7 @@
  *      ? bits_per_s, ? mtu}] (cards, no virtual ones), rdma [{name, port, ? state, ? gbit_per_s,
  *      ? link_layer}], ? gpus [{name, pci_id, memory_bytes, used_bytes, pcie {generation, width,
  *      width_now}, nvlinks, ? ecc, ...}] (members of struct mics_gpu_health that are known),
- *      ? gpus_error, ? xids [{pci_id, xid}]}
+ *      ? gpus_error, ? xids [{pci_id, xid}] (each once)}
  *
  * $MICS_SYSTEM_ROOT, for tests, is a folder with sys/, proc/ and dev/kmsg. */
 enum mics_status mics_node_facts(json_t **out, struct mics_err *err);

@@ -685,8 +685,7 @@ enum mics_status mics_hostfile_write(const char *path, const json_t *doc, struct
         return no_hosts(path, err);
     if (json_array_size(json_object_get(doc, "bad_nodes")) >=
         json_array_size(json_object_get(doc, "hosts")))
-        return mics_err_set(err, MICS_ERR_INFEASIBLE, "%s: every host has a slow rank or link",
-                            path);
+        return mics_err_set(err, MICS_ERR_INFEASIBLE, "%s: no host is without a fault", path);
     status = mics_file_create(path, &writer, err);
     if (status != MICS_OK)
         return status;

@@ -82,6 +82,16 @@ END
     grep -qE '^fault +[^ ]+#1 +gpu_xid +0000:1b:00 +79: fell off the bus' <<<"$output"
 }
 
+@test "repeated messages of the log displace no others, and are found once" {
+    for i in {1..300}; do echo "4,$i,1,-;NVRM: Xid (PCI:0000:1b:00): 31, pid=$i"; done >messages
+    for i in {1..5}; do echo "4,$i,1,-;NVRM: Xid (PCI:0000:1b:00): 79, pid=$i"; done >>messages
+    echo '4,1,1,-;NVRM: Xid (PCI:0000:2b:00): 79, pid=1' >>messages
+    cp messages system/dev/kmsg
+    run -4 --separate-stderr mics-check --facts --tsv
+    [ "$(grep -c gpu_xid <<<"$output")" = 2 ]
+    [[ $output == *'0000:1b:00'*'79: fell off the bus'*'0000:2b:00'*'79: fell off'* ]]
+}
+
 # A card in a folder of the system.
 card() # folder name speed mtu state
 {
@@ -115,6 +125,7 @@ card() # folder name speed mtu state
 @test "a host that does not answer is left out, and the others are checked" {
     requires mpirun
     unset MICS_NODE_RANKS
+    # shellcheck disable=SC2030,SC2031 # of this test alone
     export OMPI_MCA_plm_rsh_agent="$PWD/agent"
     printf '#!/bin/sh\necho "no route to host" >&2\nexit 255\n' >agent
     chmod +x agent
@@ -129,6 +140,47 @@ card() # folder name speed mtu state
     [ "$output" = '' ]
     run -0 --separate-stderr mics-check --facts localhost
     [ "${lines[-1]}" = 'good: 1 node' ]
+}
+
+@test "a host needs not see the temporary files of the machine that starts the check" {
+    requires mpirun unshare
+    unset MICS_NODE_RANKS
+    mkdir tmp
+    # shellcheck disable=SC2030,SC2031 # of this test alone
+    export TMPDIR=$PWD/tmp OMPI_MCA_plm_rsh_agent=$PWD/agent
+    cat >agent <<'END'
+#!/bin/sh
+shift
+exec unshare -m sh -c 'mount -t tmpfs none "$TMPDIR" || exit; exec sh -c "$0"' "$*"
+END
+    chmod +x agent
+    ./agent away true || skip 'no tmpfs can be mounted in a mount namespace here'
+    run -0 --separate-stderr mics-check --facts away
+    [ "${lines[-1]}" = 'good: 1 node' ]
+    echo '4,1,1,-;NVRM: Xid (PCI:0000:1b:00): 79, pid=1' >system/dev/kmsg
+    run -4 --separate-stderr mics-check --facts away
+    [[ $output == *'fault '*gpu_xid* ]]
+    [ "$stderr" = '' ]
+}
+
+@test "hosts that were left out are named as the host file has them, with the reason" {
+    long=$(printf 'x%.0s' {1..450})
+    export MICS_LEFT_OUT=$'fe80::1: r\xe9seau \xff inaccessible\nb: it has slots=2, \'a\' slots=4\n'
+    MICS_LEFT_OUT+="c: $long"
+    run -4 --separate-stderr mics-check --facts
+    [ "$stderr" = '' ]
+    grep -qE '^fault +fe80::1 +unreachable +- +r\?seau \? inaccessible +an answer' <<<"$output"
+    grep -qE "^fault +b +fewer_slots +- +it has slots=2, 'a' slots=4 +the same" <<<"$output"
+    grep -qE '^fewer_slots +give it as many slots=N' <<<"$output"
+    grep -qE "^fault +c +unreachable +- +$long +an answer" <<<"$output"
+    [ "${lines[-1]}" = 'bad: 3 of 4 nodes; leave out fe80::1,b,c' ]
+}
+
+@test "a host file without a good host is not written" {
+    echo '4,1,1,-;NVRM: Xid (PCI:0000:1b:00): 79, pid=1' >system/dev/kmsg
+    run -4 --separate-stderr mics-check --facts --hostfile=good
+    [ "$stderr" = 'mics-check: good: no host is without a fault' ]
+    [ ! -e good ]
 }
 
 @test "the document goes to a file, mics-show prints the same page, and the good hosts are listed" {
@@ -166,7 +218,7 @@ card() # folder name speed mtu state
     grep -qE '^fault +[^ ]+#0 +less +cores ' <<<"$output"
     grep -qE '^notice +[^ ]+#1 +changed +mpi .*Open MPI v1$' <<<"$output"
     jq '.nodes[].rates = [{"flops_per_s": 1e18, "memory_bytes_per_s": 1}] |
-        .links = {"send": [1e18, 1], "receive": [1, 1]}' before.json >fast.json
+        .device = "host" | .links = {"send": [1e18, 1], "receive": [1, 1]}' before.json >fast.json
     run -4 --separate-stderr mpi 2 mics-check --quick --baseline=fast.json
     [ "$(grep -cE '^fault +[^ ]+#[01] +slower +products of local rank 0 ' <<<"$output")" = 2 ]
     [ "$(grep -cE '^fault +[^ ]+#0 +slower +what it sends ' <<<"$output")" = 1 ]
@@ -176,6 +228,40 @@ card() # folder name speed mtu state
     one_line_and_code 3
     run --separate-stderr mics-check --baseline=missing.mp
     one_line_and_code 1
+}
+
+@test "a baseline of other devices, ranks or hosts is not compared in its rates" {
+    requires mpi:2 jq
+    port=system/sys/class/infiniband/mlx5_0/ports/1
+    mkdir -p $port
+    echo '4: ACTIVE' >$port/state
+    echo '400 Gb/sec (4X NDR)' >$port/rate
+    mpi 2 mics-check --facts --no-history --json -o facts.json >page || true # memlock
+    jq '.nodes[].rates = [{"flops_per_s": 1e18, "memory_bytes_per_s": 1e18}] | .device = "cuda"' \
+        facts.json >cuda.json
+    mpi 2 mics-check --quick --baseline=cuda.json >page || true # rates of this machine may differ
+    cat page
+    grep -qE '^notice +cluster +changed +device +host +cuda' page
+    run ! grep -q slower page
+    jq '.nodes[].ranks = 8 | .device = "host" | .links = {"send": [1e18, 1e18]}' \
+        cuda.json >eight.json
+    mpi 2 mics-check --quick --baseline=eight.json >page || true
+    [ "$(grep -cE '^notice +[^ ]+#[01] +changed +ranks +1 +8' page)" = 2 ]
+    run ! grep -q slower page
+    echo '200 Gb/sec (4X HDR)' >$port/rate
+    run -4 --separate-stderr mpi 2 mics-check --facts --baseline=facts.json
+    [ "$(grep -cE '^fault .* less +mlx5_0 port 1 +25 GB/s +50 GB/s' <<<"$output")" = 2 ]
+    mv $port "${port%1}2"
+    run -4 --separate-stderr mpi 2 mics-check --facts --baseline=facts.json
+    [ "$(grep -cE '^fault .* less +mlx5_0 port 1 +missing +present' <<<"$output")" = 2 ]
+    jq '.nodes[].host = "other"' facts.json >others.json
+    run --separate-stderr mics-check --facts --baseline=others.json
+    one_line_and_code 3
+    [ "$stderr" = 'mics-check: --baseline: it has none of these hosts' ]
+    jq '.nodes[1].facts = 3' facts.json >changed.json
+    run --separate-stderr mics-check --facts --baseline=changed.json
+    one_line_and_code 3
+    [[ $stderr == 'mics-check: changed.json: nodes[1].facts: '* ]]
 }
 
 @test "slow transfers beside a fast port of RDMA are a notice" {
@@ -191,11 +277,12 @@ card() # folder name speed mtu state
     jq -e '.nodes[0].rates[0].flops_per_s > 0' check.json
 }
 
-@test "a node that does not communicate ends the check after --timeout" {
-    requires mpi:2
+@test "a node that does not communicate ends the check after --timeout, which rank 0 says" {
+    requires mpi:3
     # shellcheck disable=SC2016 # the rank expands it
-    run --separate-stderr mpi 2 sh -c 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then exec sleep 100; fi
-        exec mics-check --facts --timeout=2'
+    run --separate-stderr mpi 3 sh -c 'if [ "$OMPI_COMM_WORLD_RANK" = 2 ]; then exec sleep 100; fi
+        if [ "$OMPI_COMM_WORLD_RANK" = 0 ]; then sleep 3; fi # rank 1 begins first
+        exec mics-check --facts --timeout=1'
     [ "$status" = 1 ]
     [[ $stderr == *'mics-check: no result within --timeout; a node does not communicate'* ]]
 }
@@ -212,7 +299,8 @@ card() # folder name speed mtu state
 }
 
 @test "mistakes on the command line of a check exit 2" {
-    for words in 'a b' '--hosts=a b' '--exclude --json' '--facts --quick' --device=tpu; do
+    for words in 'a b' '--hosts=a b' '--exclude --json' '--exclude -o -' '--facts --quick' \
+        --device=tpu; do
         # shellcheck disable=SC2086 # words
         run --separate-stderr mics-check $words
         usage_mistake mics-check
@@ -221,6 +309,9 @@ card() # folder name speed mtu state
     usage_mistake mics-run
     run --separate-stderr mics-run --available --spares=1 --hostfile=x -- true
     usage_mistake mics-run
+    SLURM_JOB_ID=1 SLURM_STEP_NUM_TASKS=2 run --separate-stderr mics-check
+    one_line_and_code 2
+    [[ $stderr == *"srun --mpi=pmix"* ]]
     run --separate-stderr mics-check -o missing/x.mp
     one_line_and_code 1
     run --separate-stderr mics-check ./missing
