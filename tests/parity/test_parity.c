@@ -113,7 +113,7 @@ static void check_case(struct walk *walk, const struct parity_case *c)
  * others in each walk: the threads and their memory are alike in all. */
 static bool is_left_out(const struct mics_shape *shape)
 {
-    const int every = TAP_TSAN ? 16 : TAP_ASAN ? 3 : 1;
+    const int every = TAP_TSAN ? 8 : TAP_ASAN ? 3 : 1;
     static int visits;
 
     return mics_shape_world_size(shape) >= 4 && visits++ % every != 0;
