@@ -276,6 +276,8 @@ static void report_nodes(const struct mics_plan *plan)
 /* The cluster with one of its nodes, which are alike. NULL: it cannot be made. */
 static struct mics_topology *take_one_node(const struct mics_topology *cluster)
 {
+    static const char *const of_nodes[] = {"hosts", "bad_nodes", "node_classes", "outliers",
+                                           "stragglers"};
     struct mics_topology *one = NULL;
     json_t *doc = NULL;
     struct mics_err err;
@@ -286,8 +288,10 @@ static struct mics_topology *take_one_node(const struct mics_topology *cluster)
     for (size_t i = json_array_size(costs); i-- > 0;)
         if (json_integer_value(json_object_get(json_array_get(costs, i), "nodes")) > 1)
             json_array_remove(costs, i);
-    json_object_set_new(doc, "nodes", json_integer(1));
-    if (mics_topology_from_doc(doc, &one, &err) == MICS_OK) {
+    for (size_t i = 0; i < sizeof of_nodes / sizeof *of_nodes; i++)
+        json_object_del(doc, of_nodes[i]);
+    if (json_object_set_new(doc, "nodes", json_integer(1)) == 0 &&
+        mics_topology_from_doc(doc, &one, &err) == MICS_OK) {
         one->profile = cluster->profile;
         one->tf32 = cluster->tf32;
     }
