@@ -85,9 +85,7 @@ static enum mics_status handle(void *context, const struct cli_option *option, c
     case ID_GROUP:
         return mics_bench_parse_set(value, mics_bench_group_at, &bench->groups, err);
     default: /* ID_DEVICE */
-        return mics_device_kind_parse(value, &request->device)
-                   ? MICS_OK
-                   : mics_err_set(err, MICS_ERR_ARG, "'%s': expected auto, host or cuda", value);
+        return mics_device_kind_parse(value, &request->device, err);
     }
 }
 

@@ -65,9 +65,7 @@ static enum mics_status handle(void *context, const struct cli_option *option, c
     struct options *opt = context;
 
     (void)option; /* --device */
-    if (mics_device_kind_parse(value, &opt->device))
-        return MICS_OK;
-    return mics_err_set(err, MICS_ERR_ARG, "'%s': expected auto, host or cuda", value);
+    return mics_device_kind_parse(value, &opt->device, err);
 }
 
 static int parse(int argc, char **argv, struct options *opt)

@@ -76,9 +76,7 @@ static enum mics_status handle(void *context, const struct cli_option *option, c
     struct options *opt = context;
 
     if (option->id == OPT_DEVICE)
-        return mics_device_kind_parse(value, &opt->device)
-                   ? MICS_OK
-                   : mics_err_set(err, MICS_ERR_ARG, "'%s': expected auto, host or cuda", value);
+        return mics_device_kind_parse(value, &opt->device, err);
     opt->list = true;
     opt->list_name = value;
     return MICS_OK;

@@ -224,7 +224,7 @@ static enum mics_status take_device(struct mics_job_options *job, const char *va
     job->paced = strcmp(value, "paced") == 0;
     if (job->paced)
         job->kind = MICS_DEVICE_HOST;
-    if (job->paced || mics_device_kind_parse(value, &job->kind))
+    if (job->paced || mics_device_kind_parse(value, &job->kind, NULL) == MICS_OK)
         return MICS_OK;
     return mics_err_set(err, MICS_ERR_ARG, "'%s' is not one of auto, host, cuda, paced", value);
 }

@@ -16,16 +16,17 @@ struct attempt {
     char uuid[16], host[64], device[96], text[512];
 };
 
-bool mics_device_kind_parse(const char *text, enum mics_device_kind *out)
+enum mics_status mics_device_kind_parse(const char *text, enum mics_device_kind *out,
+                                        struct mics_err *err)
 {
     static const char *const names[] = {"auto", "host", "cuda"};
 
     for (int i = 0; i < 3; i++)
         if (strcmp(text, names[i]) == 0) {
             *out = (enum mics_device_kind)i;
-            return true;
+            return MICS_OK;
         }
-    return false;
+    return mics_err_set(err, MICS_ERR_ARG, "'%s': expected auto, host or cuda", text);
 }
 
 /* With AUTO on a machine without a driver, do not load the plug-in, whose libraries are large. A

@@ -18,8 +18,9 @@ enum mics_device_kind {
     MICS_DEVICE_CUDA
 };
 
-/* "auto", "host", "cuda". False: *out is unchanged. */
-bool mics_device_kind_parse(const char *text, enum mics_device_kind *out);
+/* "auto", "host", "cuda". MICS_ERR_ARG: another word; *out is unchanged. */
+enum mics_status mics_device_kind_parse(const char *text, enum mics_device_kind *out,
+                                        struct mics_err *err);
 
 struct mics_job_device {
     struct mics_device *device;
