@@ -31,7 +31,7 @@ static json_t *good_nodes(size_t count)
 
     for (size_t i = 0; i < count; i++) {
         json_t *facts = json_loads(good_facts, 0, NULL), *gpus = json_array();
-        char host[16];
+        char host[24];
 
         for (int gpu = 0; gpu < 8; gpu++)
             json_array_append_new(gpus, json_loads(good_gpu, 0, NULL));
