@@ -17,6 +17,7 @@
 #include "plan/plan_print.h"
 #include "plan/schedule/schedule.h"
 #include "plan/schedule/trace.h"
+#include "plan/search/range.h"
 #include "report/check.h"
 #include "topology/catalogue.h"
 #include "topology/hostfile.h"
@@ -523,6 +524,8 @@ static enum mics_status run(struct plan_request *request, int argc, char **argv,
     plan->memory_every = request->memory_every;
     plan->memory_copies = (uint32_t)request->memory_copies;
     status = mics_plan_check_memory_ckpt(plan, err);
+    if (status == MICS_OK)
+        status = mics_plan_predict_range(plan, err);
     if (status != MICS_OK)
         goto out;
     status = write_results(request, plan, argc, argv, err);

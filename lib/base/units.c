@@ -236,16 +236,39 @@ static const struct step count_steps[] = {
     {INFINITY, 1, NULL},
 };
 
-/* Three significant digits. "%.3g" alone would write 1000 with an exponent. */
+static const struct step *step_of(double value, const struct step *steps)
+{
+    while (fabs(value) >= steps[1].from && steps[1].name)
+        steps++;
+    return steps;
+}
+
+/* Three significant digits, without a unit. "%.3g" alone would write 1000 with an exponent. */
+static void format_number(double scaled, char buf[32])
+{
+    snprintf(buf, 32, fabs(scaled) < 999.5 ? "%.3g" : "%.0f", scaled);
+}
+
 static char *format(double value, const struct step *steps, char *buf, size_t size)
 {
-    const double magnitude = fabs(value);
+    const struct step *step = step_of(value, steps);
+    char number[32];
 
-    while (magnitude >= steps[1].from && steps[1].name)
-        steps++;
-    const double scaled = value / steps->scale;
-    snprintf(buf, size, fabs(scaled) < 999.5 ? "%.3g%s%s" : "%.0f%s%s", scaled,
-             *steps->name ? " " : "", steps->name);
+    format_number(value / step->scale, number);
+    snprintf(buf, size, "%s%s%s", number, *step->name ? " " : "", step->name);
+    return buf;
+}
+
+/* Low and high are in the unit of the value. */
+static char *format_range(const double range[3], const struct step *steps, char *buf, size_t size)
+{
+    const struct step *step = step_of(range[0], steps);
+    char numbers[3][32];
+
+    for (int i = 0; i < 3; i++)
+        format_number(range[i] / step->scale, numbers[i]);
+    snprintf(buf, size, "%s%s%s, %s to %s", numbers[0], *step->name ? " " : "", step->name,
+             numbers[1], numbers[2]);
     return buf;
 }
 
@@ -267,4 +290,14 @@ char *mics_format_time(double seconds, char *buf, size_t size)
 char *mics_format_count(double count, char *buf, size_t size)
 {
     return format(count, count_steps, buf, size);
+}
+
+char *mics_format_time_range(double seconds, double low, double high, char *buf, size_t size)
+{
+    return format_range((double[]){seconds, low, high}, time_steps, buf, size);
+}
+
+char *mics_format_count_range(double count, double low, double high, char *buf, size_t size)
+{
+    return format_range((double[]){count, low, high}, count_steps, buf, size);
 }

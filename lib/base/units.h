@@ -40,4 +40,8 @@ char *mics_format_rate(double bytes_per_s, char *buf, size_t size);
 char *mics_format_time(double seconds, char *buf, size_t size);
 char *mics_format_count(double count, char *buf, size_t size);
 
+/* "1.92 s, 1.8 to 2.15": the ends in the unit of the first; 64 bytes are enough. */
+char *mics_format_time_range(double seconds, double low, double high, char *buf, size_t size);
+char *mics_format_count_range(double count, double low, double high, char *buf, size_t size);
+
 #endif

@@ -262,3 +262,23 @@ double mics_choice_loss_divisor(const struct mics_plan_choice *choice)
         tokens *= (double)choice->micro_steps * mics_choice_world_size(choice);
     return exp2(ceil(log2(tokens)));
 }
+
+const char *mics_cost_class_name(enum mics_cost_class cost_class)
+{
+    static const char *const names[MICS_COST_CLASS_COUNT] = {
+        [MICS_COST_COMPUTE] = "compute", [MICS_COST_NODE] = "node", [MICS_COST_NET] = "net"};
+
+    return names[cost_class];
+}
+
+const char *mics_error_source_name(enum mics_error_source source)
+{
+    static const char *const names[MICS_ERROR_SOURCE_COUNT] = {
+        [MICS_ERROR_NONE] = "none",
+        [MICS_ERROR_PUBLISHED] = "published",
+        [MICS_ERROR_MEASURED] = "measured",
+        [MICS_ERROR_ASSUMED] = "assumed",
+    };
+
+    return names[source];
+}

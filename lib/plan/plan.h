@@ -117,6 +117,39 @@ struct mics_prediction {
     uint64_t sent_bytes; /* that one rank sends in a step */
 };
 
+/* What the seconds of an operation rest on: the rates of kernels, or those of links. */
+enum mics_cost_class {
+    MICS_COST_COMPUTE,
+    MICS_COST_NODE, /* collectives inside nodes */
+    MICS_COST_NET,  /* collectives between nodes */
+    MICS_COST_CLASS_COUNT
+};
+
+const char *mics_cost_class_name(enum mics_cost_class cost_class); /* "compute", "node", "net" */
+
+/* Where an error comes from: published runs, what was measured here, or neither. */
+enum mics_error_source {
+    MICS_ERROR_NONE, /* the step has nothing of the class */
+    MICS_ERROR_PUBLISHED,
+    MICS_ERROR_MEASURED,
+    MICS_ERROR_ASSUMED,
+    MICS_ERROR_SOURCE_COUNT
+};
+
+const char *mics_error_source_name(enum mics_error_source source); /* "published" */
+
+/* How many times the predicted seconds of a class are measured, nine times in ten. */
+struct mics_cost_error {
+    double low, high; /* 0 < low <= 1 <= high */
+    enum mics_error_source source;
+};
+
+/* In which nine of ten measured steps are expected: see search/range.h. low_s 0: unknown. */
+struct mics_step_range {
+    double low_s, high_s;
+    struct mics_cost_error errors[MICS_COST_CLASS_COUNT];
+};
+
 /* One strategy that the search considered, chosen or not. */
 struct mics_alternative {
     struct mics_plan_choice choice;
@@ -153,6 +186,7 @@ struct mics_plan {
     uint64_t global_batch; /* sequences per step: n * micro_batch * micro_steps */
     struct mics_memory memory;
     struct mics_prediction predicted;
+    struct mics_step_range range;    /* of predicted.step_s */
     struct mics_class_times classes; /* of the predicted step */
     struct mics_training training;
     /* With an interval that the search chose: the part by which the second hop prolongs a step.

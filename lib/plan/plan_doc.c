@@ -14,6 +14,8 @@
  *              process_bytes pinned_bytes host_bytes_per_node
  *              regions [ { name bytes offset } ] }
  *     predicted { step_s tokens_per_s compute_s comm_s exposed_s net_bytes sent_bytes }
+ *     ? range { step_low_s step_high_s tokens_per_s_low tokens_per_s_high
+ *               errors { ? compute ? node ? net { low high source } } }
  *     operations (see op_class.h)
  *     ? kept { every copies  node_bytes net_bytes copy_s step_s nodes_to_lose }
  *     ? training { tokens ? node_hour_price ? currency  seconds rank_hours node_hours ? price }
@@ -210,6 +212,40 @@ static void read_prediction(const struct mics_cursor *parent, struct mics_predic
             mics_cursor_get_double(&at, prediction_reals[i].key, 0, 1e18);
 }
 
+/* Rates are written for readers of the document, and computed from the step here. */
+static void read_range(const struct mics_cursor *root, struct mics_step_range *out)
+{
+    if (!mics_cursor_has(root, "range"))
+        return;
+
+    const struct mics_cursor at = mics_cursor_get_object(root, "range");
+    const struct mics_cursor errors = mics_cursor_get_object(&at, "errors");
+
+    out->low_s = mics_cursor_get_double(&at, "step_low_s", 1e-12, 1e18);
+    out->high_s = mics_cursor_get_double(&at, "step_high_s", out->low_s, 1e18);
+    for (int c = 0; c < MICS_COST_CLASS_COUNT; c++) {
+        const char *name = mics_cost_class_name((enum mics_cost_class)c);
+        struct mics_cost_error *error = &out->errors[c];
+
+        *error = (struct mics_cost_error){1, 1, MICS_ERROR_NONE};
+        if (!mics_cursor_has(&errors, name))
+            continue;
+        const struct mics_cursor each = mics_cursor_get_object(&errors, name);
+        const char *source = mics_cursor_get_string(&each, "source");
+
+        error->low = mics_cursor_get_double(&each, "low", 1e-6, 1);
+        error->high = mics_cursor_get_double(&each, "high", 1, 1e6);
+        while (error->source < MICS_ERROR_SOURCE_COUNT &&
+               strcmp(source, mics_error_source_name(error->source)) != 0)
+            error->source++;
+        if (error->source == MICS_ERROR_SOURCE_COUNT) {
+            error->source = MICS_ERROR_NONE;
+            mics_cursor_reject(&each, "source", "'%s': expected published, measured or assumed",
+                               source);
+        }
+    }
+}
+
 static void expect_bytes(const struct mics_cursor *at, const char *key, uint64_t computed)
 {
     const uint64_t found = mics_cursor_get_u64(at, key, 0, INT64_MAX);
@@ -362,6 +398,7 @@ enum mics_status mics_plan_from_doc(json_t *doc, struct mics_plan **out, struct 
         goto out;
     check_memory(&root, &plan->memory);
     read_prediction(&root, &plan->predicted);
+    read_range(&root, &plan->range);
     plan->exact_step_s = mics_cursor_opt_double(&root, "exact_step_s", 0, 1e18, 0);
     read_expert_ways(&root, &plan->experts);
     mics_class_times_read(&root, "operations", &plan->classes);
@@ -464,6 +501,29 @@ static json_t *write_prediction(const struct mics_prediction *predicted)
     if (done)
         return object;
     json_decref(object);
+    return NULL;
+}
+
+static json_t *write_range(const struct mics_plan *plan)
+{
+    const struct mics_step_range *range = &plan->range;
+    const double tokens = plan->predicted.tokens_per_s * plan->predicted.step_s;
+    json_t *errors = json_object();
+    bool done = errors != NULL;
+
+    for (int c = 0; c < MICS_COST_CLASS_COUNT && done; c++) {
+        const struct mics_cost_error *error = &range->errors[c];
+
+        if (error->source != MICS_ERROR_NONE)
+            done = put(errors, mics_cost_class_name((enum mics_cost_class)c),
+                       json_pack("{s:f, s:f, s:s}", "low", error->low, "high", error->high,
+                                 "source", mics_error_source_name(error->source)));
+    }
+    if (done)
+        return json_pack("{s:f, s:f, s:f, s:f, s:o}", "step_low_s", range->low_s, "step_high_s",
+                         range->high_s, "tokens_per_s_low", tokens / range->high_s,
+                         "tokens_per_s_high", tokens / range->low_s, "errors", errors);
+    json_decref(errors);
     return NULL;
 }
 
@@ -589,6 +649,7 @@ enum mics_status mics_plan_to_doc(const struct mics_plan *plan, json_t **out, st
            put(doc, "choice", write_choice(&plan->choice)) &&
            put(doc, "memory", write_memory(plan)) &&
            put(doc, "predicted", write_prediction(&plan->predicted)) &&
+           (plan->range.low_s <= 0 || put(doc, "range", write_range(plan))) &&
            (plan->exact_step_s <= 0 || put(doc, "exact_step_s", json_real(plan->exact_step_s))) &&
            (plan->experts.gathered_step_s <= 0 ||
             put(doc, "experts", write_expert_ways(&plan->experts))) &&

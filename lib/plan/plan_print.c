@@ -510,6 +510,37 @@ static void put_training_cost_tsv(struct mics_table *table, const struct mics_pl
         put_text(table, "currency", training->currency);
 }
 
+/* The step and the rate with the range of measured ones, if the plan has one. */
+static void put_range(struct mics_table *table, const struct mics_plan *plan, int tsv)
+{
+    const struct mics_step_range *range = &plan->range;
+    const double step_s = plan->predicted.step_s, rate = plan->predicted.tokens_per_s;
+    const double low = rate * step_s / range->high_s, high = rate * step_s / range->low_s;
+    char text[64];
+
+    if (!tsv) {
+        mics_table_cell(table, "predicted step");
+        mics_table_cell(
+            table, "%s",
+            mics_format_time_range(step_s, range->low_s, range->high_s, text, sizeof text));
+        mics_table_cell(table, "tokens per second");
+        mics_table_cell(table, "%s", mics_format_count_range(rate, low, high, text, sizeof text));
+        return;
+    }
+    const struct {
+        const char *key;
+        double value;
+    } rows[] = {{"step_low_s", range->low_s},
+                {"step_high_s", range->high_s},
+                {"tokens_per_s_low", low},
+                {"tokens_per_s_high", high}};
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        mics_table_cell(table, "%s", rows[i].key);
+        mics_table_cell(table, "%.12g", rows[i].value);
+    }
+}
+
 static enum mics_status print_prediction(FILE *out, const struct mics_plan *plan, int tsv,
                                          struct mics_err *err)
 {
@@ -523,14 +554,19 @@ static enum mics_status print_prediction(FILE *out, const struct mics_plan *plan
         {"comm_s", "communication", predicted->comm_s},
         {"exposed_s", "exposed communication", predicted->exposed_s},
     };
+    const bool has_range = plan->range.low_s > 0;
     struct mics_table *table = mics_table_new("<|<");
 
-    for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
+    if (has_range)
+        put_range(table, plan, tsv);
+    for (size_t i = !tsv && has_range ? 1 : 0; i < sizeof times / sizeof *times; i++) {
         mics_table_cell(table, "%s", tsv ? times[i].key : times[i].words);
         mics_table_time(table, tsv, times[i].seconds);
     }
-    mics_table_cell(table, tsv ? "tokens_per_s" : "tokens per second");
-    mics_table_count(table, tsv, predicted->tokens_per_s);
+    if (tsv || !has_range) {
+        mics_table_cell(table, tsv ? "tokens_per_s" : "tokens per second");
+        mics_table_count(table, tsv, predicted->tokens_per_s);
+    }
     mics_table_cell(table, tsv ? "mfu" : "model FLOPs utilisation");
     mics_table_share(table, tsv, mics_plan_mfu(plan, predicted->tokens_per_s));
     if (tsv) {

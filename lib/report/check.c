@@ -292,6 +292,18 @@ enum mics_status mics_check_measured(struct mics_plan *plan, const struct mics_m
     return compare_assumptions(out, err);
 }
 
+enum mics_range_verdict mics_check_range(const struct mics_check *check)
+{
+    const struct mics_step_range *range = &check->plan->range;
+    const double step_s = check->measured.step_s;
+
+    if (range->low_s <= 0)
+        return MICS_RANGE_UNKNOWN;
+    if (step_s < range->low_s)
+        return MICS_RANGE_SHORTER;
+    return step_s > range->high_s ? MICS_RANGE_LONGER : MICS_RANGE_INSIDE;
+}
+
 enum mics_assumption mics_check_worst(const struct mics_check *check)
 {
     enum mics_assumption worst = MICS_ASSUME_COUNT;

@@ -96,6 +96,16 @@ void mics_check_fini(struct mics_check *check);
  * predicted step. */
 enum mics_assumption mics_check_worst(const struct mics_check *check);
 
+/* Where the measured step is, relative to the predicted range. */
+enum mics_range_verdict {
+    MICS_RANGE_UNKNOWN, /* the plan has no range */
+    MICS_RANGE_INSIDE,
+    MICS_RANGE_SHORTER,
+    MICS_RANGE_LONGER,
+    MICS_RANGE_VERDICT_COUNT
+};
+enum mics_range_verdict mics_check_range(const struct mics_check *check);
+
 /* The document "mics.check", which belongs to the caller. */
 enum mics_status mics_check_to_doc(const struct mics_check *check, json_t **out,
                                    struct mics_err *err);

@@ -125,6 +125,30 @@ static enum mics_status print_assumptions(FILE *out, const struct mics_check *ch
     return mics_table_finish(table, out, tsv, err);
 }
 
+static const char *const verdicts[MICS_RANGE_VERDICT_COUNT] = {
+    [MICS_RANGE_UNKNOWN] = "unknown",
+    [MICS_RANGE_INSIDE] = "inside",
+    [MICS_RANGE_SHORTER] = "shorter",
+    [MICS_RANGE_LONGER] = "longer",
+};
+
+/* "The step is inside the predicted range: 36.5 ms, 25 to 38." */
+static void print_range(FILE *out, const struct mics_check *check)
+{
+    const struct mics_step_range *range = &check->plan->range;
+    const enum mics_range_verdict verdict = mics_check_range(check);
+    char text[64];
+
+    if (verdict == MICS_RANGE_UNKNOWN)
+        return;
+    mics_format_time_range(check->measured.step_s, range->low_s, range->high_s, text, sizeof text);
+    fprintf(out, "The step is %s the predicted range: %s.\n",
+            verdict == MICS_RANGE_INSIDE    ? "inside"
+            : verdict == MICS_RANGE_SHORTER ? "shorter than"
+                                            : "longer than",
+            text);
+}
+
 /* "network bandwidth: predicted 24 MB/s, measured 19 MB/s" */
 static void print_worst(FILE *out, const struct mics_check *check)
 {
@@ -190,15 +214,20 @@ enum mics_status mics_check_to_doc(const struct mics_check *check, json_t **out,
 {
     const enum mics_assumption worst = mics_check_worst(check);
     json_t *doc = mics_doc_new("mics.check", MICS_CHECK_VERSION);
+    const struct mics_step_range *range = &check->plan->range;
     json_t *members = json_pack(
-        "{s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:s?}", "metrics", check->metrics, "state",
+        "{s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:o*, s:s?}", "metrics", check->metrics, "state",
         check->state, "first_step", (json_int_t)check->first, "last_step", (json_int_t)check->last,
         "sampled_steps", (json_int_t)check->samples, "predicted",
         step_to_json(&check->predicted, check->plan->predicted.tokens_per_s,
                      check->predicted_bytes),
         "measured", step_to_json(&check->measured, check->tokens_per_s, check->memory_bytes),
-        "assumptions", assumptions_to_json(check), "worst",
-        worst == MICS_ASSUME_COUNT ? NULL : names[worst].key);
+        "assumptions", assumptions_to_json(check), "range",
+        mics_check_range(check) == MICS_RANGE_UNKNOWN
+            ? NULL
+            : json_pack("{s:f, s:f, s:s}", "step_low_s", range->low_s, "step_high_s", range->high_s,
+                        "verdict", verdicts[mics_check_range(check)]),
+        "worst", worst == MICS_ASSUME_COUNT ? NULL : names[worst].key);
     const bool complete = doc && members && json_object_update(doc, members) == 0;
 
     json_decref(members);
@@ -225,6 +254,7 @@ enum mics_status mics_check_print_brief(FILE *out, const struct mics_check *chec
     if (status != MICS_OK)
         return status;
     fputc('\n', out);
+    print_range(out, check);
     print_worst(out, check);
     return MICS_OK;
 }
@@ -247,6 +277,11 @@ enum mics_status mics_check_print(FILE *out, const struct mics_check *check, int
         if (status == MICS_OK)
             fputc('\n', out);
     }
+    if (status == MICS_OK && !tsv)
+        print_range(out, check);
+    if (status == MICS_OK && tsv && mics_check_range(check) != MICS_RANGE_UNKNOWN)
+        fprintf(out, "range\t%.12g\t%.12g\t%s\n", check->plan->range.low_s,
+                check->plan->range.high_s, verdicts[mics_check_range(check)]);
     if (status == MICS_OK && tsv)
         fprintf(out, "worst\t%s\n",
                 mics_check_worst(check) == MICS_ASSUME_COUNT ? "none"

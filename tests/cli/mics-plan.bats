@@ -287,6 +287,43 @@ on_terminal() # columns command...
     done
 }
 
+@test "plan: steps and rates are predicted with a range, which the document explains" {
+    nano -o plan.mp
+    mics-show --tsv plan.mp >tsv
+    mics-show --json plan.mp >plan.json
+    jq -e '.range.step_low_s < .predicted.step_s and .predicted.step_s < .range.step_high_s and
+        .range.tokens_per_s_low < .predicted.tokens_per_s and
+        .predicted.tokens_per_s < .range.tokens_per_s_high and
+        (.range.errors | keys) == ["compute", "net", "node"] and
+        all(.range.errors[]; .low < 1 and .high > 1 and .source == "assumed")' plan.json
+    for name in step_low_s step_high_s tokens_per_s_low tokens_per_s_high; do
+        awk -v a="$(field $name tsv)" -v b="$(jq .range.$name plan.json)" \
+            'BEGIN { exit !(a > 0 && (a - b) ^ 2 <= (1e-6 * b) ^ 2) }'
+    done
+    mics-show plan.mp >shown
+    grep -qE '^predicted step +[0-9.]+ m?s, [0-9.]+ to [0-9.]+$' shown
+    grep -qE '^tokens per second +[0-9.]+( k)?, [0-9.]+ to [0-9.]+$' shown
+
+    # GPUs of the catalogue have the errors of published runs; eager PyTorch a wider one
+    for profile in mics pytorch; do
+        mics-plan --model=gpt2 --topology=p4d:2 --global-batch=64 --profile=$profile --json -o $profile.json
+        jq -e 'all(.range.errors[]; .source == "published")' $profile.json
+    done
+    jq -es '.[0].range.errors.compute.high < .[1].range.errors.compute.high' mics.json pytorch.json
+    # one rank has no collectives
+    mics-plan --model=gpt2 --topology='node:1 gpu:1' --global-batch=8 --json | jq -e '.range.errors | keys == ["compute"]'
+
+    # a plan of an older version has none, and is shown without; a damaged one is refused
+    jq 'del(.range)' plan.json >old.json
+    mics-show old.json | grep -qE '^predicted step +[0-9.]+ m?s$'
+    for edit in '.range.step_low_s = 0' '.range.step_high_s = .range.step_low_s / 2' 'del(.range.errors)' \
+        '.range.errors.net.source = "guessed"' '.range.errors.net.low = 1.5'; do
+        jq "$edit" plan.json >bad.json
+        run --separate-stderr mics-show bad.json
+        one_line_and_code 3
+    done
+}
+
 @test "plan: --check goes with a plan only, and needs the metrics of a run" {
     for other in --model=gpt2-nano --topology=node:1 -ox --schedule --tokens=1G; do
         run --separate-stderr mics-plan --check=run "$other"

@@ -191,7 +191,7 @@ metrics()
     grep -qE '^batch +64 sequences of 512 = 16 ranks x [0-9]+ x [0-9]+ micro-steps?$' <<<"$output"
     grep -qE '^= arena +[0-9.]+ [KMG]iB +[0-9.]+ %$' <<<"$output"
     grep -qE '^limit +38.3 GiB +100.0 %$' <<<"$output"
-    grep -qE '^predicted step +[0-9.]+ m?s$' <<<"$output"
+    grep -qE '^predicted step +[0-9.]+ m?s, [0-9.]+ to [0-9.]+$' <<<"$output"
     grep -qE '^exposed communication +[0-9.]+ [mu]?s$' <<<"$output"
     grep -qE '^fits +batch +recompute +memory +step +tokens/s +MFU +exposed +net/node ' <<<"$output"
     grep -qE '^mics:16 .* chosen$' <<<"$output"

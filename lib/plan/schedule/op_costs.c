@@ -14,6 +14,7 @@
 #include "topology/contention.h"
 #include "topology/nccl_cost.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,6 +41,7 @@ struct mics_op_costs {
     const struct mics_topology *topology;
     const struct mics_model *model;
     struct mics_compute compute;
+    double times[MICS_COST_CLASS_COUNT];        /* those of the topology, of each class */
     struct batch_costs batches[BATCHES];        /* of these the first `count` are valid */
     uint32_t count, newest;                     /* newest: which was used last */
     uint32_t next;                              /* replaced next, when all are valid */
@@ -68,6 +70,8 @@ enum mics_status mics_op_costs_new(const struct mics_topology *topology,
             costs->last_stage[model->stages[i].unit] = i;
     costs->topology = topology;
     costs->model = model;
+    for (int c = 0; c < MICS_COST_CLASS_COUNT; c++)
+        costs->times[c] = 1;
     mics_compute_init(&costs->compute, topology);
     for (size_t i = 0; i < BATCHES; i++) {
         costs->batches[i].forward = costs->seconds + 3 * i * stages;
@@ -92,11 +96,24 @@ const struct mics_topology *mics_op_costs_topology(const struct mics_op_costs *c
     return costs->topology;
 }
 
+void mics_op_costs_scale(struct mics_op_costs *costs, const double times[MICS_COST_CLASS_COUNT])
+{
+    assert(costs->count == 0);
+    memcpy(costs->times, times, sizeof costs->times);
+}
+
 /* Launches that follow each other on one stream. */
 struct launch_sum {
     const struct mics_compute *compute;
+    double times;
     struct mics_launch_cost cost;
 };
+
+static struct launch_sum launches_on(const struct mics_op_costs *costs)
+{
+    return (struct launch_sum){.compute = &costs->compute,
+                               .times = costs->times[MICS_COST_COMPUTE]};
+}
 
 static void add_launch(void *context, enum mics_kernel kernel, const void *args)
 {
@@ -118,13 +135,13 @@ static void add_launch(void *context, enum mics_kernel kernel, const void *args)
 
 static double seconds_of(const struct launch_sum *sum)
 {
-    return mics_compute_seconds(sum->compute, &sum->cost);
+    return sum->times * mics_compute_seconds(sum->compute, &sum->cost);
 }
 
 static double stage_seconds(const struct mics_op_costs *costs, const struct mics_batch *batch,
                             uint32_t stage, bool backward, bool first)
 {
-    struct launch_sum sum = {.compute = &costs->compute};
+    struct launch_sum sum = launches_on(costs);
     struct mics_recorder recorder;
 
     mics_recorder_init(&recorder, add_launch, &sum);
@@ -198,7 +215,7 @@ static double zero_seconds(const struct mics_op_costs *costs, const struct mics_
                            uint32_t unit)
 {
     const struct mics_layout layout = mics_choice_layout(costs->model, choice, unit);
-    struct launch_sum sum = {.compute = &costs->compute};
+    struct launch_sum sum = launches_on(costs);
     struct mics_recorder recorder;
 
     mics_recorder_init(&recorder, add_launch, &sum);
@@ -227,7 +244,7 @@ static double run_seconds(struct mics_op_costs *costs, const struct mics_plan_ch
 double mics_op_costs_compute(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
                              const struct mics_op *op)
 {
-    struct launch_sum sum = {.compute = &costs->compute};
+    struct launch_sum sum = launches_on(costs);
     struct mics_recorder recorder;
 
     if ((op->kind == MICS_OP_FORWARD || op->kind == MICS_OP_BACKWARD) &&
@@ -291,12 +308,13 @@ static struct mics_collective_price price_collective(const struct mics_op_costs 
     const struct mics_topology *topology = costs->topology;
     const struct mics_collective_time time =
         mics_cost_collective_time(topology, collective, span, bytes);
+    const double times = costs->times[span.nodes > 1 ? MICS_COST_NET : MICS_COST_NODE];
     const double alone_s = time.latency_s + time.transfer_s;
     const double delay_s = mics_contention_of(topology, collective, span, bytes).delay_s;
 
     return (struct mics_collective_price){
-        .latency_s = time.latency_s,
-        .transfer_s = time.transfer_s,
+        .latency_s = times * time.latency_s,
+        .transfer_s = times * time.transfer_s,
         .slowdown = slowdown_of(costs, collective, span, bytes),
         .stretch = alone_s > 0 ? 1 + delay_s / alone_s : 1,
         .between_nodes = span.nodes > 1,

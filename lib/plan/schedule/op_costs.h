@@ -20,6 +20,10 @@ enum mics_status mics_op_costs_new(const struct mics_topology *topology,
                                    struct mics_err *err);
 void mics_op_costs_free(struct mics_op_costs *costs); /* NULL is fine */
 
+/* From now on the seconds of each class are times[class] those of the topology, as if its devices
+ * or links were slower. Before anything was asked. */
+void mics_op_costs_scale(struct mics_op_costs *costs, const double times[MICS_COST_CLASS_COUNT]);
+
 /* Seconds of an operation of a schedule of this choice that is no collective. */
 double mics_op_costs_compute(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
                              const struct mics_op *op);

@@ -162,6 +162,16 @@ static void quantities_are_written_in_three_digits(void)
     CHECK_STR(mics_format_count(12, buf, sizeof buf), "12");
 }
 
+static void ranges_are_in_the_unit_of_the_value(void)
+{
+    char buf[64];
+
+    CHECK_STR(mics_format_time_range(1.92, 1.8, 2.15, buf, sizeof buf), "1.92 s, 1.8 to 2.15");
+    CHECK_STR(mics_format_time_range(0.95, 0.9, 1.2, buf, sizeof buf), "950 ms, 900 to 1200");
+    CHECK_STR(mics_format_count_range(999, 900, 1100, buf, sizeof buf), "999, 900 to 1100");
+    CHECK_STR(mics_format_count_range(1200, 990, 1500, buf, sizeof buf), "1.2 k, 0.99 to 1.5");
+}
+
 static void a_small_buffer_is_still_terminated(void)
 {
     char buf[4];
@@ -199,6 +209,7 @@ int main(void)
     TAP_RUN(whole_numbers_outside_the_range_are_refused);
     TAP_RUN(real_numbers_may_have_exponents_but_are_finite);
     TAP_RUN(quantities_are_written_in_three_digits);
+    TAP_RUN(ranges_are_in_the_unit_of_the_value);
     TAP_RUN(a_small_buffer_is_still_terminated);
     TAP_RUN(counts_have_decimal_units_and_billions);
     return tap_done();
