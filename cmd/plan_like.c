@@ -22,6 +22,8 @@ static void take_formats(const struct mics_plan *plan, struct plan_request *requ
         search->gather_dtype = choice->gather_dtype;
     if (!request->has_experts && choice->dispatches)
         search->experts = MICS_EXPERTS_RESIDENT;
+    if (search->experts != MICS_EXPERTS_GATHERED && search->expert_load <= 0)
+        search->expert_load = plan->experts.load;
 }
 
 static void take_options(const struct mics_plan *plan, struct plan_request *request)

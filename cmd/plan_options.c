@@ -97,6 +97,10 @@ static const struct cli_option options[] = {
      "gather the experts that other ranks have, or send tokens to them; auto: what is faster "
      "(default: gathered)",
      CLI_TO_HANDLER},
+    {0, "expert-load", "LOAD",
+     "with --experts, rows of the busiest rank over the mean, 1 if even (default: 1.25 with a loss "
+     "of balance, else 2)",
+     CLI_TO_DOUBLE(struct plan_request, search.expert_load, 1, MICS_EXPERTS_MAX)},
     {ID_SYNC_INTERVAL, "sync-interval", "N|auto",
      "units take turns, each sends its second hop in every N-th step, 1 to 64; auto: the fewest "
      "steps that hide it (default: 1)",
@@ -452,6 +456,9 @@ enum mics_status plan_check_exchanges(const struct plan_request *request, struct
     if (request->has_rounding && search->sync_stochastic && !search->sync_auto &&
         !mics_dtype_is_blocks(search->sync_dtype))
         return mics_err_set(err, MICS_ERR_ARG, "--sync-rounding=stochastic goes with --sync-dtype");
+    if (search->expert_load > 0 && search->experts == MICS_EXPERTS_GATHERED)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "--expert-load goes with --experts=resident and --experts=auto");
     if (search->dtype == MICS_F16 && search->sync_interval > 1) /* auto, too */
         return mics_err_set(err, MICS_ERR_ARG,
                             "--dtype=fp16 and --sync-interval exclude each other");

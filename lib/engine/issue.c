@@ -332,8 +332,8 @@ static bool is_paced_step(const struct mics_engine *engine, const struct issue *
     return engine->options.op_durations && issue->schedule == engine->train.schedule;
 }
 
-/* Where it is 0, an exchange sends nothing. A paced step routes no tokens: what it sends are even
- * loads. */
+/* Where it is 0, an exchange sends nothing. A paced step routes no tokens: what it sends is the
+ * expected load. */
 static const uint32_t *active_flag(const struct mics_engine *engine, const struct issue *issue,
                                    const struct mics_pass_exchange *exchange)
 {
@@ -341,7 +341,7 @@ static const uint32_t *active_flag(const struct mics_engine *engine, const struc
 
     if (!is_paced_step(engine, issue))
         return exchange->active;
-    return mics_op_is_surplus(issue->op) ? &never : NULL;
+    return issue->op->surplus ? &never : NULL;
 }
 
 /* Tokens to their experts, or results back. */

@@ -129,9 +129,27 @@ double mics_model_layer_load(const struct mics_model *model, const double *stats
     return sum > 0 ? most * model->config.n_expert / sum : 0;
 }
 
-void mics_model_router_summary(const struct mics_model *model, const double *stats, double targets,
-                               struct mics_router_summary *out)
+/* The rows of the busiest of so many ranks over their mean. */
+static double rank_load(const struct mics_model *model, const double *rows, uint32_t ranks)
 {
+    const uint32_t each = model->config.n_expert / ranks;
+    double sum = 0, most = 0;
+
+    for (uint32_t rank = 0; rank < ranks; rank++) {
+        double own = 0;
+
+        for (uint32_t e = 0; e < each; e++)
+            own += rows[rank * each + e];
+        sum += own;
+        most = fmax(most, own);
+    }
+    return sum > 0 ? most * ranks / sum : 0;
+}
+
+void mics_model_router_summary(const struct mics_model *model, const double *stats, double targets,
+                               uint32_t ranks, struct mics_router_summary *out)
+{
+    const bool spread = ranks > 1 && model->config.n_expert % ranks == 0;
     const uint32_t each = 1 + model->config.n_expert;
     double entropy = 0, assignments = 0, loads = 0;
 
@@ -144,6 +162,8 @@ void mics_model_router_summary(const struct mics_model *model, const double *sta
         entropy += layer[0];
         assignments += sum_rows(model, layer + 1, &most, &out->idle_experts);
         loads += load;
+        if (spread)
+            out->rank_load += rank_load(model, layer + 1, ranks) / out->layers;
         out->load = fmax(out->load, load);
     }
     out->mean_load = loads / out->layers;
@@ -162,8 +182,7 @@ bool mics_model_is_sparse(const struct mics_model *model, uint32_t layer)
     return c->n_expert > 0 && !(c->dense_layers[layer / 64] >> layer % 64 & 1);
 }
 
-/* Slots for a fourth more rows than with even loads, so that mostly one round has all; a multiple
- * of k, which gathers of assignments need. */
+/* Slots for a fourth more rows than with even loads, so that mostly one round has all. */
 struct mics_dispatch mics_model_dispatch(const struct mics_model *model,
                                          const struct mics_batch *batch)
 {
@@ -171,11 +190,12 @@ struct mics_dispatch mics_model_dispatch(const struct mics_model *model,
     const uint64_t rows = (uint64_t)batch->B * batch->T, k = c->n_expert_used;
     const uint64_t mean = mics_ceil_div(rows * k, batch->expert_ranks);
     const uint64_t most = rows * mics_min_u64(k, c->n_expert / batch->expert_ranks);
-    const uint64_t slots =
-        mics_round_up(mics_min_u64(batch->balanced ? mean : mean + mean / 4, most), k);
+    const uint64_t slots = mics_round_up(mics_min_u64(mean + mean / 4, most), k);
+    const double busiest = fmin(ceil((double)batch->expert_load * (double)mean), (double)most);
 
     return (struct mics_dispatch){.slots = (uint32_t)slots,
-                                  .rounds = (uint32_t)mics_ceil_div(most, slots)};
+                                  .rounds = (uint32_t)mics_ceil_div(most, slots),
+                                  .rows = (uint32_t)mics_round_up((uint64_t)busiest, k)};
 }
 
 uint64_t mics_model_active_params(const struct mics_model *model)

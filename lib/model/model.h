@@ -186,15 +186,19 @@ struct mics_batch {
     /* More than 0: each of so many ranks has an equal part of a layer's experts, whose unit is not
      * gathered: tokens are sent to the ranks of their experts (struct mics_dispatch). */
     uint32_t expert_ranks;
-    bool balanced; /* sizes as if all experts had the same rows, for predictions */
+    /* For predictions: the rows of the busiest of these ranks over their mean, 1 or more, from
+     * which the sizes of the pass follow. 0: they are those of the buffers. */
+    float expert_load;
 };
 
 /* How tokens travel to the experts of other ranks. A rank sends the rows of its assignments, up to
  * `slots` of them to each rank in a round, so that buffers have equal sizes whatever a router
  * chooses. In all `rounds` together every row is sent, even if all go to one rank; with even loads
- * the first round has them all, and those that no rank needs do nothing. */
+ * the first round has them all, and those that no rank needs do nothing. Slots are a multiple of k,
+ * which gathers of assignments need. */
 struct mics_dispatch {
     uint32_t slots, rounds;
+    uint32_t rows; /* with batch.expert_load: what each rank sends to the busiest one */
 };
 
 /* The parts of such a stage's forward, or backward: COUNT (forward only) once, then in each round
@@ -338,17 +342,20 @@ enum mics_status mics_model_check_seq(const struct mics_model *model, uint32_t s
  * tokens of each sequence, on average over a micro-batch, and not of all T. */
 uint32_t mics_model_targets_max(const struct mics_model *model, uint32_t T);
 
-/* What stats[stat_count] of a step with so many targets say. */
+/* What stats[stat_count] of a step with so many targets say, where each of `ranks` has an equal part
+ * of the experts. */
 struct mics_router_summary {
     double aux_loss, z_loss; /* per target */
     double entropy;          /* of a row in a layer, in nats */
     double load;             /* of the layer where mics_model_layer_load() is largest */
     double mean_load;        /* mean of that over layers */
+    /* Rows of the busiest rank over the mean of `ranks`, mean over layers; 0: not for these. */
+    double rank_load;
     uint32_t layers;         /* with experts */
     uint32_t idle_experts;   /* of all layers, without a row */
 };
 void mics_model_router_summary(const struct mics_model *model, const double *stats, double targets,
-                               struct mics_router_summary *out);
+                               uint32_t ranks, struct mics_router_summary *out);
 /* The rows of the expert that has most over those of an expert on average, in the layer with that
  * number of those with experts; 0 without any row. */
 double mics_model_layer_load(const struct mics_model *model, const double *stats, uint32_t layer);

@@ -77,6 +77,9 @@ struct mics_plan_choice {
     /* Experts that are cut over several ranks stay there, and tokens travel to them (struct
      * mics_dispatch); else their units are gathered and reduced as all others. */
     bool dispatches;
+    /* Then predictions are for a busiest rank with so many times the mean rows of its group, the
+     * rows of each rank being spread alike; 0: 1, even loads. Training does not depend on it. */
+    double expert_load;
 };
 
 struct mics_region {
@@ -176,6 +179,10 @@ struct mics_expert_ways {
     double gathered_step_s, resident_step_s;
     /* With exchanges of experts' parameters and gradients, and with those of tokens. */
     double gathered_s, resident_s;
+    double load; /* mics_plan_choice.expert_load of both times of resident experts */
+    /* The step with resident experts at a load of 1, and at the largest that a router can make. */
+    double even_step_s, worst_step_s, worst_load;
+    double crossing_load; /* up to this load resident experts are not slower; 0: at none */
 };
 
 struct mics_plan {
@@ -313,6 +320,11 @@ static inline uint32_t mics_choice_expert_ranks(const struct mics_plan_choice *c
     const uint32_t ranks = choice->shapes[kind].p_param;
 
     return choice->dispatches && kind == MICS_UNIT_EXPERT && ranks > 1 ? ranks : 0;
+}
+
+static inline double mics_choice_expert_load(const struct mics_plan_choice *choice)
+{
+    return choice->expert_load > 0 ? choice->expert_load : 1;
 }
 
 /* Are gradients of units of `kind` reduced in each micro-step, and not only added up where they are

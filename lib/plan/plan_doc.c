@@ -185,6 +185,7 @@ static void read_choice(const struct mics_cursor *parent, const struct mics_plan
     out->sync_warmup = mics_cursor_opt_u32(&at, "sync_warmup", 1, MICS_SYNC_WARMUP_MAX, 0);
     read_outer(&at, out);
     out->dispatches = mics_cursor_opt_bool(&at, "resident_experts", false);
+    out->expert_load = mics_cursor_opt_double(&at, "expert_load", 1, MICS_EXPERTS_MAX, 0);
     shape = out->shapes[MICS_UNIT_DENSE];
     shape.nodes = plan->topology->nodes;
     shape.per_node = plan->topology->per_node;
@@ -350,6 +351,11 @@ static void read_expert_ways(const struct mics_cursor *root, struct mics_expert_
     out->resident_step_s = mics_cursor_get_double(&at, "resident_step_s", 0, 1e18);
     out->gathered_s = mics_cursor_get_double(&at, "gathered_s", 0, 1e18);
     out->resident_s = mics_cursor_get_double(&at, "resident_s", 0, 1e18);
+    out->load = mics_cursor_get_double(&at, "load", 1, MICS_EXPERTS_MAX);
+    out->even_step_s = mics_cursor_get_double(&at, "even_step_s", 0, 1e18);
+    out->worst_step_s = mics_cursor_get_double(&at, "worst_step_s", 0, 1e18);
+    out->worst_load = mics_cursor_get_double(&at, "worst_load", 1, MICS_EXPERTS_MAX);
+    out->crossing_load = mics_cursor_get_double(&at, "crossing_load", 0, MICS_EXPERTS_MAX);
 }
 
 /* Its results (seconds, hours, price) are computed from the plan, not read. */
@@ -473,7 +479,8 @@ static json_t *write_choice(const struct mics_plan_choice *choice)
     if (choice->sync_warmup > 0)
         done = done && put_count(object, "sync_warmup", choice->sync_warmup);
     if (choice->dispatches)
-        done = done && put(object, "resident_experts", json_true());
+        done = done && put(object, "resident_experts", json_true()) &&
+               put(object, "expert_load", json_real(mics_choice_expert_load(choice)));
     if (done && mics_choice_groups(choice, MICS_UNIT_EXPERT) == MICS_UNIT_EXPERT) {
         const struct mics_shape *shape = &choice->shapes[MICS_UNIT_EXPERT];
         json_t *experts = json_object();
@@ -628,9 +635,11 @@ static bool put_topology(json_t *doc, json_t *topology)
 
 static json_t *write_expert_ways(const struct mics_expert_ways *ways)
 {
-    return json_pack("{s:f,s:f,s:f,s:f}", "gathered_step_s", ways->gathered_step_s,
-                     "resident_step_s", ways->resident_step_s, "gathered_s", ways->gathered_s,
-                     "resident_s", ways->resident_s);
+    return json_pack("{s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f}", "gathered_step_s",
+                     ways->gathered_step_s, "resident_step_s", ways->resident_step_s, "gathered_s",
+                     ways->gathered_s, "resident_s", ways->resident_s, "load", ways->load,
+                     "even_step_s", ways->even_step_s, "worst_step_s", ways->worst_step_s,
+                     "worst_load", ways->worst_load, "crossing_load", ways->crossing_load);
 }
 
 enum mics_status mics_plan_to_doc(const struct mics_plan *plan, json_t **out, struct mics_err *err)

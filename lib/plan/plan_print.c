@@ -139,24 +139,29 @@ static void put_state(struct mics_table *table, const struct mics_plan *plan, in
 /* Nothing if experts are gathered. */
 static void put_dispatch(struct mics_table *table, const struct mics_plan *plan, int tsv)
 {
-    const struct mics_batch batch = mics_choice_batch(&plan->choice, MICS_UNIT_EXPERT, true);
-    struct mics_dispatch dispatch;
+    struct mics_batch batch = mics_choice_batch(&plan->choice, MICS_UNIT_EXPERT, true);
 
     if (batch.expert_ranks == 0)
         return;
-    dispatch = mics_model_dispatch(plan->model, &batch);
+    batch.expert_load = (float)mics_choice_expert_load(&plan->choice);
+    const struct mics_dispatch dispatch = mics_model_dispatch(plan->model, &batch);
+    const uint64_t rounds = mics_ceil_div(dispatch.rows, dispatch.slots);
     if (tsv) {
         put_number(table, "expert_ranks", batch.expert_ranks);
         put_number(table, "dispatch_slots", dispatch.slots);
         put_number(table, "dispatch_rounds", dispatch.rounds);
+        put_number(table, "dispatch_rounds_expected", rounds);
+        mics_table_cell(table, "expert_load");
+        mics_table_cell(table, "%.4g", mics_choice_expert_load(&plan->choice));
         return;
     }
     mics_table_cell(table, "resident experts");
     mics_table_cell(table,
-                    "%u on each of %u ranks; up to %u rows to each in a round, one round with "
-                    "even loads, at most %u",
+                    "%u on each of %u ranks; up to %u rows to each in a round, %llu round%s with "
+                    "a load of %.3g, at most %u",
                     plan->model->config.n_expert / batch.expert_ranks, batch.expert_ranks,
-                    dispatch.slots, dispatch.rounds);
+                    dispatch.slots, (unsigned long long)rounds, rounds == 1 ? "" : "s",
+                    mics_choice_expert_load(&plan->choice), dispatch.rounds);
 }
 
 static void put_groups_tsv(struct mics_table *table, const struct mics_plan_choice *choice)

@@ -370,16 +370,23 @@ static double two_digits(double count)
     return unit >= 1 ? round(count / unit) * unit : round(count);
 }
 
-/* Rounds of tokens to resident experts, at most; 0: the plan cannot have them. */
-static uint32_t rounds_of(const struct mics_plan *plan)
+/* What an uneven router costs resident experts. */
+static void append_loads(struct text *text, const struct mics_expert_ways *ways)
 {
-    struct mics_plan_choice choice = plan->choice;
+    char even[NUMBER], worst[NUMBER];
 
-    choice.dispatches = true;
-    const struct mics_batch batch = mics_choice_batch(&choice, MICS_UNIT_EXPERT, true);
-    if (batch.expert_ranks == 0 || plan->model->config.n_expert == 0)
-        return 0;
-    return mics_model_dispatch(plan->model, &batch).rounds;
+    mics_format_time(ways->even_step_s, even, sizeof even);
+    mics_format_time(ways->worst_step_s, worst, sizeof worst);
+    append(text,
+           " That is for a busiest rank with %.3g times the mean rows. With resident experts a step "
+           "takes %s if all have as many, and %s at the most, %.3g times the mean: ",
+           ways->load, even, worst, ways->worst_load);
+    if (ways->crossing_load <= 0)
+        append(text, "gathered ones are faster at any load.");
+    else if (ways->crossing_load >= ways->worst_load)
+        append(text, "they are faster at any load.");
+    else
+        append(text, "they are faster up to a load of %.2g.", ways->crossing_load);
 }
 
 /* What --experts found. Exchanges of parameters take as long however many tokens a rank has; those
@@ -396,8 +403,10 @@ static void append_expert_ways(struct text *text, const struct mics_plan *plan)
     mics_format_time(resident ? ways->gathered_step_s : ways->resident_step_s, other, sizeof other);
     append(text, " Experts are %s; with %s ones a step would take %s.",
            resident ? "resident" : "gathered", resident ? "gathered" : "resident", other);
-    if (ways->gathered_s <= 0 || ways->resident_s <= 0)
+    if (ways->gathered_s <= 0 || ways->resident_s <= 0) {
+        append_loads(text, ways);
         return;
+    }
     mics_format_time(ways->gathered_s, gathered, sizeof gathered);
     mics_format_time(ways->resident_s, sent, sizeof sent);
     mics_format_count(two_digits(tokens * ways->gathered_s / ways->resident_s), crossing,
@@ -406,11 +415,7 @@ static void append_expert_ways(struct text *text, const struct mics_plan *plan)
            " A step gathers and reduces gathered experts for %s, and sends tokens to resident ones "
            "for %s: below about %s tokens per rank and micro-step sending takes less time.",
            gathered, sent, crossing);
-    if (rounds_of(plan) > 1)
-        append(text,
-               " That is with even loads; with the most uneven ones sending takes up to %u times "
-               "as long.",
-               rounds_of(plan));
+    append_loads(text, ways);
 }
 
 char *mics_plan_reasons(const struct mics_plan *plan, char text[MICS_PLAN_REASONS_BYTES])

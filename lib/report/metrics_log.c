@@ -26,6 +26,7 @@ const char *const mics_metrics_field_names[MICS_METRICS_FIELDS] = {
     "z_loss",
     "router_entropy",
     "expert_load",
+    "rank_load",
     "idle_experts",
 };
 

@@ -344,7 +344,8 @@ static enum mics_status collect(struct mics_run *run, enum mics_status *rank0_st
         .at_minimum = result.at_minimum,
     };
     if (result.stats) {
-        mics_model_router_summary(record.model, result.stats, result.targets, &router);
+        mics_model_router_summary(record.model, result.stats, result.targets,
+                                  choice->shapes[MICS_UNIT_EXPERT].p_param, &router);
         record.router = &router;
     }
     run->totals.pause_s = 0;

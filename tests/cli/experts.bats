@@ -199,7 +199,7 @@ END
             --out="$out-$way" --metrics="$out-$way.jsonl"
     done
     mics-show "$out-resident.mp" | grep -q '^resident experts  *2 on each of 4 ranks; up to .* rows to each in a round'
-    mics-show "$out-resident.mp" | tr '\n' ' ' | grep -q 'Experts are resident; with gathered ones a step would take .* below about [0-9].*with the most uneven ones sending takes up to 4 times as long'
+    mics-show "$out-resident.mp" | tr '\n' ' ' | grep -q 'Experts are resident; with gathered ones a step would take .* below about [0-9].*busiest rank with 2 times the mean rows\. With resident experts a step takes '
     [ "$(mics-show --json "$out-resident.mp" | jq '.experts.resident_step_s == .predicted.step_s and .experts.gathered_s > 0')" = true ]
     [ "$(mics-show --json "$out-gathered.mp" | jq '.choice.resident_experts')" = null ]
     [ "$(mics-show --json "$out-resident.mp" | jq '.choice.resident_experts')" = true ]
@@ -232,4 +232,47 @@ END
     run --separate-stderr mics-show "$out-edited.json"
     [ "$status" = 3 ]
     [[ $stderr == *"resident experts: on GPUs "* ]]
+}
+
+@test "the load that is expected of routers decides between gathered and resident experts, and what it was is in metrics" {
+    requires mpi:4 jq
+    options=(--topology='node:2 gpu:2 flops:1T mem:16G membw:100GB/s link:20GB/s,3us net:1gbit,30us' --model=moe-nano
+        --global-batch=16 --seq=32 --dtype=f32 --micro-batch=1 --strategy=zero3 --no-history)
+    field() { mics-show --json "$1" | jq -r "$2"; }
+    for load in 1 1.2 2 4; do
+        mics-plan "${options[@]}" --experts=resident --expert-load=$load -o "$out-$load.mp"
+        [ "$(field "$out-$load.mp" '.choice.expert_load == .experts.load and .experts.resident_step_s == .predicted.step_s')" = true ]
+        field "$out-$load.mp" .predicted.step_s >>"$out-steps"
+    done
+    # More rows to compute in the only round, then two rounds, then four, which are all that there can be.
+    sort -g -c -u "$out-steps"
+    [ "$(field "$out-1.mp" '.experts | .even_step_s == .resident_step_s and .worst_load == 4')" = true ]
+    [ "$(field "$out-4.mp" '.experts | .worst_step_s == .resident_step_s')" = true ]
+    for load in 1 1.2 2 4; do mics-show --tsv "$out-$load.mp" | grep -oP '^dispatch_rounds_expected\t\K.*'; done | paste -sd' ' | grep -qx '1 1 2 4'
+    # Between those the step is as long as with gathered experts.
+    [ "$(field "$out-1.mp" '.experts | .even_step_s < .gathered_step_s and .gathered_step_s < .worst_step_s and
+        .crossing_load > 1 and .crossing_load < 4')" = true ]
+    crossing=$(field "$out-1.mp" .experts.crossing_load)
+    mics-show "$out-1.mp" | tr '\n' ' ' | grep -qE "at the most, 4 times the mean: they are faster up to a load of $(printf %.2g "$crossing")\\."
+    for factor in 0.9 1.1; do
+        mics-plan "${options[@]}" --experts=auto --expert-load="$(jq -n "$crossing * $factor")" -o "$out-auto-$factor.mp"
+    done
+    [ "$(field "$out-auto-0.9.mp" .choice.resident_experts)" = true ]
+    [ "$(field "$out-auto-1.1.mp" '.choice.resident_experts, .choice.expert_load' | paste -sd' ')" = 'null null' ]
+    # Without the option the load depends on whether a loss balances experts. More than all rows cannot go to one rank.
+    mics-plan "${options[@]}" --experts=resident -o "$out-free.mp"
+    mics-plan "${options[@]}" --experts=resident --balance-loss=sequence:0.01 -o "$out-balanced.mp"
+    mics-plan "${options[@]}" --experts=resident --expert-load=100 -o "$out-most.mp"
+    for name in free balanced most; do field "$out-$name.mp" .choice.expert_load; done | paste -sd' ' | grep -qxE '2(.0)? 1.25 4(.0)?'
+    mics-plan --like="$out-1.mp" --no-history -o "$out-like.mp"
+    [ "$(field "$out-like.mp" .choice.expert_load)" = "$(field "$out-1.mp" .choice.expert_load)" ]
+    run --separate-stderr mics-plan "${options[@]}" --expert-load=2
+    [ "$status" = 2 ]
+    [[ $stderr == *"--expert-load goes with --experts=resident and --experts=auto"* ]]
+    run --separate-stderr mics-plan "${options[@]}" --experts=auto --expert-load=0.5
+    [ "$status" = 2 ]
+    mpi 4 mics-train -q -p "$out-1.mp" --data="$root/man/*.1" --val-every=0 --sample=0 --steps=2 --seed=1 \
+        --out="$out-run" --metrics="$out-run.jsonl"
+    jq -se '[.[] | select(.event == "step")] | length == 2 and all(.rank_load >= 1 and .rank_load <= .expert_load)' "$out-run.jsonl"
+    mics-show --tsv "$out-run.jsonl" | grep -qP '^rank_load\t'
 }

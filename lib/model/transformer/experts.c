@@ -7,6 +7,7 @@
  * weight w is folded into the activation, so that the sum over a token's assignments needs no
  * weights, and the gradient of w needs no result of an expert.
  */
+#include "base/num.h"
 #include "device/launch.h"
 #include "model/transformer/transformer.h"
 
@@ -324,13 +325,27 @@ struct dispatched {
     uint32_t slots; /* for each rank */
 };
 
+/* In a round, or in all of them as one. */
+static uint32_t slots_of(const struct mics_pass *pass)
+{
+    const struct mics_dispatch dispatch = mics_model_dispatch(pass->model, &pass->batch);
+    const uint64_t before = (uint64_t)pass->round * dispatch.slots;
+
+    if (pass->batch.expert_load <= 0)
+        return dispatch.slots;
+    if (pass->phase == MICS_PHASE_ALL)
+        return dispatch.rows;
+    return before < dispatch.rows ? (uint32_t)mics_min_u64(dispatch.slots, dispatch.rows - before)
+                                  : 0;
+}
+
 static struct dispatched dispatched_of(const struct mics_pass *pass, const struct mics_stage *stage)
 {
     struct dispatched d = {
         .x = experts_of(pass, stage),
         .acts = mics_dispatch_activations_of(pass->model, &pass->batch, pass->saved, pass->scratch,
                                              NULL),
-        .slots = mics_model_dispatch(pass->model, &pass->batch).slots,
+        .slots = slots_of(pass),
     };
 
     d.x.acts = d.acts.experts;

@@ -19,6 +19,7 @@
  */
 #include "plan/schedule/build.h"
 
+#include "base/num.h"
 #include "plan/memory.h"
 #include "plan/schedule/launches.h"
 
@@ -398,8 +399,9 @@ static void append_phase_exchange(struct build *build, const struct mics_op *lik
     }
 }
 
+/* `needed`: rounds at the expected load, 1 or more. */
 static void append_phase(struct build *build, const struct mics_op *stage, enum mics_phase phase,
-                         uint32_t round)
+                         uint32_t round, uint32_t needed)
 {
     const bool experts = phase == MICS_PHASE_EXPERTS;
     struct mics_op op = *stage;
@@ -408,6 +410,7 @@ static void append_phase(struct build *build, const struct mics_op *stage, enum 
     op.round = round;
     op.needs_params = stage->needs_params && experts;
     op.first = stage->first && experts && round == 0;
+    op.surplus = round >= needed;
     append(build, &op);
     if (phase == MICS_PHASE_COUNT || phase == MICS_PHASE_SEND || experts)
         append_phase_exchange(build, &op);
@@ -416,18 +419,21 @@ static void append_phase(struct build *build, const struct mics_op *stage, enum 
 /* A stage to whose experts tokens travel. */
 static void append_phases(struct build *build, const struct mics_op *stage)
 {
-    const struct mics_batch batch =
+    struct mics_batch batch =
         mics_choice_batch(build->choice, build->model->units[stage->unit].kind, build->order.train);
+
+    batch.expert_load = (float)mics_choice_expert_load(build->choice);
     const struct mics_dispatch dispatch = mics_model_dispatch(build->model, &batch);
+    const uint32_t needed = (uint32_t)mics_ceil_div(dispatch.rows, dispatch.slots);
 
     if (!stage->backward)
-        append_phase(build, stage, MICS_PHASE_COUNT, 0);
+        append_phase(build, stage, MICS_PHASE_COUNT, 0, needed);
     for (uint32_t round = 0; round < dispatch.rounds; round++) {
-        append_phase(build, stage, MICS_PHASE_SEND, round);
-        append_phase(build, stage, MICS_PHASE_EXPERTS, round);
-        append_phase(build, stage, MICS_PHASE_RECEIVE, round);
+        append_phase(build, stage, MICS_PHASE_SEND, round, needed);
+        append_phase(build, stage, MICS_PHASE_EXPERTS, round, needed);
+        append_phase(build, stage, MICS_PHASE_RECEIVE, round, needed);
     }
-    append_phase(build, stage, MICS_PHASE_SUM, 0);
+    append_phase(build, stage, MICS_PHASE_SUM, 0, needed);
 }
 
 static bool dispatches(const struct build *build, uint32_t unit)

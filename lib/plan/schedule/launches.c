@@ -211,11 +211,11 @@ void mics_op_launches(const struct mics_model *model, const struct mics_plan_cho
     case MICS_OP_BACKWARD:
         if (op->first)
             mics_zero_launches(choice, &model->units[op->unit], &layout, to);
-        batch.balanced = true;
+        batch.expert_load = (float)mics_choice_expert_load(choice);
         if (op->phase == MICS_PHASE_ALL)
             mics_stage_launches(model, &batch, op->stage, op->kind == MICS_OP_BACKWARD, op->first,
                                 to);
-        else if (!mics_op_is_surplus(op))
+        else if (!op->surplus)
             mics_phase_launches(model, &batch, op, to);
         break;
     case MICS_OP_ACCUMULATE:

@@ -182,7 +182,7 @@ static bool is_same_batch(const struct mics_batch *a, const struct mics_batch *b
     for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++, a++, b++)
         if (a->B != b->B || a->T != b->T || a->recompute != b->recompute || a->train != b->train ||
             a->dtype != b->dtype || a->grad_dtype != b->grad_dtype ||
-            a->expert_ranks != b->expert_ranks)
+            a->expert_ranks != b->expert_ranks || a->expert_load != b->expert_load)
             return false;
     return true;
 }
@@ -195,7 +195,7 @@ static const struct batch_costs *costs_of_batch(struct mics_op_costs *costs,
     for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++)
         batch[kind] = mics_choice_batch(choice, (enum mics_unit_kind)kind, true);
     for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++)
-        batch[kind].balanced = true;
+        batch[kind].expert_load = (float)mics_choice_expert_load(choice);
     if (costs->count > 0 && is_same_batch(costs->batches[costs->newest].batch, batch))
         return &costs->batches[costs->newest];
     for (uint32_t i = 0; i < costs->count; i++)

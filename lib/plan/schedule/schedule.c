@@ -66,7 +66,7 @@ void mics_schedule_counts(const struct mics_schedule *schedule,
         const uint32_t times = mics_op_times(op, schedule);
 
         calls[op->groups][op->comm] += times;
-        if (!mics_op_is_surplus(op))
+        if (!op->surplus)
             sent_bytes[op->groups][op->comm] += times * sent_by(op, position);
     }
 }

@@ -44,6 +44,9 @@ struct mics_op {
      * stage, or the one whose results are sent; and of the latter which array of them. */
     enum mics_phase phase;
     uint32_t round, array;
+    /* In a round that no rank needs at the load that the choice expects (expert_load): it has
+     * nothing to compute and sends nothing. */
+    bool surplus;
     bool backward;      /* dispatch and combine: of a backward pass */
     bool between_nodes; /* likewise: the group spans several */
     uint32_t micro_step;
@@ -112,13 +115,6 @@ enum mics_status mics_schedule_new_exchange(const struct mics_plan_choice *choic
                                             enum mics_exchange_kind kind, uint64_t count,
                                             struct mics_schedule **out, struct mics_err *err);
 
-/* Is it in a round that no rank needs when all experts have the same rows? It then has nothing to
- * compute and sends nothing. */
-static inline bool mics_op_is_surplus(const struct mics_op *op)
-{
-    return op->phase >= MICS_PHASE_SEND && op->phase <= MICS_PHASE_RECEIVE && op->round > 0;
-}
-
 /* Does the operation do nothing in a step of this turn? */
 static inline bool mics_op_is_idle(const struct mics_op *op, uint32_t turn)
 {
@@ -156,7 +152,7 @@ enum mics_status mics_schedule_print(const struct mics_schedule *schedule,
  * schedule's interval, usually one: equal to what the communicators count. In a ring of m ranks,
  * all-gather and reduce-scatter of S bytes send (m-1)/m S each; for an all-reduce, which differs
  * between ranks, mics_comm_all_reduce_sent() has the number. Where tokens travel to experts, what
- * is sent depends on the choices of routers: bytes are those of even loads. */
+ * is sent depends on the choices of routers: bytes are those of the load that is expected. */
 void mics_schedule_counts(const struct mics_schedule *schedule,
                           const struct mics_plan_choice *choice, uint32_t rank,
                           uint64_t calls[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT],

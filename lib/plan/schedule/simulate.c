@@ -106,7 +106,7 @@ static void set_costs(struct sim *sim, const struct mics_plan_choice *choice,
                 op->stream == MICS_STREAM_COMPUTE ? RESOURCE_COMPUTE : RESOURCE_NONE;
             continue;
         }
-        if (mics_op_is_surplus(op)) {
+        if (op->surplus) {
             sim->costs[i] = (struct op_cost){.stretch = 1, .resource = RESOURCE_NONE};
             continue;
         }

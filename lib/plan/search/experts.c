@@ -3,7 +3,9 @@
  * experts.c - a plan with gathered experts, as the search finds it, or with resident ones.
  *
  * Everything else of the plan is kept, so that the two differ in nothing but where tokens and
- * parameters meet. Predictions are those of even loads.
+ * parameters meet. How uneven loads are decides what resident experts cost: all ranks wait for the
+ * busiest, and what does not fit into a round takes another one. Gathered experts compute the rows
+ * of a rank's own tokens, which are as many whatever the router chooses.
  */
 #include "base/units.h"
 #include "plan/memory.h"
@@ -60,23 +62,97 @@ static double param_exchanges_s(const struct mics_class_times *times)
            times->busy_s[MICS_CLASS_REDUCE_NET] + times->busy_s[MICS_CLASS_REDUCE_NODE];
 }
 
-static struct mics_expert_ways compare(const struct mics_plan *plan,
-                                       const struct resident *resident)
+/* Seconds of a step at a load. */
+struct loads {
+    struct mics_op_costs *costs;
+    const struct mics_model *model;
+    struct mics_plan_choice choice;
+};
+
+static enum mics_status step_at(struct loads *loads, double load, double *out, struct mics_err *err)
 {
-    return (struct mics_expert_ways){
+    struct mics_prediction predicted;
+    enum mics_status status;
+
+    loads->choice.expert_load = load;
+    status = mics_plan_predict(loads->costs, loads->model, &loads->choice, &predicted, err);
+    *out = status == MICS_OK ? predicted.step_s : 0;
+    return status;
+}
+
+/* The load of a rank to which all ranks send whatever they can. */
+static double worst_load(const struct mics_model *model, const struct mics_plan_choice *choice)
+{
+    struct mics_batch batch = mics_choice_batch(choice, MICS_UNIT_EXPERT, true);
+
+    batch.expert_load = 1;
+    const double mean = mics_model_dispatch(model, &batch).rows;
+    batch.expert_load = (float)batch.expert_ranks;
+    return fmax(1, mics_model_dispatch(model, &batch).rows / mean);
+}
+
+/* Steps grow with the load; where they are as long as with gathered experts, within 1 %. */
+static enum mics_status find_crossing(struct loads *loads, struct mics_expert_ways *ways,
+                                      struct mics_err *err)
+{
+    double faster = 1, slower = ways->worst_load;
+
+    ways->crossing_load = ways->worst_step_s <= ways->gathered_step_s  ? slower
+                          : ways->even_step_s <= ways->gathered_step_s ? faster
+                                                                       : 0;
+    if (ways->crossing_load != faster)
+        return MICS_OK;
+    while (slower > 1.01 * faster) {
+        const double middle = sqrt(faster * slower);
+        double step_s;
+        const enum mics_status status = step_at(loads, middle, &step_s, err);
+
+        if (status != MICS_OK)
+            return status;
+        *(step_s <= ways->gathered_step_s ? &faster : &slower) = middle;
+    }
+    ways->crossing_load = faster;
+    return MICS_OK;
+}
+
+static enum mics_status compare(struct mics_op_costs *costs, const struct mics_model *model,
+                                const struct mics_plan *plan, const struct resident *resident,
+                                struct mics_expert_ways *out, struct mics_err *err)
+{
+    struct loads loads = {.costs = costs, .model = model, .choice = resident->choice};
+    enum mics_status status;
+
+    *out = (struct mics_expert_ways){
         .gathered_step_s = plan->predicted.step_s,
         .resident_step_s = resident->predicted.step_s,
         .gathered_s =
             fmax(0, param_exchanges_s(&plan->classes) - param_exchanges_s(&resident->classes)),
         .resident_s = resident->classes.busy_s[MICS_CLASS_DISPATCH_NET] +
                       resident->classes.busy_s[MICS_CLASS_DISPATCH_NODE],
+        .load = mics_choice_expert_load(&resident->choice),
+        .worst_load = worst_load(model, &resident->choice),
     };
+    status = step_at(&loads, 1, &out->even_step_s, err);
+    if (status == MICS_OK)
+        status = step_at(&loads, out->worst_load, &out->worst_step_s, err);
+    return status == MICS_OK ? find_crossing(&loads, out, err) : status;
+}
+
+static double expected_load(const struct mics_model *model,
+                            const struct mics_search_options *options)
+{
+    if (options->expert_load > 0)
+        return options->expert_load;
+    return model->config.balance.kind == MICS_BALANCE_NONE ? MICS_EXPERT_LOAD_FREE
+                                                           : MICS_EXPERT_LOAD_BALANCED;
 }
 
 enum mics_status mics_search_experts(const struct mics_topology *topology,
-                                     const struct mics_model *model, enum mics_expert_way way,
+                                     const struct mics_model *model,
+                                     const struct mics_search_options *options,
                                      struct mics_plan *plan, struct mics_err *err)
 {
+    const enum mics_expert_way way = options->experts;
     struct mics_op_costs *costs = NULL;
     struct resident resident;
     enum mics_status status;
@@ -89,14 +165,18 @@ enum mics_status mics_search_experts(const struct mics_topology *topology,
         return MICS_OK;
     if (status == MICS_OK)
         status = mics_op_costs_new(topology, model, &costs, err);
-    if (status == MICS_OK)
-        status = mics_plan_predict(costs, model, &resident.choice, &resident.predicted, err);
+    if (status != MICS_OK)
+        return status;
+    resident.choice.expert_load =
+        fmin(expected_load(model, options), worst_load(model, &resident.choice));
+    status = mics_plan_predict(costs, model, &resident.choice, &resident.predicted, err);
     if (status == MICS_OK)
         status = mics_plan_predict_classes(costs, model, &resident.choice, &resident.classes, err);
+    if (status == MICS_OK)
+        status = compare(costs, model, plan, &resident, &plan->experts, err);
     mics_op_costs_free(costs);
     if (status != MICS_OK)
         return status;
-    plan->experts = compare(plan, &resident);
     if (way == MICS_EXPERTS_AUTO &&
         resident.predicted.step_s >= (1 - MICS_STEP_TIE) * plan->predicted.step_s)
         return MICS_OK;

@@ -156,10 +156,11 @@ enum mics_status mics_search_expert_groups(struct mics_search *search, double be
                                            struct mics_err *err);
 
 /* experts.c: resident experts for a plan without topology and model, which has gathered ones, if
- * `way` says so. MICS_ERR_ARG, MICS_ERR_INFEASIBLE: it cannot have them; with MICS_EXPERTS_AUTO it
- * is left as it is. */
+ * the options say so. MICS_ERR_ARG, MICS_ERR_INFEASIBLE: it cannot have them; with
+ * MICS_EXPERTS_AUTO it is left as it is. */
 enum mics_status mics_search_experts(const struct mics_topology *topology,
-                                     const struct mics_model *model, enum mics_expert_way way,
+                                     const struct mics_model *model,
+                                     const struct mics_search_options *options,
                                      struct mics_plan *plan, struct mics_err *err);
 
 /* report.c */

@@ -141,7 +141,7 @@ enum mics_status mics_plan_search(struct mics_topology *topology, struct mics_mo
                                   : search_format(topology, model, options, &plan, err);
 
     if (status == MICS_OK && options->experts != MICS_EXPERTS_GATHERED)
-        status = mics_search_experts(topology, model, options->experts, plan, err);
+        status = mics_search_experts(topology, model, options, plan, err);
     if (status != MICS_OK) {
         mics_plan_free(plan);
         return status;

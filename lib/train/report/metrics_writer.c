@@ -113,6 +113,8 @@ static void put_router(FILE *out, const struct mics_step_record *record)
     put_number(out, "z_loss", router->z_loss);
     put_number(out, "router_entropy", router->entropy);
     put_number(out, "expert_load", router->load);
+    if (router->rank_load > 0)
+        put_number(out, "rank_load", router->rank_load);
     fprintf(out, ",\"idle_experts\":%" PRIu32 ",\"layer_loads\":[", router->idle_experts);
     for (uint32_t i = 0; i < router->layers; i++)
         fprintf(out, "%s%.4g", i > 0 ? "," : "",

@@ -276,17 +276,21 @@ static void stats_say_how_even_the_load_is(void)
     struct mics_router_summary summary;
 
     CHECK_INT(model->stat_count, sizeof stats / sizeof *stats);
-    mics_model_router_summary(model, stats, 4, &summary);
+    mics_model_router_summary(model, stats, 4, 2, &summary);
     CHECK_NEAR(summary.aux_loss, 1.5, 0);
     CHECK_NEAR(summary.z_loss, 0.75, 0);
     CHECK_NEAR(summary.entropy, 1, 0);
     CHECK_NEAR(summary.load, 2, 0);
     CHECK_NEAR(summary.mean_load, 1.5, 0);
+    CHECK_NEAR(summary.rank_load, (1 + 1.4) / 2, 1e-12);
     CHECK_INT(summary.layers, 2);
     CHECK_INT(summary.idle_experts, 1);
     CHECK_NEAR(mics_model_layer_load(model, stats, 0), 1, 0);
     CHECK_NEAR(mics_model_layer_load(model, stats, 1), 2, 0);
-    mics_model_router_summary(model, none, 0, &summary);
+    mics_model_router_summary(model, stats, 4, 3, &summary); /* no equal parts */
+    CHECK_NEAR(summary.rank_load, 0, 0);
+    mics_model_router_summary(model, none, 0, 4, &summary);
+    CHECK_NEAR(summary.rank_load, 0, 0);
     CHECK_NEAR(summary.aux_loss + summary.z_loss + summary.entropy + summary.load, 0, 0);
     mics_model_free(model);
 }

@@ -134,6 +134,53 @@ static void a_step_with_resident_experts_is_the_sum_of_its_operations(void)
     mics_model_free(model);
 }
 
+/* A rank with twice the mean rows: the first round is full, a second has the rest, and further ones
+ * have nothing. */
+static void the_busiest_rank_decides_what_rounds_take(void)
+{
+    struct mics_plan_choice choice = choice_of(8, 8, 1024);
+    struct mics_model *model = open_model("olmoe-1b-7b");
+    struct mics_topology *topology = NULL;
+    struct mics_op_costs *costs = NULL;
+    double even_s = 0, rounds_s[3] = {0};
+
+    choice.dispatches = true;
+    struct mics_batch batch = mics_choice_batch(&choice, MICS_UNIT_EXPERT, true);
+    batch.expert_load = 2;
+    const struct mics_dispatch dispatch = mics_model_dispatch(model, &batch);
+    CHECK_INT(dispatch.rows, 2u * batch.B * batch.T);
+    CHECK_INT(dispatch.slots, 5 * dispatch.rows / 8);
+    CHECK_INT(mics_topology_parse("p4d", &topology, NULL), MICS_OK);
+    CHECK_INT(mics_op_costs_new(topology, model, &costs, NULL), MICS_OK);
+    for (int load = 1; load <= 2; load++) {
+        choice.expert_load = load;
+        struct mics_schedule *schedule = schedule_of(model, &choice);
+
+        for (uint32_t k = 0; k < schedule->op_count; k++) {
+            const struct mics_op *op = &schedule->ops[k];
+
+            if (op->phase < MICS_PHASE_SEND || op->phase > MICS_PHASE_RECEIVE)
+                continue;
+            CHECK_INT(op->surplus, op->round >= (uint32_t)load);
+            if (op->kind == MICS_OP_FORWARD && op->phase == MICS_PHASE_EXPERTS) {
+                const double seconds = mics_op_costs_compute(costs, &choice, op);
+
+                if (load == 1 && op->round == 0)
+                    even_s = seconds;
+                else if (load == 2)
+                    rounds_s[op->round < 2 ? op->round : 2] = seconds;
+            }
+        }
+        mics_schedule_free(schedule);
+    }
+    CHECK_NEAR(rounds_s[0] / even_s, 1.25, 0.1);
+    CHECK_NEAR((rounds_s[0] + rounds_s[1]) / even_s, 2, 0.15);
+    CHECK_NEAR(rounds_s[2], 0, 0);
+    mics_op_costs_free(costs);
+    mics_topology_free(topology);
+    mics_model_free(model);
+}
+
 /* The first backward pass of a unit writes the gradients of matrices that later ones add to. */
 static void the_first_backward_pass_does_not_read_gradients(void)
 {
@@ -238,6 +285,7 @@ int main(void)
     TAP_RUN(flops_of_the_stages_are_those_of_the_model);
     TAP_RUN(a_step_is_the_sum_of_its_operations);
     TAP_RUN(a_step_with_resident_experts_is_the_sum_of_its_operations);
+    TAP_RUN(the_busiest_rank_decides_what_rounds_take);
     TAP_RUN(the_first_backward_pass_does_not_read_gradients);
     TAP_RUN(costs_do_not_depend_on_what_was_asked_before);
     TAP_RUN(parts_of_blocks_are_priced_by_their_kind);
