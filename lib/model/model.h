@@ -342,8 +342,8 @@ enum mics_status mics_model_check_seq(const struct mics_model *model, uint32_t s
  * tokens of each sequence, on average over a micro-batch, and not of all T. */
 uint32_t mics_model_targets_max(const struct mics_model *model, uint32_t T);
 
-/* What stats[stat_count] of a step with so many targets say, where each of `ranks` has an equal part
- * of the experts. */
+/* What stats[stat_count] of a step with so many targets say, where each of `ranks` has an equal
+ * part of the experts. */
 struct mics_router_summary {
     double aux_loss, z_loss; /* per target */
     double entropy;          /* of a row in a layer, in nats */
@@ -351,8 +351,8 @@ struct mics_router_summary {
     double mean_load;        /* mean of that over layers */
     /* Rows of the busiest rank over the mean of `ranks`, mean over layers; 0: not for these. */
     double rank_load;
-    uint32_t layers;         /* with experts */
-    uint32_t idle_experts;   /* of all layers, without a row */
+    uint32_t layers;       /* with experts */
+    uint32_t idle_experts; /* of all layers, without a row */
 };
 void mics_model_router_summary(const struct mics_model *model, const double *stats, double targets,
                                uint32_t ranks, struct mics_router_summary *out);

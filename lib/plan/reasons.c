@@ -378,8 +378,8 @@ static void append_loads(struct text *text, const struct mics_expert_ways *ways)
     mics_format_time(ways->even_step_s, even, sizeof even);
     mics_format_time(ways->worst_step_s, worst, sizeof worst);
     append(text,
-           " That is for a busiest rank with %.3g times the mean rows. With resident experts a step "
-           "takes %s if all have as many, and %s at the most, %.3g times the mean: ",
+           " That is for a busiest rank with %.3g times the mean rows. With resident experts a "
+           "step takes %s if all have as many, and %s at the most, %.3g times the mean: ",
            ways->load, even, worst, ways->worst_load);
     if (ways->crossing_load <= 0)
         append(text, "gathered ones are faster at any load.");

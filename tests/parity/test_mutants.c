@@ -6,6 +6,8 @@
  * micro-step, drop a wait. Each mutant must train to parameters other than the reference.
  */
 #include "cases.h"
+#include "device/launch.h"
+#include "device/recorder.h"
 #include "mutate.h"
 #include "one_core.h"
 #include "plan/schedule/build.h"
@@ -26,14 +28,15 @@ static struct parity_case make_case(void)
     return c;
 }
 
-/* Distance of a mutant's run from the reference. */
-static double distance_of(const struct parity_case *c)
+/* Distance of a mutant's run from the reference, which has the same model or another one. */
+static double distance_from(const struct parity_case *c, const struct mics_model *model)
 {
-    const struct parity_case reference_case = parity_reference(c);
+    struct parity_case reference_case = parity_reference(c);
     struct parity_result *result = NULL, *reference = NULL;
     struct mics_err err = {""};
     double distance = -1;
 
+    reference_case.model = model;
     CHECK_INT(parity_run(c, &result, &err), MICS_OK);
     CHECK_INT(parity_run(&reference_case, &reference, &err), MICS_OK);
     if (result && reference)
@@ -43,6 +46,11 @@ static double distance_of(const struct parity_case *c)
     parity_result_free(result);
     parity_result_free(reference);
     return distance;
+}
+
+static double distance_of(const struct parity_case *c)
+{
+    return distance_from(c, c->model);
 }
 
 static struct mics_schedule *schedule_of(const struct parity_case *c)
@@ -219,6 +227,14 @@ static void a_collective_beside_its_conversion_is_detected(void)
 /* Sums are not exact here: a run that is right differs from the reference by less. */
 #define RESIDENT_TOLERANCE 2e-6
 
+static void zero_routers(struct mics_model *model)
+{
+    for (uint32_t u = 0; u < model->unit_count; u++)
+        for (uint32_t i = 0; i < model->units[u].tensor_count; i++)
+            if (strstr(model->units[u].tensors[i].name, ".mlp.gate.weight"))
+                model->units[u].tensors[i].init = MICS_INIT_ZERO;
+}
+
 /* Tokens travel to the experts of two ranks. All go to the first expert at first, so that both
  * rounds are needed. */
 static struct parity_case make_resident_case(struct mics_model **model)
@@ -230,10 +246,7 @@ static struct parity_case make_resident_case(struct mics_model **model)
     config.n_expert_used = 1;
     CHECK_INT(mics_model_new(&config, model, NULL), MICS_OK);
     mics_model_free(experts);
-    for (uint32_t u = 0; u < (*model)->unit_count; u++)
-        for (uint32_t i = 0; i < (*model)->units[u].tensor_count; i++)
-            if (strstr((*model)->units[u].tensors[i].name, ".mlp.gate.weight"))
-                (*model)->units[u].tensors[i].init = MICS_INIT_ZERO;
+    zero_routers(*model);
     c.model = *model;
     c.choice = cases_choice(&(struct mics_shape){2, 2, 2, 2, 2});
     c.choice.micro_steps = 2;
@@ -300,6 +313,201 @@ static void weights_and_gradients_that_do_not_travel_are_detected(void)
     CHECK(!(resident_distance_without_array(2) <= 10 * RESIDENT_TOLERANCE));
 }
 
+/* Mistakes in what a model launches: its launches pass through a function that changes them. */
+static const size_t sizes[] = {
+#define SIZE(KEY, name, gpu) [MICS_K_##KEY] = sizeof(struct mics_args_##name),
+    MICS_OPERATIONS(SIZE)
+#undef SIZE
+};
+
+static const struct mics_model_ops *right_ops;
+static void (*mutate)(const struct mics_pass *pass, enum mics_kernel kernel, const void *args);
+
+static void launch(const struct mics_pass *pass, enum mics_kernel kernel, const void *args)
+{
+    pass->stream->device->ops->launch(pass->stream, kernel, args, sizes[kernel]);
+}
+
+static void visit(void *context, enum mics_kernel kernel, const void *args)
+{
+    mutate(context, kernel, args);
+}
+
+static void run_mutated(const struct mics_pass *pass, uint32_t stage,
+                        void (*run)(const struct mics_pass *pass, uint32_t stage))
+{
+    struct mics_pass changed = *pass;
+    struct mics_recorder recorder;
+
+    mics_recorder_init(&recorder, visit, (void *)pass);
+    changed.stream = &recorder.stream;
+    run(&changed, stage);
+}
+
+static void mutated_forward(const struct mics_pass *pass, uint32_t stage)
+{
+    run_mutated(pass, stage, right_ops->forward);
+}
+
+static void mutated_backward(const struct mics_pass *pass, uint32_t stage)
+{
+    run_mutated(pass, stage, right_ops->backward);
+}
+
+static struct mics_model *mutated_model(const struct mics_model *model, struct mics_model_ops *ops)
+{
+    struct mics_model *mutated = NULL;
+
+    right_ops = model->ops;
+    *ops = *right_ops;
+    ops->forward = mutated_forward;
+    ops->backward = mutated_backward;
+    CHECK_INT(mics_model_new_custom(ops, model->family, &model->config, &mutated, NULL), MICS_OK);
+    return mutated;
+}
+
+static void halve_gradients_of_experts(const struct mics_pass *pass, enum mics_kernel kernel,
+                                       const void *args)
+{
+    static const float zeros[4 * 1024];
+    const struct mics_args_grouped_matmul_grad *product = args;
+
+    launch(pass, kernel, args);
+    if (kernel != MICS_K_GROUPED_MATMUL_GRAD)
+        return;
+    for (uint32_t e = 0; e < product->E; e++) {
+        float *const out = (float *)product->out + e * product->stride;
+        const uint64_t count = (uint64_t)product->m * product->n;
+
+        CHECK(count <= sizeof zeros / sizeof *zeros);
+        mics_launch_difference(
+            pass->stream, &(struct mics_args_difference){
+                              .dst = out, .a = out, .b = zeros, .count = count, .scale = 0.5f});
+    }
+}
+
+static void average_the_auxiliary_loss_twice(const struct mics_pass *pass, enum mics_kernel kernel,
+                                             const void *args)
+{
+    struct mics_args_balance_loss loss;
+
+    if (kernel == MICS_K_BALANCE_LOSS) {
+        loss = *(const struct mics_args_balance_loss *)args;
+        loss.coefficient /= 2;
+        args = &loss;
+    }
+    launch(pass, kernel, args);
+}
+
+static void take_the_weight_of_another_row(const struct mics_pass *pass, enum mics_kernel kernel,
+                                           const void *args)
+{
+    struct mics_args_expert_swiglu swiglu;
+
+    if (kernel == MICS_K_EXPERT_SWIGLU) {
+        swiglu = *(const struct mics_args_expert_swiglu *)args;
+        swiglu.weights++;
+        args = &swiglu;
+    }
+    launch(pass, kernel, args);
+}
+
+static void leave_old_gradients_to_experts(const struct mics_pass *pass, enum mics_kernel kernel,
+                                           const void *args)
+{
+    struct mics_args_grouped_matmul_grad product;
+
+    if (kernel == MICS_K_GROUPED_MATMUL_GRAD) {
+        product = *(const struct mics_args_grouped_matmul_grad *)args;
+        product.add = true;
+        args = &product;
+    }
+    launch(pass, kernel, args);
+}
+
+/* In the first step all scores are equal. */
+static void choose_the_second_of_equal_scores(const struct mics_pass *pass, enum mics_kernel kernel,
+                                              const void *args)
+{
+    static const int32_t second[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    const struct mics_args_route *route = args;
+
+    launch(pass, kernel, args);
+    if (kernel != MICS_K_ROUTE || pass->step > 1)
+        return;
+    CHECK(route->rows * route->k <= sizeof second / sizeof *second);
+    mics_launch_copy(pass->stream,
+                     &(struct mics_args_copy){.dst = route->experts,
+                                              .src = second,
+                                              .bytes = route->rows * route->k * sizeof *second});
+}
+
+static void as_it_is(const struct mics_pass *pass, enum mics_kernel kernel, const void *args)
+{
+    launch(pass, kernel, args);
+}
+
+/* With gathered or resident experts of two ranks. */
+static double distance_with(void (*mutation)(const struct mics_pass *pass, enum mics_kernel kernel,
+                                             const void *args),
+                            bool level, bool resident)
+{
+    struct parity_case c = {.steps = 3, .lr = 0.5f, .slow_op = MICS_NONE};
+    struct mics_model *two = cases_experts(false), *model = NULL, *mutated;
+    struct mics_model_config config = two->config;
+    struct mics_model_ops ops;
+
+    config.n_expert_used = level ? 1 : 2;
+    config.balance.coefficient = 1;
+    CHECK_INT(mics_model_new(&config, &model, NULL), MICS_OK);
+    mutated = mutated_model(model, &ops);
+    if (level) {
+        zero_routers(model);
+        zero_routers(mutated);
+    }
+    mutate = mutation;
+    c.model = mutated;
+    c.choice = cases_choice(&(struct mics_shape){2, 2, 2, 2, 2});
+    c.choice.micro_steps = 2;
+    c.choice.dispatches = resident;
+    const double distance = distance_from(&c, model);
+    mics_model_free(mutated);
+    mics_model_free(model);
+    mics_model_free(two);
+    return distance;
+}
+
+static void mistakes_in_what_experts_compute_are_detected(void)
+{
+    static void (*const mutations[])(const struct mics_pass *pass, enum mics_kernel kernel,
+                                     const void *args) = {
+        halve_gradients_of_experts,
+        average_the_auxiliary_loss_twice,
+        take_the_weight_of_another_row,
+        leave_old_gradients_to_experts,
+    };
+
+    for (int resident = 0; resident < 2; resident++) {
+        CHECK(distance_with(as_it_is, false, resident) <= RESIDENT_TOLERANCE);
+        for (size_t i = 0; i < sizeof mutations / sizeof *mutations; i++) {
+            const double distance = distance_with(mutations[i], false, resident);
+
+            if (distance <= 5 * RESIDENT_TOLERANCE)
+                printf("# mistake %zu, %s: %g\n", i, resident ? "resident" : "gathered", distance);
+            CHECK(!(distance <= 5 * RESIDENT_TOLERANCE));
+        }
+    }
+}
+
+static void another_order_of_equal_scores_is_detected(void)
+{
+    for (int resident = 0; resident < 2; resident++) {
+        CHECK(distance_with(as_it_is, true, resident) <= RESIDENT_TOLERANCE);
+        CHECK(!(distance_with(choose_the_second_of_equal_scores, true, resident) <=
+                5 * RESIDENT_TOLERANCE));
+    }
+}
+
 int main(void)
 {
     use_one_core();
@@ -317,6 +525,8 @@ int main(void)
     TAP_RUN(a_collective_beside_its_conversion_is_detected);
     TAP_RUN(tokens_that_do_not_travel_are_detected);
     TAP_RUN(weights_and_gradients_that_do_not_travel_are_detected);
+    TAP_RUN(mistakes_in_what_experts_compute_are_detected);
+    TAP_RUN(another_order_of_equal_scores_is_detected);
     mics_model_free(integer_model);
     return tap_done();
 }
