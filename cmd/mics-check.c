@@ -9,7 +9,9 @@
 #include "base/file.h"
 #include "cli/cli.h"
 #include "comm/world.h"
+#include "doc/doc.h"
 #include "probe/health.h"
+#include "probe/health_cost.h"
 #include "topology/hostfile.h"
 
 #include <errno.h>
@@ -24,7 +26,7 @@ enum { OTHERS_DELAY_S = 10 };
 
 struct options {
     struct cli_common common;
-    const char *hosts, *hostfile, *baseline;
+    const char *hosts, *hostfile, *baseline, *plan;
     bool exclude, facts, quick;
     enum mics_device_kind device;
     uint32_t timeout_s;
@@ -44,6 +46,8 @@ static const struct cli_option option_table[] = {
      CLI_TO_U32(struct options, timeout_s, 1, 86400)},
     {0, "baseline", "FILE", "compare with an earlier check of the same hosts, too",
      CLI_TO_TEXT(struct options, baseline)},
+    {'p', "plan", "FILE", "say what each fault costs the training of this plan",
+     CLI_TO_TEXT(struct options, plan)},
     {0, "exclude", NULL, "print only the hosts to leave out, as srun --exclude takes them",
      CLI_TO_TRUE(struct options, exclude)},
     {0, "hostfile", "FILE", "write the good hosts to FILE, for mpirun",
@@ -90,6 +94,8 @@ static int parse(int argc, char **argv, struct options *opt)
                          "output");
     if (opt->facts && opt->quick)
         return cli_usage("--facts and --quick exclude each other");
+    if (opt->facts && opt->plan)
+        return cli_usage("--facts measures nothing, and --plan needs what was measured");
     opt->argc = argc;
     opt->argv = argv;
     return -1;
@@ -198,6 +204,20 @@ static void give_up(int signal)
     _exit(CLI_FAILED);
 }
 
+static enum mics_status read_plan(const char *path, struct mics_plan **out, struct mics_err *err)
+{
+    json_t *doc = NULL;
+    enum mics_status status = mics_doc_read_file(path, &doc, err);
+
+    if (status != MICS_OK)
+        return status;
+    status = mics_plan_from_doc(doc, out, err);
+    json_decref(doc);
+    if (status != MICS_OK)
+        mics_err_prefix(err, "%s", strcmp(path, "-") == 0 ? "standard input" : path);
+    return status;
+}
+
 static int check(const struct options *opt)
 {
     const enum mics_health_extent extent = opt->facts   ? MICS_HEALTH_FACTS
@@ -206,6 +226,7 @@ static int check(const struct options *opt)
     struct mics_world *world = NULL;
     struct mics_err err;
     json_t *doc = NULL, *baseline = NULL;
+    struct mics_plan *plan = NULL;
     enum mics_status status = cli_check_output(opt->hostfile, &err);
     int code = CLI_DONE;
 
@@ -213,11 +234,14 @@ static int check(const struct options *opt)
         status = cli_check_output(opt->common.output, &err);
     if (status == MICS_OK && opt->baseline && cli_rank() == 0)
         status = mics_health_read(opt->baseline, &baseline, &err);
+    if (status == MICS_OK && opt->plan && cli_rank() == 0)
+        status = read_plan(opt->plan, &plan, &err);
     signal(SIGALRM, give_up);
     alarm(opt->timeout_s + (cli_rank() == 0 ? 0 : OTHERS_DELAY_S));
     if (status == MICS_OK)
         status = mics_world_open(&world, &err);
     if (status != MICS_OK) {
+        mics_plan_free(plan);
         json_decref(baseline);
         return cli_fail_start(status, &err);
     }
@@ -225,6 +249,8 @@ static int check(const struct options *opt)
     status = mics_health_check(world, extent, opt->device, &doc, &err);
     if (status == MICS_OK && baseline)
         status = mics_health_compare(doc, baseline, &err);
+    if (status == MICS_OK && plan)
+        status = mics_health_add_costs(doc, plan, &err);
     if (status != MICS_OK)
         code = cli_fail_job(world->comm, status, &err);
     alarm(0);
@@ -234,6 +260,7 @@ static int check(const struct options *opt)
         code = CLI_NO_ANSWER;
     json_decref(doc);
     json_decref(baseline);
+    mics_plan_free(plan);
     mics_world_close(world);
     return code;
 }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* health_print.c - a document mics.health as a page. */
+#include "base/units.h"
 #include "doc/cursor.h"
 #include "doc/doc.h"
 #include "doc/table.h"
 #include "probe/findings.h"
 #include "probe/health.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { MAX_FINDINGS = 1 << 16 };
@@ -110,9 +112,37 @@ static const char *host_of(const json_t *finding)
     return *text_of(finding, "host") ? text_of(finding, "host") : "cluster";
 }
 
-static enum mics_status print_findings(FILE *out, const json_t *list, int tsv, struct mics_err *err)
+/* "+3.4 %", "+12 %" */
+static const char *format_share(double share, char text[32])
 {
-    struct mics_table *table = mics_table_new("<level|<host|<what|<where|<found|<expected");
+    snprintf(text, 32, "%+.*f %%", fabs(share) < 0.0995 ? 1 : 0, 100 * share);
+    return text;
+}
+
+/* What a fault adds to the planned step: "+12 %", "up to +12 %"; "-": it has no price. */
+static void put_cost(struct mics_table *table, const json_t *finding, int tsv)
+{
+    const json_t *share = json_object_get(finding, "adds_share");
+    const bool at_most = json_is_true(json_object_get(finding, "at_most"));
+    char text[32];
+
+    if (!json_is_number(share))
+        mics_table_cell(table, "-");
+    else if (tsv)
+        mics_table_cell(table, "%.6g", json_number_value(share));
+    else
+        mics_table_cell(table, "%s%s", at_most ? "up to " : "",
+                        format_share(json_number_value(share), text));
+}
+
+/* `has_plan`: with what each adds to the step of a plan. */
+static enum mics_status print_findings(FILE *out, const json_t *list, bool has_plan, int tsv,
+                                       struct mics_err *err)
+{
+    struct mics_table *table =
+        mics_table_new(!has_plan ? "<level|<host|<what|<where|<found|<expected"
+                       : tsv     ? "level|host|what|where|found|expected|adds_share"
+                                 : "<level|<host|<what|<where|<found|<expected|>step");
 
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *finding = json_array_get(list, i);
@@ -123,6 +153,8 @@ static enum mics_status print_findings(FILE *out, const json_t *list, int tsv, s
         for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
             mics_table_cell(table, "%s",
                             *text_of(finding, keys[k]) ? text_of(finding, keys[k]) : "-");
+        if (has_plan)
+            put_cost(table, finding, tsv);
     }
     return mics_table_finish(table, out, tsv, err);
 }
@@ -145,6 +177,20 @@ static enum mics_status print_advice(FILE *out, const json_t *list, struct mics_
         mics_table_cell(table, "%s", kind->advice);
     }
     return mics_table_finish(table, out, 0, err);
+}
+
+/* "planned step: 1.92 s; with these faults 2.4 s, +25 %" */
+static void print_plan(FILE *out, const json_t *plan)
+{
+    const double good_s = json_number_value(json_object_get(plan, "step_s")),
+                 bad_s = json_number_value(json_object_get(plan, "step_with_faults_s"));
+    char good[32], bad[32], share[32];
+
+    fprintf(out, "planned step: %s", mics_format_time(good_s, good, sizeof good));
+    if (bad_s > 1.0005 * good_s)
+        fprintf(out, "; with these faults %s, %s", mics_format_time(bad_s, bad, sizeof bad),
+                format_share(bad_s / good_s - 1, share));
+    fputc('\n', out);
 }
 
 static void print_verdict(FILE *out, const json_t *doc)
@@ -192,23 +238,30 @@ enum mics_status mics_health_validate(const json_t *doc, struct mics_err *err)
 
         mics_cursor_get_string(&finding, "what");
         mics_cursor_get_string(&finding, "level");
+        mics_cursor_opt_double(&finding, "adds_share", -1, 1e9, 0);
+    }
+    if (mics_cursor_has(&root, "plan")) {
+        const struct mics_cursor plan = mics_cursor_get_object(&root, "plan");
+
+        mics_cursor_get_double(&plan, "step_s", 1e-12, 1e18);
+        mics_cursor_get_double(&plan, "step_with_faults_s", 1e-12, 1e18);
     }
     return reading.status;
 }
 
 enum mics_status mics_health_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
 {
-    const json_t *list = json_object_get(doc, "findings");
+    const json_t *list = json_object_get(doc, "findings"), *plan = json_object_get(doc, "plan");
     enum mics_status status = mics_health_validate(doc, err);
 
     if (status != MICS_OK)
         return status;
     if (tsv)
-        return print_findings(out, list, tsv, err);
+        return print_findings(out, list, plan != NULL, tsv, err);
     status = print_cluster(out, doc, err);
     if (status == MICS_OK && json_array_size(list) > 0) {
         fputc('\n', out);
-        status = print_findings(out, list, 0, err);
+        status = print_findings(out, list, plan != NULL, 0, err);
         if (status != MICS_OK)
             return status;
         fputc('\n', out);
@@ -217,6 +270,8 @@ enum mics_status mics_health_print(FILE *out, const json_t *doc, int tsv, struct
     if (status != MICS_OK)
         return status;
     fputc('\n', out);
+    if (plan)
+        print_plan(out, plan);
     print_verdict(out, doc);
     return MICS_OK;
 }

@@ -295,6 +295,21 @@ END
     one_line_and_code 3
 }
 
+@test "the price of faults needs a plan, which is read before anything is measured" {
+    mics-plan -q --model=gpt2-nano --topology='node:2 gpu:1 net:1gbit,10us' --global-batch=4 -o plan.mp
+    run -0 --separate-stderr mics-check --quick -p plan.mp
+    [[ ${lines[-2]} == 'planned step: '*s ]]
+    [ "${lines[-1]}" = 'good: 1 node' ]
+    mics-check --quick --plan=plan.mp --json -o - | jq -e '.plan.step_s == .plan.step_with_faults_s and .plan.step_s > 0'
+    run -1 --separate-stderr mics-check --quick -p none.mp
+    [[ $stderr == 'mics-check: none.mp: '* ]]
+    echo '{"kind": "mics.plan", "v": 2}' >bad.mp
+    run -3 --separate-stderr mics-check --quick -p bad.mp
+    [[ $stderr == 'mics-check: bad.mp: '* ]]
+    run -2 --separate-stderr mics-check --facts -p plan.mp
+    [ "${stderr_lines[0]}" = 'mics-check: --facts measures nothing, and --plan needs what was measured' ]
+}
+
 @test "mistakes on the command line of a check exit 2" {
     for words in 'a b' '--hosts=a b' '--exclude --json' '--exclude -o -' '--facts --quick' \
         --device=tpu; do

@@ -164,8 +164,8 @@ wait_for() # file pattern
     while read -r low high verdict words; do
         jq ".range.step_low_s = $low | .range.step_high_s = $high" plan.json >edited.json
         mics-plan --check=run edited.json | grep -qE "^The step is $words the predicted range: [0-9.]+ m?s, [0-9.e+-]+ to [0-9.e+-]+\\.$"
-        [ "$(mics-plan --check=run --tsv edited.json | awk -F '\t' '$1 == "range" { print $4 }')" = $verdict ]
-        [ "$(mics-plan --check=run --json edited.json | jq -r .range.verdict)" = $verdict ]
+        [ "$(mics-plan --check=run --tsv edited.json | awk -F '\t' '$1 == "range" { print $4 }')" = "$verdict" ]
+        [ "$(mics-plan --check=run --json edited.json | jq -r .range.verdict)" = "$verdict" ]
     done <<<$'1e-6 1e6 inside inside\n1e-6 2e-6 longer longer than\n1e5 1e6 shorter shorter than'
     jq 'del(.range)' plan.json >edited.json
     run ! grep -q 'predicted range' <(mics-plan --check=run edited.json)

@@ -12,6 +12,8 @@ setup_file()
     netns_works && command -v mpirun >/dev/null || return 0
     mics-lab up -q --name="c$$" --nodes=4 --slots=1 >line
     echo "c$$" >name
+    mics-plan -q --model=gpt2-nano --global-batch=8 --strategy=zero3 -o plan.mp \
+        --topology='node:4 gpu:1 flops:50G mem:4G membw:10GB/s net:200mbit,50us'
 }
 
 teardown_file()
@@ -35,7 +37,7 @@ check() # options...
 check_finds() # extended_regular_expression
 {
     for _ in 1 2 3; do
-        run --separate-stderr check --quick --hostfile=good 'node[1-4]'
+        run --separate-stderr check --quick --hostfile=good -p plan.mp 'node[1-4]'
         echo "$status $stderr $output"
         if [ "$status" = 4 ] && grep -qE "$1" <<<"$output"; then return 0; fi
     done
@@ -54,7 +56,8 @@ check_finds() # extended_regular_expression
 
 @test "the check names a node whose card is slow, and leaves it out" {
     mics-lab slow -q --name="$lab" node3 20mbit
-    check_finds '^fault +node3 +slow_card +- +[0-9.]+ Mbit/s +[0-9.]+ Mbit/s'
+    check_finds '^fault +node3 +slow_card +- +[0-9.]+ Mbit/s +[0-9.]+ Mbit/s +\+[0-9.]+ %$'
+    grep -qE '^planned step: [0-9.]+ m?s; with these faults [0-9.]+ m?s, \+[0-9]+ %$' <<<"$output"
     mics-lab heal -q --name="$lab" node3
     run ! grep -q '^node3 ' good
     grep -q '^node[124] slots=1$' good
