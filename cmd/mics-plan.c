@@ -364,14 +364,13 @@ static void warn_if_memory_is_missing(const struct plan_request *request,
                  mics_format_bytes(present, texts[1], sizeof texts[1]));
 }
 
-/* On GPUs the types of this trainer are fp32 and bf16. */
+/* Some plans cannot be in fp16, the only 16-bit type that some GPUs multiply. */
 static void warn_if_type_is_missing(const struct mics_plan *plan)
 {
     const struct mics_topology *topology = plan->topology;
 
-    if (strcmp(topology->flops_dtype, "f16") == 0)
-        cli_warn("%s multiplies 16-bit matrices in fp16, which mics-train does not have on "
-                 "GPUs: planned in %s",
+    if (strcmp(topology->flops_dtype, "f16") == 0 && plan->choice.dtype != MICS_F16)
+        cli_warn("%s multiplies 16-bit matrices in fp16, which this plan is not in: planned in %s",
                  topology->device, mics_dtype_name(plan->choice.dtype));
 }
 

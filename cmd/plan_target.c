@@ -181,6 +181,8 @@ enum mics_status plan_for_target(const struct plan_request *request,
     options.expert_group = 0;
     options.experts = MICS_EXPERTS_GATHERED;
     options.recomputes = request->target->recomputes;
+    if (options.dtype == MICS_AUTO)
+        options.dtype = bf16 ? MICS_BF16 : MICS_F32;
     if (bf16)
         options.grad_dtype = request->target->grad_dtype;
     status = search_target(request, topology, model, &options, &way, out, err);

@@ -3,9 +3,9 @@
  * activation.cuh - GELU in both forms, SiLU, and their slopes, of one number.
  *
  * (1 + tanh(u)) / 2 is the logistic function of 2u: one exponential and one division, with no
- * cancellation for negative inputs. T is the type of the tensor: bf16 takes the multiprocessor's
- * own exponential and reciprocal, one instruction each, whose relative error (under 2e-5 for all
- * that is not rounded to 0) a bf16 cannot show. NaN gives NaN.
+ * cancellation for negative inputs. T is the type of the tensor: bf16 and fp16 take the
+ * multiprocessor's own exponential and reciprocal, one instruction each, whose relative error
+ * (under 2e-5 for all that is not rounded to 0) a 16-bit number cannot show. NaN gives NaN.
  */
 #ifndef MICS_KERNELS_CUDA_ACTIVATION_CUH
 #define MICS_KERNELS_CUDA_ACTIVATION_CUH

@@ -22,14 +22,15 @@ namespace
 const struct kernel {
     const char *name;
     int capability;    /* 90: compute capability 9.0 and no other; 0: any */
-    bool tensor_cores; /* bf16 heads of 8, 16, ... 128 only, in tensors aligned to 16 bytes */
-    bool documents;    /* takes targets, and windows */
+    bool tensor_cores; /* 16-bit heads of 8, 16, ... 128 only, in tensors aligned to 16 bytes */
+    bool fp16;
+    bool documents; /* takes targets, and windows */
     cudaError_t (*forward)(const struct mics_cuda_at *at, const struct mics_args_attention *args);
     cudaError_t (*grad)(const struct mics_cuda_at *at, const struct mics_args_attention_grad *args);
 } kernels[] = {
-    {"mma", 0, true, true, mics_cuda_attention_mma, mics_cuda_attention_grad_mma},
-    {"plain", 0, false, true, mics_cuda_attention_plain, mics_cuda_attention_grad_plain},
-    {"hopper", 90, true, false, mics_cuda_attention_hopper, mics_cuda_attention_grad_hopper},
+    {"mma", 0, true, true, true, mics_cuda_attention_mma, mics_cuda_attention_grad_mma},
+    {"plain", 0, false, true, true, mics_cuda_attention_plain, mics_cuda_attention_grad_plain},
+    {"hopper", 90, true, false, false, mics_cuda_attention_hopper, mics_cuda_attention_grad_hopper},
 };
 
 /* Which kernel a GPU gets: the row of the highest compute capability up to its own. docs/gpu.md
@@ -94,7 +95,8 @@ bool takes(const struct kernel *kernel, const struct heads &heads)
         return false;
     if (!kernel->tensor_cores)
         return heads.D <= MICS_HEAD_MAX;
-    return heads.dtype == MICS_BF16 && heads.D % 8 == 0 && heads.D <= 128 && heads.aligned;
+    return (heads.dtype == MICS_BF16 || (heads.dtype == MICS_F16 && kernel->fp16)) &&
+           heads.D % 8 == 0 && heads.D <= 128 && heads.aligned;
 }
 
 /* The kernel that was chosen, or, unless by name, the first of the table that supports the
@@ -120,10 +122,13 @@ enum mics_status check(enum mics_attention_kernel chosen, bool named, const stru
                             kernels[chosen].name,
                             heads.documents ? "documents" : "a window shorter than the sequence");
     return mics_err_set(err, MICS_ERR_UNSUPPORTED,
-                        "MICS_CUDA_ATTENTION=%s: takes bf16 heads of 8, 16, ... 128 in tensors "
+                        "MICS_CUDA_ATTENTION=%s: takes bf16%s heads of 8, 16, ... 128 in tensors "
                         "aligned to 16 bytes; these are %s heads of %u%s",
-                        kernels[chosen].name, heads.dtype == MICS_BF16 ? "bf16" : "fp32", heads.D,
-                        heads.aligned ? "" : ", not aligned");
+                        kernels[chosen].name, kernels[chosen].fp16 ? " and fp16" : "",
+                        heads.dtype == MICS_BF16  ? "bf16"
+                        : heads.dtype == MICS_F16 ? "fp16"
+                                                  : "fp32",
+                        heads.D, heads.aligned ? "" : ", not aligned");
 }
 
 } // namespace

@@ -110,8 +110,8 @@ template <int D, int M> struct mics_left_held {
     }
 };
 
-/* s[16 M, N] = left[16 M, D] rows', rows being N rows of a tile. */
-template <int D, int M, int N, typename Left>
+/* s[16 M, N] = left[16 M, D] rows', rows being N rows of a tile of T. */
+template <typename T, int D, int M, int N, typename Left>
 static __device__ __forceinline__ void
 mics_scores(float (&s)[M][N / 8][4], Left &left, mics_shared_at rows, const struct mics_lane &lane)
 {
@@ -132,15 +132,15 @@ mics_scores(float (&s)[M][N / 8][4], Left &left, mics_shared_at rows, const stru
             mics_ldmatrix(b, ((rows + lane.deep) ^ ((unsigned)k << 5)) + n * 16 * (D * 2));
 #pragma unroll
             for (int m = 0; m < M; m++) {
-                mics_mma(s[m][2 * n], a[m], b[0], b[1]);
-                mics_mma(s[m][2 * n + 1], a[m], b[2], b[3]);
+                mics_mma<T>(s[m][2 * n], a[m], b[0], b[1]);
+                mics_mma<T>(s[m][2 * n + 1], a[m], b[2], b[3]);
             }
         }
     }
 }
 
-/* sum[16 M, D] += s[16 M, N] rows, rows being N rows of a tile; s is rounded to bf16. */
-template <int D, int M, int N>
+/* sum[16 M, D] += s[16 M, N] rows, rows being N rows of a tile; s is rounded to T. */
+template <typename T, int D, int M, int N>
 static __device__ __forceinline__ void
 mics_add_rows(float (&sum)[M][D / 8][4], const float (&s)[M][N / 8][4], mics_shared_at rows,
               const struct mics_lane &lane)
@@ -153,8 +153,8 @@ mics_add_rows(float (&sum)[M][D / 8][4], const float (&s)[M][N / 8][4], mics_sha
         for (int m = 0; m < M; m++)
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                a[m][i] =
-                    mics_pack(s[m][2 * k + i / 2][i % 2 * 2], s[m][2 * k + i / 2][i % 2 * 2 + 1]);
+                a[m][i] = mics_pack<T>(s[m][2 * k + i / 2][i % 2 * 2],
+                                       s[m][2 * k + i / 2][i % 2 * 2 + 1]);
 #pragma unroll
         for (int d = 0; d < D / 16; d++) {
             uint32_t b[4];
@@ -162,18 +162,18 @@ mics_add_rows(float (&sum)[M][D / 8][4], const float (&s)[M][N / 8][4], mics_sha
             mics_ldmatrix_trans(b, ((rows + lane.wide) ^ ((unsigned)d << 5)) + k * 16 * (D * 2));
 #pragma unroll
             for (int m = 0; m < M; m++) {
-                mics_mma(sum[m][2 * d], a[m], b[0], b[1]);
-                mics_mma(sum[m][2 * d + 1], a[m], b[2], b[3]);
+                mics_mma<T>(sum[m][2 * d], a[m], b[0], b[1]);
+                mics_mma<T>(sum[m][2 * d + 1], a[m], b[2], b[3]);
             }
         }
     }
 }
 
-/* Store 16 M rows, each times factor[m][i / 2], rounded: row `first` and on, as many as lie under
- * `count`. */
-template <int D, int M>
+/* Store 16 M rows, each times factor[m][i / 2], rounded to T: row `first` and on, as many as lie
+ * under `count`. */
+template <typename T, int D, int M>
 static __device__ __forceinline__ void
-mics_rows_store(mics_bf16 *to, size_t stride, unsigned first, unsigned count, unsigned chunks,
+mics_rows_store(mics_half *to, size_t stride, unsigned first, unsigned count, unsigned chunks,
                 const float (&sum)[M][D / 8][4], const float (&factor)[M][2])
 {
 #pragma unroll
@@ -181,7 +181,7 @@ mics_rows_store(mics_bf16 *to, size_t stride, unsigned first, unsigned count, un
 #pragma unroll
         for (int i = 0; i < 4; i += 2) {
             unsigned row = first + mics_row_of(m, i);
-            mics_bf16 *at = to + row * stride + mics_lane_column();
+            mics_half *at = to + row * stride + mics_lane_column();
             float f = factor[m][i / 2];
 
             if (row >= count)
@@ -190,7 +190,7 @@ mics_rows_store(mics_bf16 *to, size_t stride, unsigned first, unsigned count, un
             for (int d = 0; d < D / 8; d++)
                 if ((unsigned)d < chunks)
                     *reinterpret_cast<uint32_t *>(at + d * 8) =
-                        mics_pack(sum[m][d][i] * f, sum[m][d][i + 1] * f);
+                        mics_pack<T>(sum[m][d][i] * f, sum[m][d][i + 1] * f);
         }
 }
 

@@ -7,20 +7,20 @@
 #include "cuda/kernels.h"
 
 /* On tensor cores of compute capability 8.0 and later: attention_mma.cu, attention_grad_mma.cu. For
- * bf16 heads of 8, 16, ... 128 in tensors that are aligned to 16 bytes. */
+ * bf16 or fp16 heads of 8, 16, ... 128 in tensors that are aligned to 16 bytes. */
 cudaError_t mics_cuda_attention_mma(const struct mics_cuda_at *at,
                                     const struct mics_args_attention *args);
 cudaError_t mics_cuda_attention_grad_mma(const struct mics_cuda_at *at,
                                          const struct mics_args_attention_grad *args);
 
-/* For the same heads on compute capability 9.0, where MICS_HOPPER: the folder hopper.
+/* For such heads in bf16 on compute capability 9.0, where MICS_HOPPER: the folder hopper.
  * cudaErrorNotSupported: the driver cannot make tensor maps. */
 cudaError_t mics_cuda_attention_hopper(const struct mics_cuda_at *at,
                                        const struct mics_args_attention *args);
 cudaError_t mics_cuda_attention_grad_hopper(const struct mics_cuda_at *at,
                                             const struct mics_args_attention_grad *args);
 
-/* args->delta from grad_out and out of such heads: attention_grad_mma.cu. */
+/* args->delta from grad_out and out of such heads in bf16: attention_grad_mma.cu. */
 cudaError_t mics_attention_delta(const struct mics_args_attention_grad *args, cudaStream_t stream);
 
 /* For any type and alignment, heads of up to MICS_HEAD_MAX: attention_plain.cu. */

@@ -26,8 +26,8 @@ namespace
 {
 
 struct backward {
-    mics_bf16 *grad;
-    const mics_bf16 *qkv, *grad_out;
+    mics_half *grad;
+    const mics_half *qkv, *grad_out;
     const float *lse, *delta;
     size_t stride, ld_out; /* of qkv and of grad_out */
     unsigned T, H, H_kv, D;
@@ -38,10 +38,12 @@ struct backward {
     unsigned window;        /* 0: none */
 };
 
-/* D: of tiles. m_: blocks of 16 rows of each warp. slice_: streamed rows of a product. held_:
- * own tiles stay in registers. residents_: blocks that a multiprocessor is to take. */
-template <int D_, bool keys_, int m_, int warps_, int slice_, bool held_, int residents_>
+/* T: of tensors. D: of tiles. m_: blocks of 16 rows of each warp. slice_: streamed rows of a
+ * product. held_: own tiles stay in registers. residents_: blocks of a multiprocessor. */
+template <typename T, int D_, bool keys_, int m_, int warps_, int slice_, bool held_,
+          int residents_>
 struct grad_policy {
+    typedef T type;
     static constexpr int D = D_, M = m_, warps = warps_, threads = warps_ * 32;
     static constexpr int rows = warps_ * m_ * 16;   /* of a block */
     static constexpr int step = 64, slice = slice_; /* streamed rows: of a tile, of a product */
@@ -77,7 +79,7 @@ static __device__ __forceinline__ struct grad_pair query_pair(const struct backw
 static __device__ __forceinline__ struct grad_pair key_pair(const struct backward &f, unsigned b,
                                                             unsigned kv)
 {
-    const mics_bf16 *keys = f.qkv + (size_t)b * f.T * f.stride + (f.H + kv) * f.D;
+    const mics_half *keys = f.qkv + (size_t)b * f.T * f.stride + (f.H + kv) * f.D;
 
     return {{keys, f.stride, f.T, f.D / 8},
             {keys + f.H_kv * f.D, f.stride, f.T, f.D / 8},
@@ -148,12 +150,12 @@ grad_products(struct grad_warp<P> &warp, mics_shared_at one, mics_shared_at two,
 {
     float s[P::M][P::slice / 8][4], ds[P::M][P::slice / 8][4];
 
-    mics_scores<P::D, P::M, P::slice>(s, warp.one, one, lane);
-    mics_scores<P::D, P::M, P::slice>(ds, warp.two, two, lane);
+    mics_scores<typename P::type, P::D, P::M, P::slice>(s, warp.one, one, lane);
+    mics_scores<typename P::type, P::D, P::M, P::slice>(ds, warp.two, two, lane);
     grad_soften<P, masked>(s, ds, warp, stats, column, f);
     if (P::keys)
-        mics_add_rows<P::D, P::M, P::slice>(warp.sum_two, s, two, lane);
-    mics_add_rows<P::D, P::M, P::slice>(warp.sum_one, ds, one, lane);
+        mics_add_rows<typename P::type, P::D, P::M, P::slice>(warp.sum_two, s, two, lane);
+    mics_add_rows<typename P::type, P::D, P::M, P::slice>(warp.sum_one, ds, one, lane);
 }
 
 /* The same, but skipped if no row of the warp attends to any of them, and masked only if
@@ -285,7 +287,7 @@ template <typename P>
 static __device__ __forceinline__ void
 grad_finish(const struct grad_warp<P> &warp, const struct backward &f, unsigned b, unsigned head)
 {
-    mics_bf16 *to = f.grad + (size_t)b * f.T * f.stride + (P::keys ? f.H + head : head) * f.D;
+    mics_half *to = f.grad + (size_t)b * f.T * f.stride + (P::keys ? f.H + head : head) * f.D;
     float scale[P::M][2], unit[P::M][2];
 
 #pragma unroll
@@ -293,10 +295,11 @@ grad_finish(const struct grad_warp<P> &warp, const struct backward &f, unsigned 
         scale[i / 2][i % 2] = f.scale;
         unit[i / 2][i % 2] = 1;
     }
-    mics_rows_store<P::D, P::M>(to, f.stride, warp.row, f.T, f.D / 8, warp.sum_one, scale);
+    mics_rows_store<typename P::type, P::D, P::M>(to, f.stride, warp.row, f.T, f.D / 8,
+                                                  warp.sum_one, scale);
     if (P::keys)
-        mics_rows_store<P::D, P::M>(to + f.H_kv * f.D, f.stride, warp.row, f.T, f.D / 8,
-                                    warp.sum_two, unit);
+        mics_rows_store<typename P::type, P::D, P::M>(to + f.H_kv * f.D, f.stride, warp.row, f.T,
+                                                      f.D / 8, warp.sum_two, unit);
 }
 
 /* One block: P::rows keys or queries of one head; blocks that read most tiles come first. */
@@ -368,9 +371,9 @@ static cudaError_t grad_launch(struct backward *f, unsigned heads, cudaStream_t 
 static inline struct backward backward_of(const struct mics_args_attention_grad *args)
 {
     return {
-        .grad = static_cast<mics_bf16 *>(args->grad_qkv),
-        .qkv = static_cast<const mics_bf16 *>(args->qkv),
-        .grad_out = static_cast<const mics_bf16 *>(args->grad_out),
+        .grad = static_cast<mics_half *>(args->grad_qkv),
+        .qkv = static_cast<const mics_half *>(args->qkv),
+        .grad_out = static_cast<const mics_half *>(args->grad_out),
         .lse = args->lse,
         .delta = args->delta,
         .stride = (size_t)(args->H + 2 * args->H_kv) * args->D,

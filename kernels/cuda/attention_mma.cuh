@@ -10,8 +10,8 @@
  *
  * 4 T T D flops a head, half of that when causal; q, k, v and out are moved once (8 D bytes a
  * query) but for the keys and values, which each block of queries reads again, mostly from the
- * second-level cache. Tolerance: probabilities are rounded to bf16 before they are multiplied with
- * the values: 2^-8 of the largest value.
+ * second-level cache. Tolerance: probabilities are rounded before they are multiplied with the
+ * values: 2^-8 of the largest value in bf16, 2^-11 in fp16.
  */
 #ifndef MICS_KERNELS_CUDA_ATTENTION_MMA_CUH
 #define MICS_KERNELS_CUDA_ATTENTION_MMA_CUH
@@ -24,9 +24,9 @@ namespace
 {
 
 struct forward {
-    mics_bf16 *out;
+    mics_half *out;
     float *lse;
-    const mics_bf16 *qkv;
+    const mics_half *qkv;
     size_t stride; /* of qkv */
     unsigned T, H, group, D;
     unsigned keys_at, values_at; /* in a row of qkv */
@@ -37,9 +37,11 @@ struct forward {
     unsigned window;        /* 0: none */
 };
 
-/* D: of tiles. m_: blocks of 16 queries of each warp. keys_: of a tile. held_: queries stay in
- * registers. residents_: blocks that a multiprocessor is to take. */
-template <int D_, int m_, int warps_, int keys_, bool held_, int residents_> struct forward_policy {
+/* T: of tensors. D: of tiles. m_: blocks of 16 queries of each warp. keys_: of a tile. held_:
+ * queries stay in registers. residents_: blocks that a multiprocessor is to take. */
+template <typename T, int D_, int m_, int warps_, int keys_, bool held_, int residents_>
+struct forward_policy {
+    typedef T type;
     static constexpr int D = D_, M = m_, threads = warps_ * 32, keys = keys_;
     static constexpr int queries = warps_ * m_ * 16, residents = residents_;
     static constexpr unsigned tile_bytes = keys * D * 2, ring_at = queries * D * 2;
@@ -166,14 +168,14 @@ attend_tile(struct forward_warp<P> &warp, mics_shared_at keys, mics_shared_at va
 {
     struct forward_scores<P> of;
 
-    mics_scores<P::D, P::M, P::keys>(of.s, warp.queries, keys, lane);
+    mics_scores<typename P::type, P::D, P::M, P::keys>(of.s, warp.queries, keys, lane);
     if (masked)
         mask<P>(of, warp.row, key, f);
     if (masked && (f.targets || f.window))
         hide<P>(of, warp, key);
     raise<P>(warp, of, f.scale);
     soften<P>(warp, of, f.scale);
-    mics_add_rows<P::D, P::M, P::keys>(warp.out, of.s, values, lane);
+    mics_add_rows<typename P::type, P::D, P::M, P::keys>(warp.out, of.s, values, lane);
 }
 
 /* Divide by the sums, store outputs and lse. */
@@ -198,8 +200,8 @@ static __device__ __forceinline__ void finish(const struct forward_warp<P> &warp
                 f.lse[((size_t)b * f.H + h) * f.T + r] =
                     (warp.max[m][half] + log2f(sum)) / MICS_LOG2E;
         }
-    mics_rows_store<P::D, P::M>(f.out + (size_t)b * f.T * ld + (size_t)h * f.D, ld, warp.row, f.T,
-                                f.D / 8, warp.out, factor);
+    mics_rows_store<typename P::type, P::D, P::M>(f.out + (size_t)b * f.T * ld + (size_t)h * f.D,
+                                                  ld, warp.row, f.T, f.D / 8, warp.out, factor);
 }
 
 /* The queries, keys and values of head h of sequence b. */
@@ -210,7 +212,7 @@ struct head {
 static __device__ __forceinline__ struct head head_of(const struct forward &f, unsigned b,
                                                       unsigned h)
 {
-    const mics_bf16 *row = f.qkv + (size_t)b * f.T * f.stride, *keys = row + h / f.group * f.D;
+    const mics_half *row = f.qkv + (size_t)b * f.T * f.stride, *keys = row + h / f.group * f.D;
 
     return {{row + h * f.D, f.stride, f.T, f.D / 8},
             {keys + f.keys_at, f.stride, f.T, f.D / 8},
@@ -341,9 +343,9 @@ static cudaError_t attend_launch(struct forward *f, unsigned heads, cudaStream_t
 static inline struct forward forward_of(const struct mics_args_attention *args)
 {
     return {
-        .out = static_cast<mics_bf16 *>(args->out),
+        .out = static_cast<mics_half *>(args->out),
         .lse = args->lse,
-        .qkv = static_cast<const mics_bf16 *>(args->qkv),
+        .qkv = static_cast<const mics_half *>(args->qkv),
         .stride = (size_t)(args->H + 2 * args->H_kv) * args->D,
         .T = args->T,
         .H = args->H,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * attention_plain.cu - attention and its gradient by fused multiply-adds: for fp32, whose products
- * must not be rounded, for bf16 heads that the tensor core kernels do not support, and as the
+ * must not be rounded, for 16-bit heads that the tensor core kernels do not support, and as the
  * reference for the other kernels.
  *
  * A block of 256 threads has 32 rows of one head, 8 threads per row, and loops over tiles of 32
@@ -14,6 +14,7 @@
  * order of sums.
  */
 #include "attention.cuh"
+#include "cuda/vector.cuh"
 
 namespace
 {
@@ -31,24 +32,19 @@ static inline size_t plain_bytes(unsigned tiles, unsigned squares, unsigned D)
     return (tiles * TILE * plain_ld(D) + squares * TILE * (TILE + 1)) * sizeof(float);
 }
 
-static __device__ __forceinline__ float plain_get(float value)
+template <typename T> static __device__ __forceinline__ float plain_get(const T &value)
 {
-    return value;
+    float x[1];
+
+    mics_load<T, 1>(&value, x);
+    return x[0];
 }
 
-static __device__ __forceinline__ float plain_get(mics_bf16 value)
+template <typename T> static __device__ __forceinline__ void plain_set(T *to, float value)
 {
-    return __bfloat162float(value);
-}
+    const float x[1] = {value};
 
-static __device__ __forceinline__ void plain_set(float *to, float value)
-{
-    *to = value;
-}
-
-static __device__ __forceinline__ void plain_set(mics_bf16 *to, float value)
-{
-    *to = __float2bfloat16_rn(value);
+    mics_store<T, 1>(to, x);
 }
 
 /* tile[i] = row first + i of `from`, zeros from row T on. */
@@ -451,7 +447,7 @@ cudaError_t mics_cuda_attention_plain(const struct mics_cuda_at *at,
 {
     if (args->D > MICS_HEAD_MAX)
         return cudaErrorInvalidValue;
-    return args->dtype == MICS_BF16 ? run<mics_bf16>(at, args) : run<float>(at, args);
+    return mics_launch_typed(args->dtype, [&](auto t) { return run<decltype(t)>(at, args); });
 }
 
 cudaError_t mics_cuda_attention_grad_plain(const struct mics_cuda_at *at,
@@ -459,5 +455,5 @@ cudaError_t mics_cuda_attention_grad_plain(const struct mics_cuda_at *at,
 {
     if (args->D > MICS_HEAD_MAX)
         return cudaErrorInvalidValue;
-    return args->dtype == MICS_BF16 ? run<mics_bf16>(at, args) : run<float>(at, args);
+    return mics_launch_typed(args->dtype, [&](auto t) { return run<decltype(t)>(at, args); });
 }

@@ -12,9 +12,9 @@
  * kept in the workspace until one block adds them up in order, in double; behind them whether the
  * target has the largest logit, if that is counted.
  *
- * 8 bytes (fp32) or 4 (bf16) and two exponentials per element: bound by memory. Loss within 1e-6
- * (fp32 and bf16: the inputs are the same) relatively, gradients within 1e-6 (fp32) or one unit of
- * bf16's last place of the host. Equal runs give equal bits.
+ * 8 bytes (fp32) or 4 (16 bits) and two exponentials per element: bound by memory. Loss within 1e-6
+ * (in all types: the inputs are the same) relatively, gradients within 1e-6 (fp32) or one unit of
+ * the last place of the host. Equal runs give equal bits.
  */
 #include "cuda/activation.cuh"
 #include "cuda/kernels.h"
@@ -26,7 +26,7 @@
 #define DEPTH      2            /* loads in flight in each thread, of pieces that are not kept */
 #define SUM        512          /* threads that add up the losses */
 
-/* The base of the exponentials: e in fp32. In bf16 it is 2, of logits times log2(e): the scaling
+/* The base of the exponentials: e in fp32. In 16 bits it is 2, of logits times log2(e): the scaling
  * and the subtraction of the maximum are one multiply-add, and the power is one instruction. */
 template <typename T> struct base {
     static constexpr float unit = sizeof(T) == 4 ? 1.0f : MICS_LOG2_E;
@@ -191,7 +191,7 @@ __device__ __forceinline__ running read_row(const T *row, uint32_t V, const exte
     return now;
 }
 
-/* A row's probabilities: base^(x unit - shift) times `scale`, which in bf16 is part of the
+/* A row's probabilities: base^(x unit - shift) times `scale`, which in 16 bits is part of the
  * shift. */
 template <typename T> struct distribution {
     float shift, scale;
@@ -360,5 +360,5 @@ static cudaError_t launch(const struct mics_cuda_at *at, const struct mics_args_
 cudaError_t mics_cuda_cross_entropy(const struct mics_cuda_at *at,
                                     const struct mics_args_cross_entropy *args)
 {
-    return args->dtype == MICS_BF16 ? launch<__nv_bfloat16>(at, args) : launch<float>(at, args);
+    return mics_launch_typed(args->dtype, [&](auto t) { return launch<decltype(t)>(at, args); });
 }

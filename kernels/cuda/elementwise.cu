@@ -12,6 +12,8 @@
 #include "cuda/products.h"
 #include "cuda/vector.cuh"
 
+#include <type_traits>
+
 /*
  * An array in another type.
  *
@@ -51,12 +53,10 @@ static cudaError_t cast_launch(const struct mics_cuda_at *at, const struct mics_
 
 cudaError_t mics_cuda_cast(const struct mics_cuda_at *at, const struct mics_args_cast *args)
 {
-    if (args->dst_dtype == MICS_F32 && args->src_dtype == MICS_BF16)
-        return cast_launch<float, __nv_bfloat16>(at, args);
-    if (args->dst_dtype == MICS_BF16 && args->src_dtype == MICS_F32)
-        return cast_launch<__nv_bfloat16, float>(at, args);
     if (args->dst_dtype != args->src_dtype)
-        return cudaErrorInvalidValue;
+        return mics_launch_typed(args->dst_dtype, args->src_dtype, [&](auto to, auto from) {
+            return cast_launch<decltype(to), decltype(from)>(at, args);
+        });
     if (args->dst == args->src || args->count == 0)
         return cudaSuccess;
     return cudaMemcpyAsync(args->dst, args->src, args->count * mics_dtype_bytes(args->dst_dtype),
@@ -67,7 +67,7 @@ cudaError_t mics_cuda_cast(const struct mics_cuda_at *at, const struct mics_args
  * An array of either type added to an fp32 one.
  *
  * A block adds 1,024 pieces of 4 elements, eight loads in flight in each thread. 12 bytes (fp32) or
- * 10 (bf16) and 1 flop per element: bound by memory. Equals the host bit for bit.
+ * 10 (16 bits) and 1 flop per element: bound by memory. Equals the host bit for bit.
  */
 
 template <typename T> struct accumulating {
@@ -109,15 +109,15 @@ static cudaError_t accumulate_launch(const struct mics_cuda_at *at,
 cudaError_t mics_cuda_accumulate(const struct mics_cuda_at *at,
                                  const struct mics_args_accumulate *args)
 {
-    return args->dtype == MICS_BF16 ? accumulate_launch<__nv_bfloat16>(at, args)
-                                    : accumulate_launch<float>(at, args);
+    return mics_launch_typed(args->dtype,
+                             [&](auto t) { return accumulate_launch<decltype(t)>(at, args); });
 }
 
 /*
  * The Gaussian error linear unit, in tanh form or exact.
  *
  * A block takes 1,024 pieces of 16 bytes, four loads in flight in each thread. 8 bytes (fp32) or 4
- * (bf16) and about 15 flops per element: bound by memory. Within 1e-6 (fp32) or one unit of bf16's
+ * (16 bits) and about 15 flops per element: bound by memory. Within 1e-6 (fp32) or one unit of the
  * last place of the host.
  */
 
@@ -155,16 +155,16 @@ static cudaError_t gelu_launch(const struct mics_cuda_at *at, const struct mics_
 
 cudaError_t mics_cuda_gelu(const struct mics_cuda_at *at, const struct mics_args_gelu *args)
 {
-    return args->dtype == MICS_BF16 ? gelu_launch<__nv_bfloat16>(at, args)
-                                    : gelu_launch<float>(at, args);
+    return mics_launch_typed(args->dtype,
+                             [&](auto t) { return gelu_launch<decltype(t)>(at, args); });
 }
 
 /*
  * The gradient of GELU, in tanh form or exact.
  *
  * A block takes 1,024 pieces of 16 bytes, eight loads in flight in each thread. 12 bytes (fp32) or
- * 6 (bf16) and about 25 flops per element: bound by memory. Within 4e-6 (fp32) or one unit of
- * bf16's last place of the host.
+ * 6 (16 bits) and about 25 flops per element: bound by memory. Within 4e-6 (fp32) or one unit of
+ * the last place of the host.
  */
 
 template <typename T> struct gelu_grad {
@@ -205,8 +205,8 @@ static cudaError_t gelu_grad_launch(const struct mics_cuda_at *at,
 cudaError_t mics_cuda_gelu_grad(const struct mics_cuda_at *at,
                                 const struct mics_args_gelu_grad *args)
 {
-    return args->dtype == MICS_BF16 ? gelu_grad_launch<__nv_bfloat16>(at, args)
-                                    : gelu_grad_launch<float>(at, args);
+    return mics_launch_typed(args->dtype,
+                             [&](auto t) { return gelu_grad_launch<decltype(t)>(at, args); });
 }
 
 /*
@@ -234,8 +234,8 @@ static inline bool tiles_fit(uint32_t rows, uint32_t tiles)
  * The gated unit silu(gate) * up (Shazeer 2020).
  *
  * A block takes 256 pieces of 16 bytes of one row's gate and as many of its up. 12 bytes (fp32) or
- * 6 (bf16) per element of the result and about 8 flops: bound by memory. Within 1e-6 (fp32) or one
- * unit of bf16's last place of the host.
+ * 6 (16 bits) per element of the result and about 8 flops: bound by memory. Within 1e-6 (fp32) or
+ * one unit of the last place of the host.
  */
 
 template <typename T, int W>
@@ -283,17 +283,17 @@ static cudaError_t swiglu_launch_width(const struct mics_cuda_at *at,
 
 cudaError_t mics_cuda_swiglu(const struct mics_cuda_at *at, const struct mics_args_swiglu *args)
 {
-    return args->dtype == MICS_BF16 ? swiglu_launch_width<__nv_bfloat16>(at, args)
-                                    : swiglu_launch_width<float>(at, args);
+    return mics_launch_typed(args->dtype,
+                             [&](auto t) { return swiglu_launch_width<decltype(t)>(at, args); });
 }
 
 /*
  * The gradient of the gated unit silu(gate) * up.
  *
  * With s the logistic of gate: d/d gate = g up s (1 + gate (1 - s)), d/d up = g gate s. A block
- * takes 256 pieces of 16 bytes of one row's gate, up and grad_out. 20 bytes (fp32) or 10 (bf16) per
- * element of grad_out and about 15 flops: bound by memory. Within 2e-6 (fp32) or one unit of bf16's
- * last place of the host.
+ * takes 256 pieces of 16 bytes of one row's gate, up and grad_out. 20 bytes (fp32) or 10 (16 bits)
+ * per element of grad_out and about 15 flops: bound by memory. Within 2e-6 (fp32) or one unit of
+ * the last place of the host.
  */
 
 template <typename T, int W>
@@ -350,8 +350,8 @@ static cudaError_t swiglu_grad_launch_width(const struct mics_cuda_at *at,
 cudaError_t mics_cuda_swiglu_grad(const struct mics_cuda_at *at,
                                   const struct mics_args_swiglu_grad *args)
 {
-    return args->dtype == MICS_BF16 ? swiglu_grad_launch_width<__nv_bfloat16>(at, args)
-                                    : swiglu_grad_launch_width<float>(at, args);
+    return mics_launch_typed(
+        args->dtype, [&](auto t) { return swiglu_grad_launch_width<decltype(t)>(at, args); });
 }
 
 /*
@@ -360,7 +360,7 @@ cudaError_t mics_cuda_swiglu_grad(const struct mics_cuda_at *at,
  *
  * A block takes 256 pieces of 4 elements of one row. The bytes of what it reads and writes, at most
  * 30 flops per element: bound by memory. An fp32 x is that of the host within the product's own
- * tolerance; a bf16 product was rounded once before.
+ * tolerance; a 16-bit product was rounded once before.
  */
 
 /* x += the elements at p, unless p is NULL. */
@@ -427,10 +427,9 @@ static cudaError_t epilogue_launch(cudaStream_t stream, const struct mics_epilog
 
 cudaError_t mics_epilogue_launch(cudaStream_t stream, const struct mics_epilogue *args)
 {
-    if (args->dtype == MICS_BF16)
-        return args->out_dtype == MICS_BF16
-                   ? epilogue_launch<__nv_bfloat16, __nv_bfloat16, __nv_bfloat16>(stream, args)
-                   : epilogue_launch<__nv_bfloat16, float, float>(stream, args);
-    return args->out_dtype == MICS_BF16 ? epilogue_launch<float, __nv_bfloat16, float>(stream, args)
-                                        : epilogue_launch<float, float, float>(stream, args);
+    return mics_launch_typed(args->dtype, args->out_dtype, [&](auto in, auto out) {
+        typedef std::conditional_t<sizeof(in) == 4, float, decltype(out)> product;
+
+        return epilogue_launch<decltype(in), decltype(out), product>(stream, args);
+    });
 }

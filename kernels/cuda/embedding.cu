@@ -14,8 +14,8 @@
  * Look up rows of the table of tokens, and of the table of positions, and add one to each.
  *
  * A block takes 8 tokens, one for each warp, whose lanes stride over the row in pieces of 16 bytes,
- * two of each table in flight in each thread. 12 bytes (fp32) or 6 (bf16) and 1 flop per element:
- * bound by memory. The same bits as the host.
+ * two of each table in flight in each thread. 12 bytes (fp32) or 6 (16 bits) and 1 flop per
+ * element: bound by memory. The same bits as the host.
  */
 
 #define LOOKUP_LANES 32
@@ -98,8 +98,8 @@ static cudaError_t embedding_launch(const struct mics_cuda_at *at,
 cudaError_t mics_cuda_embedding(const struct mics_cuda_at *at,
                                 const struct mics_args_embedding *args)
 {
-    return args->dtype == MICS_BF16 ? embedding_launch<__nv_bfloat16>(at, args)
-                                    : embedding_launch<float>(at, args);
+    return mics_launch_typed(args->dtype,
+                             [&](auto t) { return embedding_launch<decltype(t)>(at, args); });
 }
 
 /*
@@ -115,10 +115,10 @@ cudaError_t mics_cuda_embedding(const struct mics_cuda_at *at,
  *
  * By position: a thread adds up one piece of the rows of its position.
  *
- * 4 bytes (fp32) or 2 (bf16) and 1 flop per element of grad_out for each of the two sums, and one
- * read and one write of the rows of grad_wte that occur: bound by memory. Within 1e-6 of the host,
- * relative to the sum of magnitudes; bf16 rounds each result once for every 524,288 rows. Equal
- * runs give equal bits.
+ * 4 bytes (fp32) or 2 (16 bits) and 1 flop per element of grad_out for each of the two sums, and
+ * one read and one write of the rows of grad_wte that occur: bound by memory. Within 1e-6 of the
+ * host, relative to the sum of magnitudes; 16 bits round each result once for every 524,288 rows.
+ * Equal runs give equal bits.
  */
 
 #define ROWS_MAX    (512 * 1024) /* sorted at a time */
@@ -368,13 +368,9 @@ static cudaError_t embedding_grad_launch_width(const struct mics_cuda_at *at,
 cudaError_t mics_cuda_embedding_grad(const struct mics_cuda_at *at,
                                      const struct mics_args_embedding_grad *args)
 {
-    if (args->dtype == MICS_BF16)
-        return args->grad_dtype == MICS_BF16
-                   ? embedding_grad_launch_width<__nv_bfloat16, __nv_bfloat16>(at, args)
-                   : embedding_grad_launch_width<__nv_bfloat16, float>(at, args);
-    return args->grad_dtype == MICS_BF16
-               ? embedding_grad_launch_width<float, __nv_bfloat16>(at, args)
-               : embedding_grad_launch_width<float, float>(at, args);
+    return mics_launch_typed(args->dtype, args->grad_dtype, [&](auto t, auto g) {
+        return embedding_grad_launch_width<decltype(t), decltype(g)>(at, args);
+    });
 }
 
 /*
@@ -382,10 +378,10 @@ cudaError_t mics_cuda_embedding_grad(const struct mics_cuda_at *at,
  *
  * A block rotates the heads of one row: D / 2 of its threads compute the sines and cosines of the
  * row's position, all heads share them, and each thread rotates a piece of up to 16 bytes of a
- * first half with the piece of the second half that belongs to it. 8 bytes (fp32) or 4 (bf16) and 3
- * flops per element, a sine and a cosine for every `heads` pairs: bound by memory. The frequencies
- * come from the host's double precision. Within 2e-6 (fp32; the angle's own rounding, up to T *
- * 6e-8, is the host's, too) or one unit of bf16's last place of the host.
+ * first half with the piece of the second half that belongs to it. 8 bytes (fp32) or 4 (16 bits)
+ * and 3 flops per element, a sine and a cosine for every `heads` pairs: bound by memory. The
+ * frequencies come from the host's double precision. Within 2e-6 (fp32; the angle's own rounding,
+ * up to T * 6e-8, is the host's, too) or one unit of the last place of the host.
  */
 
 #define HALF_MAX     (MICS_HEAD_MAX / 2)
@@ -461,6 +457,6 @@ static cudaError_t rope_launch_width(const struct mics_cuda_at *at,
 
 cudaError_t mics_cuda_rope(const struct mics_cuda_at *at, const struct mics_args_rope *args)
 {
-    return args->dtype == MICS_BF16 ? rope_launch_width<__nv_bfloat16>(at, args)
-                                    : rope_launch_width<float>(at, args);
+    return mics_launch_typed(args->dtype,
+                             [&](auto t) { return rope_launch_width<decltype(t)>(at, args); });
 }

@@ -188,9 +188,9 @@ cudaError_t mics_cuda_route_grad(const struct mics_cuda_at *at,
 
     if (args->rows == 0)
         return cudaSuccess;
-    if (args->dtype == MICS_BF16)
-        return MICS_LAUNCH(route_grad_kernel<__nv_bfloat16>, blocks, block, 0, at->stream, *args);
-    return MICS_LAUNCH(route_grad_kernel<float>, blocks, block, 0, at->stream, *args);
+    return mics_launch_typed(args->dtype, [&](auto t) {
+        return MICS_LAUNCH(route_grad_kernel<decltype(t)>, blocks, block, 0, at->stream, *args);
+    });
 }
 
 /*
@@ -526,8 +526,8 @@ static cudaError_t gather_rows_launch(const struct mics_cuda_at *at,
 cudaError_t mics_cuda_gather_rows(const struct mics_cuda_at *at,
                                   const struct mics_args_gather_rows *args)
 {
-    return args->dtype == MICS_BF16 ? gather_rows_launch<__nv_bfloat16>(at, args)
-                                    : gather_rows_launch<float>(at, args);
+    return mics_launch_typed(args->dtype,
+                             [&](auto t) { return gather_rows_launch<decltype(t)>(at, args); });
 }
 
 template <typename T, int W>
@@ -562,8 +562,8 @@ static cudaError_t scatter_rows_launch(const struct mics_cuda_at *at,
 cudaError_t mics_cuda_scatter_rows(const struct mics_cuda_at *at,
                                    const struct mics_args_scatter_rows *args)
 {
-    return args->dtype == MICS_BF16 ? scatter_rows_launch<__nv_bfloat16>(at, args)
-                                    : scatter_rows_launch<float>(at, args);
+    return mics_launch_typed(args->dtype,
+                             [&](auto t) { return scatter_rows_launch<decltype(t)>(at, args); });
 }
 
 /*
@@ -697,15 +697,15 @@ static cudaError_t combine_rows_launch(const struct mics_cuda_at *at,
 cudaError_t mics_cuda_combine_rows(const struct mics_cuda_at *at,
                                    const struct mics_args_combine_rows *args)
 {
-    return args->dtype == MICS_BF16 ? combine_rows_launch<__nv_bfloat16>(at, args)
-                                    : combine_rows_launch<float>(at, args);
+    return mics_launch_typed(args->dtype,
+                             [&](auto t) { return combine_rows_launch<decltype(t)>(at, args); });
 }
 
 /*
  * The activation, times the router's weight of the row: a team of threads for each row, several
- * rows to a block where they are short. 12 bytes (fp32) or 6 (bf16) per element of the result and
- * about 9 flops; the gradient 20 or 10 and about 18: bound by memory. Within 4e-6 (fp32) or one
- * unit of bf16's last place of the host.
+ * rows to a block where they are short. 12 bytes (fp32) or 6 (16 bits) per element of the result
+ * and about 9 flops; the gradient 20 or 10 and about 18: bound by memory. Within 4e-6 (fp32) or one
+ * unit of the last place of the host.
  */
 
 template <typename T, int W>
@@ -811,14 +811,15 @@ static cudaError_t swiglu_launch_width(const struct mics_cuda_at *at, const Args
 cudaError_t mics_cuda_expert_swiglu(const struct mics_cuda_at *at,
                                     const struct mics_args_expert_swiglu *args)
 {
-    return args->dtype == MICS_BF16 ? swiglu_launch_width<__nv_bfloat16>(at, args, args->out, NULL)
-                                    : swiglu_launch_width<float>(at, args, args->out, NULL);
+    return mics_launch_typed(args->dtype, [&](auto t) {
+        return swiglu_launch_width<decltype(t)>(at, args, args->out, NULL);
+    });
 }
 
 cudaError_t mics_cuda_expert_swiglu_grad(const struct mics_cuda_at *at,
                                          const struct mics_args_expert_swiglu_grad *args)
 {
-    return args->dtype == MICS_BF16
-               ? swiglu_launch_width<__nv_bfloat16>(at, args, args->grad_in, args->grad_out)
-               : swiglu_launch_width<float>(at, args, args->grad_in, args->grad_out);
+    return mics_launch_typed(args->dtype, [&](auto t) {
+        return swiglu_launch_width<decltype(t)>(at, args, args->grad_in, args->grad_out);
+    });
 }

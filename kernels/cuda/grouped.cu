@@ -9,10 +9,10 @@
  * rows of them deep, so that blocks that run at a time share rows of both operands in the
  * second-level cache. Gradients have the same tiles for every expert, and a sum over its rows.
  *
- * bf16 whose rows are whole chunks of 16 bytes is multiplied on tensor cores, other operands one
- * element at a time. 2 rows m n flops; the matrices of all experts that have rows, and the rows,
- * are read at least once. Sums are fp32 in an order that depends on sizes only; within k * 2^-24 of
- * the host, relative to the sum of magnitudes, and rounded once.
+ * bf16 or fp16 whose rows are whole chunks of 16 bytes is multiplied on tensor cores, other
+ * operands one element at a time. 2 rows m n flops; the matrices of all experts that have rows, and
+ * the rows, are read at least once. Sums are fp32 in an order that depends on sizes only; within
+ * k * 2^-24 of the host, relative to the sum of magnitudes, and rounded once.
  */
 #include "cuda/gpu.h"
 #include "cuda/kernels.h"
@@ -95,7 +95,7 @@ __device__ __forceinline__ tile grad_tile(const uint32_t *offsets, uint32_t down
 /* An operand of a block's product: MMA_SIDE rows along k, or with `by_k` rows of MMA_SIDE numbers
  * for each k; `count` of the MMA_SIDE exist. */
 struct operand {
-    const mics_bf16 *at;
+    const mics_half *at;
     size_t stride;
     uint32_t count;
 };
@@ -103,7 +103,7 @@ struct operand {
 __device__ __forceinline__ operand operand_of(const void *from, size_t element, size_t stride,
                                               uint32_t count)
 {
-    return {(const mics_bf16 *)from + element, stride, count < MMA_SIDE ? count : MMA_SIDE};
+    return {(const mics_half *)from + element, stride, count < MMA_SIDE ? count : MMA_SIDE};
 }
 
 /* Begin to copy the part of an operand for k in [first, first + MMA_K). */
@@ -123,7 +123,7 @@ __device__ __forceinline__ void fetch(mics_shared_at to, const operand &from, ui
 
 /* The products of 16 numbers of k, k being their block in the tiles. `row` and `column`: of the
  * warp, in tiles of MMA_SIDE. */
-template <bool a_by_k, bool b_by_k>
+template <typename T, bool a_by_k, bool b_by_k>
 __device__ __forceinline__ void multiply_step(float (&sum)[MMA_M][MMA_N][4], mics_shared_at a_tile,
                                               mics_shared_at b_tile, unsigned k, unsigned row,
                                               unsigned column)
@@ -151,14 +151,14 @@ __device__ __forceinline__ void multiply_step(float (&sum)[MMA_M][MMA_N][4], mic
             mics_ldmatrix(b, ((b_tile + along.deep) ^ (k << 5)) + (column + n * 16) * k_row);
 #pragma unroll
         for (unsigned m = 0; m < MMA_M; m++) {
-            mics_mma(sum[m][2 * n], a[m], b[0], b[1]);
-            mics_mma(sum[m][2 * n + 1], a[m], b[2], b[3]);
+            mics_mma<T>(sum[m][2 * n], a[m], b[0], b[1]);
+            mics_mma<T>(sum[m][2 * n + 1], a[m], b[2], b[3]);
         }
     }
 }
 
 /* sum = a b over k < depth; while a part is multiplied the next one is copied. */
-template <bool a_by_k, bool b_by_k>
+template <typename T, bool a_by_k, bool b_by_k>
 __device__ __forceinline__ void multiply(float (&sum)[MMA_M][MMA_N][4], mics_shared_at memory,
                                          const operand &a, const operand &b, uint32_t depth,
                                          unsigned row, unsigned column)
@@ -182,7 +182,7 @@ __device__ __forceinline__ void multiply(float (&sum)[MMA_M][MMA_N][4], mics_sha
 #pragma unroll
         for (unsigned k = 0; k < MMA_K / 16; k++)
             if (j > 0)
-                multiply_step<a_by_k, b_by_k>(sum, now, now + OPERAND_BYTES, k, row, column);
+                multiply_step<T, a_by_k, b_by_k>(sum, now, now + OPERAND_BYTES, k, row, column);
     }
 }
 
@@ -233,7 +233,7 @@ __device__ __forceinline__ unsigned warp_column(void)
     return threadIdx.x / MICS_WARP % 2 * (MMA_N * 8);
 }
 
-template <bool trans_b>
+template <bool trans_b, typename T>
 __global__ void __launch_bounds__(THREADS, 2)
     grouped_mma_kernel(struct mics_args_grouped_matmul args, uint32_t columns)
 {
@@ -249,12 +249,12 @@ __global__ void __launch_bounds__(THREADS, 2)
     const operand b =
         operand_of(args.b, it.expert * args.stride + (trans_b ? (size_t)n * args.k : n),
                    trans_b ? args.k : args.n, args.n - n);
-    multiply<false, !trans_b>(sum, mics_shared(memory), a, b, args.k, row, column);
-    store_tile((mics_bf16 *)args.out + (size_t)first * args.n + n, args.n, a.count, b.count, sum,
-               row, column, false);
+    multiply<T, false, !trans_b>(sum, mics_shared(memory), a, b, args.k, row, column);
+    store_tile((T *)args.out + (size_t)first * args.n + n, args.n, a.count, b.count, sum, row,
+               column, false);
 }
 
-template <typename G>
+template <typename T, typename G>
 __global__ void __launch_bounds__(THREADS, 2)
     grouped_grad_mma_kernel(struct mics_args_grouped_matmul_grad args, uint32_t down,
                             uint32_t across)
@@ -269,7 +269,7 @@ __global__ void __launch_bounds__(THREADS, 2)
 
     if (args.add && it.begin == it.end)
         return;
-    multiply<true, true>(sum, mics_shared(memory), a, b, it.end - it.begin, row, column);
+    multiply<T, true, true>(sum, mics_shared(memory), a, b, it.end - it.begin, row, column);
     store_tile((G *)args.out + it.expert * args.stride + (size_t)m * args.n + n, args.n, a.count,
                b.count, sum, row, column, args.add);
 }
@@ -404,39 +404,29 @@ cudaError_t launch(const struct mics_cuda_at *at, Kernel *kernel, uint64_t block
 }
 
 template <typename T>
-cudaError_t plain_rows(const struct mics_cuda_at *at, const struct mics_args_grouped_matmul *args,
-                       uint64_t blocks, uint32_t columns)
+cudaError_t launch_rows(const struct mics_cuda_at *at, const struct mics_args_grouped_matmul *args)
 {
-    return args->trans_b ? launch(at, grouped_plain_kernel<true, T>, blocks, 0, *args, columns)
-                         : launch(at, grouped_plain_kernel<false, T>, blocks, 0, *args, columns);
-}
-
-} // namespace
-
-cudaError_t mics_cuda_grouped_matmul(const struct mics_cuda_at *at,
-                                     const struct mics_args_grouped_matmul *args)
-{
-    const bool tensor = args->dtype == MICS_BF16 && args->n % 8 == 0 && args->k % 8 == 0 &&
+    const bool tensor = sizeof(T) == 2 && args->n % 8 == 0 && args->k % 8 == 0 &&
                         mics_aligned(16, args->a, args->b) && args->k > 0;
     const uint32_t side = tensor ? MMA_SIDE : PLAIN_SIDE;
     const uint32_t columns = tiles_of(args->n, side);
     const uint64_t blocks = ((uint64_t)args->rows / side + args->E) * columns;
 
-    if (args->rows == 0 || args->n == 0)
-        return cudaSuccess;
-    if (!tensor)
-        return args->dtype == MICS_BF16 ? plain_rows<mics_bf16>(at, args, blocks, columns)
-                                        : plain_rows<float>(at, args, blocks, columns);
-    return args->trans_b
-               ? launch(at, grouped_mma_kernel<true>, blocks, SHARED_BYTES, *args, columns)
-               : launch(at, grouped_mma_kernel<false>, blocks, SHARED_BYTES, *args, columns);
+    if constexpr (sizeof(T) == 2)
+        if (tensor)
+            return args->trans_b ? launch(at, grouped_mma_kernel<true, T>, blocks, SHARED_BYTES,
+                                          *args, columns)
+                                 : launch(at, grouped_mma_kernel<false, T>, blocks, SHARED_BYTES,
+                                          *args, columns);
+    return args->trans_b ? launch(at, grouped_plain_kernel<true, T>, blocks, 0, *args, columns)
+                         : launch(at, grouped_plain_kernel<false, T>, blocks, 0, *args, columns);
 }
 
-cudaError_t mics_cuda_grouped_matmul_grad(const struct mics_cuda_at *at,
-                                          const struct mics_args_grouped_matmul_grad *args)
+template <typename T, typename G>
+cudaError_t launch_grad(const struct mics_cuda_at *at,
+                        const struct mics_args_grouped_matmul_grad *args)
 {
-    const bool wide = args->grad_dtype == MICS_F32;
-    const bool tensor = args->dtype == MICS_BF16 && args->m % 8 == 0 && args->n % 8 == 0 &&
+    const bool tensor = sizeof(T) == 2 && args->m % 8 == 0 && args->n % 8 == 0 &&
                         mics_aligned(16, args->a, args->b);
     const uint32_t side = tensor ? MMA_SIDE : PLAIN_SIDE;
     const uint32_t down = tiles_of(args->m, side), across = tiles_of(args->n, side);
@@ -444,18 +434,28 @@ cudaError_t mics_cuda_grouped_matmul_grad(const struct mics_cuda_at *at,
 
     if (blocks == 0)
         return cudaSuccess;
-    if (tensor)
-        return wide ? launch(at, grouped_grad_mma_kernel<float>, blocks, SHARED_BYTES, *args, down,
-                             across)
-                    : launch(at, grouped_grad_mma_kernel<mics_bf16>, blocks, SHARED_BYTES, *args,
-                             down, across);
-    if (args->dtype == MICS_BF16)
-        return wide ? launch(at, grouped_grad_plain_kernel<mics_bf16, float>, blocks, 0, *args,
-                             down, across)
-                    : launch(at, grouped_grad_plain_kernel<mics_bf16, mics_bf16>, blocks, 0, *args,
-                             down, across);
-    return wide
-               ? launch(at, grouped_grad_plain_kernel<float, float>, blocks, 0, *args, down, across)
-               : launch(at, grouped_grad_plain_kernel<float, mics_bf16>, blocks, 0, *args, down,
-                        across);
+    if constexpr (sizeof(T) == 2)
+        if (tensor)
+            return launch(at, grouped_grad_mma_kernel<T, G>, blocks, SHARED_BYTES, *args, down,
+                          across);
+    return launch(at, grouped_grad_plain_kernel<T, G>, blocks, 0, *args, down, across);
+}
+
+} // namespace
+
+cudaError_t mics_cuda_grouped_matmul(const struct mics_cuda_at *at,
+                                     const struct mics_args_grouped_matmul *args)
+{
+    if (args->rows == 0 || args->n == 0)
+        return cudaSuccess;
+    return mics_launch_typed(args->dtype,
+                             [&](auto t) { return launch_rows<decltype(t)>(at, args); });
+}
+
+cudaError_t mics_cuda_grouped_matmul_grad(const struct mics_cuda_at *at,
+                                          const struct mics_args_grouped_matmul_grad *args)
+{
+    return mics_launch_typed(args->dtype, args->grad_dtype, [&](auto t, auto g) {
+        return launch_grad<decltype(t), decltype(g)>(at, args);
+    });
 }

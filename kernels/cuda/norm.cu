@@ -226,8 +226,8 @@ static cudaError_t norm_launch(cudaStream_t stream, const struct norm &args)
 /*
  * Layer normalisation (Ba, Kiros and Hinton 2016).
  *
- * A block takes a few rows. 8 bytes (fp32) or 4 (bf16) per element and about 8 flops: bound by
- * memory. Within 2e-6 (fp32) or one unit of bf16's last place of the host.
+ * A block takes a few rows. 8 bytes (fp32) or 4 (16 bits) per element and about 8 flops: bound by
+ * memory. Within 2e-6 (fp32) or one unit of the last place of the host.
  */
 
 cudaError_t mics_cuda_layernorm(const struct mics_cuda_at *at,
@@ -236,16 +236,15 @@ cudaError_t mics_cuda_layernorm(const struct mics_cuda_at *at,
     const struct norm norm = {args->out,  args->mean, args->rstd, args->in,  args->weight,
                               args->bias, args->rows, args->C,    args->eps, 1.0f / (float)args->C};
 
-    if (args->dtype == MICS_BF16)
-        return norm_launch<__nv_bfloat16, true>(at->stream, norm);
-    return norm_launch<float, true>(at->stream, norm);
+    return mics_launch_typed(
+        args->dtype, [&](auto t) { return norm_launch<decltype(t), true>(at->stream, norm); });
 }
 
 /*
  * Root-mean-square normalisation (Zhang and Sennrich 2019).
  *
- * A block takes a few rows. 8 bytes (fp32) or 4 (bf16) per element and about 5 flops: bound by
- * memory. Within 2e-6 (fp32) or one unit of bf16's last place of the host.
+ * A block takes a few rows. 8 bytes (fp32) or 4 (16 bits) per element and about 5 flops: bound by
+ * memory. Within 2e-6 (fp32) or one unit of the last place of the host.
  */
 
 cudaError_t mics_cuda_rmsnorm(const struct mics_cuda_at *at, const struct mics_args_rmsnorm *args)
@@ -253,17 +252,16 @@ cudaError_t mics_cuda_rmsnorm(const struct mics_cuda_at *at, const struct mics_a
     const struct norm norm = {args->out, NULL,       args->rstd, args->in,  args->weight,
                               NULL,      args->rows, args->C,    args->eps, 1.0f / (float)args->C};
 
-    if (args->dtype == MICS_BF16)
-        return norm_launch<__nv_bfloat16, false>(at->stream, norm);
-    return norm_launch<float, false>(at->stream, norm);
+    return mics_launch_typed(
+        args->dtype, [&](auto t) { return norm_launch<decltype(t), false>(at->stream, norm); });
 }
 
 /*
  * Root-mean-square norms of the heads of queries and keys.
  *
  * A warp has a head at a time, of which each lane holds every 32nd element; heads of values are
- * copied. 8 bytes (fp32) or 4 (bf16) and about 4 flops per element: bound by memory. Within 4e-6 of
- * the host; bf16 rounds each result once.
+ * copied. 8 bytes (fp32) or 4 (16 bits) and about 4 flops per element: bound by memory. Within 4e-6
+ * of the host; 16 bits round each result once.
  */
 
 #define QK_NORM_WARPS  8 /* of a block */
@@ -312,7 +310,7 @@ __global__ void __launch_bounds__(QK_NORM_WARPS *MICS_WARP)
 }
 
 /* Wide heads: a block has one at a time, and reads it again when it knows its mean square. 12 bytes
- * (fp32) or 6 (bf16) per element, a third of them from the second cache. */
+ * (fp32) or 6 (16 bits) per element, a third of them from the second cache. */
 #define QK_WIDE_THREADS 256
 
 template <typename T>
@@ -361,10 +359,10 @@ static cudaError_t qk_norm_wide(cudaStream_t stream, const struct mics_args_qk_n
 
     if (total == 0)
         return cudaSuccess;
-    if (args->dtype == MICS_BF16)
-        return MICS_LAUNCH((qk_norm_wide_kernel<__nv_bfloat16>), blocks, QK_WIDE_THREADS, 0, stream,
+    return mics_launch_typed(args->dtype, [&](auto t) {
+        return MICS_LAUNCH(qk_norm_wide_kernel<decltype(t)>, blocks, QK_WIDE_THREADS, 0, stream,
                            *args);
-    return MICS_LAUNCH((qk_norm_wide_kernel<float>), blocks, QK_WIDE_THREADS, 0, stream, *args);
+    });
 }
 
 cudaError_t mics_cuda_qk_norm(const struct mics_cuda_at *at, const struct mics_args_qk_norm *args)
@@ -378,7 +376,7 @@ cudaError_t mics_cuda_qk_norm(const struct mics_cuda_at *at, const struct mics_a
         return qk_norm_wide(at->stream, args);
     if (total == 0 || args->D == 0)
         return cudaSuccess;
-    if (args->dtype == MICS_BF16)
-        return MICS_LAUNCH((qk_norm_kernel<__nv_bfloat16>), blocks, block, 0, at->stream, *args);
-    return MICS_LAUNCH((qk_norm_kernel<float>), blocks, block, 0, at->stream, *args);
+    return mics_launch_typed(args->dtype, [&](auto t) {
+        return MICS_LAUNCH(qk_norm_kernel<decltype(t)>, blocks, block, 0, at->stream, *args);
+    });
 }

@@ -88,9 +88,9 @@ static inline cudaError_t columns_launch(cudaStream_t stream, const struct colum
 
     if (args.n == 0)
         return cudaSuccess;
-    if (grad_dtype == MICS_BF16)
-        return MICS_LAUNCH((columns_kernel<__nv_bfloat16>), blocks, block, 0, stream, args);
-    return MICS_LAUNCH((columns_kernel<float>), blocks, block, 0, stream, args);
+    return mics_launch_typed(grad_dtype, [&](auto t) {
+        return MICS_LAUNCH(columns_kernel<decltype(t)>, blocks, block, 0, stream, args);
+    });
 }
 
 /*
@@ -98,9 +98,9 @@ static inline cudaError_t columns_launch(cudaStream_t stream, const struct colum
  *
  * A block owns a strip of 32 pieces of 16 bytes and a chunk of rows; its 8 warps take every 8th
  * row, four in flight in each thread, and their sums are added in order and written to the
- * workspace, where columns_kernel() adds up the chunks'. 4 bytes (fp32) or 2 (bf16) and 1 flop per
- * element: bound by memory. Within 1e-6 of the host, relative to the sum of magnitudes; bf16 rounds
- * the result once. Equal runs give equal bits.
+ * workspace, where columns_kernel() adds up the chunks'. 4 bytes (fp32) or 2 (16 bits) and 1 flop
+ * per element: bound by memory. Within 1e-6 of the host, relative to the sum of magnitudes; 16 bits
+ * round the result once. Equal runs give equal bits.
  */
 
 #define BIAS_LANES    32
@@ -206,8 +206,8 @@ static cudaError_t bias_grad_launch_width(const struct mics_cuda_at *at,
 cudaError_t mics_cuda_bias_grad(const struct mics_cuda_at *at,
                                 const struct mics_args_bias_grad *args)
 {
-    return args->dtype == MICS_BF16 ? bias_grad_launch_width<__nv_bfloat16>(at, args)
-                                    : bias_grad_launch_width<float>(at, args);
+    return mics_launch_typed(args->dtype,
+                             [&](auto t) { return bias_grad_launch_width<decltype(t)>(at, args); });
 }
 
 /*
@@ -215,7 +215,7 @@ cudaError_t mics_cuda_bias_grad(const struct mics_cuda_at *at,
  *
  * A block takes every so many-th row, element by element, and reads it twice: for the means and
  * for grad_in. It accumulates the sums of columns in the workspace. 24 bytes (fp32) or 20
- * (bf16) per element, some of it out of caches.
+ * (16 bits) per element, some of it out of caches.
  */
 
 /* Arguments of both norms; mean and grad_bias are NULL for the root mean square. */
@@ -598,9 +598,9 @@ static cudaError_t norm_grad_launch(const struct mics_cuda_at *at, const struct 
 /*
  * The gradients of layer normalisation.
  *
- * Blocks stride over the rows. 16 bytes (fp32) or 8 (bf16) and about
+ * Blocks stride over the rows. 16 bytes (fp32) or 8 (16 bits) and about
  * 20 flops per element: bound by memory. Within 1e-5 of the host, of sums relative to their terms'
- * magnitudes; bf16 rounds each result once. Equal runs give equal bits.
+ * magnitudes; 16 bits round each result once. Equal runs give equal bits.
  */
 
 cudaError_t mics_cuda_layernorm_grad(const struct mics_cuda_at *at,
@@ -621,17 +621,16 @@ cudaError_t mics_cuda_layernorm_grad(const struct mics_cuda_at *at,
                                    (float *)at->workspace,
                                    1.0f / (float)args->C};
 
-    if (args->dtype == MICS_BF16)
-        return norm_grad_launch<__nv_bfloat16, true>(at, grad);
-    return norm_grad_launch<float, true>(at, grad);
+    return mics_launch_typed(args->dtype,
+                             [&](auto t) { return norm_grad_launch<decltype(t), true>(at, grad); });
 }
 
 /*
  * The gradients of root-mean-square normalisation.
  *
- * Blocks stride over the rows. 16 bytes (fp32) or 8 (bf16) and about
+ * Blocks stride over the rows. 16 bytes (fp32) or 8 (16 bits) and about
  * 15 flops per element: bound by memory. Within 1e-5 of the host, of sums relative to their terms'
- * magnitudes; bf16 rounds each result once. Equal runs give equal bits.
+ * magnitudes; 16 bits round each result once. Equal runs give equal bits.
  */
 
 cudaError_t mics_cuda_rmsnorm_grad(const struct mics_cuda_at *at,
@@ -652,9 +651,8 @@ cudaError_t mics_cuda_rmsnorm_grad(const struct mics_cuda_at *at,
                                    (float *)at->workspace,
                                    1.0f / (float)args->C};
 
-    if (args->dtype == MICS_BF16)
-        return norm_grad_launch<__nv_bfloat16, false>(at, grad);
-    return norm_grad_launch<float, false>(at, grad);
+    return mics_launch_typed(
+        args->dtype, [&](auto t) { return norm_grad_launch<decltype(t), false>(at, grad); });
 }
 
 /*
@@ -663,9 +661,9 @@ cudaError_t mics_cuda_rmsnorm_grad(const struct mics_cuda_at *at,
  * A warp has a head at a time, of which each lane holds every 32nd element. Warps stride over the
  * heads of queries, then over those of keys, and replace the gradient of each head's output by that
  * of its input; meanwhile each lane keeps the sums of its channels for the weight, which the warps
- * of a block add in order and columns_kernel() over blocks. 12 bytes (fp32) or 6 (bf16) and about
- * 12 flops per element: bound by memory. Within 2e-5 of the host, of sums relative to their terms'
- * magnitudes; bf16 rounds each result once. Equal runs give equal bits.
+ * of a block add in order and columns_kernel() over blocks. 12 bytes (fp32) or 6 (16 bits) and
+ * about 12 flops per element: bound by memory. Within 2e-5 of the host, of sums relative to their
+ * terms' magnitudes; 16 bits round each result once. Equal runs give equal bits.
  */
 
 #define QK_GRAD_WARPS  8 /* of a block */
@@ -759,7 +757,7 @@ __global__ void __launch_bounds__(QK_GRAD_WARPS *MICS_WARP) qk_grad_kernel(struc
 /*
  * The same of wide heads: a block has a row at a time, and the heads of a row in order. A thread
  * has every 256th channel, also of the block's sums for the weights, which are in the workspace.
- * 32 bytes (fp32) or 20 (bf16) per element, most of them from the caches.
+ * 32 bytes (fp32) or 20 (16 bits) per element, most of them from the caches.
  */
 
 #define QK_WIDE_THREADS 256
@@ -834,12 +832,10 @@ static cudaError_t qk_norm_grad_wide(const struct mics_cuda_at *at,
         return cudaSuccess;
     if (blocks == 0)
         return cudaErrorInvalidValue;
-    if (args->dtype == MICS_BF16)
-        error = MICS_LAUNCH((qk_grad_wide_kernel<__nv_bfloat16>), blocks, QK_WIDE_THREADS, 0,
-                            at->stream, grad);
-    else
-        error =
-            MICS_LAUNCH((qk_grad_wide_kernel<float>), blocks, QK_WIDE_THREADS, 0, at->stream, grad);
+    error = mics_launch_typed(args->dtype, [&](auto t) {
+        return MICS_LAUNCH(qk_grad_wide_kernel<decltype(t)>, blocks, QK_WIDE_THREADS, 0, at->stream,
+                           grad);
+    });
     return error != cudaSuccess ? error : columns_launch(at->stream, columns, args->grad_dtype);
 }
 
@@ -859,9 +855,8 @@ cudaError_t mics_cuda_qk_norm_grad(const struct mics_cuda_at *at,
         return qk_norm_grad_wide(at, args);
     if (blocks == 0 || args->D == 0)
         return cudaSuccess;
-    if (args->dtype == MICS_BF16)
-        error = MICS_LAUNCH((qk_grad_kernel<__nv_bfloat16>), blocks, block, 0, at->stream, grad);
-    else
-        error = MICS_LAUNCH((qk_grad_kernel<float>), blocks, block, 0, at->stream, grad);
+    error = mics_launch_typed(args->dtype, [&](auto t) {
+        return MICS_LAUNCH(qk_grad_kernel<decltype(t)>, blocks, block, 0, at->stream, grad);
+    });
     return error != cudaSuccess ? error : columns_launch(at->stream, columns, args->grad_dtype);
 }

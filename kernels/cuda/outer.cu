@@ -69,7 +69,7 @@ template <int W> struct outer_update {
         mics_store<float, W>(args.anchor + i, anchor);
         mics_store<float, W>(args.param + i, anchor);
         if (args.copy)
-            mics_store<__nv_bfloat16, W>((__nv_bfloat16 *)args.copy + i, anchor);
+            mics_store<mics_bf16, W>((mics_bf16 *)args.copy + i, anchor);
     }
 };
 

@@ -4,8 +4,8 @@
  *
  * cuBLASLt's matrices are column-major, ours row-major: out[m, n] = a' b' is its out^T = b'^T a'^T,
  * so that our b is its A, our a its B, and our bias, along a row, runs along its columns, as its
- * epilogue wants it. Sums are in fp32, of bf16 or fp32 operands; tf32 only with MICS_TF32=1 in the
- * environment.
+ * epilogue wants it. Sums are in fp32, of bf16, fp16 or fp32 operands; tf32 only with MICS_TF32=1
+ * in the environment.
  *
  * A product has up to three forms: all of its epilogue in cuBLASLt, only the bias, or nothing; the
  * rest is a pass of elementwise.cu. cuBLASLt proposes algorithms for each form. Which form and
@@ -18,13 +18,14 @@
  *
  * With MICS_CUDA_MEASURE=0 every shape gets the first proposal.
  *
- * Products that cuBLASLt does not support: for k = 0 only the epilogue runs; a bf16 result of fp32
- * operands is computed in fp32 in half of the workspace, in slabs of rows, with first proposals,
- * and then rounded.
+ * Products that cuBLASLt does not support: for k = 0 only the epilogue runs; a 16-bit result of
+ * fp32 operands is computed in fp32 in half of the workspace, in slabs of rows, with first
+ * proposals, and then rounded.
  *
  * 2 m n k flops: bound by arithmetic but for small shapes. fp32 within 1e-6 of the host, relative
- * to the sum of magnitudes; bf16 results are rounded once, and once more with a GELU in a separate
- * pass, a bf16 gelu_of, or something to add (cuBLASLt 13.0 on an H100 rounds before it adds).
+ * to the sum of magnitudes; 16-bit results are rounded once, and once more with a GELU in a
+ * separate pass, a 16-bit gelu_of, or something to add (cuBLASLt 13.0 on an H100 rounds before it
+ * adds).
  */
 #include "cuda/products.h"
 
@@ -55,9 +56,9 @@ static const float margin = 0.98f;
 /* The key of a product in the table. Zeroed by memset() first, because padding is compared too. */
 struct key {
     uint32_t m, n, k, lda, ldb, ldout;
-    uint8_t trans_a, trans_b, bf16, out_bf16;
-    uint8_t add, bias, pre_gelu, gelu_of; /* 1: not NULL; add 2: it is out */
-    uint8_t half;                         /* 1: it may use only half of the workspace */
+    uint8_t trans_a, trans_b, dtype, out_dtype; /* enum mics_dtype */
+    uint8_t add, bias, pre_gelu, gelu_of;       /* 1: not NULL; add 2: it is out */
+    uint8_t half;                               /* 1: it may use only half of the workspace */
     uint8_t aligned[4]; /* bytes, up to 128: of a, b, out and add, bias and the others */
 };
 
@@ -271,8 +272,8 @@ static struct key key_of(const struct mics_args_matmul *args, bool half)
     key.ldout = args->ldout;
     key.trans_a = args->trans_a;
     key.trans_b = args->trans_b;
-    key.bf16 = args->dtype == MICS_BF16;
-    key.out_bf16 = args->out_dtype == MICS_BF16;
+    key.dtype = (uint8_t)args->dtype;
+    key.out_dtype = (uint8_t)args->out_dtype;
     key.add = !args->add ? 0 : args->add == args->out ? 2 : 1;
     key.bias = args->bias != NULL;
     key.pre_gelu = args->pre_gelu != NULL;
@@ -286,6 +287,21 @@ static struct key key_of(const struct mics_args_matmul *args, bool half)
     return key;
 }
 
+/* A type of matrices. */
+struct type {
+    const char *name;
+    cudaDataType_t cuda;
+};
+
+static const struct type *type_of(uint8_t dtype)
+{
+    static const struct type types[] = {[MICS_F32] = {"fp32", CUDA_R_32F},
+                                        [MICS_BF16] = {"bf16", CUDA_R_16BF},
+                                        [MICS_F16] = {"fp16", CUDA_R_16F}};
+
+    return &types[dtype];
+}
+
 /* The key as a line of the cache file, which begins with the shape. */
 static void describe(const struct mics_cuda_products *products, const struct key *key,
                      char text[KEY_TEXT])
@@ -296,10 +312,8 @@ static void describe(const struct mics_cuda_products *products, const struct key
         text, KEY_TEXT,
         "[%u, %u] of %u, %c%c, %s to %s%s%s%s%s%s, rows of %u, %u, %u, aligned to %u, %u, %u, %u",
         key->m, key->n, key->k, key->trans_a ? 't' : 'n', key->trans_b ? 't' : 'n',
-        key->bf16        ? "bf16"
-        : products->tf32 ? "tf32"
-                         : "fp32",
-        key->out_bf16 ? "bf16" : "fp32", add[key->add], key->bias ? ", bias" : "",
+        key->dtype == MICS_F32 && products->tf32 ? "tf32" : type_of(key->dtype)->name,
+        type_of(key->out_dtype)->name, add[key->add], key->bias ? ", bias" : "",
         key->pre_gelu ? ", GELU" : "", key->gelu_of ? ", GELU's slope" : "",
         key->half ? ", half the workspace" : "", key->lda, key->ldb, key->ldout, key->aligned[0],
         key->aligned[1], key->aligned[2], key->aligned[3]);
@@ -323,8 +337,8 @@ static struct product *find(struct mics_cuda_products *products, const struct ke
 /* A product without a form; cuBLASLt's matrices, columns first. It is not in the table. */
 static cublasStatus_t new_product(const struct key *key, struct product **out)
 {
-    const cudaDataType_t type = key->bf16 ? CUDA_R_16BF : CUDA_R_32F;
-    const cudaDataType_t out_type = key->out_bf16 ? CUDA_R_16BF : CUDA_R_32F;
+    const cudaDataType_t type = type_of(key->dtype)->cuda;
+    const cudaDataType_t out_type = type_of(key->out_dtype)->cuda;
     const uint32_t k = key->k, m = key->m, n = key->n;
     struct product *product = calloc(1, sizeof *product);
     cublasStatus_t status;
@@ -437,13 +451,14 @@ static cublasStatus_t propose(const struct mics_cuda_products *products,
 #undef PREFER
 
 /* The forms to try; returns their number. cuBLASLt's epilogues are used only where they are
- * documented: a bias of the result's type, GELU in bf16 with aligned rows. */
+ * documented: a bias of the result's type, GELU in 16 bits with aligned rows. */
 static int list_forms(const struct mics_args_matmul *args, const struct key *key,
                       struct form forms[FORMS])
 {
     const bool wide = key->aligned[3] >= 16, gelu = key->pre_gelu || key->gelu_of;
     const bool bias_fits = key->bias && wide && args->dtype == args->out_dtype;
-    const bool gelu_fits = gelu && wide && key->bf16 && key->out_bf16 && key->aligned[2] >= 16 &&
+    const bool gelu_fits = gelu && wide && args->dtype != MICS_F32 &&
+                           args->dtype == args->out_dtype && key->aligned[2] >= 16 &&
                            args->ldout % 8 == 0 && (!key->bias || (bias_fits && key->pre_gelu));
     int count = 0;
 
@@ -756,7 +771,7 @@ static cublasStatus_t get_product(const struct mics_cuda_at *at,
 static bool is_single(const struct mics_args_matmul *args)
 {
     return args->m > 0 && args->n > 0 && args->k > 0 &&
-           (args->dtype != MICS_F32 || args->out_dtype != MICS_BF16);
+           (args->dtype != MICS_F32 || args->out_dtype == MICS_F32);
 }
 
 /* State of one mics_cuda_products_prepare(). */
@@ -888,7 +903,7 @@ static cudaError_t finish(const struct mics_cuda_at *at, const struct mics_args_
     return mics_epilogue_launch(at->stream, &rest);
 }
 
-/* A bf16 result of fp32 operands. */
+/* A 16-bit result of fp32 operands. */
 static cudaError_t multiply_slabs(const struct mics_cuda_at *at,
                                   const struct mics_args_matmul *args)
 {

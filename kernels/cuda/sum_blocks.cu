@@ -3,10 +3,10 @@
  * sum_blocks.cu - sums of arrays, and conversions, where arrays may be in blocks of 8 or 4 bits.
  *
  * A warp sums and writes one block of 256 elements; lane l has elements 4 l to 4 l + 3 of either
- * half, so that its accesses are of 16 bytes in fp32, 8 in bf16, 4 in 8 bits, and in 4 bits of 4
- * that two lanes share. Each byte of memory is read or written once, with about 30 operations per
- * element: bound by memory. Products and sums are rounded one by one: equal to the host bit for
- * bit, but for the bits of a NaN in fp32 or bf16.
+ * half, so that its accesses are of 16 bytes in fp32, 8 in bf16 and fp16, 4 in 8 bits, and in 4
+ * bits of 4 that two lanes share. Each byte of memory is read or written once, with about 30
+ * operations per element: bound by memory. Products and sums are rounded one by one: equal to the
+ * host bit for bit, but for the bits of a NaN of other types.
  */
 #include "base/philox.h"
 #include "cuda/kernels.h"
@@ -344,7 +344,9 @@ static cudaError_t sum_blocks_from(const struct mics_cuda_at *at,
     case MICS_F32:
         return sum_blocks_launch<From, float, false>(at, args);
     case MICS_BF16:
-        return sum_blocks_launch<From, __nv_bfloat16, false>(at, args);
+        return sum_blocks_launch<From, mics_bf16, false>(at, args);
+    case MICS_F16:
+        return sum_blocks_launch<From, mics_f16, false>(at, args);
     case MICS_INT8:
         return args->stochastic ? sum_blocks_launch<From, mics_int8_block, true>(at, args)
                                 : sum_blocks_launch<From, mics_int8_block, false>(at, args);
@@ -363,7 +365,9 @@ cudaError_t mics_cuda_sum_blocks(const struct mics_cuda_at *at,
     case MICS_F32:
         return sum_blocks_from<float>(at, args);
     case MICS_BF16:
-        return sum_blocks_from<__nv_bfloat16>(at, args);
+        return sum_blocks_from<mics_bf16>(at, args);
+    case MICS_F16:
+        return sum_blocks_from<mics_f16>(at, args);
     case MICS_INT8:
         return sum_blocks_from<mics_int8_block>(at, args);
     case MICS_INT4:

@@ -5,7 +5,7 @@
  * From compute capability 8.0 on.
  *
  * Fragments, as the PTX manual lays them out, with g = lane / 4 and t = lane % 4; each register
- * holds two bf16, the lower index in the lower half:
+ * holds two bf16 or fp16, the lower index in the lower half:
  *     A 16 x 16: a[0] (g, 2t), a[1] (g + 8, 2t), a[2] (g, 2t + 8), a[3] (g + 8, 2t + 8)
  *     B 16 x 8:  b0 (2t, g), b1 (2t + 8, g)
  *     C 16 x 8:  c[0], c[1] (g, 2t), c[2], c[3] (g + 8, 2t)
@@ -14,10 +14,8 @@
 #ifndef MICS_KERNELS_CUDA_TENSOR_CUH
 #define MICS_KERNELS_CUDA_TENSOR_CUH
 
+#include "cuda/half.cuh"
 #include "gpu.h"
-
-#include <cuda_bf16.h>
-#include <stdint.h>
 
 #ifdef MICS_EMULATED
 
@@ -33,9 +31,9 @@ static __device__ __forceinline__ mics_shared_at mics_shared(const void *memory)
     return (mics_shared_at)__cvta_generic_to_shared(memory);
 }
 
-/* Four 8 x 8 matrices of bf16: lane l gives the address of row l % 8 of matrix l / 8, 16 bytes
- * aligned, and gets in r[i] the elements (g, 2t) and (g, 2t + 1) of matrix i; transposed, (2t, g)
- * and (2t + 1, g). */
+/* Four 8 x 8 matrices of 16-bit numbers: lane l gives the address of row l % 8 of matrix l / 8, 16
+ * bytes aligned, and gets in r[i] the elements (g, 2t) and (g, 2t + 1) of matrix i; transposed,
+ * (2t, g) and (2t + 1, g). */
 static __device__ __forceinline__ void mics_ldmatrix(uint32_t r[4], mics_shared_at at)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -52,15 +50,32 @@ static __device__ __forceinline__ void mics_ldmatrix_trans(uint32_t r[4], mics_s
                  : "memory");
 }
 
-/* c += a b in fp32, m16n8k16. */
+/* c += a b in fp32, m16n8k16; a and b are of T. */
+template <typename T>
 static __device__ __forceinline__ void mics_mma(float c[4], const uint32_t a[4], uint32_t b0,
-                                                uint32_t b1)
+                                                uint32_t b1);
+
+#define MICS_MMA(type)                                                                             \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 "                    \
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                 \
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                  \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
+
+template <>
+__device__ __forceinline__ void mics_mma<mics_bf16>(float c[4], const uint32_t a[4], uint32_t b0,
+                                                    uint32_t b1)
 {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    MICS_MMA("bf16");
 }
+
+template <>
+__device__ __forceinline__ void mics_mma<mics_f16>(float c[4], const uint32_t a[4], uint32_t b0,
+                                                   uint32_t b1)
+{
+    MICS_MMA("f16");
+}
+
+#undef MICS_MMA
 
 /* Begin to copy 16 bytes from global to shared memory ... */
 static __device__ __forceinline__ void mics_copy_async(mics_shared_at to, const void *from)
@@ -119,15 +134,5 @@ static __device__ __forceinline__ float mics_reciprocal(float x)
 }
 
 #endif
-
-/* Two bf16 in a register, `low` in the lower half. */
-static __device__ __forceinline__ uint32_t mics_pack(float low, float high)
-{
-    __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-    uint32_t bits;
-
-    memcpy(&bits, &pair, sizeof(bits));
-    return bits;
-}
 
 #endif

@@ -1,21 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tile.cuh - tiles of bf16 in shared memory, for products on tensor cores.
+ * tile.cuh - tiles of bf16 or fp16 in shared memory, for products on tensor cores.
  *
- * A tile is `rows` rows of D bf16. Its 16-byte chunks are permuted inside each row, chunk c of row
- * r standing at c ^ (r % 8), so that the eight rows of every 8 x 8 matrix that a warp loads lie in
- * different banks. D is 64 or 128.
+ * A tile is `rows` rows of D numbers. Its 16-byte chunks are permuted inside each row, chunk c of
+ * row r standing at c ^ (r % 8), so that the eight rows of every 8 x 8 matrix that a warp loads lie
+ * in different banks. D is 64 or 128.
  */
 #ifndef MICS_KERNELS_CUDA_TILE_CUH
 #define MICS_KERNELS_CUDA_TILE_CUH
 
 #include "cuda/tensor.cuh"
 
-typedef __nv_bfloat16 mics_bf16;
-
 /* Rows in global memory. */
 struct mics_rows {
-    const mics_bf16 *at;
+    const mics_half *at;
     size_t stride;   /* elements */
     unsigned count;  /* rows from here on are zero */
     unsigned chunks; /* of 8 elements; further ones are zero */
@@ -28,7 +26,7 @@ static __device__ __forceinline__ void mics_tile_load(mics_shared_at tile,
 {
     constexpr unsigned chunks = D / 8, step = threads / chunks;
     unsigned chunk = threadIdx.x % chunks, row = threadIdx.x / chunks;
-    const mics_bf16 *at = from.at + (first + row) * from.stride + chunk * 8;
+    const mics_half *at = from.at + (first + row) * from.stride + chunk * 8;
     mics_shared_at to = tile + row * (D * 2) + ((chunk ^ (row & 7)) << 4);
 
     static_assert(threads % (chunks * 8) == 0 && rows % step == 0, "whole rows for each thread");

@@ -47,12 +47,15 @@ __device__ __forceinline__ bool update_scale(const struct mics_args_update &args
     return true;
 }
 
-/* Elements [i, i + W) of the copy in bf16, if there is one. */
+/* Elements [i, i + W) of the copy in bf16 or fp16, if there is one. */
 template <int W>
-__device__ __forceinline__ void update_copy(uint16_t *copy, uint64_t i, const float (&param)[W])
+__device__ __forceinline__ void update_copy(const struct mics_args_update &args, uint64_t i,
+                                            const float (&param)[W])
 {
-    if (copy)
-        mics_store<__nv_bfloat16, W>((__nv_bfloat16 *)copy + i, param);
+    if (args.copy && args.copy_f16)
+        mics_store<mics_f16, W>((mics_f16 *)args.copy + i, param);
+    else if (args.copy)
+        mics_store<mics_bf16, W>((mics_bf16 *)args.copy + i, param);
 }
 
 /* One piece of WIDTH elements. */
@@ -115,7 +118,7 @@ static cudaError_t update_launch(cudaStream_t stream, const Op<WIDTH> &op, const
  * one launch.
  *
  * A block takes 512 pieces of 4 elements, eight 16-byte loads in flight in each thread. 28 bytes
- * per element, 30 with a copy in bf16, and about 15 flops: bound by memory. Within 1e-6 of the
+ * per element, 30 with a copy in 16 bits, and about 15 flops: bound by memory. Within 1e-6 of the
  * host, relative to 1 and to the change; an element's result does not depend on its place.
  */
 
@@ -143,7 +146,7 @@ template <int W> struct adamw {
 
     __device__ __forceinline__ void keep(uint64_t i, const inputs &in) const
     {
-        update_copy<W>(args.copy, i, in.param);
+        update_copy<W>(args, i, in.param);
     }
 
     __device__ __forceinline__ void finish(uint64_t i, inputs &in, float scale) const
@@ -163,7 +166,7 @@ template <int W> struct adamw {
         mics_store<float, W>(args.param + i, in.param);
         mics_store<float, W>(args.state[0] + i, in.m);
         mics_store<float, W>(args.state[1] + i, in.v);
-        update_copy<W>(args.copy, i, in.param);
+        update_copy<W>(args, i, in.param);
     }
 };
 
@@ -192,7 +195,7 @@ static cudaError_t launch_adamw(const struct mics_cuda_at *at, const struct mics
  * launch.
  *
  * A block takes 512 pieces of 4 elements, six 16-byte loads in flight in each thread. 20 bytes per
- * element, 22 with a copy in bf16, and 6 flops: bound by memory. Within 1e-6 of the host; an
+ * element, 22 with a copy in 16 bits, and 6 flops: bound by memory. Within 1e-6 of the host; an
  * element's result does not depend on its place.
  */
 
@@ -211,7 +214,7 @@ template <int W> struct sgd {
 
     __device__ __forceinline__ void keep(uint64_t i, const inputs &in) const
     {
-        update_copy<W>(args.copy, i, in.param);
+        update_copy<W>(args, i, in.param);
     }
 
     __device__ __forceinline__ void finish(uint64_t i, inputs &in, float scale) const
@@ -226,7 +229,7 @@ template <int W> struct sgd {
         }
         mics_store<float, W>(args.param + i, in.param);
         mics_store<float, W>(args.state[0] + i, in.m);
-        update_copy<W>(args.copy, i, in.param);
+        update_copy<W>(args, i, in.param);
     }
 };
 
@@ -244,7 +247,7 @@ static cudaError_t launch_sgd(const struct mics_cuda_at *at, const struct mics_a
  * Lion (Chen et al. 2023) with decoupled weight decay on a slice of a unit, in one launch.
  *
  * A block takes 512 pieces of 4 elements, six 16-byte loads in flight in each thread. 20 bytes per
- * element, 22 with a copy in bf16, and 9 flops: bound by memory. The state is within 1e-6 of the
+ * element, 22 with a copy in 16 bits, and 9 flops: bound by memory. The state is within 1e-6 of the
  * host's, and so is a parameter whose direction is not within rounding of 0, where the sign may
  * differ; an element's result does not depend on its place.
  */
@@ -270,7 +273,7 @@ template <int W> struct lion {
 
     __device__ __forceinline__ void keep(uint64_t i, const inputs &in) const
     {
-        update_copy<W>(args.copy, i, in.param);
+        update_copy<W>(args, i, in.param);
     }
 
     /* NaN stays NaN. */
@@ -288,7 +291,7 @@ template <int W> struct lion {
         }
         mics_store<float, W>(args.param + i, in.param);
         mics_store<float, W>(args.state[0] + i, in.m);
-        update_copy<W>(args.copy, i, in.param);
+        update_copy<W>(args, i, in.param);
     }
 };
 
@@ -316,8 +319,6 @@ cudaError_t mics_cuda_update(const struct mics_cuda_at *at, const struct mics_ar
         mics_aligned(16, args->param, args->state[0], args->state[1], args->grad) &&
         mics_aligned(8, args->copy);
 
-    if (args->copy_f16) /* of a type in which GPUs do not train */
-        return cudaErrorInvalidValue;
     switch (args->optimizer) {
     case MICS_OPT_ADAMW:
         return launch_adamw(at, args, vectors);

@@ -2,17 +2,12 @@
 /*
  * vector.cuh - a few neighbouring elements of a tensor as floats, in one access of up to 16 bytes.
  *
- * T is float or __nv_bfloat16; N elements at p are aligned to N * sizeof(T). Widening is exact,
- * narrowing rounds to nearest, ties to even.
+ * T is float or a type of half.cuh; N elements at p are aligned to N * sizeof(T).
  */
 #ifndef MICS_KERNELS_CUDA_VECTOR_CUH
 #define MICS_KERNELS_CUDA_VECTOR_CUH
 
-#include "dtype.h"
-
-#include <cuda_bf16.h>
-#include <cuda_runtime.h>
-#include <string.h>
+#include "cuda/half.cuh"
 
 /* Elements of a 16-byte access. */
 template <typename T> struct mics_width {
@@ -58,28 +53,13 @@ __device__ __forceinline__ void mics_widen(const mics_packed<T, N> &packed, floa
 {
 #pragma unroll
     for (int i = 0; i < N; i++)
-        if (sizeof(T) == 4)
-            x[i] = packed.single[sizeof(T) == 4 ? i : 0];
-        else if (N == 1)
-            x[i] = __uint_as_float((unsigned)packed.half[0] << 16);
-        else /* one instruction each: halves would have to be moved first */
-            x[i] = __uint_as_float(i % 2 == 0 ? packed.pair[N > 1 ? i / 2 : 0] << 16
-                                              : packed.pair[N > 1 ? i / 2 : 0] & 0xffff0000u);
-}
-
-__device__ __forceinline__ unsigned short mics_bf16_bits(float x)
-{
-    return __bfloat16_as_ushort(__float2bfloat16_rn(x));
-}
-
-/* Two in one instruction; `low` is the first in memory. */
-__device__ __forceinline__ unsigned mics_bf16_pair(float low, float high)
-{
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-    unsigned bits;
-
-    memcpy(&bits, &pair, sizeof(bits));
-    return bits;
+        if constexpr (sizeof(T) == 4)
+            x[i] = packed.single[i];
+        else if constexpr (N == 1)
+            x[i] = mics_half_type<T>::widen(packed.half[0]);
+        else
+            x[i] = i % 2 == 0 ? mics_half_type<T>::low(packed.pair[i / 2])
+                              : mics_half_type<T>::high(packed.pair[i / 2]);
 }
 
 template <typename T, int N>
@@ -89,12 +69,12 @@ __device__ __forceinline__ mics_packed<T, N> mics_narrow(const float (&x)[N])
 
 #pragma unroll
     for (int i = 0; i < N; i++)
-        if (sizeof(T) == 4)
-            packed.single[sizeof(T) == 4 ? i : 0] = x[i];
-        else if (N == 1)
-            packed.half[i] = mics_bf16_bits(x[i]);
+        if constexpr (sizeof(T) == 4)
+            packed.single[i] = x[i];
+        else if constexpr (N == 1)
+            packed.half[i] = mics_half_type<T>::narrow(x[i]);
         else if (i % 2 == 0)
-            packed.pair[i / 2] = mics_bf16_pair(x[i], x[i + 1 < N ? i + 1 : i]);
+            packed.pair[i / 2] = mics_pack<T>(x[i], x[i + 1 < N ? i + 1 : i]);
     return packed;
 }
 
@@ -130,7 +110,10 @@ template <typename T, int N> __device__ __forceinline__ void mics_store(T *p, co
 /* What x is after being stored as T. */
 template <typename T> __device__ __forceinline__ float mics_rounded(float x)
 {
-    return sizeof(T) == 4 ? x : __uint_as_float((unsigned)mics_bf16_bits(x) << 16);
+    if constexpr (sizeof(T) == 4)
+        return x;
+    else
+        return mics_half_type<T>::widen(mics_half_type<T>::narrow(x));
 }
 
 /* Whether each of the addresses (NULL is fine) allows accesses of `bytes`. */

@@ -31,9 +31,6 @@ static enum mics_status check_shape(const struct mics_engine_options *options, s
         return mics_err_set(
             err, MICS_ERR_ARG, "the plan was made %s gradient clipping; make one %s it",
             options->choice->clip ? "with" : "without", options->choice->clip ? "without" : "with");
-    if (options->choice->dtype == MICS_F16 && !options->device->on_host)
-        return mics_err_set(err, MICS_ERR_UNSUPPORTED,
-                            "the plan is in fp16, which is for hosts; GPUs train in bf16 or f32");
     return mics_choice_check_shapes(options->choice, err);
 }
 

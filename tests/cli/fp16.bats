@@ -116,7 +116,6 @@ steps() # metrics
         [[ $stderr == *"$words"* ]]
         [ "${#stderr_lines[@]}" -le 2 ]
     done <<'END'
-2|--dtype=fp16 is for hosts; on GPUs (NVIDIA A100|mics-plan --topology=p4d.24xlarge:2 --model=gpt2-xl --global-batch=64 --dtype=fp16
 2|--no-clip: --dtype=fp16 needs the norm|mics-plan --topology="node:1 gpu:2" --model=gpt2-nano --dtype=fp16 --no-clip
 2|--grad-dtype=bf16: with --dtype=fp16|mics-plan --topology="node:1 gpu:2" --model=gpt2-nano --dtype=fp16 --grad-dtype=bf16
 2|--grad-dtype=fp16 goes with --dtype=fp16|mics-plan --topology="node:1 gpu:2" --model=gpt2-nano --dtype=bf16 --grad-dtype=fp16

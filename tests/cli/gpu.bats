@@ -174,6 +174,38 @@ within_limit() # a b limit
     within_limit gpu host 1e-2
 }
 
+@test "fp16 on the emulated GPU gives the losses and the loss scale of fp16 on the host, through overflows and a resume" {
+    requires jq mpi:4
+    local scale=(--initial-loss-scale=268435456 --min-loss-scale=0.5 --steps=24)
+    scales() # of each step and overflow, from m.jsonl
+    {
+        jq -c 'select(.event == "step" or .event == "overflow") | [.event, .step, .loss_scale, .next_loss_scale]' m.jsonl
+    }
+    mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --global-batch=4 --seq=16 --dtype=fp16 >"$BATS_FILE_TMPDIR/fp16.mp"
+    mics-plan --topology='node:2 gpu:2' --model=gpt2-nano --global-batch=4 --seq=16 --dtype=fp16 --strategy=mics:2 >fp16-4.mp
+    train fp16.mp --device=host -q --metrics=m.jsonl "${scale[@]}"
+    scales >host-scales
+    losses >host
+    [ "$(grep -c overflow host-scales)" -ge 4 ] && [ "$(grep -c overflow host-scales)" -lt 20 ]
+    train fp16.mp --device=cuda -q --metrics=m.jsonl "${scale[@]}" --save-every=10 --keep=0 --out="$PWD/gpu"
+    scales | diff host-scales -
+    losses >gpu-losses
+    within_limit gpu-losses host 2e-3
+    mics-train -p "$BATS_FILE_TMPDIR/fp16.mp" --data="$BATS_FILE_TMPDIR/text" --val-every=0 --sample=0 --device=cuda -q \
+        --metrics=m.jsonl --resume="$PWD/gpu/step-000010" --out="$PWD/again"
+    losses | diff <(tail -n 14 gpu-losses) -
+    MICS_NODE_RANKS=2 mpi 4 mics-train -p fp16-4.mp --data="$BATS_FILE_TMPDIR/text" --val-every=0 --sample=0 --overwrite \
+        --device=cuda -q --metrics=m.jsonl "${scale[@]}"
+    scales >many-scales
+    losses >many
+    [ "$(grep -c overflow many-scales)" -ge 4 ]
+    MICS_NODE_RANKS=2 mpi 4 mics-train -p fp16-4.mp --data="$BATS_FILE_TMPDIR/text" --val-every=0 --sample=0 --overwrite \
+        --device=host -q --metrics=m.jsonl "${scale[@]}"
+    scales | diff many-scales -
+    losses >many-host
+    within_limit many many-host 2e-3
+}
+
 @test "a mixture of experts on the emulated GPU gives the losses of the host" {
     for dtype in f32 bf16; do
         mics-plan --topology='node:1 gpu:1' --model=moe-nano --balance-loss=sequence:0.01 --global-batch=2 --seq=16 \
@@ -215,7 +247,7 @@ within_limit() # a b limit
     [[ $stderr == *"MICS_CUDA_ATTENTION=hopper: for compute capability 9.0 only, this GPU has 8.0" ]]
     MICS_CUDA_ATTENTION=mma run --separate-stderr train one.mp --device=cuda
     [ "$status" = 1 ]
-    [[ $stderr == *"MICS_CUDA_ATTENTION=mma: takes bf16 heads of 8, 16, ... 128 in tensors aligned to 16 bytes; these are fp32 heads of "* ]]
+    [[ $stderr == *"MICS_CUDA_ATTENTION=mma: takes bf16 and fp16 heads of 8, 16, ... 128 in tensors aligned to 16 bytes; these are fp32 heads of "* ]]
     MICS_TF32=yes run --separate-stderr train one.mp --device=cuda
     one_line_and_code 2
     [[ $stderr == *"MICS_TF32=yes: expected 0 or 1" ]]

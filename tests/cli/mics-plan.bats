@@ -383,11 +383,19 @@ on_terminal() # columns command...
         'BEGIN { exit !(b > 1.3 * a && c > 3 * b) }'
 }
 
-@test "plan: a GPU with fp16 but no bf16 is planned in fp32, with a warning" {
+@test "plan: a GPU with fp16 but no bf16 is planned in fp16, and what fp16 cannot do in fp32, with a warning" {
     run --separate-stderr mics-plan --topology=p3dn.24xlarge --model=gpt2 --tsv
-    [ "$status" = 0 ]
-    [[ $stderr == "mics-plan: NVIDIA V100 32GB multiplies 16-bit matrices in fp16"*"planned in f32" ]]
-    [[ $output == *"dtype"$'\t'"f32"* ]]
+    [ "$status" = 0 ] && [ -z "$stderr" ]
+    [[ $output == *"dtype"$'\t'"f16"* ]]
+    echo "$output" >f16
+    for option in --dtype=f32 --no-clip --for=torchtitan; do
+        run --separate-stderr mics-plan --topology=p3dn.24xlarge --model=gpt2 --tsv $option
+        [ "$status" = 0 ]
+        [[ $stderr == *"mics-plan: NVIDIA V100 32GB multiplies 16-bit matrices in fp16"*"planned in f32"* ]]
+    done
+    run -0 mics-plan --topology=p3dn.24xlarge --model=gpt2 --tsv --dtype=f32
+    echo "$output" >f32
+    awk -v half="$(field compute_s f16)" -v full="$(field compute_s f32)" 'BEGIN { exit !(full > 2 * half) }'
 }
 
 @test "plan: predictions agree with published throughput" {
@@ -396,6 +404,7 @@ on_terminal() # columns command...
     [ "$status" = 0 ]
     [ "$(grep -c '^| llm.c ' <<<"$output")" = 5 ]
     [ "$(grep -c '^| llmq ' <<<"$output")" = 6 ]
+    [ "$(grep -c '^| NVIDIA | bert-large ' <<<"$output")" = 5 ]
 }
 
 @test "plan: a topology's rates of a GPU are checked" {

@@ -180,10 +180,10 @@ static bool types_agree(const struct emu_lt_desc *desc, const struct emu_lt_layo
 {
     const bool same = a->type == b->type && c->type == d->type;
     const bool fp32 = a->type == CUDA_R_32F && d->type == CUDA_R_32F;
-    const bool bf16 = a->type == CUDA_R_16BF && d->type == CUDA_R_16BF;
-    const bool mixed = a->type == CUDA_R_16BF && d->type == CUDA_R_32F;
+    const bool half = a->type != CUDA_R_32F && d->type == a->type;
+    const bool mixed = a->type != CUDA_R_32F && d->type == CUDA_R_32F;
 
-    if (!same || !(fp32 || bf16 || mixed))
+    if (!same || !(fp32 || half || mixed))
         return false;
     if (desc->compute == CUBLAS_COMPUTE_32F_FAST_TF32 && !fp32)
         return false;
@@ -191,13 +191,13 @@ static bool types_agree(const struct emu_lt_desc *desc, const struct emu_lt_layo
     case CUBLASLT_EPILOGUE_DEFAULT:
         return true;
     case CUBLASLT_EPILOGUE_BIAS:
-        return (fp32 || bf16) && (size_t)desc->bias % 16 == 0;
+        return (fp32 || half) && (size_t)desc->bias % 16 == 0;
     case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
-        return bf16 && (size_t)desc->bias % 16 == 0 && (size_t)desc->aux % 16 == 0 &&
+        return half && (size_t)desc->bias % 16 == 0 && (size_t)desc->aux % 16 == 0 &&
                desc->aux_ld % 8 == 0;
     case CUBLASLT_EPILOGUE_GELU_AUX:
     case CUBLASLT_EPILOGUE_DGELU:
-        return bf16 && (size_t)desc->aux % 16 == 0 && desc->aux_ld % 8 == 0;
+        return half && (size_t)desc->aux % 16 == 0 && desc->aux_ld % 8 == 0;
     default:
         return false;
     }

@@ -8,6 +8,7 @@
  */
 #include "cublasLt_internal.h"
 #include "cuda_bf16.h"
+#include "cuda_fp16.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -16,6 +17,8 @@ static float load(const void *from, cudaDataType_t type, size_t at)
 {
     if (type == CUDA_R_16BF)
         return __bfloat162float(static_cast<const __nv_bfloat16 *>(from)[at]);
+    if (type == CUDA_R_16F)
+        return __half2float(static_cast<const __half *>(from)[at]);
     return static_cast<const float *>(from)[at];
 }
 
@@ -23,6 +26,8 @@ static void store(void *to, cudaDataType_t type, size_t at, float value)
 {
     if (type == CUDA_R_16BF)
         static_cast<__nv_bfloat16 *>(to)[at] = __float2bfloat16_rn(value);
+    else if (type == CUDA_R_16F)
+        static_cast<__half *>(to)[at] = __float2half_rn(value);
     else
         static_cast<float *>(to)[at] = value;
 }

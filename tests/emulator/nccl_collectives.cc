@@ -4,9 +4,10 @@
  * slots.
  *
  * A stream polls a collective until it has ended; each poll advances it as far as possible. Sums go
- * over the ranks in their order, in the type itself: bf16 rounds at each addition, as NCCL's rings
- * do.
+ * over the ranks in their order, in the type itself: bf16 and fp16 round at each addition, as
+ * NCCL's rings do.
  */
+#include "cuda/half.cuh"
 #include "memory.h"
 #include "nccl_internal.h"
 
@@ -207,25 +208,6 @@ ncclResult_t emu_nccl_enqueue(emu_nccl *comm, cudaStream_t stream, const collect
 
 enum { CALL_GATHER = 1, CALL_SCATTER, CALL_REDUCE, CALL_BROADCAST, CALL_ALL_TO_ALL };
 
-static float widen(uint16_t x)
-{
-    const uint32_t bits = (uint32_t)x << 16;
-    float out;
-
-    std::memcpy(&out, &bits, sizeof out);
-    return out;
-}
-
-static uint16_t narrow(float x)
-{
-    uint32_t bits;
-
-    std::memcpy(&bits, &x, sizeof bits);
-    if (x != x)
-        return (uint16_t)(bits >> 16 | 0x40);
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
 /* Elements need not be aligned. */
 template <typename T> static void add_as(char *into, const char *from, size_t count)
 {
@@ -235,7 +217,8 @@ template <typename T> static void add_as(char *into, const char *from, size_t co
         std::memcpy(&a, into + i * sizeof a, sizeof a);
         std::memcpy(&b, from + i * sizeof b, sizeof b);
         if constexpr (sizeof(T) == 2)
-            a = narrow(widen(a) + widen(b));
+            a.bits = mics_half_type<T>::narrow(mics_half_type<T>::widen(a.bits) +
+                                               mics_half_type<T>::widen(b.bits));
         else
             a += b;
         std::memcpy(into + i * sizeof a, &a, sizeof a);
@@ -249,9 +232,9 @@ static void add(char *into, const char *from, size_t count, ncclDataType_t type)
     else if (type == ncclFloat32)
         add_as<float>(into, from, count);
     else if (type == ncclFloat16)
-        emu_nccl_die("sums of fp16 are not emulated");
+        add_as<mics_f16>(into, from, count);
     else
-        add_as<uint16_t>(into, from, count);
+        add_as<mics_bf16>(into, from, count);
 }
 
 /* The sum of all ranks' slots. */

@@ -21,6 +21,7 @@ struct product {
     float *c;
     const uint32_t *a;
     uint32_t b[2];
+    float (*widen)(unsigned short bits);
 };
 
 /* One copy of a thread, or the end of a group. */
@@ -81,9 +82,9 @@ void emu_ldmatrix(uint32_t r[4], const void *at, bool trans)
     memcpy(r, load.r, sizeof(load.r));
 }
 
-static float half(uint32_t pair, unsigned which)
+static float half(const struct product *lane, uint32_t pair, unsigned which)
 {
-    return __uint_as_float(which ? pair & 0xffff0000u : pair << 16);
+    return lane->widen((unsigned short)(which ? pair >> 16 : pair));
 }
 
 /* Sums in fp32, one product after another: a GPU's order and inner precision are its own. */
@@ -96,9 +97,9 @@ static void meet_mma(void *const *lanes, unsigned)
         unsigned g = i / 4, t = i % 4 * 2;
 
         for (unsigned j = 0; j < 8; j++)
-            a[g + j / 2 % 2 * 8][t + j / 4 * 8 + j % 2] = half(lane->a[j / 2], j % 2);
+            a[g + j / 2 % 2 * 8][t + j / 4 * 8 + j % 2] = half(lane, lane->a[j / 2], j % 2);
         for (unsigned j = 0; j < 4; j++) {
-            b[t + j / 2 * 8 + j % 2][g] = half(lane->b[j / 2], j % 2);
+            b[t + j / 2 * 8 + j % 2][g] = half(lane, lane->b[j / 2], j % 2);
             c[g + j / 2 * 8][t + j % 2] = lane->c[j];
         }
     }
@@ -111,9 +112,10 @@ static void meet_mma(void *const *lanes, unsigned)
             static_cast<struct product *>(lanes[i])->c[j] = c[i / 4 + j / 2 * 8][i % 4 * 2 + j % 2];
 }
 
-void emu_mma(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+void emu_mma(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1,
+             float (*widen)(unsigned short bits))
 {
-    struct product lane = {c, a, {b0, b1}};
+    struct product lane = {c, a, {b0, b1}, widen};
 
     emu_warp_meet(~0u, meet_mma, &lane);
 }

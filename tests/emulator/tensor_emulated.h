@@ -8,7 +8,7 @@
 #ifndef MICS_TESTS_EMULATOR_TENSOR_EMULATED_H
 #define MICS_TESTS_EMULATOR_TENSOR_EMULATED_H
 
-#include "cuda_bf16.h"
+#include "cuda/half.cuh"
 
 #include <math.h>
 
@@ -18,7 +18,9 @@ typedef uintptr_t mics_shared_at;
 extern uint64_t emu_bank_conflicts;
 
 void emu_ldmatrix(uint32_t r[4], const void *at, bool trans);
-void emu_mma(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1);
+/* `widen`: of the type of a and b. */
+void emu_mma(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1,
+             float (*widen)(unsigned short bits));
 /* `bytes` 4, 8 or 16. */
 void emu_copy_begin(void *to, const void *from, unsigned bytes, bool valid);
 void emu_copy_commit(void);
@@ -39,9 +41,10 @@ static inline void mics_ldmatrix_trans(uint32_t r[4], mics_shared_at at)
     emu_ldmatrix(r, reinterpret_cast<const void *>(at), true);
 }
 
+template <typename T>
 static inline void mics_mma(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
 {
-    emu_mma(c, a, b0, b1);
+    emu_mma(c, a, b0, b1, mics_half_type<T>::widen);
 }
 
 static inline void mics_copy_async(mics_shared_at to, const void *from)

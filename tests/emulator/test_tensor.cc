@@ -7,7 +7,8 @@
 #include <stdlib.h>
 
 /* c = a b' for a, b in shared memory, [16][16] and [8][16]; `trans`: b is [16][8] there. */
-template <bool trans> __global__ void multiply(float *c, const uint16_t *a, const uint16_t *b)
+template <typename T, bool trans>
+__global__ void multiply(float *c, const uint16_t *a, const uint16_t *b)
 {
     MICS_SHARED(uint16_t, tile_a, [16][16]);
     MICS_SHARED(uint16_t, tile_b, [16][16]);
@@ -28,7 +29,7 @@ template <bool trans> __global__ void multiply(float *c, const uint16_t *a, cons
         mics_ldmatrix_trans(fb, mics_shared(&tile_b[lane % 16][lane / 16 * 8]));
     else
         mics_ldmatrix(fb, mics_shared(&tile_b[lane / 16 * 8 + lane % 8][lane / 8 % 2 * 8]));
-    mics_mma(sum, fa, fb[0], fb[1]);
+    mics_mma<T>(sum, fa, fb[0], fb[1]);
     for (unsigned i = 0; i < 4; i++)
         c[(g + i / 2 * 8) * 8 + t + i % 2] = sum[i];
 }
@@ -39,17 +40,17 @@ static float number(unsigned i, unsigned seed)
     return (float)((i * 7 + seed * 13) % 11) - 5;
 }
 
-static void check_product(bool trans)
+template <typename T> static void check_product(bool trans)
 {
     uint16_t a[256], b[128];
     float c[128];
 
     for (unsigned i = 0; i < 256; i++)
-        a[i] = __bfloat16_as_ushort(__float2bfloat16(number(i, 1)));
+        a[i] = mics_half_type<T>::narrow(number(i, 1));
     for (unsigned i = 0; i < 128; i++)
-        b[i] = __bfloat16_as_ushort(__float2bfloat16(number(i, 2)));
-    CHECK_INT(trans ? MICS_LAUNCH(multiply<true>, 1, 32, 0, nullptr, c, a, b)
-                    : MICS_LAUNCH(multiply<false>, 1, 32, 0, nullptr, c, a, b),
+        b[i] = mics_half_type<T>::narrow(number(i, 2));
+    CHECK_INT(trans ? MICS_LAUNCH((multiply<T, true>), 1, 32, 0, nullptr, c, a, b)
+                    : MICS_LAUNCH((multiply<T, false>), 1, 32, 0, nullptr, c, a, b),
               cudaSuccess);
     for (unsigned m = 0; m < 16; m++)
         for (unsigned n = 0; n < 8; n++) {
@@ -63,12 +64,14 @@ static void check_product(bool trans)
 
 static void a_warp_multiplies_matrices(void)
 {
-    check_product(false);
+    check_product<mics_bf16>(false);
+    check_product<mics_f16>(false);
 }
 
 static void a_warp_multiplies_with_a_transposed_load(void)
 {
-    check_product(true);
+    check_product<mics_bf16>(true);
+    check_product<mics_f16>(true);
 }
 
 /* Three groups of copies, of which all but `pending` are waited for; the third is of zeros. */

@@ -88,8 +88,7 @@ static inline float *array_widen(const struct tensor *a, const char *bytes)
 {
     float *out = need(a->count * sizeof(float));
 
-    mics_numbers_to_f32(a->dtype == MICS_BF16 ? MICS_STORAGE_BF16 : MICS_STORAGE_F32, bytes, out,
-                        a->count);
+    mics_numbers_to_f32(storage_of(a->dtype), bytes, out, a->count);
     return out;
 }
 
@@ -98,8 +97,7 @@ static inline float array_at(const struct tensor *a, const char *bytes, size_t i
 {
     float out;
 
-    mics_numbers_to_f32(a->dtype == MICS_BF16 ? MICS_STORAGE_BF16 : MICS_STORAGE_F32,
-                        bytes + i * mics_dtype_bytes(a->dtype), &out, 1);
+    mics_numbers_to_f32(storage_of(a->dtype), bytes + i * mics_dtype_bytes(a->dtype), &out, 1);
     return out;
 }
 
@@ -112,8 +110,7 @@ static inline struct tensor array_of(enum mics_dtype dtype, const float *numbers
 
     a.begin = need(array_bytes(&a));
     a.got = need(array_bytes(&a));
-    mics_numbers_from_f32(dtype == MICS_BF16 ? MICS_STORAGE_BF16 : MICS_STORAGE_F32, numbers,
-                          a.begin, count);
+    mics_numbers_from_f32(storage_of(dtype), numbers, a.begin, count);
     a.values = array_widen(&a, a.begin);
     must(cudaMalloc((void **)&a.memory, array_bytes(&a) + away), "cudaMalloc");
     a.device = a.memory + away;
@@ -221,11 +218,11 @@ static inline double array_error(const struct tensor *a, const float *want)
     return worst;
 }
 
-/* A result agrees with what the host made in its values: to `tolerance` in fp32, and in bf16 to
- * half a unit of the last place (2^-8 of the number at most) and as much more. */
+/* A result agrees with what the host made in its values: to `tolerance` in fp32, and in 16 bits
+ * to half a unit of the last place and as much more. */
 #define CHECK_ARRAY(a, want, tolerance)                                                            \
     CHECK_NEAR(array_error(a, want), 0,                                                            \
-               (a)->dtype == MICS_BF16 ? 0.00391 + (tolerance) : (tolerance))
+               half_unit((a)->dtype) + half_least((a)->dtype) + (tolerance))
 
 /* --- cases that the recordings of the PTX share: operation.h */
 
@@ -302,8 +299,7 @@ static inline void case_scratch(struct suite *suite, const void *device)
 /* Round the values to the array's type. */
 static inline void case_round(struct tensor *tensor)
 {
-    const enum mics_storage_dtype to =
-        tensor->dtype == MICS_BF16 ? MICS_STORAGE_BF16 : MICS_STORAGE_F32;
+    const enum mics_storage_dtype to = storage_of(tensor->dtype);
 
     mics_numbers_from_f32(to, tensor->values, tensor->begin, tensor->count);
     mics_numbers_to_f32(to, tensor->begin, tensor->values, tensor->count);
@@ -372,7 +368,7 @@ static inline void case_expect_copy(struct suite *suite, struct tensor *copy,
     uint16_t *want = need(copy->count * sizeof *want);
 
     (void)tolerance;
-    mics_numbers_from_f32(MICS_STORAGE_BF16, from, want, copy->count);
+    mics_numbers_from_f32(storage_of(copy->dtype), from, want, copy->count);
     case_scratch(suite, copy->device);
     CHECK(memcmp(copy->got, want, array_bytes(copy)) == 0);
     free(from);

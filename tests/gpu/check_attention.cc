@@ -8,8 +8,9 @@
  * kernels' own rounding is measured. Tolerances: the norm of the error over the norm of the result,
  * per tensor, and the largest error of an element over the root mean square of all. fp32 sums in
  * another order than double: 1e-5 and 1e-4. bf16 rounds results to 2^-9 and probabilities and their
- * gradients to 2^-9 before they are multiplied: 6e-3 and 0.1. Large scores make probabilities of
- * nearly 0 and 1, whose gradients are small differences: three times that.
+ * gradients to 2^-9 before they are multiplied: 6e-3 and 0.1; fp16 to 2^-12: an eighth of that.
+ * Large scores make probabilities of nearly 0 and 1, whose gradients are small differences: three
+ * times that.
  */
 #include "cuda/kernels.h"
 
@@ -23,6 +24,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <vector>
 
 struct attention_shape {
@@ -91,6 +93,14 @@ static double draw_number(uint64_t *state)
     return sum * std::sqrt(3.0);
 }
 
+/* What a value is in a type. */
+static float rounded(float value, enum mics_dtype dtype)
+{
+    return dtype == MICS_BF16  ? __bfloat162float(__float2bfloat16(value))
+           : dtype == MICS_F16 ? __half2float(__float2half_rn(value))
+                               : value;
+}
+
 static void fill(std::vector<double> *to, size_t count, enum mics_dtype dtype, double size,
                  uint64_t seed)
 {
@@ -98,7 +108,7 @@ static void fill(std::vector<double> *to, size_t count, enum mics_dtype dtype, d
     for (double &one : *to) {
         float value = (float)(draw_number(&seed) * size);
 
-        one = dtype == MICS_BF16 ? __bfloat162float(__float2bfloat16(value)) : value;
+        one = rounded(value, dtype);
     }
 }
 
@@ -277,12 +287,14 @@ static struct array on_device(size_t count, enum mics_dtype dtype, const std::ve
     a.at = a.memory + away;
     note(error, cudaMemset(a.at, 0xff, bytes));
     for (size_t i = 0; from && i < count; i++) {
-        halves.push_back(__bfloat16_as_ushort(__float2bfloat16((float)(*from)[i])));
+        halves.push_back(dtype == MICS_F16
+                             ? __half_as_ushort(__float2half_rn((float)(*from)[i]))
+                             : __bfloat16_as_ushort(__float2bfloat16((float)(*from)[i])));
         floats.push_back((float)(*from)[i]);
     }
     if (from)
         note(error,
-             cudaMemcpy(a.at, dtype == MICS_BF16 ? (const void *)halves.data() : floats.data(),
+             cudaMemcpy(a.at, dtype != MICS_F32 ? (const void *)halves.data() : floats.data(),
                         bytes, cudaMemcpyHostToDevice));
     return a;
 }
@@ -294,11 +306,12 @@ static void from_device(std::vector<double> *to, size_t count, enum mics_dtype d
     std::vector<float> floats(count);
 
     to->resize(count);
-    note(error, cudaMemcpy(dtype == MICS_BF16 ? (void *)halves.data() : floats.data(), memory,
+    note(error, cudaMemcpy(dtype != MICS_F32 ? (void *)halves.data() : floats.data(), memory,
                            count * mics_dtype_bytes(dtype), cudaMemcpyDeviceToHost));
     for (size_t i = 0; i < count; i++)
-        (*to)[i] =
-            dtype == MICS_BF16 ? __bfloat162float(__ushort_as_bfloat16(halves[i])) : floats[i];
+        (*to)[i] = dtype == MICS_BF16  ? __bfloat162float(__ushort_as_bfloat16(halves[i]))
+                   : dtype == MICS_F16 ? __half2float(__ushort_as_half(halves[i]))
+                                       : floats[i];
 }
 
 /* Run both directions; every result is NaN before. Returns the first error. */
@@ -365,8 +378,9 @@ static double rms(const std::vector<double> &of)
 static bool agrees(const char *what, const struct attention_case &c, double slack,
                    const std::vector<double> &got, const std::vector<double> &want)
 {
-    double norm_limit = (c.dtype == MICS_BF16 ? 6e-3 : 1e-5) * slack;
-    double most_limit = (c.dtype == MICS_BF16 ? 0.1 : 1e-4) * slack;
+    const double unit_of = c.dtype == MICS_F16 ? 0.125 : 1;
+    double norm_limit = (c.dtype != MICS_F32 ? 6e-3 * unit_of : 1e-5) * slack;
+    double most_limit = (c.dtype != MICS_F32 ? 0.1 * unit_of : 1e-4) * slack;
     double unit = rms(want) > 1e-6 ? rms(want) : 1, most = 0, sum = 0;
     const struct attention_shape &s = c.shape;
     bool good;
@@ -381,7 +395,10 @@ static bool agrees(const char *what, const struct attention_case &c, double slac
     good = sum <= norm_limit && most <= most_limit;
     if (!good)
         printf("# B %u T %u H %u H_kv %u D %u %s %s: %s: error %.3g, largest %.3g\n", s.B, s.T, s.H,
-               s.H_kv, s.D, s.causal ? "causal" : "full", c.dtype == MICS_BF16 ? "bf16" : "fp32",
+               s.H_kv, s.D, s.causal ? "causal" : "full",
+               c.dtype == MICS_BF16  ? "bf16"
+               : c.dtype == MICS_F16 ? "fp16"
+                                     : "fp32",
                what, sum, most);
     return good;
 }
@@ -433,7 +450,8 @@ static void choose_kernels(void)
     exit(1);
 }
 
-static bool takes_limits(const char *kernel)
+/* Takes documents, windows and fp16. */
+static bool is_general(const char *kernel)
 {
     return strcmp(kernel, "hopper") != 0;
 }
@@ -444,11 +462,12 @@ static void check(const struct attention_shape &shape, enum mics_dtype dtype, do
     struct attention_case c = make_case(shape, dtype, size, limits);
     const bool limited = limits.longest > 0 || (limits.window > 0 && limits.window < shape.T);
     const double slack = size > 1 ? 3 : 1;
-    const bool tensor_cores = dtype == MICS_BF16 && shape.D % 8 == 0 && shape.D <= 128;
+    const bool tensor_cores = dtype != MICS_F32 && shape.D % 8 == 0 && shape.D <= 128;
 
     for (const char *kernel : kernels)
         CHECK(check_kernel(&c, kernel, slack) ==
-              ((tensor_cores || is_plain(kernel)) && (!limited || takes_limits(kernel))));
+              ((tensor_cores || is_plain(kernel)) &&
+               (is_general(kernel) || (!limited && dtype == MICS_BF16))));
     if (!named)
         CHECK(check_kernel(&c, "", slack));
 }
@@ -457,6 +476,18 @@ static void bf16_attention_agrees_with_double(void)
 {
     for (const struct attention_shape &shape : shapes_of(true))
         check(shape, MICS_BF16, 1);
+}
+
+static void fp16_attention_agrees_with_double(void)
+{
+    for (const struct attention_shape &shape : shapes_of(true))
+        if (!brief || shape.T < 100)
+            check(shape, MICS_F16, 1);
+    check({1, 130, 1, 1, 64, true}, MICS_F16, 4);
+    check({2, 130, 2, 1, 64, true}, MICS_F16, 2, {40, 0});
+    check({1, 257, 2, 2, 128, true}, MICS_F16, 1, {0, 64});
+    if (!named || is_plain(named))
+        check({2, 100, 2, 1, 17, true}, MICS_F16, 1);
 }
 
 static void bf16_attention_of_large_scores_agrees_with_double(void)
@@ -658,6 +689,7 @@ static void by_default_tensor_cores_have_aligned_bf16_heads_and_plain_the_rest(v
 
     check_default(MICS_BF16, 0, hopper ? "hopper" : "mma");
     check_default(MICS_BF16, 1, "plain");
+    check_default(MICS_F16, 0, "mma");
     check_default(MICS_F32, 0, "plain");
 }
 
@@ -671,8 +703,8 @@ static void a_named_kernel_is_not_replaced(void)
     CHECK(choose("mma"));
     CHECK_INT(run_case(&c), cudaErrorNotSupported);
     CHECK_INT(mics_cuda_attention_check(&at, &fp32, &err), MICS_ERR_UNSUPPORTED);
-    CHECK_STR(err.text, "MICS_CUDA_ATTENTION=mma: takes bf16 heads of 8, 16, ... 128 in tensors "
-                        "aligned to 16 bytes; these are fp32 heads of 64");
+    CHECK_STR(err.text, "MICS_CUDA_ATTENTION=mma: takes bf16 and fp16 heads of 8, 16, ... 128 in "
+                        "tensors aligned to 16 bytes; these are fp32 heads of 64");
     CHECK(choose(""));
     CHECK_INT(mics_cuda_attention_check(&at, &fp32, &err), MICS_OK);
 }
@@ -699,6 +731,7 @@ int main(void)
     open_device();
     choose_kernels();
     TAP_RUN(bf16_attention_agrees_with_double);
+    TAP_RUN(fp16_attention_agrees_with_double);
     TAP_RUN(bf16_attention_of_large_scores_agrees_with_double);
     TAP_RUN(bf16_attention_of_random_shapes_agrees_with_double);
     TAP_RUN(no_token_sees_another_document_on_the_gpu);

@@ -14,7 +14,8 @@ static void gradients_agree_however_tokens_repeat(void)
 {
     for (size_t i = 0; i < LENGTH(embedding_cases); i++)
         for (size_t d = 0; d < 2 * LENGTH(dtypes); d++)
-            embedding_grad_case(&gpu, &embedding_cases[i], dtypes[d / 2], dtypes[d % 2]);
+            embedding_grad_case(&gpu, &embedding_cases[i], dtypes[d / 2],
+                                grad_type(dtypes[d / 2], d % 2));
 }
 
 /* More rows than are sorted at a time; whole numbers, whose sums are exact. */

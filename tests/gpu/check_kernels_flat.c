@@ -14,11 +14,12 @@ static void check_flat(void first(struct suite *, const struct flat_case *, enum
         }
 }
 
-/* To the other type, and to its own. */
+/* To fp32 or from there, and to its own. */
 static void check_casts(struct suite *suite, const struct flat_case *c, enum mics_dtype dtype)
 {
     for (size_t d = 0; d < LENGTH(dtypes); d++)
-        cast_case(suite, c, dtype, dtypes[d]);
+        if (dtype == MICS_F32 || dtypes[d] == MICS_F32 || dtypes[d] == dtype)
+            cast_case(suite, c, dtype, dtypes[d]);
 }
 
 static void casts_and_sums_have_the_bits_of_the_host(void)
@@ -26,11 +27,12 @@ static void casts_and_sums_have_the_bits_of_the_host(void)
     check_flat(check_casts, accumulate_case);
 }
 
-static void casts_round_ties_to_even_and_keep_nan(void)
+static void check_rounding(enum mics_dtype dtype)
 {
-    static const uint32_t bits[] = {0x3f808000u, 0x3f818000u, 0x3f817fffu, 0x3f808001u,
-                                    0x7f800000u, 0xff800000u, 0x00000001u, 0x80008000u,
-                                    0x7f7fffffu, 0x80000000u};
+    static const uint32_t bits[] = {
+        0x3f808000u, 0x3f818000u, 0x3f817fffu, 0x3f808001u, 0x7f800000u, 0xff800000u, 0x00000001u,
+        0x80008000u, 0x7f7fffffu, 0x80000000u, 0x3f801000u, 0x3f803000u, 0x3f801001u, 0x477fefffu,
+        0x477ff000u, 0x33000000u, 0x33000001u, 0xb87fe000u, 0xb8000fffu, 0xb8001000u};
     float numbers[LENGTH(bits) + 1];
     struct tensor from, to;
     uint16_t want[LENGTH(numbers)];
@@ -39,21 +41,31 @@ static void casts_round_ties_to_even_and_keep_nan(void)
     numbers[LENGTH(bits)] = NAN;
     case_begin(&gpu, 0, "cast");
     from = case_note(&gpu, array_of(MICS_F32, numbers, LENGTH(numbers), 0));
-    to = case_output(&gpu, "dst", MICS_BF16, LENGTH(numbers), 0);
-    CASE_DEVICE(&gpu, mics_cuda_cast(&gpu.at, &(struct mics_args_cast){to.device, from.device,
-                                                                       LENGTH(numbers), MICS_BF16,
-                                                                       MICS_F32}));
-    mics_numbers_from_f32(MICS_STORAGE_BF16, numbers, want, LENGTH(numbers));
+    to = case_output(&gpu, "dst", dtype, LENGTH(numbers), 0);
+    CASE_DEVICE(
+        &gpu, mics_cuda_cast(&gpu.at, &(struct mics_args_cast){to.device, from.device,
+                                                               LENGTH(numbers), dtype, MICS_F32}));
+    mics_numbers_from_f32(storage_of(dtype), numbers, want, LENGTH(numbers));
     CHECK(memcmp(to.got, want, sizeof(bits) / 2) == 0);
-    CHECK((((uint16_t *)to.got)[LENGTH(bits)] & 0x7fff) > 0x7f80);
+    CHECK((((uint16_t *)to.got)[LENGTH(bits)] & 0x7fff) > (dtype == MICS_F16 ? 0x7c00 : 0x7f80));
     case_scratch(&gpu, to.device);
     case_end(&gpu);
+}
+
+/* In fp16 also to the largest number, and to subnormal ones. */
+static void casts_round_ties_to_even_and_keep_nan(void)
+{
+    check_rounding(MICS_BF16);
+    check_rounding(MICS_F16);
 }
 
 static void a_cast_between_other_types_is_refused(void)
 {
     struct mics_args_cast cast = {NULL, NULL, 1, MICS_F64, MICS_F32};
 
+    CHECK_INT(mics_cuda_cast(&gpu.at, &cast), cudaErrorInvalidValue);
+    cast.dst_dtype = MICS_F16;
+    cast.src_dtype = MICS_BF16;
     CHECK_INT(mics_cuda_cast(&gpu.at, &cast), cudaErrorInvalidValue);
 }
 
@@ -65,7 +77,8 @@ static void gelu_and_its_gradient_agree(void)
 static void gelu_of_a_large_number_is_the_number_or_zero_on_the_gpu(void)
 {
     const float numbers[] = {1e18f, -1e18f, 3e38f, -300.0f, NAN}, ones[] = {1, 1, 1, 1, 1};
-    const float want[] = {1e18f, 0, 3e38f, 0, NAN}, slopes[] = {1, 0, 1, 0, NAN};
+    float want[] = {1e18f, 0, 3e38f, 0, NAN};
+    const float slopes[] = {1, 0, 1, 0, NAN};
 
     for (size_t i = 0; i < 2 * LENGTH(dtypes); i++) {
         const enum mics_dtype dtype = dtypes[i / 2];
@@ -78,6 +91,8 @@ static void gelu_of_a_large_number_is_the_number_or_zero_on_the_gpu(void)
         out = case_output(&gpu, "out", dtype, 5, 0);
         OPERATION(&gpu, gelu, AT(out), AT(in), 5, TYPE(dtype), exact);
         OPERATION(&gpu, gelu_grad, AT(grad), AT(in), AT(grad), 5, TYPE(dtype), exact);
+        if (dtype == MICS_F16)
+            want[0] = want[2] = INFINITY, want[1] = NAN; /* of an infinity */
         memcpy(out.values, want, sizeof want);
         memcpy(grad.values, slopes, sizeof slopes);
         case_expect(&gpu, &out, 0);

@@ -94,20 +94,21 @@ static void check_gaps(const struct product *p)
 }
 
 /* Products of numbers in [-1, 1): the error grows as the square root of k, times some. A result
- * in bf16 that had a pass of its own is rounded twice; where a bias that is not aligned has one,
+ * in 16 bits that had a pass of its own is rounded twice; where a bias that is not aligned has one,
  * too, the first rounding is that of a number that may be many times as large. cuBLASLt 13.0 on an
- * H100 rounds a product to bf16 before it adds, as in PyTorch's addmm, too. GELU is of a number
+ * H100 rounds a product before it adds, as in PyTorch's addmm, too. GELU is of a number
  * that is rounded to the type of the operands, which the reference's is not. */
 static double tolerance_of(const struct product *p, struct product_case s)
 {
-    const bool added = p->with & ADD && p->out.dtype == MICS_BF16;
+    const double unit = p->aux.dtype == MICS_F16 || p->out.dtype == MICS_F16 ? 0.125 : 1;
+    const bool added = p->with & ADD && p->out.dtype != MICS_F32;
     const bool passed = p->with & PRE_GELU
-                            ? p->aux.dtype == MICS_BF16
-                            : p->out.dtype == MICS_BF16 && p->with & ~(ADD | IN_PLACE);
+                            ? p->aux.dtype != MICS_F32
+                            : p->out.dtype != MICS_F32 && p->with & ~(ADD | IN_PLACE);
 
     if (passed)
-        return (s.shift * 2 % 16 == 0 ? 0.008 : 0.02) + (added ? 0.004 : 0);
-    return added ? 0.008 : 4e-6;
+        return unit * ((s.shift * 2 % 16 == 0 ? 0.008 : 0.02) + (added ? 0.004 : 0));
+    return added ? unit * 0.008 : 4e-6;
 }
 
 static void check_product(struct product *p, struct product_case s)
@@ -153,22 +154,25 @@ static void products_agree_in_fp32(void)
         check_all(MICS_F32, MICS_F32, trans);
 }
 
-static void products_agree_in_bf16(void)
+static void products_agree_in_16_bits(void)
 {
     for (int trans = 0; trans < 4; trans++)
-        check_all(MICS_BF16, MICS_BF16, trans);
+        for (size_t d = 1; d < LENGTH(dtypes); d++)
+            check_all(dtypes[d], dtypes[d], trans);
 }
 
-static void products_of_bf16_agree_in_fp32(void)
+static void products_of_16_bits_agree_in_fp32(void)
 {
     for (int trans = 0; trans < 4; trans++)
-        check_all(MICS_BF16, MICS_F32, trans);
+        for (size_t d = 1; d < LENGTH(dtypes); d++)
+            check_all(dtypes[d], MICS_F32, trans);
 }
 
-static void products_of_fp32_agree_in_bf16(void)
+static void products_of_fp32_agree_in_16_bits(void)
 {
     for (int trans = 0; trans < 4; trans++)
-        check_all(MICS_F32, MICS_BF16, trans);
+        for (size_t d = 1; d < LENGTH(dtypes); d++)
+            check_all(MICS_F32, dtypes[d], trans);
 }
 
 /* A result larger than half of the workspace goes in slabs. */
@@ -224,6 +228,7 @@ static void products_chosen_by_time_agree(void)
     check_prepared(MICS_F32, MICS_F32);
     check_prepared(MICS_BF16, MICS_BF16);
     check_prepared(MICS_BF16, MICS_F32);
+    check_prepared(MICS_F16, MICS_F16);
     unsetenv("XDG_CACHE_HOME");
 }
 
@@ -231,9 +236,9 @@ int main(void)
 {
     open_gpu();
     TAP_RUN(products_agree_in_fp32);
-    TAP_RUN(products_agree_in_bf16);
-    TAP_RUN(products_of_bf16_agree_in_fp32);
-    TAP_RUN(products_of_fp32_agree_in_bf16);
+    TAP_RUN(products_agree_in_16_bits);
+    TAP_RUN(products_of_16_bits_agree_in_fp32);
+    TAP_RUN(products_of_fp32_agree_in_16_bits);
     TAP_RUN(large_products_of_fp32_go_to_bf16_in_slabs);
     TAP_RUN(the_products_of_a_head_agree);
     TAP_RUN(products_chosen_by_time_agree);

@@ -24,14 +24,15 @@ static void rmsnorm_agrees(void)
 /* How many pairs of types of activations and of gradients a case of sums has. */
 static size_t type_pairs(const struct row_case *c)
 {
-    return !(c->suites & GPU) ? 0 : c->C > 5000 ? 1 : 4;
+    return !(c->suites & GPU) ? 0 : c->C > 5000 ? 1 : 2 * LENGTH(dtypes);
 }
 
 static void check_norms_gradients(bool layer)
 {
     for (size_t i = 0; i < LENGTH(row_cases); i++)
         for (size_t d = 0; d < type_pairs(&row_cases[i]); d++)
-            norm_grad_case(&gpu, layer, &row_cases[i], dtypes[d / 2], dtypes[d % 2]);
+            norm_grad_case(&gpu, layer, &row_cases[i], dtypes[d / 2],
+                           grad_type(dtypes[d / 2], d % 2));
 }
 
 static void layernorms_gradients_agree(void)
@@ -62,7 +63,7 @@ static void sums_of_columns_agree(void)
 {
     for (size_t i = 0; i < LENGTH(row_cases); i++)
         for (size_t d = 0; d < type_pairs(&row_cases[i]); d++)
-            bias_grad_case(&gpu, &row_cases[i], dtypes[d / 2], dtypes[d % 2]);
+            bias_grad_case(&gpu, &row_cases[i], dtypes[d / 2], grad_type(dtypes[d / 2], d % 2));
 }
 
 static void gated_units_agree(void)

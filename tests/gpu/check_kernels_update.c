@@ -67,7 +67,7 @@ static void an_elements_update_does_not_depend_on_its_place(void)
 
         case_begin(&gpu, 0, "cut %d", i);
         s = slice_new(&gpu, optimizer, &c,
-                      (struct mics_args_scalars){.targets = 8, .squared_norm = 1e6});
+                      (struct mics_args_scalars){.targets = 8, .squared_norm = 1e6}, MICS_BF16);
         args[0] = args[1] = args[2] = update_of(optimizer, &s, 1, true);
         args[1].count = CUT;
         args[2].param += CUT;

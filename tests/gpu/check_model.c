@@ -33,13 +33,14 @@ enum { LADDER = 10 };
 /* The last is the GPU with the same algorithms in every run: MICS_CUDA_MEASURE=0. */
 enum { HOST, GPU, UNMEASURED, DEVICES };
 
-/* What rounding allows: sums are in another order on the two sides, and results in bf16 are rounded
- * alike only where the sums before them agree. */
+/* What rounding allows: sums are in another order on the two sides, and results in 16 bits are
+ * rounded alike only where the sums before them agree. */
 struct limits {
     double gradient, loss;
 };
 
-static const struct limits f32_limits = {2e-5, 1e-5}, bf16_limits = {3e-2, 3e-3};
+static const struct limits f32_limits = {2e-5, 1e-5}, bf16_limits = {3e-2, 3e-3},
+                           f16_limits = {4e-3, 4e-4};
 
 static struct mics_world *world;
 static int tests, bad;
@@ -86,6 +87,7 @@ static struct mics_engine *open_engine(const struct mics_plan *plan,
         .choice = choice,
         .world = world,
         .device = device,
+        .loss_scale = {.initial = 65536, .step = 2, .min = 1, .max = 65536, .hysteresis = 1},
         .optimizer = {.beta1 = 0.9f,
                       .beta2 = 0.95f,
                       .eps = 1e-8f,
@@ -145,7 +147,7 @@ static struct mics_engine *step_at(const struct mics_plan *plan, enum mics_recom
 
     choice.recompute = level;
     choice.optimizer = MICS_OPT_SGD;
-    choice.clip = false;
+    choice.clip = choice.dtype == MICS_F16; /* which needs the norm */
     struct mics_engine *engine = open_engine(plan, &choice, device);
     *loss = step(engine, plan, 1);
     return engine;
@@ -206,14 +208,14 @@ static void check_levels(const struct mics_plan *plan, const char *name, struct 
     mics_engine_free(kept);
 }
 
-/* Bit for bit on the host and in the emulator. Within rounding where cuBLASLt fuses GELU (in bf16),
- * and on a GPU, where each form of a product may sum in another order. */
+/* Bit for bit on the host and in the emulator. Within rounding where cuBLASLt fuses GELU (in 16
+ * bits), and on a GPU, where each form of a product may sum in another order. */
 static void check_all_levels(const struct mics_plan *plan, const char *name,
                              struct mics_device *const devices[DEVICES],
                              const struct limits *limits)
 {
     static const struct limits same_bits = {0, 0};
-    const bool fused = plan->choice.dtype == MICS_BF16 && plan->model->family->mlp == MICS_MLP_GELU;
+    const bool fused = plan->choice.dtype != MICS_F32 && plan->model->family->mlp == MICS_MLP_GELU;
     const bool exact = strstr(devices[UNMEASURED]->description, "emulated") && !fused;
 
     check_levels(plan, name, devices[HOST], &same_bits);
@@ -246,7 +248,9 @@ static void check_ladder(const struct mics_plan *plan, const char *name,
 static void check_plan(const struct mics_plan *plan, const char *name,
                        struct mics_device *const devices[DEVICES])
 {
-    const struct limits *limits = plan->choice.dtype == MICS_F32 ? &f32_limits : &bf16_limits;
+    const struct limits *limits = plan->choice.dtype == MICS_F32   ? &f32_limits
+                                  : plan->choice.dtype == MICS_F16 ? &f16_limits
+                                                                   : &bf16_limits;
 
     check_gradients(plan, name, devices, limits);
     if (plan->choice.recompute == MICS_RECOMPUTE_NONE)
@@ -269,7 +273,7 @@ static void check_file(const char *path, struct mics_device *const devices[DEVIC
 }
 
 /* A model by its name, with one layer and heads of 64, which are multiplied on tensor cores in
- * bf16. */
+ * 16 bits. */
 static struct mics_model *open_small(const char *name)
 {
     struct mics_model *whole = NULL, *small = NULL;
@@ -308,17 +312,17 @@ static void check_small(const char *model, enum mics_recompute recompute, enum m
                    .clip = true}};
     char name[64];
 
-    snprintf(name, sizeof name, "%s %s, recomputation %s", model,
-             dtype == MICS_F32 ? "f32" : "bf16", mics_recompute_name(recompute));
+    snprintf(name, sizeof name, "%s %s, recomputation %s", model, mics_dtype_name(dtype),
+             mics_recompute_name(recompute));
     check_plan(&plan, name, devices);
     mics_model_free(plan.model);
 }
 
 static void check_all_small(struct mics_device *const devices[DEVICES])
 {
-    static const enum mics_dtype dtypes[] = {MICS_F32, MICS_BF16};
+    static const enum mics_dtype dtypes[] = {MICS_F32, MICS_BF16, MICS_F16};
 
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         check_small("gpt2-nano", MICS_RECOMPUTE_NONE, dtypes[i], devices);
         check_small("llama-nano", MICS_RECOMPUTE_NONE, dtypes[i], devices);
         check_small("qwen2-nano", MICS_RECOMPUTE_NONE, dtypes[i], devices); /* biases */
@@ -329,6 +333,7 @@ static void check_all_small(struct mics_device *const devices[DEVICES])
     check_small("moe-nano", MICS_RECOMPUTE_SELECTIVE, MICS_F32, devices);
     check_small("gpt2-nano", MICS_RECOMPUTE_SELECTIVE, MICS_BF16, devices);
     check_small("gpt2-nano", MICS_RECOMPUTE_FULL, MICS_BF16, devices);
+    check_small("gpt2-nano", MICS_RECOMPUTE_FULL, MICS_F16, devices);
 }
 
 int main(int argc, char **argv)

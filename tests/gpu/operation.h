@@ -14,6 +14,7 @@
 #ifndef MICS_TESTS_GPU_OPERATION_H
 #define MICS_TESTS_GPU_OPERATION_H
 
+#include "host/numbers.h"
 #include "kernel_cases.h"
 
 #include <stdlib.h>
@@ -40,13 +41,41 @@
 
 static inline const char *dtype_name(enum mics_dtype dtype)
 {
-    return dtype == MICS_F32 ? "f32" : dtype == MICS_BF16 ? "bf16" : "f64";
+    return dtype == MICS_F32    ? "f32"
+           : dtype == MICS_BF16 ? "bf16"
+           : dtype == MICS_F16  ? "f16"
+                                : "f64";
 }
 
-/* Activations in bf16 are within 2e-5 of the number: activation.cuh. */
+static inline enum mics_storage_dtype storage_of(enum mics_dtype dtype)
+{
+    return dtype == MICS_BF16  ? MICS_STORAGE_BF16
+           : dtype == MICS_F16 ? MICS_STORAGE_F16
+                               : MICS_STORAGE_F32;
+}
+
+/* Half a unit of the last place, of the number at most; where the number is subnormal in fp16,
+ * half_least. */
+static inline double half_unit(enum mics_dtype dtype)
+{
+    return dtype == MICS_BF16 ? 0x1p-8 : dtype == MICS_F16 ? 0x1p-11 : 0;
+}
+
+static inline double half_least(enum mics_dtype dtype)
+{
+    return dtype == MICS_F16 ? 0x1p-25 : 0;
+}
+
+/* Activations in 16 bits are within 2e-5 of the number: activation.cuh. */
 static inline double activation_tolerance(enum mics_dtype dtype)
 {
-    return dtype == MICS_BF16 ? 2e-5 : 4e-6;
+    return mics_dtype_is_half(dtype) ? 2e-5 : 4e-6;
+}
+
+/* Two types of gradients beside activations of one: fp32, and one of 16 bits, theirs if it is. */
+static inline enum mics_dtype grad_type(enum mics_dtype dtype, bool half)
+{
+    return !half ? MICS_F32 : dtype == MICS_F16 ? MICS_F16 : MICS_BF16;
 }
 
 /* Memory of `bytes` that is 0; the caller frees it. */

@@ -12,9 +12,9 @@ static const char *wire_name(enum mics_dtype dtype)
     return dtype == MICS_INT8 ? "int8" : dtype == MICS_INT4 ? "int4" : dtype_name(dtype);
 }
 
-/* `parts` arrays of a type, one behind the other. One block has only zeros where types are in
- * blocks; with `awkward` one has an infinity, one a NaN, and one numbers whose scale is below the
- * normal ones. */
+/* `parts` arrays of a type, one behind the other, whose sums fp16 holds. One block has only zeros
+ * where types are in blocks; with `awkward` one has an infinity, one a NaN, and one numbers whose
+ * scale is below the normal ones. */
 static char *new_parts(struct suite *suite, enum mics_dtype dtype, uint32_t count, uint32_t parts,
                        bool awkward)
 {
@@ -26,7 +26,7 @@ static char *new_parts(struct suite *suite, enum mics_dtype dtype, uint32_t coun
     for (uint32_t part = 0; part < parts; part++) {
         for (uint32_t i = 0; i < count; i++) {
             state = state * 1664525 + 1013904223;
-            x[i] = ((float)(int32_t)state * 0x1p-31f) * (float)(1 << i / 100 % 20);
+            x[i] = ((float)(int32_t)state * 0x1p-31f) * (float)(1 << i / 100 % 14);
             if (mics_dtype_is_blocks(dtype) && i / MICS_BLOCK == 2)
                 x[i] = 0;
             if (awkward)

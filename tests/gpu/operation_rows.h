@@ -87,7 +87,7 @@ static void swiglu_case(struct suite *suite, const struct row_case *c, enum mics
     in = case_random(suite, "in", dtype, 2 * count, 6, 1, c->shift);
     out = case_output(suite, "out", dtype, count, c->shift);
     OPERATION(suite, swiglu, AT(out), AT(in), c->rows, c->C, TYPE(dtype));
-    case_expect(suite, &out, dtype == MICS_BF16 ? 2e-5 : 2e-6);
+    case_expect(suite, &out, mics_dtype_is_half(dtype) ? 2e-5 : 2e-6);
     case_end(suite);
 }
 

@@ -16,7 +16,8 @@ struct slice {
 };
 
 static struct slice slice_new(struct suite *suite, enum mics_optimizer optimizer,
-                              const struct update_case *c, struct mics_args_scalars scalars)
+                              const struct update_case *c, struct mics_args_scalars scalars,
+                              enum mics_dtype copy_dtype)
 {
     struct slice s = {.is = *c, .scalars = scalars, .scale = {.factor = 8, .used = 0.5}};
 
@@ -24,7 +25,7 @@ static struct slice slice_new(struct suite *suite, enum mics_optimizer optimizer
     s.first = case_random(suite, "first", MICS_F32, c->count, 0.1f, 2, c->shift);
     s.grad = case_random(suite, "grad", MICS_F32, c->count, 9, 4, c->shift);
     if (c->copy)
-        s.copy = case_output(suite, "copy", MICS_BF16, c->count, c->shift);
+        s.copy = case_output(suite, "copy", copy_dtype, c->count, c->shift);
     s.sent = case_bytes(suite, "scalars", &s.scalars, sizeof s.scalars, 0);
     if (c->copy)
         s.sent_scale = case_bytes(suite, "scale", &s.scale, sizeof s.scale, 0);
@@ -56,18 +57,21 @@ static struct mics_args_update update_of(enum mics_optimizer optimizer, const st
                                                   .momentum = 0.9f,
                                                   .weight_decay = 0.1f,
                                                   .clip = clip},
+                                     .copy_f16 = s->copy.dtype == MICS_F16,
                                      .loss_scale =
                                          s->is.copy ? PLACE(s->sent_scale, &s->scale) : NULL};
 }
 
 /* Steps of 1e-3 in size: 3e-7 of 1 is 3e-4 of a step. */
-static void update_case(struct suite *suite, enum mics_optimizer optimizer,
-                        const struct update_case *c, struct mics_args_scalars scalars, float clip)
+static void update_case_to(struct suite *suite, enum mics_optimizer optimizer,
+                           const struct update_case *c, struct mics_args_scalars scalars,
+                           float clip, enum mics_dtype copy_dtype)
 {
     struct slice s;
 
-    case_begin(suite, 0, "%s_%s", mics_optimizer_name(optimizer), c->name ? c->name : "");
-    s = slice_new(suite, optimizer, c, scalars);
+    case_begin(suite, 0, "%s_%s%s", mics_optimizer_name(optimizer), c->name ? c->name : "",
+               copy_dtype == MICS_F16 ? "_f16" : "");
+    s = slice_new(suite, optimizer, c, scalars, copy_dtype);
     OPERATION_OF(suite, update, update_of(optimizer, &s, clip, device));
     case_expect(suite, &s.param, 3e-7);
     case_expect(suite, &s.first, 3e-7);
@@ -76,6 +80,15 @@ static void update_case(struct suite *suite, enum mics_optimizer optimizer,
     if (c->copy)
         case_expect_copy(suite, &s.copy, &s.param, 3e-7);
     case_end(suite);
+}
+
+/* With a copy, in both types. */
+static void update_case(struct suite *suite, enum mics_optimizer optimizer,
+                        const struct update_case *c, struct mics_args_scalars scalars, float clip)
+{
+    update_case_to(suite, optimizer, c, scalars, clip, MICS_BF16);
+    if (c->copy)
+        update_case_to(suite, optimizer, c, scalars, clip, MICS_F16);
 }
 
 /* One step of fp16's loss scale, equal to the bit. */

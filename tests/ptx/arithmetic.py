@@ -69,6 +69,19 @@ def pack_bf16(high, low):
     return _round_bf16(high) & np.uint32(0xFFFF0000) | _round_bf16(low) >> np.uint32(16)
 
 
+def to_f16(x):
+    """As bits; a NaN becomes the one of the GPU's conversion."""
+    return np.where(np.isnan(x), np.uint16(0x7FFF), np.asarray(x).astype("f2").view("u2"))
+
+
+def pack_f16(high, low):
+    return to_f16(high).astype("u4") << np.uint32(16) | to_f16(low)
+
+
+def from_f16(bits):
+    return np.asarray(bits).astype("u2").view("f2").astype("f4")
+
+
 def saturate(x):
     return np.fmin(np.fmax(x, np.float32(0)), np.float32(1))
 
@@ -142,16 +155,21 @@ def halves(word):
     return out
 
 
-def fragment_a(words):
+def halves_f16(word):
+    """The same of fp16."""
+    return np.ascontiguousarray(word).view("f2").reshape(word.shape + (2,)).astype("f4")
+
+
+def fragment_a(words, widen=halves):
     """[warps, 16, 16] from four registers."""
     # Register i has rows g + 8 (i & 1), columns 2 t + 8 (i >> 1) and the next; lane = 4 g + t.
-    both_of = halves(np.array(words)).reshape(2, 2, -1, 8, 4, 2)
+    both_of = widen(np.array(words)).reshape(2, 2, -1, 8, 4, 2)
     return both_of.transpose(2, 1, 3, 0, 4, 5).reshape(-1, 16, 16)
 
 
-def fragment_b(words):
+def fragment_b(words, widen=halves):
     """[warps, 16, 8] from two registers: rows 2 t + 8 i and the next, column g."""
-    both_of = halves(np.array(words)).reshape(2, -1, 8, 4, 2)
+    both_of = widen(np.array(words)).reshape(2, -1, 8, 4, 2)
     return both_of.transpose(1, 0, 3, 4, 2).reshape(-1, 16, 8)
 
 
@@ -203,5 +221,5 @@ def shuffle_lanes(mode, lane, by, clamp):
 
 # What the source that translator.py makes may call.
 FUNCTIONS = [fma_f32, fma_down_f32, fma_f64, ex2_f32, rcp_approx_f32, rcp_approx_f64, to_bf16,
-             pack_bf16, saturate, nearest_s32, reverse_bits, count_bits, leading_zeros, pack,
-             unpack, permute_bytes, insert_bits, both, mma_m16n8k16]
+             pack_bf16, to_f16, pack_f16, from_f16, saturate, nearest_s32, reverse_bits,
+             count_bits, leading_zeros, pack, unpack, permute_bytes, insert_bits, both, mma_m16n8k16]

@@ -133,7 +133,9 @@ class Case:
 
     def _compare(self, b, data, memory):
         got = memory.bytes_of(memory.find(b["address"], b["bytes"]))
-        if b["dtype"] == "bf16":
+        if b["dtype"] == "f16":
+            got = np.frombuffer(got.tobytes(), "f2").astype("f8")
+        elif b["dtype"] == "bf16":
             bits = np.frombuffer(got.tobytes(), "u2").astype("u4") << np.uint32(16)
             got = bits.view("f4").astype("f8")
         else:

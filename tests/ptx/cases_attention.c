@@ -59,9 +59,10 @@ static const int32_t *send_targets(struct suite *suite, struct attention_dims s,
 
 static void expect(struct suite *suite, const struct tensor *tensor)
 {
-    const bool bf16 = tensor->dtype == MICS_BF16;
+    const double unit = tensor->dtype == MICS_F16 ? 0.125 : 1;
+    const bool half = tensor->dtype != MICS_F32;
 
-    case_expect_norm(suite, tensor, bf16 ? 6e-3 : 1e-5, bf16 ? 0.1 : 1e-4);
+    case_expect_norm(suite, tensor, half ? 6e-3 * unit : 1e-5, half ? 0.1 * unit : 1e-4);
 }
 
 static void forward_case(struct suite *suite, const char *kernel, enum mics_dtype dtype,
@@ -159,7 +160,8 @@ void record_attention_cases(struct suite *suite)
     for (const struct attention_dims *s = attention_cases;
          s < attention_cases + LENGTH(attention_cases); s++) {
         if (s->suites & PTX_MMA)
-            both_cases(suite, "mma", MICS_BF16, *s);
+            for (size_t d = 1; d < LENGTH(dtypes); d++)
+                both_cases(suite, "mma", dtypes[d], *s);
         for (size_t d = 0; d < LENGTH(dtypes) && s->suites & PTX_PLAIN; d++)
             both_cases(suite, "plain", dtypes[d], *s);
 #if MICS_HOPPER

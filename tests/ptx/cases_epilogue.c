@@ -23,7 +23,7 @@ static void epilogue_case(struct suite *suite, enum mics_dtype dtype, enum mics_
                           struct epilogue e)
 {
     const size_t count = (size_t)(e.m - 1) * e.ldout + e.n, dense = (size_t)e.m * e.n;
-    const enum mics_dtype product_dtype = dtype == MICS_BF16 ? out_dtype : MICS_F32;
+    const enum mics_dtype product_dtype = dtype == MICS_F32 ? MICS_F32 : out_dtype;
     struct mics_epilogue args = {.m = e.m,
                                  .n = e.n,
                                  .ldout = e.ldout,
@@ -74,7 +74,7 @@ static void epilogue_case(struct suite *suite, enum mics_dtype dtype, enum mics_
                                                                  .in = aux.values + row * e.ldout,
                                                                  .count = e.n});
     }
-    case_expect(suite, &out, dtype == MICS_BF16 ? 2e-5 : 4e-6);
+    case_expect(suite, &out, activation_tolerance(dtype));
     if (e.with & PRE_GELU)
         case_expect(suite, &aux, 4e-6);
     case_end(suite);
@@ -84,5 +84,5 @@ void record_epilogue_cases(struct suite *suite)
 {
     for (size_t d = 0; d < 2 * LENGTH(dtypes); d++)
         for (size_t e = 0; e < LENGTH(epilogues); e++)
-            epilogue_case(suite, dtypes[d / 2], dtypes[d % 2], epilogues[e]);
+            epilogue_case(suite, dtypes[d / 2], grad_type(dtypes[d / 2], d % 2), epilogues[e]);
 }

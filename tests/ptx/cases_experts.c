@@ -271,9 +271,9 @@ static void rows_case(struct suite *suite, const struct mixture *m, enum mics_dt
                                                grad.values, m->weights, m->order, N, F, MICS_F32});
     case_expect(suite, &sorted, 0);
     case_expect(suite, &in, 0);
-    case_expect(suite, &out, dtype == MICS_BF16 ? 2e-5 : 4e-6);
-    case_expect(suite, &gates, dtype == MICS_BF16 ? 2e-5 : 4e-6);
-    case_expect(suite, &slope, dtype == MICS_BF16 ? 1e-4 : 1e-5);
+    case_expect(suite, &out, activation_tolerance(dtype));
+    case_expect(suite, &gates, activation_tolerance(dtype));
+    case_expect(suite, &slope, mics_dtype_is_half(dtype) ? 1e-4 : 1e-5);
     case_end(suite);
 }
 
@@ -439,7 +439,7 @@ void record_expert_cases(struct suite *suite)
         for (size_t d = 0; d < LENGTH(dtypes) && (odd || tiles); d++)
             for (size_t form = 0; form < 2; form++) {
                 product_case(suite, &m, dtypes[d], form);
-                product_grad_case(suite, &m, dtypes[d], dtypes[form], odd ^ form);
+                product_grad_case(suite, &m, dtypes[d], grad_type(dtypes[d], form), odd ^ form);
             }
         free_mixture(&m);
     }

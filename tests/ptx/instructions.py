@@ -50,6 +50,7 @@ class Instructions(Translator):
     def _op_cvt(self, ins, mods, ops):
         text = ".".join(mods)
         special = {"rn.bf16.f32": ("to_bf16({}).astype('u2')", "b16"),
+                   "rn.f16.f32": ("to_f16({})", "b16"),
                    "sat.f32.f32": ("saturate({})", "f32"),
                    "rzi.f32.f32": ("np.trunc({})", "f32"),
                    "rni.s32.f32": ("nearest_s32({})", "s32"),
@@ -60,9 +61,11 @@ class Instructions(Translator):
         elif text == "f32.bf16":
             self._set(ops[0], f"pack((K0, {self._src(ops[1], 'b16', True)}), 32).view('f4')"
                       .replace("K0", self._constant(0, "u2")), "f32")
-        elif text == "rn.bf16x2.f32":
+        elif text == "f32.f16":
+            self._set(ops[0], f"from_f16({self._src(ops[1], 'b16', True)})", "f32")
+        elif text in ("rn.bf16x2.f32", "rn.f16x2.f32"):
             high, low = (self._src(o, "f32", True) for o in ops[1:])
-            self._set(ops[0], f"pack_bf16({high}, {low})", "b32")
+            self._set(ops[0], f"pack_{mods[1][:-2]}({high}, {low})", "b32")
         elif text in ("f64.f32", "rn.f32.f64", "rn.f32.s16", "rn.f32.s32", "rn.f32.u32",
                       "rn.f64.s64", "rn.f64.s32", "rn.f64.u32") or (
                 len(mods) == 2 and all(m[0] in "us" and m in TYPE_BYTES for m in mods)):
@@ -375,13 +378,16 @@ class Instructions(Translator):
             self._set(part, f"x[{i}]", "b32")
 
     def _op_mma(self, ins, mods, ops):
-        self._only(ins, ["sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32".split(".")])
+        shape = "sync.aligned.m16n8k16.row.col.f32"
+        self._only(ins, [f"{shape}.{kind}.{kind}.f32".split(".") for kind in ("bf16", "f16")])
+        kind = mods[6]
         self._warps()
         words = [self._src(o, "b32", True) for o in ops[1].value + ops[2].value]
         add = [self._src(o, "f32", True) for o in ops[3].value]
         if len(ops[1].value) != 4 or len(words) != 6 or len(add) != 4:
             self._unknown(ins)
-        self._out(f"x = mma_m16n8k16(left, right, ({', '.join(words)}), ({', '.join(add)}))")
+        self._out(f"x = mma_m16n8k16(left_{kind}, right_{kind}, ({', '.join(words)}), "
+                  f"({', '.join(add)}))")
         for i, part in enumerate(ops[0].value):
             self._set(part, f"x[{i}]", "f32")
 

@@ -75,11 +75,6 @@ void case_begin(struct suite *suite, int multiprocessors, const char *name, ...)
     case_scratch(suite, suite->at.workspace);
 }
 
-static enum mics_storage_dtype number_of(enum mics_dtype dtype)
-{
-    return dtype == MICS_BF16 ? MICS_STORAGE_BF16 : MICS_STORAGE_F32;
-}
-
 struct tensor case_output(struct suite *suite, const char *name, enum mics_dtype dtype,
                           size_t count, unsigned shift)
 {
@@ -97,8 +92,8 @@ static void *rounded(const struct tensor *tensor)
 {
     void *bytes = need(tensor->count * mics_dtype_bytes(tensor->dtype));
 
-    mics_numbers_from_f32(number_of(tensor->dtype), tensor->values, bytes, tensor->count);
-    mics_numbers_to_f32(number_of(tensor->dtype), bytes, tensor->values, tensor->count);
+    mics_numbers_from_f32(storage_of(tensor->dtype), tensor->values, bytes, tensor->count);
+    mics_numbers_to_f32(storage_of(tensor->dtype), bytes, tensor->values, tensor->count);
     return bytes;
 }
 
@@ -173,8 +168,8 @@ void case_expect(struct suite *suite, const struct tensor *tensor, double tolera
     struct note *note =
         expect(suite, tensor->device, tensor->values, tensor->count * sizeof(float), "f32");
 
-    note->atol = tolerance;
-    note->rtol = tolerance + (tensor->dtype == MICS_BF16 ? 0x1p-8 : 0);
+    note->atol = tolerance + half_least(tensor->dtype);
+    note->rtol = tolerance + half_unit(tensor->dtype);
 }
 
 void case_expect_copy(struct suite *suite, struct tensor *copy, const struct tensor *of,

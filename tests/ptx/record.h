@@ -13,7 +13,7 @@
  *     name, address, bytes
  *     offset           where its first contents are in NAME.bin; null: every byte is 0xff
  *     written          whether the operation may write to it
- *     dtype            of its elements: "f32", "bf16", "f64", "i32", "u8"
+ *     dtype            of its elements: "f32", "bf16", "f16", "f64", "i32", "u8"
  *     expected_offset  where the contents expected afterwards are; null: they are not compared
  *     expected_dtype   of those: "f32" (also of bf16 buffers: they are not rounded), "f64"
  *     atol, rtol       |got - expected| <= atol + rtol |expected|, or both are NaN, or equal

@@ -7,6 +7,8 @@ writes registers of all lanes, where every lane that has not ended executes the 
 writes only those of the lanes in the mask `m`.
 """
 
+import functools
+
 import numpy as np
 
 import arithmetic
@@ -62,8 +64,10 @@ class Translator:
         self.kernel = kernel
         self.space = {"np": np}
         self.space.update((f.__name__, f) for f in arithmetic.FUNCTIONS)
-        self.space["left"] = arithmetic.FragmentCache(arithmetic.fragment_a, 4)
-        self.space["right"] = arithmetic.FragmentCache(arithmetic.fragment_b, 4)
+        for kind, widen in (("bf16", arithmetic.halves), ("f16", arithmetic.halves_f16)):
+            for side, fragment in (("left", arithmetic.fragment_a), ("right", arithmetic.fragment_b)):
+                self.space[f"{side}_{kind}"] = arithmetic.FragmentCache(
+                    functools.partial(fragment, widen=widen), 4)
         self.sites = 0
         self.filename = f"<ptx {id(self)}>"
         self._constants = {}

@@ -387,14 +387,15 @@ static __device__ __forceinline__ void group_finish(const struct hopper_group<P>
                                                     const struct backward &f,
                                                     const struct hopper_task &task)
 {
-    mics_bf16 *to =
+    mics_half *to =
         f.grad + (size_t)task.b * f.T * f.stride + (P::keys ? f.H + task.head : task.head) * f.D;
     const float scale[1][2] = {{f.scale, f.scale}}, unit[1][2] = {{1, 1}};
 
-    mics_rows_store<P::D, 1>(to, f.stride, group.row, f.T, f.D / 8, group.sum_one, scale);
+    mics_rows_store<mics_bf16, P::D, 1>(to, f.stride, group.row, f.T, f.D / 8, group.sum_one,
+                                        scale);
     if (P::keys)
-        mics_rows_store<P::D, 1>(to + f.H_kv * f.D, f.stride, group.row, f.T, f.D / 8,
-                                 group.sum_two, unit);
+        mics_rows_store<mics_bf16, P::D, 1>(to + f.H_kv * f.D, f.stride, group.row, f.T, f.D / 8,
+                                            group.sum_two, unit);
 }
 
 /* Initialise the barriers, in one thread, before anything else. A stage is full after its announced

@@ -403,8 +403,8 @@ static __device__ __forceinline__ void hopper_store(mics_bf16 *to, const hopper_
 
 #pragma unroll
         for (int j = 0; j < 4; j++)
-            word[j] = mics_pack(group.out[d + j][2 * half] * factor,
-                                group.out[d + j][2 * half + 1] * factor);
+            word[j] = mics_pack<mics_bf16>(group.out[d + j][2 * half] * factor,
+                                           group.out[d + j][2 * half + 1] * factor);
         hopper_transpose(word);
         if (valid && chunk < chunks)
             *reinterpret_cast<uint4 *>(to + chunk * 8) =

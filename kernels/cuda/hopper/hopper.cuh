@@ -212,7 +212,7 @@ static __device__ __forceinline__ void mics_wgmma_left(uint32_t (&a)[4],
 {
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        a[i] = mics_pack(d[2 * k + i / 2][i % 2 * 2], d[2 * k + i / 2][i % 2 * 2 + 1]);
+        a[i] = mics_pack<mics_bf16>(d[2 * k + i / 2][i % 2 * 2], d[2 * k + i / 2][i % 2 * 2 + 1]);
 }
 
 /*

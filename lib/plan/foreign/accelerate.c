@@ -245,7 +245,7 @@ static void take_precision(struct mics_keys *keys, enum kind kind)
                                  "mics-plan --dtype=f32, the default of accelerate");
     } else if (strcmp(word, "fp16") == 0 || strcmp(word, "fp8") == 0) {
         mics_keys_say(keys, path, MICS_TAKEN_DIFFERENTLY, "planned in the type of the topology%s",
-                      strcmp(word, "fp16") == 0 ? "; on hosts mics-plan --dtype=fp16 has it"
+                      strcmp(word, "fp16") == 0 ? "; mics-plan --dtype=fp16 has it"
                                                 : ": mics-plan --dtype");
     } else {
         mics_keys_fail(keys, "%s: expected no, fp16, bf16 or fp8, found '%.40s'", path, word);

@@ -361,10 +361,9 @@ static void take_precision(struct mics_keys *keys)
     config->dtype = bf16 ? MICS_BF16 : fp16 || open ? MICS_AUTO : MICS_F32;
     mics_keys_say(keys, "bf16.enabled", MICS_TAKEN, bf16 ? "mics-plan --dtype=bf16" : "off");
     mics_keys_say(keys, "bfloat16.enabled", MICS_TAKEN, bf16 ? "mics-plan --dtype=bf16" : "off");
-    mics_keys_say(
-        keys, "fp16.enabled", fp16 ? MICS_TAKEN_DIFFERENTLY : MICS_TAKEN,
-        fp16 ? "planned in the type of the topology; on hosts mics-plan --dtype=fp16 has it"
-             : "off");
+    mics_keys_say(keys, "fp16.enabled", fp16 ? MICS_TAKEN_DIFFERENTLY : MICS_TAKEN,
+                  fp16 ? "planned in the type of the topology; mics-plan --dtype=fp16 has it"
+                       : "off");
     if (config->dtype == MICS_F32)
         mics_keys_say_absent(keys, "bf16", MICS_TAKEN,
                              "mics-plan --dtype=f32, the default of DeepSpeed");

@@ -59,16 +59,11 @@ uint64_t mics_search_memory(const struct mics_search_options *options,
 static enum mics_status check_f16(const struct mics_search *search, struct mics_err *err)
 {
     const struct mics_search_options *options = &search->options;
-    const struct mics_topology *topology = search->topology;
 
     if (options->dtype != MICS_F16)
         return options->grad_dtype != MICS_F16
                    ? MICS_OK
                    : mics_err_set(err, MICS_ERR_ARG, "--grad-dtype=fp16 goes with --dtype=fp16");
-    if (!mics_topology_is_host(topology) && strcmp(topology->device, "synthetic") != 0)
-        return mics_err_set(err, MICS_ERR_ARG,
-                            "--dtype=fp16 is for hosts; on GPUs (%.32s) mics trains in bf16 or f32",
-                            topology->device);
     if (options->grad_dtype == MICS_BF16)
         return mics_err_set(err, MICS_ERR_ARG,
                             "--grad-dtype=bf16: with --dtype=fp16 it is fp16 "
@@ -84,6 +79,19 @@ static enum mics_status check_f16(const struct mics_search *search, struct mics_
         return mics_err_set(err, MICS_ERR_ARG,
                             "--dtype=fp16: not for models with experts: use bf16 or f32");
     return MICS_OK;
+}
+
+/* The 16-bit type that the devices multiply, fp16 only where nothing of the plan excludes it. */
+static enum mics_dtype default_dtype(const struct mics_search *search)
+{
+    struct mics_search f16 = *search;
+
+    f16.options.dtype = MICS_F16;
+    if (strcmp(search->topology->flops_dtype, "bf16") == 0)
+        return MICS_BF16;
+    return strcmp(search->topology->flops_dtype, "f16") == 0 && check_f16(&f16, NULL) == MICS_OK
+               ? MICS_F16
+               : MICS_F32;
 }
 
 /* Fill in defaults, and refuse what is invalid for this model and cluster. */
@@ -115,7 +123,7 @@ static enum mics_status complete_options(struct mics_search *search, struct mics
         return refuse_batch(options->global_batch, unit,
                             options->micro_batch ? "ranks times micro-batch" : "the ranks", err);
     if (options->dtype == MICS_AUTO)
-        options->dtype = strcmp(search->topology->flops_dtype, "bf16") == 0 ? MICS_BF16 : MICS_F32;
+        options->dtype = default_dtype(search);
     if (options->grad_dtype == MICS_AUTO)
         options->grad_dtype = options->dtype;
     options->memory_limit = mics_search_memory(options, search->topology);

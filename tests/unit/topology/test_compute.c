@@ -212,6 +212,18 @@ static void a_host_has_a_roofline(void)
     CHECK_NEAR(seconds(&compute, MICS_K_GELU, &pass), 8e6 / 1e10, 1e-12);
 }
 
+/* A host that multiplies bf16 computes fp16 in fp32. */
+static void products_of_fp16_do_not_take_the_time_of_bf16_on_a_host(void)
+{
+    const struct mics_topology host = {
+        .device = "host", .flops = 4e11, .flops_dtype = "bf16", .memory_bandwidth = 1e10};
+    struct mics_compute compute;
+
+    mics_compute_init(&compute, &host);
+    CHECK_NEAR(product(&compute, 1000, 1000, 1000, MICS_BF16), 2e9 / 4e11, 1e-12);
+    CHECK_NEAR(product(&compute, 1000, 1000, 1000, MICS_F16), 2e9 / 2e11, 1e-12);
+}
+
 int main(void)
 {
     TAP_RUN(square_products_of_an_a100_take_as_long_as_measured);
@@ -225,5 +237,6 @@ int main(void)
     TAP_RUN(the_profile_of_pytorch_is_slower);
     TAP_RUN(rates_that_are_missing_are_derived);
     TAP_RUN(a_host_has_a_roofline);
+    TAP_RUN(products_of_fp16_do_not_take_the_time_of_bf16_on_a_host);
     return tap_done();
 }
