@@ -11,6 +11,7 @@
 #include "ckpt/convert/convert.h"
 #include "cli/cli.h"
 #include "comm/agree.h"
+#include "data/tokenizer_gguf.h"
 #include "doc/doc.h"
 #include "doc/table.h"
 #include "plan/plan.h"
@@ -20,7 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ID_DTYPE = 256, ID_MAX_FILE };
+enum { ID_DTYPE = 256, ID_MAX_FILE, ID_TO };
 
 struct request {
     struct cli_common common;
@@ -29,17 +30,21 @@ struct request {
     const char *plan, *command;
     char **paths;
     int path_count;
-    bool has_dtype, has_file_bytes;
+    bool has_dtype, has_file_bytes, has_format;
+    bool no_tokenizer; /* of a file of GGUF */
     struct cli_progress progress;
 };
 
 static const struct cli_option options[] = {
-    {'o', "output", "FOLDER", "folder to write (split, merge, reshard, cast)",
+    {'o', "output", "FOLDER", "folder to write (split, merge, reshard, cast); of GGUF a file",
      CLI_TO_TEXT(struct request, common.output)},
     {'p', "plan", "FILE", "plan for split and reshard (default: standard input)",
      CLI_TO_TEXT(struct request, plan)},
-    {ID_DTYPE, "dtype", "f32|f16|bf16",
-     "storage type that merge and cast write (default of merge: f32)", CLI_TO_HANDLER},
+    {ID_TO, "to", "hf|gguf", "format that merge writes (default: hf, Hugging Face files)",
+     CLI_TO_HANDLER},
+    {ID_DTYPE, "dtype", "f32|f16|bf16|q8_0",
+     "storage type that merge and cast write (default of merge: f32; q8_0: GGUF only)",
+     CLI_TO_HANDLER},
     {0, "base", "FOLDER", "copy the tokenizer's files from FOLDER (merge, cast)",
      CLI_TO_TEXT(struct request, convert.base)},
     {ID_MAX_FILE, "max-file", "SIZE",
@@ -50,7 +55,7 @@ static const struct cli_option options[] = {
 
 static const struct cli_command commands[] = {
     {"split", "convert files of Hugging Face, PyTorch or DeepSpeed to a checkpoint of a plan"},
-    {"merge", "convert the parameters of a checkpoint to Hugging Face files"},
+    {"merge", "convert the parameters of a checkpoint to Hugging Face files or GGUF"},
     {"reshard", "convert a checkpoint with its optimizer state to another plan"},
     {"cast", "convert Hugging Face files to another storage type"},
     {"list", "print the tensors of a model or checkpoint"},
@@ -69,14 +74,34 @@ static const struct cli_program program = {
     .command_count = sizeof commands / sizeof *commands,
 };
 
+static enum mics_status parse_format(const char *value, enum mics_merge_format *out,
+                                     struct mics_err *err)
+{
+    static const char *const names[] = {[MICS_MERGE_HF] = "hf", [MICS_MERGE_GGUF] = "gguf"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i], value) == 0) {
+            *out = (enum mics_merge_format)i;
+            return MICS_OK;
+        }
+    return mics_err_set(err, MICS_ERR_ARG, "'%s': expected hf or gguf", value);
+}
+
 static enum mics_status handle(void *context, const struct cli_option *option, const char *value,
                                struct mics_err *err)
 {
     struct request *request = context;
 
+    if (option->id == ID_TO) {
+        request->has_format = true;
+        return parse_format(value, &request->convert.format, err);
+    }
     if (option->id == ID_DTYPE) {
         request->has_dtype = true;
-        return mics_storage_dtype_parse(value, &request->convert.dtype, err);
+        request->convert.q8_0 = strcmp(value, "q8_0") == 0;
+        return request->convert.q8_0
+                   ? MICS_OK
+                   : mics_storage_dtype_parse(value, &request->convert.dtype, err);
     }
     request->has_file_bytes = true;
     return mics_parse_positive_bytes(value, &request->convert.file_bytes, err);
@@ -151,6 +176,23 @@ static enum mics_status make_shards(struct request *request, struct mics_convert
     return status;
 }
 
+/* Add the tokenizer of --base, or else of the checkpoint, to a file of GGUF. */
+static enum mics_status add_tokenizer(void *context, uint32_t vocab_size, struct mics_gguf *gguf,
+                                      struct mics_err *err)
+{
+    struct request *request = context;
+    struct mics_disk_tokenizer tokenizer = {0};
+    enum mics_status status =
+        request->convert.base ? mics_disk_tokenizer_open(request->convert.base, &tokenizer, err)
+                              : mics_disk_tokenizer_open_model(request->paths[0], &tokenizer, err);
+
+    if (status == MICS_OK)
+        status = mics_tokenizer_add_to_gguf(&tokenizer, vocab_size, gguf, err);
+    request->no_tokenizer = !tokenizer.tokenizer;
+    mics_disk_tokenizer_close(&tokenizer);
+    return status;
+}
+
 /* Rank 0 reports the result. */
 static enum mics_status report_result(const struct request *request,
                                       const struct mics_convert_report *report,
@@ -166,7 +208,11 @@ static enum mics_status report_result(const struct request *request,
     cli_note(1, "%s: %u files, %s, in %s", request->common.output, report->files,
              mics_format_bytes(report->bytes, size, sizeof size),
              mics_format_time(mics_now_s() - request->progress.begin_s, time, sizeof time));
-    if (convert->base && report->tokenizer_files == 0)
+    if (convert->format == MICS_MERGE_GGUF && request->no_tokenizer)
+        cli_warn("'%s' has no tokenizer: llama.cpp takes and gives ids only; --base=FOLDER names "
+                 "one",
+                 request->paths[0]);
+    if (convert->format == MICS_MERGE_HF && convert->base && report->tokenizer_files == 0)
         cli_warn("%s: has no tokenizer files", convert->base);
     return MICS_OK;
 }
@@ -323,11 +369,13 @@ static int check_options(const struct request *request, const struct command_spe
     const struct mics_convert_request *convert = &request->convert;
 
     if (spec->makes && !request->common.output)
-        return cli_usage("%s: -o FOLDER is missing", spec->command);
+        return cli_usage("%s: -o %s is missing", spec->command,
+                         convert->format == MICS_MERGE_GGUF ? "FILE" : "FOLDER");
     if (!spec->makes && request->common.output)
         return cli_usage("%s: does not take --output", spec->command);
     if (spec->makes && strcmp(request->common.output, "-") == 0)
-        return cli_usage("--output: '-' is not a folder");
+        return cli_usage("--output: '-' is not a %s",
+                         convert->format == MICS_MERGE_GGUF ? "file" : "folder");
     if (request->plan && !spec->plan)
         return cli_usage("%s: does not take --plan", spec->command);
     if (request->has_dtype && !spec->dtype)
@@ -336,6 +384,12 @@ static int check_options(const struct request *request, const struct command_spe
         return cli_usage("cast: --dtype is missing");
     if ((convert->base || request->has_file_bytes) && !spec->dtype)
         return cli_usage("%s: does not take --base or --max-file", spec->command);
+    if (request->has_format && strcmp(spec->command, "merge") != 0)
+        return cli_usage("%s: does not take --to", spec->command);
+    if (convert->q8_0 && convert->format != MICS_MERGE_GGUF)
+        return cli_usage("--dtype=q8_0: only merge --to=gguf writes it");
+    if (request->has_file_bytes && convert->format != MICS_MERGE_HF)
+        return cli_usage("--max-file: only of Hugging Face files");
     if (convert->dry_run && !spec->makes)
         return cli_usage("%s: does not take --dry-run", spec->command);
     if (spec->plan && !request->plan && isatty(STDIN_FILENO))
@@ -380,6 +434,8 @@ int main(int argc, char **argv)
     int operands, code;
 
     request.convert.diagnostics = &request.diagnostics;
+    request.convert.add_tokenizer = add_tokenizer;
+    request.convert.tokenizer_context = &request;
     cli_init(&program);
     code = cli_parse(argc, argv, &request.common, handle, &request, &operands);
     if (code < 0)

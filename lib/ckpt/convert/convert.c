@@ -42,6 +42,7 @@ struct job {
 
     json_t *config; /* of merge and cast; NULL: write no config.json */
     struct mics_hf_target hf_files;
+    struct mics_gguf_target gguf; /* of merge */
 
     struct mics_tokenizer_files tokenizer; /* rank 0 */
 };
@@ -50,6 +51,7 @@ static void close_job(struct job *job)
 {
     mics_shard_target_free(&job->shards);
     mics_hf_target_free(&job->hf_files);
+    mics_gguf_target_free(&job->gguf);
     mics_manifest_free(&job->manifest);
     mics_tokenizer_files_free(&job->tokenizer);
     json_decref(job->config);
@@ -180,7 +182,7 @@ static enum mics_status run_job(struct job *job, enum mics_status prepared,
                                 struct mics_err *err)
 {
     const struct mics_convert_request *request = job->request;
-    struct mics_output_folder folder = {.lock = -1};
+    struct mics_output_folder folder = {.lock = -1, .single = request->format == MICS_MERGE_GGUF};
     enum mics_status status = mics_agree(request->comm, prepared, err);
 
     if (status == MICS_OK)
@@ -498,14 +500,51 @@ static enum mics_status prepare_merge(struct job *job, const char *path, struct 
     return prepare_hf_files(job, err);
 }
 
+static enum mics_status merge_to_hf(struct job *job, const char *path, struct mics_err *err)
+{
+    const struct output output = {&job->hf_files.target, HF_RESERVE, finish_hf_files};
+    const enum mics_status prepared = prepare_merge(job, path, err);
+
+    return run_job(job, prepared, &job->source.reader.store, &job->source.reader, &output, err);
+}
+
+static enum mics_status finish_file(struct job *job, struct mics_output_folder *folder,
+                                    struct mics_err *err)
+{
+    (void)job;
+    return mics_output_folder_commit(folder, err);
+}
+
+static enum mics_status prepare_gguf(struct job *job, const char *path, struct mics_err *err)
+{
+    const struct mics_convert_request *request = job->request;
+    enum mics_status status = mics_shard_source_open(path, &job->source, err);
+
+    if (status == MICS_OK) {
+        status = mics_gguf_target_of_model(job->source.model, request->dtype, request->q8_0,
+                                           request->add_tokenizer, request->tokenizer_context,
+                                           &job->gguf, err);
+        if (status != MICS_OK)
+            mics_err_prefix(err, "%s", path);
+    }
+    return status == MICS_OK ? report_target(job, &job->gguf.target, err) : status;
+}
+
+static enum mics_status merge_to_gguf(struct job *job, const char *path, struct mics_err *err)
+{
+    const struct output output = {&job->gguf.target, 0, finish_file};
+    const enum mics_status prepared = prepare_gguf(job, path, err);
+
+    return run_job(job, prepared, &job->source.reader.store, &job->source.reader, &output, err);
+}
+
 enum mics_status mics_convert_merge(const struct mics_convert_request *request, const char *path,
                                     struct mics_convert_report *report, struct mics_err *err)
 {
     struct job job = {.request = request, .report = report};
-    const struct output output = {&job.hf_files.target, HF_RESERVE, finish_hf_files};
-    const enum mics_status prepared = prepare_merge(&job, path, err);
 
-    return run_job(&job, prepared, &job.source.reader.store, &job.source.reader, &output, err);
+    return request->format == MICS_MERGE_GGUF ? merge_to_gguf(&job, path, err)
+                                              : merge_to_hf(&job, path, err);
 }
 
 /* *config stays NULL for a folder without config.json, and for single files. */

@@ -16,16 +16,20 @@
 #include "base/diagnostics.h"
 #include "base/progress.h"
 #include "ckpt/ckpt_reader.h"
+#include "ckpt/convert/gguf_target.h"
 
 #include <jansson.h>
 #include <stdio.h>
 
 #define MICS_HF_FILE_BYTES ((uint64_t)5000000000) /* the hub's limit of a file */
 
+/* What merge writes. */
+enum mics_merge_format { MICS_MERGE_HF, MICS_MERGE_GGUF };
+
 struct mics_convert_request {
     struct mics_comm *comm;
     uint32_t host_ranks; /* of these, how many share the cores of this machine, with this one */
-    const char *out;     /* folder to write */
+    const char *out;     /* folder to write; of GGUF a file */
     bool dry_run;        /* check and count, but write nothing */
     struct mics_diagnostics *diagnostics;
     mics_progress_callback *progress; /* or NULL */
@@ -38,6 +42,11 @@ struct mics_convert_request {
     uint64_t file_bytes;           /* merge and cast: most bytes of a file */
     /* merge and cast: folder of tokenizer files, instead of the source's; or NULL */
     const char *base;
+    enum mics_merge_format format;
+    /* merge to GGUF, on every rank: the keys of the tokenizer; and matrices as Q8_0 */
+    mics_gguf_add_tokenizer *add_tokenizer;
+    void *tokenizer_context;
+    bool q8_0;
 };
 
 struct mics_convert_report {
@@ -53,7 +62,7 @@ enum mics_status mics_convert_split(const struct mics_convert_request *request,
                                     const char *const *paths, size_t count, json_t *plan_doc,
                                     struct mics_convert_report *report, struct mics_err *err);
 
-/* The parameters of a checkpoint to Hugging Face files. */
+/* The parameters of a checkpoint to Hugging Face files, or to another format. */
 enum mics_status mics_convert_merge(const struct mics_convert_request *request, const char *path,
                                     struct mics_convert_report *report, struct mics_err *err);
 

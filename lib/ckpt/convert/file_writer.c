@@ -122,17 +122,6 @@ static void stop(struct file_writer *writer)
     pthread_mutex_unlock(&writer->hash_lock);
 }
 
-uint64_t mics_sections_place(struct mics_section *sections, size_t count)
-{
-    uint64_t bytes = 0;
-
-    for (size_t i = 0; i < count; i++) {
-        sections[i].offset = bytes;
-        bytes += sections[i].count * mics_storage_dtype_bytes(sections[i].dtype);
-    }
-    return bytes;
-}
-
 uint64_t mics_target_bytes(const struct mics_target *target)
 {
     uint64_t bytes = 0;
@@ -142,37 +131,7 @@ uint64_t mics_target_bytes(const struct mics_target *target)
     return bytes;
 }
 
-/* Bytes [at, at + size) of a section. Whole numbers that are aligned in dst are read into it
- * directly. After a tensor of single bytes numbers may be unaligned. */
-static enum mics_status fill_section(const struct file_writer *writer,
-                                     const struct mics_section *section, uint64_t start,
-                                     uint64_t at, char *dst, size_t size, float *scratch,
-                                     struct mics_err *err)
-{
-    const size_t width = mics_storage_dtype_bytes(section->dtype);
-    char *const unaligned = (char *)(scratch + 2 * MICS_STORE_CHUNK);
-
-    while (size > 0) {
-        const size_t skip = at % width;
-        const bool direct = skip == 0 && size >= width && (uintptr_t)dst % width == 0;
-        const size_t some =
-            (size_t)mics_min_u64(direct ? size / width * width : size, MICS_STORE_CHUNK);
-        const enum mics_status status = mics_store_read(
-            writer->store, section->vector, start + at / width, (skip + some + width - 1) / width,
-            section->dtype, direct ? dst : unaligned, scratch, err);
-
-        if (status != MICS_OK)
-            return status;
-        if (!direct)
-            memcpy(dst, unaligned + skip, some);
-        at += some;
-        dst += some;
-        size -= some;
-    }
-    return MICS_OK;
-}
-
-/* The section that holds byte `at` of a file's data. */
+/* The section that holds byte `at` of a file's data, or the last one before it. */
 static size_t find_section(const struct mics_target_file *file, uint64_t at)
 {
     size_t low = 0, high = file->section_count; /* the first section that begins after `at` */
@@ -188,6 +147,7 @@ static size_t find_section(const struct mics_target_file *file, uint64_t at)
     return low - 1;
 }
 
+/* What is not in a section, but before the next one or the end, is zeros. */
 static enum mics_status fill_data(const struct file_writer *writer,
                                   const struct mics_target_file *file, uint64_t at, char *dst,
                                   size_t size, float *scratch, struct mics_err *err)
@@ -196,15 +156,21 @@ static enum mics_status fill_data(const struct file_writer *writer,
 
     for (size_t i = find_section(file, at); status == MICS_OK && size > 0; i++) {
         const struct mics_section *section = &file->sections[i];
-        const uint64_t bytes = section->count * mics_storage_dtype_bytes(section->dtype);
-        const uint64_t skip = at - section->offset;
-        const size_t some = (size_t)mics_min_u64(size, bytes - skip);
+        const uint64_t bytes = mics_section_bytes(section), skip = at - section->offset;
+        const uint64_t left = skip < bytes ? bytes - skip : 0;
+        const size_t some = (size_t)mics_min_u64(size, left);
+        const uint64_t gap =
+            i + 1 < file->section_count ? section[1].offset - section->offset - bytes : UINT64_MAX;
+        const uint64_t past = skip > bytes ? skip - bytes : 0;
+        const size_t zeros = (size_t)mics_min_u64(size - some, gap > past ? gap - past : 0);
 
-        status = fill_section(writer, section, section->start + file->index * section->count, skip,
-                              dst, some, scratch, err);
-        at += some;
-        dst += some;
-        size -= some;
+        if (some > 0)
+            status = mics_section_fill(writer->store, section, file->index, skip, dst, some,
+                                       scratch, err);
+        memset(dst + some, 0, zeros);
+        at += some + zeros;
+        dst += some + zeros;
+        size -= some + zeros;
     }
     return status;
 }

@@ -146,6 +146,8 @@ static enum mics_status check_place(const struct mics_output_folder *folder, uin
         if (status != MICS_OK)
             return status;
     }
+    if (lstat(folder->final, &info) == 0 && folder->single)
+        return mics_err_set(err, MICS_ERR_ARG, "'%s' exists", folder->final);
     if (lstat(folder->final, &info) == 0 && !is_empty_folder(folder->final))
         return mics_err_set(err, MICS_ERR_ARG, "'%s' exists and is not an empty folder",
                             folder->final);
@@ -180,14 +182,17 @@ enum mics_status mics_output_folder_create(struct mics_output_folder *folder,
 
 enum mics_status mics_output_folder_commit(struct mics_output_folder *folder, struct mics_err *err)
 {
-    char parent[MICS_PATH_MAX];
+    char parent[MICS_PATH_MAX], file[MICS_PATH_MAX];
     enum mics_status status = mics_file_sync_folder(folder->temporary, err);
 
+    if (status == MICS_OK)
+        status = mics_path_format(file, err, "%s%s", folder->temporary,
+                                  folder->single ? "/" MICS_SINGLE_FILE : "");
     if (status != MICS_OK)
         return status;
-    if (rename(folder->temporary, folder->final) != 0)
+    if (rename(file, folder->final) != 0)
         return mics_err_set_errno(err, "%s", folder->final);
-    folder->created = false;
+    folder->created = folder->single; /* then the empty folder is left */
     mics_path_parent(folder->final, parent);
     return mics_file_sync_folder(parent, err);
 }

@@ -547,6 +547,16 @@ void mics_pretokenizer_read(const struct mics_cursor *root, struct mics_tokenize
     set_steps(tokenizer, state);
 }
 
+bool mics_pretokenizer_cuts(const struct mics_tokenizer *tokenizer)
+{
+    const struct state *state = tokenizer->pretokenizer.state;
+
+    for (size_t i = 0; state && i < state->count; i++)
+        if (state->steps[i].kind != STEP_METASPACE && state->steps[i].kind != STEP_CUT_WORDS)
+            return true;
+    return tokenizer->splitter.kind != MICS_SPLIT_WHOLE;
+}
+
 /* ---- long texts ---- */
 
 enum mics_status mics_pretokenizer_cut_words(struct mics_tokenizer *tokenizer, struct mics_err *err)

@@ -82,6 +82,9 @@ void mics_normalizer_read(const struct mics_cursor *root, struct mics_normalizer
 void mics_pretokenizer_read(const struct mics_cursor *root, struct mics_tokenizer *tokenizer,
                             bool *byte_level);
 
+/* Does it cut text, other than so that long texts are encoded piece by piece? */
+bool mics_pretokenizer_cuts(const struct mics_tokenizer *tokenizer);
+
 /* Read member "post_processor" of `root`, with the vocabulary complete, into before and after:
  * ByteLevel, TemplateProcessing, RobertaProcessing, BertProcessing, or a Sequence of them. */
 void mics_post_processor_read(const struct mics_cursor *root, struct mics_tokenizer *tokenizer);
