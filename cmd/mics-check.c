@@ -249,6 +249,8 @@ static int check(const struct options *opt)
     status = mics_health_check(world, extent, opt->device, &doc, &err);
     if (status == MICS_OK && baseline)
         status = mics_health_compare(doc, baseline, &err);
+    if (status == MICS_ERR_FORMAT && baseline)
+        mics_err_prefix(&err, "--baseline");
     if (status == MICS_OK && plan)
         status = mics_health_add_costs(doc, plan, &err);
     if (status != MICS_OK)

@@ -49,7 +49,7 @@ static const struct cli_option options[] = {
     {0, "plot", "NAME", "with --gnuplot, only this picture", CLI_TO_TEXT(struct request, plot)},
     {ID_TERMINAL, "terminal", MICS_GNUPLOT_TERMINALS,
      "with --gnuplot, what gnuplot draws to its output (default: gnuplot's own)", CLI_TO_HANDLER},
-    {0, "dot", NULL, "write the cluster, or the groups of a plan, as a graph for Graphviz",
+    {0, "dot", NULL, "write a cluster, its check, or the groups of a plan, as a graph for Graphviz",
      CLI_TO_TRUE(struct request, dot)},
     {0, "expect", "NAME",
      "with --dot, compare measured links with those of this instance of the catalogue",
@@ -264,6 +264,44 @@ static enum mics_status draw(FILE *out, const struct request *request, struct mi
     return status;
 }
 
+/* The document of a check of a cluster; NULL: it is none, or cannot be read, which is reported when
+ * it is shown. Standard input is not looked at: it can be read once only. */
+static json_t *read_check(const char *path)
+{
+    char *data = NULL;
+    size_t size;
+    json_t *doc = NULL;
+
+    if (strcmp(path, "-") == 0 || is_folder(path) ||
+        mics_file_read(path, MAX_INPUT_BYTES, &data, &size, NULL) != MICS_OK)
+        return NULL;
+    if (!mics_metrics_recognize(data, size) && mics_doc_decode(data, size, &doc, NULL) == MICS_OK &&
+        strcmp(json_string_value(json_object_get(doc, "kind")), MICS_HEALTH_KIND) != 0) {
+        json_decref(doc);
+        doc = NULL;
+    }
+    free(data);
+    return doc;
+}
+
+/* Two checks of a cluster are compared. *done: the files are such. */
+static enum mics_status show_changes(FILE *out, const struct request *request, bool *done,
+                                     struct mics_err *err)
+{
+    json_t *before = read_check(request->files[0]);
+    json_t *now = before ? read_check(request->files[1]) : NULL;
+    enum mics_status status = MICS_OK;
+
+    *done = now != NULL;
+    if (now)
+        status = mics_health_print_changes(out, before, now, 0, err);
+    if (status == MICS_ERR_FORMAT)
+        mics_err_prefix(err, "%s and %s", request->files[0], request->files[1]);
+    json_decref(before);
+    json_decref(now);
+    return status;
+}
+
 static enum mics_status show_all(FILE *out, const struct request *request, struct mics_err *err)
 {
     enum mics_status status = MICS_OK;
@@ -272,6 +310,13 @@ static enum mics_status show_all(FILE *out, const struct request *request, struc
         return draw(out, request, err);
     if (request->file_count == 0)
         return show(out, request, "-", err);
+    if (request->file_count == 2 && !request->history) {
+        bool done;
+
+        status = show_changes(out, request, &done, err);
+        if (status != MICS_OK || done)
+            return status;
+    }
     for (int i = 0; i < request->file_count && status == MICS_OK; i++) {
         if (request->file_count > 1) {
             fprintf(out, "%s==> ", i > 0 ? "\n" : "");

@@ -6,6 +6,7 @@
 #include "plan/plan.h"
 #include "plan/plan_dot.h"
 #include "plan/plan_print.h"
+#include "probe/health.h"
 #include "report/metrics.h"
 #include "topology/topology_dot.h"
 #include "topology/topology_print.h"
@@ -131,11 +132,12 @@ enum mics_status show_dot(FILE *out, const struct show_input *input, const char 
 
     if (is_kind(input, MICS_TOPOLOGY_KIND))
         return dot_topology(out, input, expect, err);
-    if (!is_kind(input, MICS_PLAN_KIND))
-        return refuse_kind(input, "--dot", "topologies and plans", err);
+    if (!is_kind(input, MICS_PLAN_KIND) && !is_kind(input, MICS_HEALTH_KIND))
+        return refuse_kind(input, "--dot", "topologies, plans and checks of a cluster", err);
     if (expect)
         return mics_err_set(err, MICS_ERR_ARG, "--expect goes with a topology");
-    status = mics_plan_dot(out, input->doc, err);
+    status = is_kind(input, MICS_PLAN_KIND) ? mics_plan_dot(out, input->doc, err)
+                                            : mics_health_dot(out, input->doc, err);
     if (status == MICS_ERR_FORMAT)
         mics_err_prefix(err, "%s", input->name);
     return status;

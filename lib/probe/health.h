@@ -52,4 +52,13 @@ void mics_health_print_excluded(FILE *out, const json_t *doc);
  * document is not of this kind. */
 enum mics_status mics_health_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err);
 
+/* What has changed from one check to another of the same hosts: findings that are new or gone, and
+ * what has become worse, better or other. MICS_ERR_FORMAT: `now` has none of the hosts. */
+enum mics_status mics_health_print_changes(FILE *out, const json_t *before, const json_t *now,
+                                           int tsv, struct mics_err *err);
+
+/* The nodes, coloured by their findings, and the pairs that were measured, slow ones with their
+ * rate, as a graph for Graphviz. */
+enum mics_status mics_health_dot(FILE *out, const json_t *doc, struct mics_err *err);
+
 #endif

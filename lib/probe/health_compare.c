@@ -5,6 +5,7 @@
 
 #include "base/units.h"
 #include "doc/doc.h"
+#include "doc/table.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -182,7 +183,7 @@ enum mics_status mics_health_compare(json_t *doc, const json_t *before, struct m
         }
     }
     if (!any)
-        return mics_err_set(err, MICS_ERR_FORMAT, "--baseline: it has none of these hosts");
+        return mics_err_set(err, MICS_ERR_FORMAT, "it has none of these hosts");
     if (!same_device && *device && *old_device)
         mics_findings_add(&findings, "changed", -1, "device", device, old_device);
     json_t *bad = mics_findings_bad_nodes(list, json_array_size(nodes));
@@ -190,6 +191,116 @@ enum mics_status mics_health_compare(json_t *doc, const json_t *before, struct m
         (!mics_health_is_good(doc) && json_object_set_new(doc, "verdict", json_string("bad")) != 0))
         return mics_err_nomem(err);
     return MICS_OK;
+}
+
+/* The findings of mics_health_compare() alone; the caller's. NULL after an error. */
+static json_t *differences(const json_t *now, const json_t *before, enum mics_status *status,
+                           struct mics_err *err)
+{
+    json_t *copy = json_deep_copy(now), *list = json_array();
+
+    if (!copy || json_object_set(copy, "findings", list) != 0)
+        *status = mics_err_nomem(err);
+    else
+        *status = mics_health_compare(copy, before, err);
+    json_decref(copy);
+    if (*status == MICS_OK)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
+static const char *or_dash(const char *text)
+{
+    return *text ? text : "-";
+}
+
+static void put_change(struct mics_table *table, const char *change, const json_t *finding,
+                       const char *before, const char *now)
+{
+    const char *host = text_of(finding, "host");
+
+    mics_table_cell(table, "%s", change);
+    mics_table_cell(table, "%s", *host ? host : "cluster");
+    mics_table_cell(table, "%s", text_of(finding, "what"));
+    mics_table_cell(table, "%s", or_dash(text_of(finding, "where")));
+    mics_table_cell(table, "%s", or_dash(before));
+    mics_table_cell(table, "%s", or_dash(now));
+}
+
+static bool has_finding(const json_t *list, const json_t *finding)
+{
+    static const char *const keys[] = {"what", "host", "where"};
+
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *other = json_array_get(list, i);
+        bool same = true;
+
+        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+            same &= strcmp(text_of(other, keys[k]), text_of(finding, keys[k])) == 0;
+        if (same)
+            return true;
+    }
+    return false;
+}
+
+/* The findings of `list` that `other` does not have. */
+static void put_only_in(struct mics_table *table, const char *change, const json_t *list,
+                        const json_t *other, bool is_now)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *finding = json_array_get(list, i);
+        const char *found = text_of(finding, "found");
+
+        if (!has_finding(other, finding))
+            put_change(table, change, finding, is_now ? "" : found, is_now ? found : "");
+    }
+}
+
+/* What is worse in the first than in the second, which is the earlier one, or with `better` the
+ * later one; other versions only once. */
+static void put_differences(struct mics_table *table, const json_t *list, bool better)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *finding = json_array_get(list, i);
+        const bool other = strcmp(text_of(finding, "what"), "changed") == 0;
+        const char *found = text_of(finding, "found"), *expected = text_of(finding, "expected");
+
+        if (better && !other)
+            put_change(table, "better", finding, found, expected);
+        else if (!better)
+            put_change(table, other ? "other" : "worse", finding, expected, found);
+    }
+}
+
+enum mics_status mics_health_print_changes(FILE *out, const json_t *before, const json_t *now,
+                                           int tsv, struct mics_err *err)
+{
+    const json_t *old_findings = json_object_get(before, "findings"),
+                 *findings = json_object_get(now, "findings");
+    enum mics_status status = mics_health_validate(before, err);
+    json_t *worse = NULL, *better = NULL;
+
+    if (status == MICS_OK)
+        status = mics_health_validate(now, err);
+    if (status == MICS_OK)
+        worse = differences(now, before, &status, err);
+    if (status == MICS_OK)
+        better = differences(before, now, &status, err);
+    if (status == MICS_OK) {
+        struct mics_table *table = mics_table_new("<change|<host|<what|<where|<before|<now");
+
+        put_only_in(table, "new", findings, old_findings, true);
+        put_only_in(table, "gone", old_findings, findings, false);
+        put_differences(table, worse, false);
+        put_differences(table, better, true);
+        status = mics_table_finish(table, out, tsv, err);
+    }
+    if (status == MICS_OK && !tsv)
+        fprintf(out, "\n%s before, %s now\n", text_of(before, "verdict"), text_of(now, "verdict"));
+    json_decref(worse);
+    json_decref(better);
+    return status;
 }
 
 enum mics_status mics_health_read(const char *path, json_t **out, struct mics_err *err)

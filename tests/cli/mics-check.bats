@@ -295,6 +295,61 @@ END
     one_line_and_code 3
 }
 
+# A check of three nodes, of which n1 sends at this rate, with these findings.
+checked() # bytes_per_s findings version
+{
+    jq -n --argjson rate "$1" --argjson findings "$2" --arg version "$3" '{kind: "mics.health", v: 1,
+        verdict: (if $findings == [] then "good" else "bad" end), hosts: ["n0", "n1", "n2"], per_node: 1,
+        device: "host", bad_nodes: [], findings: $findings,
+        nodes: [range(3) | {host: "n\(.)", ranks: 1, facts: {versions: {mics: $version}, cores: 8},
+            rates: [{flops_per_s: 1e9, memory_bytes_per_s: 1e9}]}],
+        links: {bytes: 1, rounds: 1, repeats: 1, reference_bytes_per_s: 1e9, send: [1e9, $rate, 1e9],
+            receive: [1e9, 1e9, 1e9], pairs: [[0, 1, 1e9], [1, 2, $rate]]}}'
+}
+
+@test "two checks are compared: what is new, gone, worse, better or other" {
+    disk='[{"what": "disk", "level": "fault", "node": 2, "host": "n2", "found": "1 GiB"}]'
+    pair='[{"what": "slow_pair", "level": "fault", "where": "from n1 to n2", "found": "800 Mbit/s", "expected": "8"}]'
+    checked 1e9 "$disk" 0.1.0 >old.json
+    checked 1e8 "$pair" 0.2.0 >new.json
+    mics-show old.json new.json >changes
+    cat changes
+    [ "$(wc -l <changes)" = 9 ]
+    grep -qE '^new +cluster +slow_pair +from n1 to n2 +- +800 Mbit/s$' changes
+    grep -qE '^gone +n2 +disk +- +1 GiB +-$' changes
+    grep -qE '^worse +n1 +slower +what it sends +1 GB/s +800 Mbit/s$' changes
+    [ "$(grep -cE '^other +n[0-2] +changed +mics +0.1.0 +0.2.0$' changes)" = 3 ]
+    [ "$(tail -n 1 changes)" = 'bad before, bad now' ]
+    mics-show new.json old.json | grep -E '^better +n1 +slower +what it sends +800 Mbit/s +1 GB/s$'
+    mics-show old.json old.json >same
+    [ "$(cat same)" = $'change  host  what  where  before  now\n\nbad before, bad now' ]
+    # others are shown one after another
+    [ "$(mics-show old.json new.json old.json | grep -c '^==> ')" = 3 ]
+    jq '.nodes[].host |= "x" + .' old.json >other.json
+    run -3 --separate-stderr mics-show other.json new.json
+    [ "$stderr" = 'mics-show: other.json and new.json: it has none of these hosts' ]
+}
+
+@test "a check is drawn: nodes by their findings, and slow pairs" {
+    disk='{"what": "disk", "level": "fault", "node": 2, "host": "n2", "found": "1 GiB"}'
+    kernel='{"what": "kernel", "level": "notice", "node": 0, "host": "n0", "found": "6 \"x\""}'
+    pair='{"what": "slow_pair", "level": "fault", "where": "from n1 to n2", "found": "800 Mbit/s"}'
+    checked 1e8 "[$disk, $kernel, $pair]" 0.1.0 >check.json
+    mics-show --dot check.json >check.dot
+    grep -q 'label="bad: 3 nodes, usual between them 1 GB/s' check.dot
+    grep -q 'n0 \[fillcolor="#fdf3c7", ' check.dot
+    grep -q 'n1 \[fillcolor="#d8f0dd", label="n1"\]' check.dot
+    grep -q 'n2 \[fillcolor="#f6c4c4", ' check.dot
+    grep -q 'n0 -- n1 \[dir=forward, color="#bbbbbb", penwidth=0.7\]' check.dot
+    grep -q 'n1 -- n2 \[dir=forward, color="#d02020", penwidth=2, label="800 Mbit/s"\]' check.dot
+    if command -v dot >/dev/null; then dot -Tsvg check.dot | grep -q '</svg>'; fi
+    run -2 --separate-stderr mics-show --dot --expect=p4d check.json
+    [ "$stderr" = 'mics-show: --expect goes with a topology' ]
+    jq 'del(.nodes)' check.json >damaged.json
+    run -3 --separate-stderr mics-show --dot damaged.json
+    one_line_and_code 3
+}
+
 @test "the price of faults needs a plan, which is read before anything is measured" {
     mics-plan -q --model=gpt2-nano --topology='node:2 gpu:1 net:1gbit,10us' --global-batch=4 -o plan.mp
     run -0 --separate-stderr mics-check --quick -p plan.mp
