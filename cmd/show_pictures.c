@@ -65,7 +65,8 @@ static enum mics_status print_tables(FILE *tables, const struct show_input *inpu
     } drawn[] = {{MICS_PLAN_KIND, "plan", mics_plan_print},
                  {MICS_TOPOLOGY_KIND, "topology", mics_topology_print},
                  {MICS_BENCH_KIND, "bench", mics_bench_print},
-                 {MICS_METRICS_KIND, "metrics", mics_metrics_print}};
+                 {MICS_METRICS_KIND, "metrics", mics_metrics_print},
+                 {MICS_HEALTH_KIND, "health", mics_health_print_pairs}};
 
     for (size_t i = 0; i < sizeof drawn / sizeof *drawn; i++) {
         if (!is_kind(input, drawn[i].kind))
@@ -73,7 +74,8 @@ static enum mics_status print_tables(FILE *tables, const struct show_input *inpu
         *script = drawn[i].script;
         return drawn[i].print(tables, input->doc, 1, err);
     }
-    return refuse_kind(input, "--gnuplot", "plans, topologies, measurements and metrics", err);
+    return refuse_kind(input, "--gnuplot",
+                       "plans, topologies, measurements, metrics and checks of a cluster", err);
 }
 
 enum mics_status show_gnuplot(FILE *out, const struct show_input *inputs, size_t count,

@@ -57,6 +57,11 @@ enum mics_status mics_health_print(FILE *out, const json_t *doc, int tsv, struct
 enum mics_status mics_health_print_changes(FILE *out, const json_t *before, const json_t *now,
                                            int tsv, struct mics_err *err);
 
+/* For scripts: the verdict and the usual rate between nodes, the hosts with their verdicts, and the
+ * pairs that were measured: "sender", "receiver" (indices) and "bytes_per_s". */
+enum mics_status mics_health_print_pairs(FILE *out, const json_t *doc, int tsv,
+                                         struct mics_err *err);
+
 /* The nodes, coloured by their findings, and the pairs that were measured, slow ones with their
  * rate, as a graph for Graphviz. */
 enum mics_status mics_health_dot(FILE *out, const json_t *doc, struct mics_err *err);

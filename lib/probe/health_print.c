@@ -275,3 +275,51 @@ enum mics_status mics_health_print(FILE *out, const json_t *doc, int tsv, struct
     print_verdict(out, doc);
     return MICS_OK;
 }
+
+static enum mics_status print_pair_rows(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
+{
+    const json_t *pairs = json_object_get(json_object_get(doc, "links"), "pairs");
+    struct mics_table *table = mics_table_new("sender|receiver|bytes_per_s");
+
+    for (size_t i = 0; i < json_array_size(pairs); i++) {
+        const json_t *pair = json_array_get(pairs, i);
+
+        mics_table_cell(table, "%d", (int)json_integer_value(json_array_get(pair, 0)));
+        mics_table_cell(table, "%d", (int)json_integer_value(json_array_get(pair, 1)));
+        mics_table_cell(table, "%.12g", json_number_value(json_array_get(pair, 2)));
+    }
+    return mics_table_finish(table, out, tsv, err);
+}
+
+enum mics_status mics_health_print_pairs(FILE *out, const json_t *doc, int tsv,
+                                         struct mics_err *err)
+{
+    const json_t *hosts = json_object_get(doc, "hosts"), *links = json_object_get(doc, "links");
+    enum mics_status status = mics_health_validate(doc, err);
+
+    if (status != MICS_OK)
+        return status;
+    struct mics_table *table = mics_table_new("<|<");
+    mics_table_cell(table, "verdict");
+    mics_table_cell(table, "%s", text_of(doc, "verdict"));
+    mics_table_cell(table, "nodes");
+    mics_table_cell(table, "%zu", json_array_size(hosts));
+    mics_table_cell(table, "reference_bytes_per_s");
+    mics_table_cell(table, "%.12g",
+                    json_number_value(json_object_get(links, "reference_bytes_per_s")));
+    status = mics_table_finish(table, out, tsv, err);
+    if (status != MICS_OK)
+        return status;
+    fputc('\n', out);
+    table = mics_table_new("host|index|verdict");
+    for (size_t i = 0; i < json_array_size(hosts); i++) {
+        mics_table_cell(table, "%s", json_string_value(json_array_get(hosts, i)));
+        mics_table_cell(table, "%zu", i);
+        mics_table_cell(table, is_bad(doc, i) ? "bad" : "good");
+    }
+    status = mics_table_finish(table, out, tsv, err);
+    if (status != MICS_OK)
+        return status;
+    fputc('\n', out);
+    return print_pair_rows(out, doc, tsv, err);
+}

@@ -350,6 +350,20 @@ checked() # bytes_per_s findings version
     one_line_and_code 3
 }
 
+@test "a check is drawn: the matrix of pairs" {
+    requires gnuplot
+    checked 1e8 '[]' 0.1.0 | jq '.bad_nodes = [1]' >check.json
+    mics-show --gnuplot --terminal=dumb check.json >script
+    gnuplot script >drawn 2>said
+    cat drawn said
+    [ ! -s said ]
+    grep -q 'Pairs of 3 nodes: good, usual rate 1.*GB/s' drawn
+    for words in 'below 50 %' '80 % or more' n0 'n1\*' n2 sender receiver; do grep -q "$words" drawn; done
+    jq 'del(.links)' check.json >facts.json
+    run -4 --separate-stderr mics-show --gnuplot facts.json
+    [ "$stderr" = 'mics-show: facts.json: no pair of nodes was measured' ]
+}
+
 @test "the price of faults needs a plan, which is read before anything is measured" {
     mics-plan -q --model=gpt2-nano --topology='node:2 gpu:1 net:1gbit,10us' --global-batch=4 -o plan.mp
     run -0 --separate-stderr mics-check --quick -p plan.mp
