@@ -3,6 +3,7 @@
 
 #include "base/units.h"
 #include "plan/memory.h"
+#include "plan/trainer_memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -38,39 +39,23 @@ enum mics_status plan_search_copies(const struct plan_request *request,
     return status;
 }
 
-/* What FSDP2 keeps of gradients that are added up whole: fp32, of all parameters. */
-static uint64_t whole_gradient_bytes(const struct mics_model *model)
-{
-    return sizeof(float) * model->param_count;
-}
-
 /* The best plan of one way. Where whole gradients are added up, one micro-step needs no memory for
- * them; if that does not fit, so much memory is left out. */
+ * them, and comes first. */
 static enum mics_status
 search_way(const struct plan_request *request, const struct mics_topology *topology,
            const struct mics_model *model, const struct mics_target_way *way,
            struct mics_search_options options, struct mics_plan **out, struct mics_err *err)
 {
-    const uint64_t whole = whole_gradient_bytes(model);
-    enum mics_status status;
-
     options.allows = way->allows;
-    if (way->accumulation == MICS_ACCUMULATES_SHARDS)
-        return plan_search_copies(request, topology, model, &options, out, err);
-    if (options.micro_batch == 0) {
+    options.whole_grads = way->accumulation == MICS_ACCUMULATES_WHOLE;
+    if (options.whole_grads && options.micro_batch == 0) {
         options.micro_steps = 1;
-        status = plan_search_copies(request, topology, model, &options, out, err);
+        const enum mics_status status =
+            plan_search_copies(request, topology, model, &options, out, err);
         if (status != MICS_ERR_INFEASIBLE)
             return status;
         options.micro_steps = 0;
     }
-    options.memory_limit = mics_search_memory(&options, topology);
-    if (options.memory_limit <= whole)
-        return mics_err_set(err, MICS_ERR_INFEASIBLE,
-                            "%s adds up whole gradients over micro-steps, which need more than the "
-                            "memory of a rank",
-                            request->target->name);
-    options.memory_limit -= whole;
     return plan_search_copies(request, topology, model, &options, out, err);
 }
 
@@ -137,9 +122,10 @@ static void report(const struct plan_request *request, const struct mics_plan *p
              mics_format_count(plan->predicted.tokens_per_s, texts[3], sizeof texts[3]),
              mics_format_bytes(total, texts[0], sizeof texts[0]),
              mics_format_bytes(plan->memory_limit, texts[1], sizeof texts[1]));
-    if (way->accumulation == MICS_ACCUMULATES_WHOLE && plan->choice.micro_steps > 1)
+    if (plan->choice.whole_grads && plan->choice.micro_steps > 1)
         cli_note(0, "%s adds up whole gradients over micro-steps: %s more per rank", target->name,
-                 mics_format_bytes(whole_gradient_bytes(plan->model), texts[2], sizeof texts[2]));
+                 mics_format_bytes(mics_trainer_whole_grads(plan->model, &plan->choice), texts[2],
+                                   sizeof texts[2]));
     if (target->defers && mics_choice_has_second_hop(&plan->choice) && plan->choice.micro_steps > 1)
         cli_note(0, "%s", target->defers);
     if (target->launcher)
@@ -156,6 +142,7 @@ static void report(const struct plan_request *request, const struct mics_plan *p
     report_gain(request, plan, &any, &options,
                 "cannot cut parameters, gradients and optimizer otherwise");
     options.hierarchical = MICS_HIERARCHY_AUTO;
+    options.trainer = MICS_TRAINER_MICS;
     report_gain(request, plan, &all, &options, "with all its restrictions");
 }
 
@@ -183,6 +170,7 @@ enum mics_status plan_for_target(const struct plan_request *request,
     options.recomputes = request->target->recomputes;
     if (options.dtype == MICS_AUTO)
         options.dtype = bf16 ? MICS_BF16 : MICS_F32;
+    options.trainer = request->target->trainer;
     if (bf16)
         options.grad_dtype = request->target->grad_dtype;
     status = search_target(request, topology, model, &options, &way, out, err);

@@ -7,6 +7,7 @@
 #include "comm/comm.h"
 #include "plan/gpu_memory.h"
 #include "plan/schedule/schedule.h"
+#include "plan/trainer_memory.h"
 #include "topology/nccl_cost.h"
 
 #include <string.h>
@@ -256,7 +257,8 @@ static void stack_regions(struct mics_memory *out)
     for (int i = 0; i < MICS_REGION_COUNT; i++) {
         struct mics_region *region = &out->regions[i];
 
-        region->name = names[i];
+        if (!region->name)
+            region->name = names[i];
         region->offset = out->arena_bytes;
         region->bytes = mics_round_up(region->bytes, MICS_REGION_ALIGN);
         out->arena_bytes += region->bytes;
@@ -270,6 +272,12 @@ enum mics_status mics_memory_compute(const struct mics_model *model,
     struct mics_memory memory = {0};
     enum mics_status status = mics_choice_check(model, choice, err);
 
+    if (status == MICS_OK && choice->trainer != MICS_TRAINER_MICS) {
+        mics_trainer_memory(model, choice, &memory);
+        stack_regions(&memory);
+        *out = memory;
+        return MICS_OK;
+    }
     if (status == MICS_OK)
         status = slot_bytes(model, choice, &memory, err);
     if (status != MICS_OK)

@@ -25,6 +25,18 @@
 #define MICS_INTERVAL_MAX    64
 #define MICS_SYNC_WARMUP_MAX (1 << 30)
 
+/* Whose memory a plan has: that of mics, or of another trainer (trainer_memory.c). */
+enum mics_trainer {
+    MICS_TRAINER_MICS,
+    MICS_TRAINER_FSDP2, /* a loop of one's own with PyTorch's FSDP2 */
+    MICS_TRAINER_TORCHTITAN,
+    MICS_TRAINER_TRANSFORMERS,
+    MICS_TRAINER_ACCELERATE,
+    MICS_TRAINER_MEGATRON,
+    MICS_TRAINER_DEEPSPEED,
+    MICS_TRAINERS
+};
+
 /* Everything that a schedule and its memory depend on, apart from the model.
  *
  * Where `dtype` is bf16 or fp16 the optimizer keeps an fp32 master of what it updates beside its
@@ -80,6 +92,9 @@ struct mics_plan_choice {
     /* Then predictions are for a busiest rank with so many times the mean rows of its group, the
      * rows of each rank being spread alike; 0: 1, even loads. Training does not depend on it. */
     double expert_load;
+    enum mics_trainer trainer;
+    /* Before the last micro-step it adds up whole gradients, and reduces none. */
+    bool whole_grads;
 };
 
 struct mics_region {

@@ -32,6 +32,7 @@
 #include "doc/doc.h"
 #include "plan/memory.h"
 #include "plan/memory_ckpt_cost.h"
+#include "plan/trainer_memory.h"
 
 #include <inttypes.h>
 #include <stddef.h>
@@ -159,6 +160,19 @@ static void read_outer(const struct mics_cursor *at, struct mics_plan_choice *ou
     out->outer_overlap = mics_cursor_opt_bool(at, "outer_overlap", false);
 }
 
+/* Without the member: mics. */
+static enum mics_trainer read_trainer(const struct mics_cursor *at)
+{
+    enum mics_trainer trainer = MICS_TRAINER_MICS;
+
+    if (!mics_cursor_has(at, "trainer"))
+        return trainer;
+    const char *text = mics_cursor_get_string(at, "trainer");
+    if (!mics_trainer_parse(text, &trainer))
+        mics_cursor_reject(at, "trainer", "'%s': no such trainer", text);
+    return trainer;
+}
+
 static void read_choice(const struct mics_cursor *parent, const struct mics_plan *plan,
                         struct mics_plan_choice *out)
 {
@@ -186,6 +200,8 @@ static void read_choice(const struct mics_cursor *parent, const struct mics_plan
     read_outer(&at, out);
     out->dispatches = mics_cursor_opt_bool(&at, "resident_experts", false);
     out->expert_load = mics_cursor_opt_double(&at, "expert_load", 1, MICS_EXPERTS_MAX, 0);
+    out->trainer = read_trainer(&at);
+    out->whole_grads = mics_cursor_opt_bool(&at, "whole_gradients", false);
     shape = out->shapes[MICS_UNIT_DENSE];
     shape.nodes = plan->topology->nodes;
     shape.per_node = plan->topology->per_node;
@@ -481,6 +497,10 @@ static json_t *write_choice(const struct mics_plan_choice *choice)
     if (choice->dispatches)
         done = done && put(object, "resident_experts", json_true()) &&
                put(object, "expert_load", json_real(mics_choice_expert_load(choice)));
+    if (choice->trainer != MICS_TRAINER_MICS)
+        done = done && put(object, "trainer", json_string(mics_trainer_name(choice->trainer)));
+    if (choice->whole_grads)
+        done = done && put(object, "whole_gradients", json_true());
     if (done && mics_choice_groups(choice, MICS_UNIT_EXPERT) == MICS_UNIT_EXPERT) {
         const struct mics_shape *shape = &choice->shapes[MICS_UNIT_EXPERT];
         json_t *experts = json_object();

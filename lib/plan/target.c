@@ -66,6 +66,58 @@ static void write_torchrun(FILE *out, const struct mics_plan *plan)
             shape_of(plan)->nodes, shape_of(plan)->per_node);
 }
 
+/* Calls for a loop of one's own. A mesh of two dimensions has replicas, whose all-reduce waits for
+ * the last micro-step. */
+static void write_fsdp2(FILE *out, const struct mics_plan *plan)
+{
+    const struct mics_plan_choice *choice = &plan->choice;
+    const uint32_t shards = shape_of(plan)->p_param, replicas = world_size(plan) / shards;
+    const char *device = strcmp(plan->topology->device, "host") == 0 ? "cpu" : "cuda";
+
+    fputs("# ", out);
+    write_torchrun(out, plan);
+    fprintf(out,
+            " train.py\n"
+            "import torch\n"
+            "from torch.distributed.device_mesh import init_device_mesh\n"
+            "from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard\n"
+            "\n"
+            "SEQ, MICRO_BATCH, MICRO_STEPS = %u, %u, %u\n"
+            "# parameters in fp32; each layer %s\n"
+            "\n\n"
+            "def shard(model, layers, embedding, head):\n"
+            "    \"\"\"`head`: a list of the final norm and the output; of a tied model also the\n"
+            "    embedding, and `embedding` is None.\"\"\"\n",
+            choice->seq, choice->micro_batch, choice->micro_steps,
+            choice->recompute == MICS_RECOMPUTE_FULL
+                ? "in torch.utils.checkpoint.checkpoint(use_reentrant=False)"
+                : "without checkpointing");
+    if (replicas > 1)
+        fprintf(out,
+                "    mesh = init_device_mesh(\"%s\", (%u, %u), "
+                "mesh_dim_names=(\"replicate\", \"shard\"))\n",
+                device, replicas, shards);
+    else
+        fprintf(out, "    mesh = init_device_mesh(\"%s\", (%u,))\n", device, shards);
+    if (choice->dtype == MICS_BF16)
+        fputs("    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, "
+              "reduce_dtype=torch.float32)\n",
+              out);
+    else
+        fputs("    policy = MixedPrecisionPolicy()\n", out);
+    fputs("    for layer in layers:\n"
+          "        fully_shard(layer, mesh=mesh, mp_policy=policy)\n"
+          "    if embedding is not None:\n"
+          "        fully_shard(embedding, mesh=mesh, mp_policy=policy)\n"
+          "    fully_shard(head, mesh=mesh, mp_policy=policy, reshard_after_forward=False)\n"
+          "    fully_shard(model, mesh=mesh, mp_policy=policy)\n"
+          "\n\n"
+          "def before_micro_step(model, micro_step):\n"
+          "    \"\"\"The all-reduce over the replicas waits for the last micro-step.\"\"\"\n"
+          "    model.set_requires_all_reduce(micro_step == MICRO_STEPS - 1)\n",
+          out);
+}
+
 /* The plug-in of activation checkpointing is a choice of the configuration that --config names. */
 static void write_torchtitan(FILE *out, const struct mics_plan *plan)
 {
@@ -202,7 +254,15 @@ static void write_deepspeed(FILE *out, const struct mics_plan *plan)
 }
 
 static const struct mics_target targets[] = {
+    {.name = "fsdp2",
+     .trainer = MICS_TRAINER_FSDP2,
+     .ways = {{is_one_size, MICS_ACCUMULATES_SHARDS}},
+     .way_count = 1,
+     .recomputes = {true, false, true},
+     .grad_dtype = MICS_F32,
+     .write = write_fsdp2},
     {.name = "torchtitan",
+     .trainer = MICS_TRAINER_TORCHTITAN,
      .defers = "torchtitan 0.3.0 reduces over the replicas in each micro-step; its main branch "
                "once per step, as planned",
      .ways = {{is_one_size, MICS_ACCUMULATES_SHARDS}},
@@ -211,24 +271,28 @@ static const struct mics_target targets[] = {
      .grad_dtype = MICS_F32,
      .write = write_torchtitan},
     {.name = "transformers",
+     .trainer = MICS_TRAINER_TRANSFORMERS,
      .ways = {{is_replicated, MICS_ACCUMULATES_SHARDS}, {is_flat, MICS_ACCUMULATES_WHOLE}},
      .way_count = 2,
      .recomputes = {true, false, true},
      .grad_dtype = MICS_F32,
      .write = write_transformers},
     {.name = "accelerate",
+     .trainer = MICS_TRAINER_ACCELERATE,
      .ways = {{is_sharded, MICS_ACCUMULATES_WHOLE}},
      .way_count = 1,
      .recomputes = {true, false, true},
      .grad_dtype = MICS_BF16,
      .write = write_accelerate},
     {.name = "megatron",
+     .trainer = MICS_TRAINER_MEGATRON,
      .ways = {{is_distributed_optimizer, MICS_ACCUMULATES_SHARDS}},
      .way_count = 1,
      .recomputes = {true, false, true},
      .grad_dtype = MICS_F32,
      .write = write_megatron},
     {.name = "deepspeed",
+     .trainer = MICS_TRAINER_DEEPSPEED,
      .launcher = "deepspeed",
      .ways = {{is_stage, MICS_ACCUMULATES_SHARDS}},
      .way_count = 1,

@@ -3,6 +3,8 @@
  * target.h - other trainers that a plan can be made for: what they can express, and how they write
  * it.
  *
+ * fsdp2 is a loop of one's own with torch.distributed.fsdp.fully_shard of PyTorch 2.15.
+ *
  * Sources: torchtitan/config/configs.py of torchtitan 0.3; transformers 5.24, DistributedConfig and
  * Trainer._defer_fsdp_gradient_reduction(); accelerate 1.15, ParallelismConfig and
  * Accelerator.no_sync(); the arguments of Megatron-LM; deepspeed/runtime/config.py of DeepSpeed
@@ -30,7 +32,8 @@ struct mics_target_way {
 enum { MICS_TARGET_WAYS = 2 };
 
 struct mics_target {
-    const char *name;     /* "torchtitan" */
+    const char *name; /* "torchtitan" */
+    enum mics_trainer trainer;
     const char *launcher; /* a program that starts it, where `write` cannot say so; or NULL */
     const char *defers;   /* what has to be known about the second hop in micro-steps, or NULL */
     struct mics_target_way ways[MICS_TARGET_WAYS];
@@ -44,6 +47,6 @@ struct mics_target {
 /* NULL: there is none. */
 const struct mics_target *mics_target_find(const char *name);
 
-#define MICS_TARGET_NAMES "torchtitan|transformers|accelerate|megatron|deepspeed"
+#define MICS_TARGET_NAMES "fsdp2|torchtitan|transformers|accelerate|megatron|deepspeed"
 
 #endif

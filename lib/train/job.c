@@ -10,6 +10,7 @@
 #include "model/family.h"
 #include "plan/memory.h"
 #include "plan/schedule/timeline.h"
+#include "plan/trainer_memory.h"
 #include "train/job_memory.h"
 #include "train/job_tokenizer.h"
 
@@ -120,6 +121,11 @@ static enum mics_status read_plan(struct mics_job *job, struct mics_err *err)
     if (status != MICS_OK)
         return status;
     status = mics_plan_from_doc(job->plan_doc, &job->plan, err);
+    if (status == MICS_OK && job->plan->choice.trainer != MICS_TRAINER_MICS)
+        status = mics_err_set(err, MICS_ERR_ARG,
+                              "the plan is for %s, with the memory that it takes; one for "
+                              "mics-train is made without --for",
+                              mics_trainer_name(job->plan->choice.trainer));
     if (status != MICS_OK)
         mics_err_prefix(err, "%s", plan_name(job));
     return mics_agree(job->control, status, err);

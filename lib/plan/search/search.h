@@ -79,6 +79,8 @@ struct mics_search_options {
     bool (*allows)(const struct mics_shape *shape);
     const bool *recomputes;
     uint32_t micro_steps;
+    enum mics_trainer trainer; /* whose memory counts */
+    bool whole_grads;          /* as in struct mics_plan_choice */
     /* sync_dtype and sync_down_dtype are to be chosen: the weakest formats, in the fewest units,
      * with which a step is as fast, within MICS_STEP_TIE, as with any. */
     bool sync_auto;

@@ -167,6 +167,8 @@ struct mics_plan_choice mics_search_choice(const struct mics_search *search,
         .outer_lr = options->outer_lr,
         .outer_momentum = options->outer_momentum,
         .outer_overlap = options->outer_overlap,
+        .trainer = options->trainer,
+        .whole_grads = options->whole_grads,
     };
 
     choice.sync_interval = mics_choice_has_second_hop(&choice) ? options->sync_interval : 1;
@@ -403,6 +405,43 @@ static uint64_t staging_bytes(const struct mics_search *search,
     return bytes;
 }
 
+/* Bytes of a point without prefetching. Those of mics are the sum of what a strategy and what
+ * activations take; another trainer's peak may be at another moment for each. */
+static uint64_t point_bytes(const struct mics_search *search, const struct mics_search_point *point)
+{
+    const struct mics_search_space *space = &search->space;
+    const struct mics_search_alternative *alternative = &search->alternatives[point->alternative];
+    const int64_t activations =
+        space->activation_bytes[point->level * space->micro_batch_count + point->micro_batch];
+    const struct mics_plan_choice choice = mics_search_choice(search, point);
+    struct mics_err err;
+    uint64_t bytes;
+
+    if (choice.trainer == MICS_TRAINER_MICS)
+        return alternative->base_bytes[hierarchy_of(&alternative->options[point->option])] +
+               (uint64_t)activations;
+    return mics_search_bytes(search, &choice, &bytes, &err) == MICS_OK ? bytes : UINT64_MAX;
+}
+
+/* The level and the micro-batch of the fewest bytes. */
+static void find_least(const struct mics_search *search, struct mics_search_point *least)
+{
+    struct mics_search_point point = *least;
+    uint64_t fewest = UINT64_MAX;
+
+    for (point.level = 0; point.level < search->space.level_count; point.level++)
+        for (point.micro_batch = 0; point.micro_batch < search->space.micro_batch_count;
+             point.micro_batch++) {
+            const uint64_t bytes = point_bytes(search, &point);
+
+            if (bytes >= fewest)
+                continue;
+            fewest = bytes;
+            least->level = point.level;
+            least->micro_batch = point.micro_batch;
+        }
+}
+
 /* Bytes of the first level and micro-batch with each hierarchy, without coalescing, in as few
  * segments as are allowed. Finds the plan option that needs the least. */
 static enum mics_status measure_alternative(struct mics_search *search, uint32_t index,
@@ -446,6 +485,8 @@ static enum mics_status measure_alternative(struct mics_search *search, uint32_t
             least.level = i / space->micro_batch_count;
             least.micro_batch = i % space->micro_batch_count;
         }
+    if (search->options.trainer != MICS_TRAINER_MICS)
+        find_least(search, &least);
     alternative->least.choice = mics_search_choice(search, &least);
     if (status == MICS_OK)
         status = mics_search_bytes(search, &alternative->least.choice, &bytes, err);
@@ -496,9 +537,7 @@ bool mics_search_prefetch_range(const struct mics_search *search,
     const uint64_t limit = search->options.memory_limit + rounding_bytes;
     const uint64_t slots = mics_min_u64(2 * option->coalesce, space->rotating);
     const uint32_t all = space->rotating > 0 ? space->rotating - 1 : 0;
-    const int64_t activations =
-        space->activation_bytes[point->level * space->micro_batch_count + point->micro_batch];
-    uint64_t bytes = alternative->base_bytes[hierarchy_of(option)] + (uint64_t)activations;
+    uint64_t bytes = point_bytes(search, point);
 
     if (search->options.coalesce == 0 && slots > 2)
         bytes += (slots - 2) * alternative->grad_slot_bytes;
