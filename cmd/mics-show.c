@@ -19,6 +19,7 @@
 #include "plan/plan_print.h"
 #include "probe/health.h"
 #include "report/check.h"
+#include "report/flights.h"
 #include "report/metrics.h"
 #include "show_pictures.h"
 #include "topology/topology_print.h"
@@ -73,7 +74,8 @@ static const struct kind {
     {MICS_TOPOLOGY_KIND, mics_topology_print}, {MICS_PLAN_KIND, mics_plan_print},
     {MICS_BENCH_KIND, mics_bench_print},       {MICS_CHECKPOINT_KIND, mics_manifest_print},
     {MICS_METRICS_KIND, mics_metrics_print},   {MICS_DATASET_KIND, mics_dataset_print},
-    {MICS_HEALTH_KIND, mics_health_print},
+    {MICS_HEALTH_KIND, mics_health_print},     {MICS_FLIGHT_KIND, mics_flight_print},
+    {MICS_FLIGHTS_KIND, mics_flights_print},
 };
 
 static enum mics_status handle(void *context, const struct cli_option *option, const char *value,
@@ -145,9 +147,14 @@ static enum mics_status load(const char *path, bool draw, struct show_input *out
 {
     char file[MICS_PATH_MAX], *data;
     size_t size;
-    enum mics_status status = find_file(path, file, err);
+    enum mics_status status;
 
     *out = (struct show_input){0};
+    if (mics_flights_recognize(path)) {
+        out->name = strdup(path);
+        return out->name ? mics_flights_load(path, &out->doc, err) : mics_err_nomem(err);
+    }
+    status = find_file(path, file, err);
     if (status != MICS_OK)
         return status;
     out->name = strdup(strcmp(path, "-") == 0 ? "standard input" : file);
@@ -302,6 +309,45 @@ static enum mics_status show_changes(FILE *out, const struct request *request, b
     return status;
 }
 
+/* Is it a file with what a rank did last? Its kind stands first. */
+static bool is_flight(const char *path)
+{
+    char begin[64] = "";
+    struct stat info;
+    FILE *file;
+
+    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode) || !(file = fopen(path, "rb")))
+        return false;
+    const size_t size = fread(begin, 1, sizeof begin - 1, file);
+    fclose(file);
+    const char *kind = memmem(begin, size, MICS_FLIGHT_KIND, strlen(MICS_FLIGHT_KIND));
+    return kind && kind[strlen(MICS_FLIGHT_KIND)] != 's';
+}
+
+/* Those of several ranks are one table. */
+static enum mics_status show_flights(FILE *out, const struct request *request, struct mics_err *err)
+{
+    const size_t count = (size_t)request->file_count;
+    struct show_input *inputs = calloc(count, sizeof *inputs);
+    json_t **docs = calloc(count, sizeof *docs), *doc = NULL;
+    enum mics_status status = inputs && docs ? MICS_OK : mics_err_nomem(err);
+
+    for (size_t i = 0; i < count && status == MICS_OK; i++) {
+        status = load(request->files[i], false, &inputs[i], err);
+        docs[i] = inputs[i].doc;
+    }
+    if (status == MICS_OK)
+        status = mics_flights_gather(docs, count, &doc, err);
+    if (status == MICS_OK)
+        status = mics_flights_print(out, doc, false, err);
+    json_decref(doc);
+    for (size_t i = 0; inputs && i < count; i++)
+        input_fini(&inputs[i]);
+    free(inputs);
+    free(docs);
+    return status;
+}
+
 static enum mics_status show_all(FILE *out, const struct request *request, struct mics_err *err)
 {
     enum mics_status status = MICS_OK;
@@ -317,6 +363,8 @@ static enum mics_status show_all(FILE *out, const struct request *request, struc
         if (status != MICS_OK || done)
             return status;
     }
+    if (request->file_count > 1 && !request->history && is_flight(request->files[0]))
+        return show_flights(out, request, err);
     for (int i = 0; i < request->file_count && status == MICS_OK; i++) {
         if (request->file_count > 1) {
             fprintf(out, "%s==> ", i > 0 ? "\n" : "");

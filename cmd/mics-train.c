@@ -11,9 +11,11 @@
 #include "base/clock.h"
 #include "comm/agree.h"
 #include "data/corpus.h"
+#include "report/flights.h"
 #include "train/job_memory.h"
 #include "train/report/run_reporter.h"
 #include "train/sample.h"
+#include "train/watch/flight.h"
 #include "train/watch/notice.h"
 #include "train/watch/signals.h"
 #include "train/watch/startup_watchdog.h"
@@ -39,6 +41,8 @@
 struct abort_context {
     struct mics_comm *comm;
     struct mics_watchdog *watchdog;
+    struct mics_flight *flight;
+    const char *out;
     atomic_bool aborting; /* the watchdog is ending the job */
 };
 
@@ -160,10 +164,16 @@ static enum mics_status write_trace(struct mics_job *job, struct mics_err *err)
     return status;
 }
 
-/* In the watchdog's thread, while other threads may be blocked for ever. */
-static void on_fault(void *context, bool reports, const struct mics_err *err)
+/* In the watchdog's thread, while other threads may be blocked for ever. The flight is written. */
+static void on_fault(void *context, bool reports, const struct mics_err *fault)
 {
     struct abort_context *abort_context = context;
+    struct mics_err shown = *fault;
+    const struct mics_err *err = &shown;
+
+    if (abort_context->flight)
+        mics_err_set(&shown, MICS_ERR_COMM, "%s (which rank waited for which: mics-show %s/%s)",
+                     fault->text, abort_context->out, MICS_FLIGHT_FOLDER);
 
     atomic_store(&abort_context->aborting, true);
     if (reports)
@@ -184,6 +194,22 @@ static void on_startup_fault(void *context, const struct mics_err *err)
     _exit(cli_report(MICS_ERR_COMM, err));
 }
 
+/* An evaluation writes nothing, and has no folder. */
+static enum mics_status open_flight(const struct mics_job *job, const struct mics_run *run,
+                                    struct abort_context *context, struct mics_err *err)
+{
+    enum mics_status status = MICS_OK;
+
+    if (job->options->eval)
+        return MICS_OK;
+    context->out = job->out;
+    if (job->world->rank == 0)
+        status = mics_flight_clear(job->out, err);
+    if (status == MICS_OK)
+        status = mics_flight_open(job->world, job->engine, run, job->out, &context->flight, err);
+    return mics_agree(job->control, status, err);
+}
+
 static enum mics_status start_watchdog(const struct train_request *request,
                                        const struct mics_job *job, const struct mics_run *run,
                                        struct abort_context *context, struct mics_err *err)
@@ -191,6 +217,7 @@ static enum mics_status start_watchdog(const struct train_request *request,
     const struct mics_watchdog_options options = {.world = job->world,
                                                   .engine = job->engine,
                                                   .run = run,
+                                                  .flight = context->flight,
                                                   .timeout_s = request->timeout,
                                                   .on_fault = on_fault,
                                                   .context = context};
@@ -266,6 +293,8 @@ static enum mics_status train(struct train_request *request, struct mics_job *jo
     enum mics_status status = prepare(request, job, run, reporter, err);
 
     if (status == MICS_OK)
+        status = open_flight(job, run, context, err);
+    if (status == MICS_OK)
         status = start_watchdog(request, job, run, context, err);
     stop_startup_watchdog(request);
     if (status == MICS_OK && request->job.eval)
@@ -296,6 +325,9 @@ static int abort_job(const struct mics_job *job, struct abort_context *context,
 {
     struct mics_comm *comm = job->comm ? job->comm : job->world->comm;
 
+    mics_flight_write(context->flight,
+                      status == MICS_ERR_PEER ? MICS_FLIGHT_PEER : MICS_FLIGHT_FAILURE, err->text,
+                      NULL, 0);
     while (atomic_load(&context->aborting))
         mics_sleep_s(1);
     mics_watchdog_expect_exit(context->watchdog);
@@ -339,6 +371,8 @@ static int run_job(struct train_request *request)
     if (status != MICS_OK && run.local_failure)
         return abort_job(&job, &context, status, &err);
     mics_watchdog_stop(context.watchdog);
+    mics_flight_remove(context.flight);
+    mics_flight_close(context.flight);
     mics_run_reporter_close(&reporter);
     code = cli_report(status, &err);
     mics_run_fini(&run);

@@ -94,6 +94,9 @@ struct mics_device_ops {
     /* Make `status` the device's sticky failure, if it has none. Any thread. */
     void (*fail)(struct mics_device *device, enum mics_status status, const char *text);
     enum mics_status (*failure)(struct mics_device *device, struct mics_err *err);
+    /* When it failed, on the clock of mics_now_s(), after failure() has reported that. Any thread.
+     * NULL: not known. */
+    double (*failed_at)(struct mics_device *device);
 
     /* Take the oldest note; false: there is none. Any thread. NULL: the device never has any. */
     bool (*next_note)(struct mics_device *device, struct mics_device_note *out);

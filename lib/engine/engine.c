@@ -240,7 +240,7 @@ enum mics_status mics_engine_submit(struct mics_engine *engine, const struct mic
     if (engine->submitted == 0)
         engine->last_end_s = mics_now_s();
     fill_batch(engine, parity, choice->micro_steps, input->fill, input->fill_context);
-    engine->flights[parity].step = input->step;
+    mics_engine_note_begin(engine, &engine->flights[parity], MICS_REPLAY_STEP, input->step);
     engine->last_lr = input->lr;
     struct issue issue = {
         .batch = mics_choice_batch(choice, MICS_UNIT_DENSE, true),
@@ -418,6 +418,7 @@ enum mics_status mics_engine_eval(struct mics_engine *engine, mics_engine_fill *
         .read = scalars,
     };
     issue.batch.documents = engine->options.documents;
+    mics_engine_note_begin(engine, &engine->eval_flight, MICS_REPLAY_EVAL, engine->last_step);
     mics_replay_run(engine, &engine->eval, &issue);
     status = mics_replay_wait(engine, &engine->eval, 0, err);
     if (status != MICS_OK)
@@ -461,7 +462,9 @@ static enum mics_status run_tail(struct mics_engine *engine, struct issue *issue
     issue->step = engine->last_step;
     issue->tail = true;
     issue->read = engine->results[issue->parity];
-    engine->flights[issue->parity].step = issue->step;
+    mics_engine_note_begin(engine, &engine->flights[issue->parity],
+                           replay == &engine->drain ? MICS_REPLAY_UPDATE : MICS_REPLAY_STEP,
+                           issue->step);
     *engine->host_scalars[issue->parity] = (struct mics_args_scalars){.targets = targets};
     mics_replay_send_batch(engine, replay, issue->parity, 0);
     engine->draining = replay == &engine->drain;
@@ -501,58 +504,6 @@ enum mics_status mics_engine_update_carried(struct mics_engine *engine, double *
         *grad_norm = norm > *grad_norm || !isfinite(norm) ? norm : *grad_norm;
     }
     return status;
-}
-
-const struct mics_op *mics_engine_op(const struct mics_engine *engine, bool evaluating, uint32_t op)
-{
-    const struct mics_schedule *schedule =
-        evaluating ? engine->eval.schedule : engine->train.schedule;
-
-    return op < schedule->op_count ? &schedule->ops[op] : NULL;
-}
-
-/* The first operation that has begun and not ended; if there is none, the first that has not
- * ended. */
-static void find_activity(const struct mics_engine *engine, const struct replay *replay,
-                          uint32_t parity, struct mics_engine_activity *activity)
-{
-    const struct mics_device_ops *device = engine->device->ops;
-    uint32_t waiting = MICS_NONE, running = MICS_NONE;
-
-    for (uint32_t i = 0; i < replay->schedule->op_count; i++) {
-        if (device->event_reached(replay->end[parity][i])) {
-            activity->progress++;
-            continue;
-        }
-        if (waiting == MICS_NONE)
-            waiting = i;
-        if (running == MICS_NONE && device->event_reached(replay->begin[parity][i]))
-            running = i;
-    }
-    activity->op = running != MICS_NONE ? running : waiting;
-}
-
-/* Looks at the events that the streams wait for anyway, so that watching costs a step nothing. The
- * answer may be slightly old while operations progress; it is exact when nothing moves any more. */
-void mics_engine_watch(const struct mics_engine *engine, struct mics_engine_activity *out)
-{
-    const uint32_t collected = engine->collected, submitted = engine->submitted;
-    const uint64_t steps = (uint64_t)collected + submitted;
-
-    *out = (struct mics_engine_activity){.progress = steps << 32, .op = MICS_NONE};
-    out->evaluating = engine->evaluating;
-    if (submitted != collected)
-        out->step = engine->flights[collected & 1].step;
-    if (!engine->device->ops->event_reached)
-        return;
-    if (submitted != collected && engine->draining) {
-        find_activity(engine, &engine->drain, collected & 1, out);
-        out->op = MICS_NONE; /* it is not one of a step */
-    } else if (submitted != collected) {
-        find_activity(engine, &engine->train, collected & 1, out);
-    } else if (out->evaluating) {
-        find_activity(engine, &engine->eval, 0, out);
-    }
 }
 
 enum mics_status mics_engine_check(const struct mics_engine *engine, struct mics_err *err)

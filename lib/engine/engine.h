@@ -50,8 +50,8 @@ struct mics_engine_options {
     /* [operations of the training schedule] seconds. If it is set, each operation only takes its
      * time instead of computing, communication stays real, and the loss is 0. NULL: compute. */
     const double *op_durations;
-    /* Called in the stream before each operation, with its index; may sleep. For tests. NULL:
-     * none. */
+    /* Called in the stream before each collective, and at the beginning of each other operation
+     * that is not idle, with its index; may sleep. For tests. NULL: none. */
     void (*before_op)(void *context, uint32_t op);
     void *context;
 };
@@ -205,6 +205,32 @@ struct mics_engine_activity {
 };
 /* Any thread, at any time. Without an operation on devices whose events cannot be polled. */
 void mics_engine_watch(const struct mics_engine *engine, struct mics_engine_activity *out);
+
+/* What replays a schedule: a step, an evaluation, or updates outside of steps. */
+enum mics_replay_kind { MICS_REPLAY_STEP, MICS_REPLAY_EVAL, MICS_REPLAY_UPDATE };
+
+/* An operation has ended, has begun, or is due: all that it waits for has ended. */
+enum mics_op_state { MICS_OP_ENDED, MICS_OP_RUNNING, MICS_OP_DUE };
+
+/* The same operation has the same `number` and `index` on all ranks. */
+struct mics_engine_op_times {
+    enum mics_replay_kind kind;
+    uint64_t number; /* of the replay, from 1 */
+    uint32_t step;   /* of it, or the last one before it */
+    uint32_t index;  /* in the schedule */
+    enum mics_op_state state;
+    const struct mics_op *op;             /* the schedule's */
+    const struct mics_schedule *schedule; /* the engine's */
+    /* On the clock of mics_now_s(): when it began or became due, and when it ended. */
+    double begin_s, end_s;
+};
+/* The operations that have begun last or are due, by state and then by their beginnings; at most
+ * `capacity`. What a device skipped after a failure has not begun, and what ran then has not ended.
+ * As far as events still tell: those of two steps and of one evaluation do. Any thread, at any
+ * time; none on devices whose events cannot be polled. MICS_ERR_NOMEM. */
+enum mics_status mics_engine_last_ops(const struct mics_engine *engine,
+                                      struct mics_engine_op_times *out, size_t capacity,
+                                      size_t *count, struct mics_err *err);
 /* Operation `op` of a step, or of an evaluation; NULL: out of range. */
 const struct mics_op *mics_engine_op(const struct mics_engine *engine, bool evaluating,
                                      uint32_t op);

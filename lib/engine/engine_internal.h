@@ -41,10 +41,13 @@ struct replay {
     struct mics_event *input[2]; /* the step's batch and scalars are on the device */
 };
 
-/* A step between submit and collect. */
+/* A step between submit and collect. All but `turn` is read by the watchdog. */
 struct flight {
-    atomic_uint step; /* read by the watchdog */
-    uint32_t turn;    /* struct mics_step_result */
+    atomic_uint step;
+    atomic_uint_fast64_t number;   /* of the replay, from 1, on all ranks alike; 0: none so far */
+    atomic_uint kind;              /* enum mics_replay_kind */
+    atomic_uint_fast64_t begin_ns; /* before anything of it is enqueued, by mics_now_s() */
+    uint32_t turn;                 /* struct mics_step_result */
 };
 
 /* Results that READ copies to the host: one for each parity of steps, and one for evaluations. */
@@ -93,7 +96,8 @@ struct mics_engine {
     /* On the host: after the last steps of each parity, and what is copied to the device. */
     struct mics_loss_scale *host_loss_scale[3];
 
-    struct flight flights[2];
+    struct flight flights[2], eval_flight;
+    uint64_t replays;                 /* of any kind, so far */
     atomic_uint submitted, collected; /* steps, in total; read by the watchdog */
     atomic_bool evaluating, draining;
     struct carried carried[MICS_INTERVAL_MAX]; /* by turn, of what is submitted */
@@ -105,6 +109,10 @@ struct mics_engine {
     struct mics_timeline timeline;
     struct hook *hooks; /* [op_count of train], with the test hook only */
 };
+
+/* activity.c: a replay is about to be enqueued. */
+void mics_engine_note_begin(struct mics_engine *engine, struct flight *flight,
+                            enum mics_replay_kind kind, uint32_t step);
 
 /* memory.c: the arena and what points into it. */
 enum mics_status mics_engine_map_memory(struct mics_engine *engine, struct mics_err *err);

@@ -114,6 +114,14 @@ struct replay_context {
     struct issue *issue;
 };
 
+/* A collective has not begun before it; of another operation it is a part. */
+static void enqueue_hook(const struct replay_context *c, uint32_t index, struct mics_stream *stream)
+{
+    if (c->engine->hooks && c->replay == &c->engine->train)
+        mics_launch_call(
+            stream, &(struct mics_args_call){.fn = call_hook, .context = &c->engine->hooks[index]});
+}
+
 static void enter_op(void *context, uint32_t index, struct mics_stream *stream)
 {
     const struct replay_context *c = context;
@@ -121,9 +129,8 @@ static void enter_op(void *context, uint32_t index, struct mics_stream *stream)
     if (c->replay->schedule->ops[index].kind == MICS_OP_TARGET_COUNT)
         /* It reads the input, but not on the compute stream. */
         c->engine->device->ops->event_wait(stream, c->replay->input[c->issue->parity]);
-    if (c->engine->hooks && c->replay == &c->engine->train)
-        mics_launch_call(
-            stream, &(struct mics_args_call){.fn = call_hook, .context = &c->engine->hooks[index]});
+    if (mics_op_is_comm(c->replay->schedule->ops[index].kind))
+        enqueue_hook(c, index, stream);
 }
 
 static bool is_idle(void *context, uint32_t index)
@@ -145,6 +152,8 @@ static void issue_op(void *context, uint32_t index, struct mics_stream *stream)
 
     c->issue->op = &c->replay->schedule->ops[index];
     c->issue->stream = stream;
+    if (!mics_op_is_comm(c->issue->op->kind))
+        enqueue_hook(c, index, stream);
     mics_engine_issue(c->engine, c->issue);
 }
 

@@ -221,6 +221,24 @@ enum mics_status mics_run_eval(struct mics_run *run, struct mics_eval *out, stru
     return status;
 }
 
+const char *mics_run_activity_name(unsigned what)
+{
+    static const char *const names[] = {
+        [MICS_RUN_TRAINING] = "training", [MICS_RUN_READING] = "reading",
+        [MICS_RUN_AGREEING] = "agreeing", [MICS_RUN_VALIDATING] = "validating",
+        [MICS_RUN_SAVING] = "saving",     [MICS_RUN_KEEPING] = "keeping",
+    };
+
+    return what < sizeof names / sizeof *names ? names[what] : "training";
+}
+
+/* For the watchdog. */
+static void begin_activity(struct mics_run *run, enum mics_run_activity what)
+{
+    run->doing.since_ns = (uint64_t)(mics_now_s() * 1e9);
+    run->doing.what = what;
+}
+
 /* While the step computes, the next one is read. */
 static enum mics_status submit(struct mics_run *run, uint64_t step, struct mics_err *err)
 {
@@ -230,7 +248,10 @@ static enum mics_status submit(struct mics_run *run, uint64_t step, struct mics_
                                     .fill = fill_train,
                                     .fill_context = run};
     struct mics_err read_err = {""};
+
+    begin_activity(run, MICS_RUN_READING);
     const enum mics_status read = mics_reader_take(&run->reader, first, &read_err);
+    begin_activity(run, MICS_RUN_TRAINING);
     enum mics_status status = mics_engine_submit(run->options.engine, &input, err);
 
     if (status == MICS_OK && read != MICS_OK)
@@ -388,8 +409,11 @@ static enum mics_status exchange_flags(struct mics_run *run, enum mics_status ra
         (mics_saver_busy(run->disk.saver) ? FLAG_SAVING : 0) |
         (run->memory.saver && mics_memory_saver_busy(run->memory.saver) ? FLAG_KEEPING : 0) |
         (run->options.world->rank == 0 && save_is_due_again(run) ? FLAG_RETRY : 0);
+
+    begin_activity(run, MICS_RUN_AGREEING);
     enum mics_status status =
         mics_comm_all_gather_now(control, &own, run->rank_flags, sizeof own, err);
+    begin_activity(run, MICS_RUN_TRAINING);
 
     *flags = 0;
     for (int i = 0; status == MICS_OK && i < control->size; i++)
@@ -461,14 +485,20 @@ static enum mics_status validate_and_save(struct mics_run *run, uint32_t request
     if (status == MICS_OK && (saves || keeps))
         status = mics_run_mark_local(run, mics_engine_average(run->options.engine, err));
     if (status == MICS_OK && settings->val_every && !stop &&
-        (last || run->step % settings->val_every == 0))
+        (last || run->step % settings->val_every == 0)) {
+        begin_activity(run, MICS_RUN_VALIDATING);
         status = validate(run, rank0_status, err);
+    }
+    begin_activity(run, MICS_RUN_AGREEING);
     if (status == MICS_OK)
         status = mics_agree(run->options.control, *rank0_status, err);
+    begin_activity(run, MICS_RUN_SAVING);
     if (status == MICS_OK && saves)
         status = save(run, last || stop, rank0_status, err);
+    begin_activity(run, MICS_RUN_KEEPING);
     if (status == MICS_OK && keeps)
         status = mics_run_begin_keep(run, err);
+    begin_activity(run, MICS_RUN_TRAINING);
     if (requests & MICS_REQUEST_SAVE)
         mics_signals_clear_save(); /* not earlier: the launcher's signal has reached all ranks */
     return status;

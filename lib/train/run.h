@@ -126,6 +126,22 @@ struct mics_run_totals {
     struct mics_comm_cpu cpu; /* when the last step was collected, or training went on */
 };
 
+/* What the main thread of a rank does. */
+enum mics_run_activity {
+    MICS_RUN_TRAINING, /* it enqueues steps, or waits for one */
+    MICS_RUN_READING,  /* samples that are not read yet */
+    MICS_RUN_AGREEING, /* with all other ranks, on what follows a step */
+    MICS_RUN_VALIDATING,
+    MICS_RUN_SAVING,
+    MICS_RUN_KEEPING, /* a state in memory */
+};
+const char *mics_run_activity_name(unsigned what); /* "reading" */
+
+struct mics_run_doing {
+    atomic_uint what;              /* enum mics_run_activity */
+    atomic_uint_fast64_t since_ns; /* by mics_now_s() */
+};
+
 struct mics_run {
     struct mics_run_options options;
     struct mics_ckpt_layout form;
@@ -139,8 +155,9 @@ struct mics_run {
     struct mics_run_sync sync;
     struct mics_run_disk disk;
     struct mics_run_memory_ckpt memory;
-    atomic_uint_fast64_t submitted_step; /* read by the watchdog */
-    uint32_t *rank_flags;                /* [world_size] receives the flags of all ranks */
+    atomic_uint_fast64_t submitted_step; /* read by the watchdog, as the next */
+    struct mics_run_doing doing;
+    uint32_t *rank_flags;   /* [world_size] receives the flags of all ranks */
     atomic_bool generating; /* the engine is idle while rank 0 generates; read by the watchdog */
     bool local_failure;     /* the other ranks may not know of it: the job must be aborted */
 };

@@ -32,6 +32,7 @@ struct host_device {
     atomic_bool failed;          /* set after status and failure */
     enum mics_status status;     /* the first failure */
     struct mics_err failure;     /* its text */
+    double failed_s;             /* when it was reported */
     struct host_stream *streams; /* all that were opened: waits may refer to closed ones */
 };
 
@@ -82,6 +83,7 @@ static void host_fail(struct mics_device *base, enum mics_status status, const c
     pthread_mutex_lock(&device->lock);
     if (!atomic_load(&device->failed)) {
         device->status = status;
+        device->failed_s = mics_now_s();
         mics_err_set(&device->failure, status, "%s", text);
         atomic_store(&device->failed, true);
     }
@@ -95,6 +97,11 @@ static enum mics_status host_failure(struct mics_device *base, struct mics_err *
     if (!atomic_load(&device->failed))
         return MICS_OK;
     return mics_err_set(err, device->status, "%s", device->failure.text);
+}
+
+static double host_failed_at(struct mics_device *base)
+{
+    return ((struct host_device *)base)->failed_s;
 }
 
 /*
@@ -464,9 +471,15 @@ static bool host_event_reached(struct mics_event *event)
     return reached;
 }
 
+/* The watchdog may ask while the event is recorded again. */
 static double host_event_time(const struct mics_event *event)
 {
-    return event->time_s;
+    pthread_mutex_t *lock = (pthread_mutex_t *)&event->lock;
+
+    pthread_mutex_lock(lock);
+    const double time_s = event->time_s;
+    pthread_mutex_unlock(lock);
+    return time_s;
 }
 
 /*
@@ -570,6 +583,7 @@ static const struct mics_device_ops host_ops = {
     .prepare = host_prepare,
     .fail = host_fail,
     .failure = host_failure,
+    .failed_at = host_failed_at,
 };
 
 static enum mics_status check_threads(unsigned threads, struct mics_err *err)

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fault_injection.h - kills a rank on purpose, to test how a job reacts.
+ * fault_injection.h - kills, halts or slows a rank on purpose, to test how a job reacts.
  *
  * MICS_FAULT=RANK:OPERATION:N in the environment: the process of this rank is killed when it begins
- * the N-th operation of this kind ("gather", "backward", ...; evaluations do not count).
+ * the N-th operation of this kind ("gather", "backward", ...; evaluations do not count). With
+ * ":hang" behind it, that operation never ends; with ":SECONDS", it and all later ones of its kind
+ * take so much longer.
  */
 #ifndef MICS_TRAIN_WATCH_FAULT_INJECTION_H
 #define MICS_TRAIN_WATCH_FAULT_INJECTION_H
@@ -15,7 +17,8 @@
 struct mics_fault_injection {
     const struct mics_engine *engine; /* the caller sets it before the first step */
     enum mics_op_kind kind;
-    uint64_t at; /* the N-th operation; 0: no fault on this rank */
+    uint64_t at;    /* the N-th operation; 0: no fault on this rank */
+    double delay_s; /* 0: it is killed; INFINITY: it hangs */
     atomic_uint_fast64_t count;
 };
 

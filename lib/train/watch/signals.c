@@ -75,6 +75,11 @@ enum mics_status mics_signals_install(const char *program, bool reports, struct 
     return MICS_OK;
 }
 
+bool mics_signals_terminated(void)
+{
+    return terminations > 0;
+}
+
 void mics_signals_request_stop(void)
 {
     on_stop(SIGUSR2);

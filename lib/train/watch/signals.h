@@ -29,6 +29,9 @@ enum mics_status mics_signals_catch_save(struct mics_err *err);
  * `program`, which begins that line, must outlive the run. */
 enum mics_status mics_signals_install(const char *program, bool reports, struct mics_err *err);
 
+/* Was SIGTERM or SIGINT caught, which may also mean that another rank has died? */
+bool mics_signals_terminated(void);
+
 /* Request a stop as SIGUSR2 does. Any thread. */
 void mics_signals_request_stop(void);
 

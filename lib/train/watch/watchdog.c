@@ -15,6 +15,7 @@
 #include "base/threads.h"
 #include "base/timed_wait.h"
 #include "train/watch/liveness_table.h"
+#include "train/watch/signals.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -42,9 +43,10 @@ struct mics_watchdog {
     /* Used by the thread only. Times are of the monotonic clock, in seconds. */
     uint64_t progress; /* the engine's counter, or that of the writers, at the last change */
     bool saving;
-    double progress_s;    /* when `progress` or `saving` changed */
-    double polled_s;      /* the last poll */
-    double quiet_until_s; /* after this process was suspended */
+    double progress_s;            /* when `progress` or `saving` changed */
+    bool stalled, stopped_flight; /* the flight is written for that */
+    double polled_s;              /* the last poll */
+    double quiet_until_s;         /* after this process was suspended */
     double comm_failed_s; /* when a communicator was first seen to have failed; 0: none has */
 };
 
@@ -210,6 +212,20 @@ static void describe_death(const struct mics_watchdog *watchdog, int local_rank,
                  world->host_of_node[node], where);
 }
 
+/* Write the flight, with what this rank knows of the one that died. */
+static void write_death(const struct mics_watchdog *watchdog, int local_rank,
+                        const struct mics_err *err)
+{
+    const uint64_t published = mics_liveness_table_read(watchdog->table, local_rank);
+    uint32_t first;
+    char where[160];
+
+    mics_world_node_of(watchdog->options.world, watchdog->options.world->rank, &first);
+    format_state(watchdog, published, where, sizeof where);
+    const struct mics_flight_lost lost = {first + (uint32_t)local_rank, true, where};
+    mics_flight_write(watchdog->options.flight, MICS_FLIGHT_DEATH, err->text, &lost, 1);
+}
+
 /* Has a process of this node exited? True once `on_fault` was called, as in the checks below. */
 static bool check_processes(const struct mics_watchdog *watchdog)
 {
@@ -223,6 +239,7 @@ static bool check_processes(const struct mics_watchdog *watchdog)
     if (dead < 0)
         return false;
     describe_death(watchdog, dead, &err);
+    write_death(watchdog, dead, &err);
     options->on_fault(options->context, first_alive == (int)options->world->local_rank, &err);
     return true;
 }
@@ -240,8 +257,12 @@ static bool check_comms(struct mics_watchdog *watchdog)
 
     if (status == MICS_OK)
         return false;
-    if (watchdog->comm_failed_s == 0)
+    if (watchdog->comm_failed_s == 0) {
         watchdog->comm_failed_s = now_s;
+        mics_flight_write(options->flight,
+                          status == MICS_ERR_PEER ? MICS_FLIGHT_PEER : MICS_FLIGHT_COMM, err.text,
+                          NULL, 0);
+    }
     if (status == MICS_ERR_PEER)
         delay_s = world->rank == 0 ? last_rank_delay_s : other_ranks_delay_s;
     if (now_s - watchdog->comm_failed_s < delay_s)
@@ -291,6 +312,25 @@ static bool waits_blindly(const struct mics_watchdog *watchdog)
            !mics_saver_busy(watchdog->options.run->disk.saver);
 }
 
+/* Write the flight, with the ranks that are silent if this one receives their heartbeats. */
+static void write_stall(const struct mics_watchdog *watchdog, const struct mics_err *err)
+{
+    enum { MOST = 64 };
+    struct mics_flight_lost lost[MOST];
+    char where[MOST][160];
+    size_t count = 0;
+    uint64_t state;
+
+    for (uint32_t rank = 0; rank < watchdog->options.world->size && count < MOST; rank++) {
+        if (!(heartbeat_age_s(watchdog, rank, &state) > silent_after_s(watchdog)))
+            continue;
+        format_state(watchdog, state, where[count], sizeof where[count]);
+        lost[count] = (struct mics_flight_lost){rank, false, where[count]};
+        count++;
+    }
+    mics_flight_write(watchdog->options.flight, MICS_FLIGHT_STALL, err->text, lost, count);
+}
+
 static bool check_progress(struct mics_watchdog *watchdog, uint64_t progress, uint64_t state)
 {
     const struct mics_watchdog_options *options = &watchdog->options;
@@ -307,10 +347,16 @@ static bool check_progress(struct mics_watchdog *watchdog, uint64_t progress, ui
         watchdog->progress = progress;
         watchdog->saving = saving;
         watchdog->progress_s = now_s;
+        watchdog->stalled = false;
     }
-    if (now_s - watchdog->progress_s < limit_s + delay_s)
+    if (now_s - watchdog->progress_s < limit_s)
         return false;
     describe_stall(watchdog, state, limit_s, &err);
+    if (!watchdog->stalled) /* all ranks at about the same time, before one of them ends the job */
+        write_stall(watchdog, &err);
+    watchdog->stalled = true;
+    if (now_s - watchdog->progress_s < limit_s + delay_s)
+        return false;
     options->on_fault(options->context, reports, &err);
     return true;
 }
@@ -324,9 +370,20 @@ static bool was_suspended(struct mics_watchdog *watchdog)
     if (watchdog->polled_s > 0 && now_s - watchdog->polled_s > suspended_after_s) {
         watchdog->progress_s = now_s;
         watchdog->quiet_until_s = now_s + resume_grace_s;
+        mics_flight_note_suspended(watchdog->options.flight, now_s - watchdog->polled_s);
     }
     watchdog->polled_s = now_s;
     return now_s < watchdog->quiet_until_s;
+}
+
+/* The launcher may have sent SIGTERM since another rank died, and may soon kill this one. */
+static void write_stop(struct mics_watchdog *watchdog)
+{
+    if (watchdog->stopped_flight || !watchdog->options.flight || !mics_signals_terminated())
+        return;
+    watchdog->stopped_flight = true;
+    mics_flight_write(watchdog->options.flight, MICS_FLIGHT_STOP, "asked to stop by a signal", NULL,
+                      0);
 }
 
 /* Publish this rank's state, then check everything. True: a fault was reported. */
@@ -342,7 +399,9 @@ static bool poll_once(struct mics_watchdog *watchdog)
         comm->heartbeat->set(comm, state);
     if (watchdog->table)
         mics_liveness_table_write(watchdog->table, state);
-    if (was_suspended(watchdog))
+    const bool suspended = was_suspended(watchdog);
+    write_stop(watchdog);
+    if (suspended)
         return false;
     return check_processes(watchdog) || check_comms(watchdog) ||
            check_progress(watchdog, doing.progress, state);

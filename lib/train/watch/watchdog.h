@@ -13,6 +13,7 @@
 #define MICS_TRAIN_WATCH_WATCHDOG_H
 
 #include "train/run.h"
+#include "train/watch/flight.h"
 
 struct mics_watchdog;
 
@@ -20,6 +21,7 @@ struct mics_watchdog_options {
     const struct mics_world *world;
     const struct mics_engine *engine;
     const struct mics_run *run;
+    struct mics_flight *flight; /* written before anything is reported; NULL: none is */
     double timeout_s; /* > 0; ten times that for a writer of a checkpoint that writes nothing */
     /* Called once, in the watchdog's thread. `reports`: this rank is to print the error of the
      * job. */

@@ -5,11 +5,15 @@
 
 #include "../parity/cases.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "comm/backend.h"
+#include "report/flights.h"
+#include "train/watch/flight.h"
 #include "train/watch/liveness_table.h"
 #include "train/watch/watchdog.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define RANKS 2
@@ -30,10 +34,28 @@ struct rank {
 struct fixture {
     struct rank ranks[RANKS];
     struct mics_plan plan;
+    bool waits_for_flight;
+    atomic_bool trained;
     atomic_bool over; /* the hanging operation may go on */
 };
 
 static struct fixture *fixture;
+static char folder[64];
+
+/* Wait until the hanging rank has written what it did last. */
+static void wait_for_flight(void)
+{
+    const double until = mics_now_s() + 60;
+    char path[128];
+    bool exists = false;
+
+    snprintf(path, sizeof path, "%s/" MICS_FLIGHT_FOLDER "/" MICS_FLIGHT_FILE, folder, 1u);
+    while (!exists && mics_now_s() < until) {
+        mics_sleep_s(0.01);
+        mics_file_exists(path, &exists, NULL);
+    }
+    CHECK(exists);
+}
 
 static void on_fault(void *context, bool reports, const struct mics_err *err)
 {
@@ -42,6 +64,8 @@ static void on_fault(void *context, bool reports, const struct mics_err *err)
     rank->fault = *err;
     rank->faults++;
     rank->reported += reports;
+    if (reports && fixture->waits_for_flight)
+        wait_for_flight();
     if (reports)
         fixture->over = true;
 }
@@ -70,9 +94,13 @@ static enum mics_status train_watched(struct rank *rank, struct mics_engine *eng
 {
     struct mics_run run = {.options.plan = rank->plan};
     struct mics_watchdog *watchdog = NULL;
+    struct mics_flight *flight = NULL;
+    if (mics_flight_open(world, engine, &run, folder, &flight, &rank->err) != MICS_OK)
+        return MICS_ERR_NOMEM;
     const struct mics_watchdog_options options = {.world = world,
                                                   .engine = engine,
                                                   .run = &run,
+                                                  .flight = flight,
                                                   .timeout_s = rank->timeout_s,
                                                   .on_fault = on_fault,
                                                   .context = rank};
@@ -91,7 +119,26 @@ static enum mics_status train_watched(struct rank *rank, struct mics_engine *eng
     run.generating = rank->generates_s > 0;
     mics_sleep_s(rank->generates_s);
     mics_watchdog_stop(watchdog);
+    if (!fixture->waits_for_flight)
+        mics_flight_remove(flight);
+    mics_flight_close(flight);
     return status;
+}
+
+/* Read what the engine did last, again and again while it does more. */
+static void *read_last_ops(void *context)
+{
+    const struct mics_engine *engine = context;
+    struct mics_engine_op_times ops[MICS_FLIGHT_OPS];
+    uint64_t unordered = 0;
+    size_t count;
+
+    while (!fixture->trained)
+        if (mics_engine_last_ops(engine, ops, MICS_FLIGHT_OPS, &count, NULL) == MICS_OK)
+            for (size_t i = 1; i < count; i++)
+                unordered += ops[i].state < ops[i - 1].state || ops[i].begin_s > ops[i].end_s;
+    CHECK_INT(unordered, 0);
+    return NULL;
 }
 
 static void *rank_main(void *context)
@@ -116,8 +163,14 @@ static void *rank_main(void *context)
     }
     if (status == MICS_OK)
         status = mics_engine_init(engine, 1, &rank->err);
-    if (status == MICS_OK)
+    if (status == MICS_OK) {
+        pthread_t reader;
+
+        pthread_create(&reader, NULL, read_last_ops, engine);
         train_watched(rank, engine, world);
+        fixture->trained = true;
+        pthread_join(reader, NULL);
+    }
     mics_engine_free(engine);
     if (device)
         device->ops->free(device);
@@ -185,7 +238,7 @@ static void run_and_generate(bool hangs, bool fails, double timeout_s, uint32_t 
     static struct fixture own;
     const struct mics_shape shape = {1, RANKS, RANKS, RANKS, RANKS};
 
-    own = (struct fixture){0};
+    own = (struct fixture){.waits_for_flight = hangs && !fails};
     fixture = &own;
     own.plan.model = cases_gpt2();
     own.plan.choice = cases_choice(&shape);
@@ -225,6 +278,31 @@ static void an_operation_that_hangs_is_reported_by_the_first_rank(void)
     CHECK(strstr(text, "no progress for 0.5 s: rank 0 (") == text);
     CHECK(strstr(text, ") in step 1: gather of ") != NULL);
     CHECK(strstr(text, ", micro-step 0") != NULL);
+}
+
+static void what_ranks_did_last_names_the_one_that_hangs(void)
+{
+    char path[128], old[140];
+    json_t *doc = NULL;
+    struct mics_err err;
+
+    run_ranks(true, false, 0.5, 1);
+    snprintf(path, sizeof path, "%s/" MICS_FLIGHT_FOLDER, folder);
+    snprintf(old, sizeof old, "%s.old", path);
+    CHECK(mics_flights_recognize(path));
+    CHECK_INT(mics_flights_load(path, &doc, &err), MICS_OK);
+    const json_t *verdict = json_object_get(doc, "verdict");
+    CHECK_STR(json_string_value(json_object_get(verdict, "what")), "late");
+    CHECK_INT(json_integer_value(json_object_get(verdict, "rank")), 1);
+    CHECK_STR(json_string_value(json_object_get(json_object_get(verdict, "operation"), "does")),
+              "gather");
+    CHECK_INT(json_integer_value(json_object_get(verdict, "first_waiting")), 0);
+    json_decref(doc);
+    CHECK_INT(mics_flight_clear(folder, &err), MICS_OK);
+    CHECK(!mics_flights_recognize(path) && mics_flights_recognize(old));
+    CHECK_INT(mics_flight_clear(folder, &err), MICS_OK); /* nothing to put aside */
+    run_ranks(false, false, 60, 5);
+    CHECK(!mics_flights_recognize(path));
 }
 
 static void a_communicator_that_fails_while_streams_hang_is_reported_by_its_rank(void)
@@ -311,12 +389,19 @@ static void a_single_rank_has_no_table(void)
 
 int main(void)
 {
+    const char *base = getenv("TMPDIR");
+
+    snprintf(folder, sizeof folder, "%s/watch-XXXXXX", base && strlen(base) < 40 ? base : "/tmp");
+    if (!mkdtemp(folder))
+        return 1;
     TAP_RUN(an_operation_that_hangs_is_reported_by_the_first_rank);
+    TAP_RUN(what_ranks_did_last_names_the_one_that_hangs);
     TAP_RUN(a_communicator_that_fails_while_streams_hang_is_reported_by_its_rank);
     TAP_RUN(a_job_that_progresses_is_not_ended);
     TAP_RUN(a_job_that_generates_may_take_longer_than_the_time_out);
     TAP_RUN(a_rank_that_fails_while_others_generate_is_reported);
     TAP_RUN(ranks_of_a_node_read_what_the_others_write);
     TAP_RUN(a_single_rank_has_no_table);
+    mics_file_remove_tree(folder, NULL);
     return tap_done();
 }
