@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * deepspeed.c - checkpoints of ZeRO 1 to 3 and MiCS: fp32 parameters and states of AdamW.
+ * deepspeed.c - checkpoints of ZeRO 1 to 3 and MiCS, and universal ones: fp32 parameters and states
+ * of AdamW.
  *
  * Each rank's *_optim_states.pt has flat vectors. Stages 1 and 2 lay the parameters of a group end
  * to end, pad, and cut the whole equally. Stage 3, and MiCS in its first shard group, cut each
  * parameter by itself into ceil(n / ranks) numbers and lay the parts end to end. Names and shapes,
  * in the order of the optimizer, are param_shapes in a file of rank 0 for the model.
+ *
+ * A universal checkpoint has the same file of rank 0, and for each parameter and state a file
+ * zero/NAME/STATE.pt: a tensor, of stage 3 without its shape, or a dict with one as "param".
  */
 #include "ckpt/foreign/foreign_internal.h"
 
@@ -39,6 +43,7 @@ struct zero {
     char folder[MICS_PATH_MAX];
     struct rank *ranks;
     uint32_t rank_count;
+    bool universal;
     int64_t stage, partitions;
     struct mics_torch_file model; /* of rank 0 */
     char model_path[MICS_PATH_MAX];
@@ -71,22 +76,48 @@ static bool has_states(const char *folder)
     return found;
 }
 
-bool foreign_find_deepspeed(const char *path, char folder[MICS_PATH_MAX])
+static const char *const model_names[] = {"zero_pp_rank_0_mp_rank_00_model_states.pt",
+                                          "mp_rank_00_model_states.pt"};
+
+static bool is_universal(const char *folder)
+{
+    char path[MICS_PATH_MAX];
+    struct stat info;
+
+    if (mics_path_format(path, NULL, "%s/zero", folder) != MICS_OK || stat(path, &info) != 0 ||
+        !S_ISDIR(info.st_mode))
+        return false;
+    for (int i = 0; i < 2; i++)
+        if (mics_path_format(path, NULL, "%s/%s", folder, model_names[i]) == MICS_OK &&
+            stat(path, &info) == 0)
+            return true;
+    return false;
+}
+
+/* The folder that the file `name` of a folder names. */
+static bool find_latest(const char *path, const char *name, char folder[MICS_PATH_MAX])
 {
     char file[MICS_PATH_MAX], *tag = NULL;
     size_t size = 0;
     bool found;
 
-    if (mics_path_format(folder, NULL, "%s", path) == MICS_OK && has_states(folder))
-        return true;
-    if (mics_path_format(file, NULL, "%s/latest", path) != MICS_OK ||
+    if (mics_path_format(file, NULL, "%s/%s", path, name) != MICS_OK ||
         mics_file_read_regular(file, 256, &tag, &size, NULL) != MICS_OK)
         return false;
     tag[strcspn(tag, "\r\n")] = '\0';
     found = mics_hf_name_is_safe(tag) && !strchr(tag, '/') &&
-            mics_path_format(folder, NULL, "%s/%s", path, tag) == MICS_OK && has_states(folder);
+            mics_path_format(folder, NULL, "%s/%s", path, tag) == MICS_OK &&
+            (has_states(folder) || is_universal(folder));
     free(tag);
     return found;
+}
+
+bool foreign_find_deepspeed(const char *path, char folder[MICS_PATH_MAX])
+{
+    if (mics_path_format(folder, NULL, "%s", path) == MICS_OK &&
+        (has_states(folder) || is_universal(folder)))
+        return true;
+    return find_latest(path, "latest", folder) || find_latest(path, "latest_universal", folder);
 }
 
 /* The path of a file of one rank: with bf16 the name begins with that. */
@@ -106,12 +137,11 @@ static enum mics_status find_states(const struct zero *zero, uint32_t rank,
 
 static enum mics_status find_model(struct zero *zero)
 {
-    static const char *const names[] = {"zero_pp_rank_0_mp_rank_00_model_states.pt",
-                                        "mp_rank_00_model_states.pt"};
     struct stat info;
 
     for (int i = 0; i < 2; i++)
-        if (mics_path_format(zero->model_path, NULL, "%s/%s", zero->folder, names[i]) == MICS_OK &&
+        if (mics_path_format(zero->model_path, NULL, "%s/%s", zero->folder, model_names[i]) ==
+                MICS_OK &&
             stat(zero->model_path, &info) == 0)
             return MICS_OK;
     return reject(zero, zero->model_path, "the file is missing");
@@ -347,6 +377,47 @@ static bool add_flat_range(const struct zero *zero, int state, size_t group, siz
     return done == count;
 }
 
+/* Universal: one state of a parameter, `count` numbers in a file of their own. */
+static enum mics_status add_own_file(const struct zero *zero, int state, size_t tensor,
+                                     const char *name, uint64_t count)
+{
+    static const char *const words[] = {"fp32", "exp_avg", "exp_avg_sq"};
+    struct mics_torch_file file = {0};
+    char path[MICS_PATH_MAX];
+    struct flat flat = {0};
+    enum mics_status status;
+
+    if (!mics_hf_name_is_safe(name) || strchr(name, '/'))
+        return mics_err_set(zero->list->err, MICS_ERR_FORMAT,
+                            "%s: param_shapes: '%.128s' is not the name of a folder",
+                            zero->model_path, name);
+    status = mics_path_format(path, zero->list->err, "%s/zero/%s/%s.pt", zero->folder, name,
+                              words[state]);
+    if (status == MICS_OK)
+        status = foreign_add_file(zero->list, path, words[state], &flat.file);
+    if (status != MICS_OK)
+        return status;
+    const struct mics_store_file *opened = &zero->list->hf->store.files[flat.file];
+
+    status = mics_torch_file_open(opened->fd, 0, opened->bytes, &file, zero->list->err);
+    if (status != MICS_OK) {
+        mics_err_prefix(zero->list->err, "%s", path);
+    } else {
+        const uint32_t root = mics_pickle_root(file.pickle);
+        const uint32_t inside = mics_pickle_get(file.pickle, root, "param");
+
+        status = add_flat(zero, &file, path, flat.file, inside ? inside : root, &flat);
+    }
+    mics_torch_file_close(&file);
+    if (status == MICS_OK && flat.count != count)
+        status = mics_err_set(zero->list->err, MICS_ERR_FORMAT,
+                              "%s: %llu numbers, but param_shapes says %llu", path,
+                              (unsigned long long)flat.count, (unsigned long long)count);
+    return status == MICS_OK && count > 0
+               ? foreign_add_piece(zero->list, tensor, flat.file, 0, count, flat.offset)
+               : status;
+}
+
 /* One parameter and its states; *at moves to the next one. */
 static enum mics_status add_parameter(struct zero *zero, size_t group, const char *name,
                                       uint32_t node, uint64_t *at)
@@ -366,8 +437,10 @@ static enum mics_status add_parameter(struct zero *zero, size_t group, const cha
         size_t tensor;
 
         status = foreign_add_tensor(zero->list, name, "F32", shape, rank, (uint32_t)state, &tensor);
-        if (status != MICS_OK)
-            return status;
+        if (status == MICS_OK && zero->universal)
+            status = add_own_file(zero, state, tensor, name, count);
+        if (status != MICS_OK || zero->universal)
+            continue;
         const bool found = zero->stage == 3
                                ? add_cut(zero, state, tensor, count, *at, &status)
                                : add_flat_range(zero, state, group, tensor, count, *at, &status);
@@ -376,6 +449,8 @@ static enum mics_status add_parameter(struct zero *zero, size_t group, const cha
                                 "%s: parameter '%.128s' ends after the numbers of its ranks",
                                 zero->folder, name);
     }
+    if (zero->universal)
+        return status;
     *at += zero->stage == 3 ? (count + zero->rank_count - 1) / zero->rank_count : count;
     return status;
 }
@@ -415,10 +490,14 @@ enum mics_status foreign_open_deepspeed(struct tensor_list *list, const char *pa
         return status;
     if (!foreign_find_deepspeed(path, zero.folder))
         return mics_err_set(list->err, MICS_ERR_FORMAT, "%s: no checkpoint of DeepSpeed", path);
-    status = read_form(&zero);
+    zero.universal = !has_states(zero.folder);
+    if (zero.universal)
+        mics_raise_open_files(); /* three for each parameter */
+    else
+        status = read_form(&zero);
     if (status == MICS_OK)
         status = open_model(&zero);
-    if (status == MICS_OK) {
+    if (status == MICS_OK && !zero.universal) {
         zero.rank_count = (uint32_t)zero.partitions;
         zero.ranks = calloc(zero.rank_count, sizeof *zero.ranks);
         status = zero.ranks ? MICS_OK : mics_err_nomem(list->err);

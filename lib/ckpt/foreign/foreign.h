@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * foreign.h - models and training states that other trainers wrote: files of torch.save (one, or
- * several of a folder), PyTorch's distributed checkpoints, and DeepSpeed's ZeRO 1 to 3 and MiCS.
+ * several of a folder), PyTorch's distributed checkpoints, and DeepSpeed's ZeRO 1 to 3 and MiCS,
+ * also as universal checkpoints.
  *
  * They are opened as Hugging Face's files are (hf.h): a list of tensors by their names, each with
  * where its numbers lie. No pickle is executed. Memory is proportional to the lists, not to the

@@ -87,6 +87,55 @@ static void each_number_of_deepspeed_is_read(void)
     check_deepspeed(FILES "/ds0192-mics2-bf16-4", FILES "/ds0192-mics2-bf16-4/global_step3");
 }
 
+/* Open a copy of universal-mics in which a file of zero/ is another one, or missing. */
+static enum mics_status open_changed_universal(const char *changed, const char *by)
+{
+    char folder[] = "/tmp/mics-foreign-XXXXXX", command[1024];
+    const char *const paths[] = {folder};
+    struct mics_err err = {""};
+    struct mics_hf hf;
+
+    CHECK(mkdtemp(folder) != NULL);
+    if (by)
+        snprintf(command, sizeof command,
+                 "cp -r " FILES "/universal-mics/. %s && cp %s/zero/%s %s/zero/%s", folder, folder,
+                 by, folder, changed);
+    else
+        snprintf(command, sizeof command, "cp -r " FILES "/universal-mics/. %s && rm %s/zero/%s",
+                 folder, folder, changed);
+    CHECK_INT(system(command), 0);
+    CHECK_INT(mics_foreign_recognize(paths, 1), MICS_FOREIGN_DEEPSPEED);
+    const enum mics_status status = mics_foreign_open(MICS_FOREIGN_DEEPSPEED, paths, 1, &hf, &err);
+
+    CHECK(status == MICS_OK || (strstr(err.text, changed) && !strchr(err.text, '\n')));
+    mics_hf_close(&hf);
+    mics_file_remove_tree(folder, NULL);
+    return status;
+}
+
+static void universal_checkpoints_have_the_numbers_of_those_they_were_made_of(void)
+{
+    char folder[] = "/tmp/mics-foreign-XXXXXX", path[MICS_PATH_MAX], *target;
+
+    check_deepspeed(FILES "/ds0198-zero1-bf16-2", FILES "/universal-zero1");
+    check_deepspeed(FILES "/ds0192-mics2-bf16-4", FILES "/universal-mics");
+    /* A file that is missing, and one of another length. */
+    CHECK_INT(open_changed_universal("ln.bias/exp_avg.pt", NULL), MICS_ERR_FORMAT);
+    CHECK_INT(open_changed_universal("ln.bias/fp32.pt", "fc.bias/fp32.pt"), MICS_ERR_FORMAT);
+    CHECK_INT(open_changed_universal("ln.bias/fp32.pt", "ln.weight/fp32.pt"), MICS_OK);
+    /* Named by latest_universal. */
+    CHECK(mkdtemp(folder) != NULL);
+    mics_path_format(path, NULL, "%s/latest_universal", folder);
+    FILE *out = fopen(path, "wb");
+    CHECK(out && fputs("step\n", out) >= 0 && fclose(out) == 0);
+    target = realpath(FILES "/universal-mics", NULL);
+    mics_path_format(path, NULL, "%s/step", folder);
+    CHECK(target && symlink(target, path) == 0);
+    free(target);
+    check_deepspeed(FILES "/ds0192-mics2-bf16-4", folder);
+    mics_file_remove_tree(folder, NULL);
+}
+
 /* A generator that is the same everywhere. */
 static uint64_t next(uint64_t *state)
 {
@@ -302,6 +351,7 @@ static void metadata_of_no_files_and_names_without_end_are_refused(void)
 int main(void)
 {
     TAP_RUN(each_number_of_deepspeed_is_read);
+    TAP_RUN(universal_checkpoints_have_the_numbers_of_those_they_were_made_of);
     TAP_RUN(metadata_of_no_files_and_names_without_end_are_refused);
     TAP_RUN(damaged_checkpoints_of_others_are_refused_in_one_line);
     return tap_done();
