@@ -2,9 +2,9 @@
 /*
  * mics-data - text to tokens on disk: encodes text, shows files of tokens, trains tokenizers.
  *
- * encode writes PREFIX.bin, PREFIX.idx of Megatron's format, PREFIX.tokenizer with the tokenizer's
- * files, and PREFIX.mp, the document mics.dataset, which it also writes to standard output. They
- * replace earlier ones together, when all are complete.
+ * encode writes PREFIX.bin, PREFIX.idx of Megatron's format, PREFIX.prompts if prompts are masked,
+ * PREFIX.tokenizer with the tokenizer's files, and PREFIX.mp, the document mics.dataset, which it
+ * also writes to standard output. They replace earlier ones together, when all are complete.
  */
 #include "base/clock.h"
 #include "base/file_set.h"
@@ -24,14 +24,15 @@
 #define SAMPLE_TOKENS     64
 #define MAX_SAMPLE_TOKENS 1000000
 
-enum { ID_FORMAT = 256, ID_DTYPE, ID_BAD_LINES };
+enum { ID_FORMAT = 256, ID_DTYPE, ID_BAD_LINES, ID_CHAT };
 
 struct request {
     struct cli_common common;
     struct cli_progress progress;
     const char *tokenizer, *field, *end_token;
+    const char *chat; /* name of a format; NULL: by the tokenizer's template, if is_chat */
     enum mics_token_format format;
-    bool special, check, binary;
+    bool special, check, binary, is_chat, mask_prompt;
     uint64_t bad_lines; /* to skip at most */
     uint32_t width;     /* 0: not given */
     uint64_t at, sample, vocab, min_count;
@@ -51,6 +52,11 @@ static const struct cli_option options[] = {
      CLI_TO_TEXT(struct request, field)},
     {0, "special", NULL, "encode: special tokens in the text are control tokens",
      CLI_TO_TRUE(struct request, special)},
+    {ID_CHAT, "chat", "[NAME]",
+     "encode: JSON lines are conversations, by the chat template (or as NAME does)",
+     CLI_TO_HANDLER},
+    {0, "mask-prompt", NULL, "encode: of conversations, learn what the assistant says only",
+     CLI_TO_TRUE(struct request, mask_prompt)},
     {ID_BAD_LINES, "bad-lines", "skip:N",
      "encode: skip N damaged JSON lines at most (default: none)", CLI_TO_HANDLER},
     {0, "binary", NULL, "encode, train: take files as they are, whatever bytes they have",
@@ -106,6 +112,11 @@ static enum mics_status handle(void *context, const struct cli_option *option, c
     bool second = false;
     enum mics_status status;
 
+    if (option->id == ID_CHAT) {
+        request->is_chat = true;
+        request->chat = value;
+        return MICS_OK;
+    }
     if (option->id == ID_BAD_LINES)
         return mics_bad_lines_parse(value, &request->bad_lines, err);
     if (option->id == ID_FORMAT) {
@@ -164,13 +175,14 @@ static void report_special(const struct request *request, const struct mics_enco
 /* Ids that the tokens can have are below it. */
 static uint32_t vocab_size(const struct request *request, const struct mics_tokenizer *tokenizer)
 {
-    return request->special ? mics_tokenizer_size(tokenizer) : mics_tokenizer_text_size(tokenizer);
+    return request->special || request->is_chat ? mics_tokenizer_size(tokenizer)
+                                                : mics_tokenizer_text_size(tokenizer);
 }
 
 /* The tokens are on disk: write the rest. *doc is the caller's, also after an error. */
 static enum mics_status describe(const struct request *request, const char *prefix,
                                  const struct mics_disk_tokenizer *tokenizer,
-                                 const struct mics_corpus *corpus,
+                                 const struct mics_corpus *corpus, const struct mics_chat *chat,
                                  const struct mics_encode_report *report, uint64_t checksum,
                                  json_t **doc, struct mics_err *err)
 {
@@ -190,7 +202,7 @@ static enum mics_status describe(const struct request *request, const char *pref
     status = mics_dataset_to_doc(&file, doc, err);
     if (status != MICS_OK)
         goto out;
-    status = mics_dataset_add_source(*doc, checksum, corpus, report,
+    status = mics_dataset_add_source(*doc, checksum, corpus, report, chat,
                                      vocab_size(request, tokenizer->tokenizer), listed, err);
     if (status != MICS_OK)
         goto out;
@@ -210,12 +222,15 @@ out:
 /* Encode to PREFIX.bin. */
 static enum mics_status write_tokens(struct request *request, const char *prefix,
                                      const struct mics_tokenizer *tokenizer,
-                                     struct mics_corpus *corpus, struct mics_encode_report *report,
-                                     uint64_t *checksum, struct mics_err *err)
+                                     struct mics_corpus *corpus, const struct mics_chat *chat,
+                                     struct mics_encode_report *report, uint64_t *checksum,
+                                     struct mics_err *err)
 {
     const struct mics_encode_options encoding = {
         .tokenizer = tokenizer,
         .field = request->field,
+        .chat = chat,
+        .mask_prompt = request->mask_prompt,
         .special = request->special,
         .bad_lines = request->bad_lines,
         .progress = cli_progress_wanted() ? cli_progress_show : NULL,
@@ -225,6 +240,8 @@ static enum mics_status write_tokens(struct request *request, const char *prefix
                                                      vocab_size(request, tokenizer), &writer, err);
 
     request->progress.begin_s = mics_now_s();
+    if (status == MICS_OK && request->mask_prompt)
+        status = mics_token_writer_keep_prompts(writer, err);
     if (status == MICS_OK)
         status = mics_encode_corpus(corpus, &encoding, writer, report, err);
     cli_progress_clear(&request->progress);
@@ -246,7 +263,7 @@ static enum mics_status make_parent(const char *prefix, struct mics_err *err)
 static enum mics_status check_outputs(const struct request *request, const char *prefix,
                                       struct mics_err *err)
 {
-    static const char *const suffixes[] = {".bin", ".idx", ".mp"};
+    static const char *const suffixes[] = {".bin", ".idx", MICS_PROMPTS_SUFFIX, ".mp"};
     char path[MICS_PATH_MAX];
     enum mics_status status = mics_token_writer_check(prefix, request->format, err);
 
@@ -263,7 +280,8 @@ static enum mics_status begin_set(const struct request *request, const char *pre
                                   struct mics_file_set **set, char inside[MICS_PATH_MAX],
                                   struct mics_err *err)
 {
-    static const char *const suffixes[] = {".bin", ".idx", ".tokenizer", ".mp"};
+    static const char *const suffixes[] = {".bin", ".idx", MICS_PROMPTS_SUFFIX, ".tokenizer",
+                                           ".mp"};
     const char *slash = strrchr(prefix, '/'), *name = slash ? slash + 1 : prefix;
     char member[MICS_PATH_MAX], path[MICS_PATH_MAX];
     enum mics_status status = check_outputs(request, prefix, err);
@@ -286,7 +304,8 @@ static enum mics_status begin_set(const struct request *request, const char *pre
 /* Write PREFIX.*, and print its document. */
 static enum mics_status write_set(struct request *request, const char *prefix,
                                   const struct mics_disk_tokenizer *tokenizer,
-                                  struct mics_corpus *corpus, struct mics_err *err)
+                                  struct mics_corpus *corpus, const struct mics_chat *chat,
+                                  struct mics_err *err)
 {
     struct cli_common common = request->common;
     struct mics_encode_report report = {.bytes = 0};
@@ -297,12 +316,12 @@ static enum mics_status write_set(struct request *request, const char *prefix,
     enum mics_status status = begin_set(request, prefix, &set, inside, err);
 
     if (status == MICS_OK)
-        status =
-            write_tokens(request, inside, tokenizer->tokenizer, corpus, &report, &checksum, err);
+        status = write_tokens(request, inside, tokenizer->tokenizer, corpus, chat, &report,
+                              &checksum, err);
     if (status == MICS_OK) {
         report_bad_lines(&report.bad_lines);
         report_special(request, &report);
-        status = describe(request, inside, tokenizer, corpus, &report, checksum, &doc, err);
+        status = describe(request, inside, tokenizer, corpus, chat, &report, checksum, &doc, err);
     }
     if (status == MICS_OK)
         status = mics_file_set_commit(set, err);
@@ -319,6 +338,7 @@ static enum mics_status encode(struct request *request, struct mics_err *err)
 {
     struct mics_disk_tokenizer tokenizer = {.tokenizer = NULL};
     struct mics_corpus corpus = {.count = 0};
+    struct mics_chat *chat = NULL;
     char prefix[MICS_PATH_MAX];
     enum mics_status status = mics_token_prefix(request->common.output, prefix, err);
 
@@ -331,7 +351,10 @@ static enum mics_status encode(struct request *request, struct mics_err *err)
         status = mics_tokenizer_set_end(tokenizer.tokenizer, request->end_token, err);
     if (status != MICS_OK)
         goto out;
-    status = mics_tokenizer_need_end(tokenizer.tokenizer, err);
+    if (request->is_chat) /* nothing is put around a conversation */
+        status = mics_chat_open(tokenizer.tokenizer, &tokenizer.files, request->chat, &chat, err);
+    else
+        status = mics_tokenizer_need_end(tokenizer.tokenizer, err);
     if (status != MICS_OK)
         goto out;
     status = mics_corpus_find((const char *const *)request->paths, (size_t)request->path_count,
@@ -344,9 +367,10 @@ static enum mics_status encode(struct request *request, struct mics_err *err)
     status = make_parent(prefix, err);
     if (status != MICS_OK)
         goto out;
-    status = write_set(request, prefix, &tokenizer, &corpus, err);
+    status = write_set(request, prefix, &tokenizer, &corpus, chat, err);
 out:
     mics_corpus_close(&corpus);
+    mics_chat_free(chat);
     mics_disk_tokenizer_close(&tokenizer);
     return status;
 }
@@ -391,6 +415,26 @@ out:
     return status;
 }
 
+/* A sample with prompts: each run of tokens on lines of its own. */
+static enum mics_status decode_runs(const struct mics_tokenizer *tokenizer,
+                                    const struct mics_token_file *file, uint64_t at,
+                                    const int32_t *ids, uint32_t count, struct mics_err *err)
+{
+    uint32_t *marks = calloc(count, sizeof *marks);
+    enum mics_status status = marks ? MICS_OK : mics_err_nomem(err);
+
+    if (marks)
+        mics_prompts_mark(&file->prompts, at, count, marks);
+    for (uint32_t i = 0, end; i < count && status == MICS_OK; i = end) {
+        for (end = i; end < count && marks[end] == marks[i];)
+            end++;
+        printf("%s: ", marks[i] ? "prompt" : "answer");
+        status = decode_sample(tokenizer, ids + i, end - i, err);
+    }
+    free(marks);
+    return status;
+}
+
 static enum mics_status print_sample(const struct request *request,
                                      const struct mics_token_file *file,
                                      const struct mics_tokenizer *tokenizer, struct mics_err *err)
@@ -410,7 +454,9 @@ static enum mics_status print_sample(const struct request *request,
 
     if (status == MICS_OK) {
         putchar('\n');
-        if (tokenizer)
+        if (tokenizer && file->prompts.mapping)
+            status = decode_runs(tokenizer, file, request->at, ids, count, err);
+        else if (tokenizer)
             status = decode_sample(tokenizer, ids, count, err);
         for (uint32_t i = 0; !tokenizer && i < count; i++)
             printf("%" PRId32 "%c", ids[i], i + 1 < count ? ' ' : '\n');
@@ -527,14 +573,15 @@ static const struct command_spec {
     enum mics_status (*run)(struct request *request, struct mics_err *err);
     bool makes, encodes;
     bool one_path;
-    const char *takes[9]; /* options; NULL after the last */
+    const char *takes[11]; /* options; NULL after the last */
 } command_specs[] = {
     {"encode",
      encode,
      true,
      true,
      false,
-     {"output", "tokenizer", "format", "field", "special", "end-token", "binary", "bad-lines"}},
+     {"output", "tokenizer", "format", "field", "special", "end-token", "binary", "bad-lines",
+      "chat", "mask-prompt"}},
     {"show", show, false, false, true, {"tokenizer", "dtype", "at", "sample", "check"}},
     {"train", train, true, false, false, {"output", "vocab", "min-count", "binary"}},
 };
@@ -558,11 +605,20 @@ static bool takes(const struct command_spec *spec, const char *option)
 /* -1: go on; else the exit code. */
 static int check_options(const struct request *request, const struct command_spec *spec)
 {
+    static const char *const without_chat[] = {"field", "special", "end-token", "binary"};
     const char *output = request->common.output;
 
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if ((request->common.given >> i & 1) && !takes(spec, options[i].name))
             return cli_usage("%s: does not take --%s", spec->command, options[i].name);
+    if (request->mask_prompt && !request->is_chat)
+        return cli_usage("--mask-prompt goes with --chat: other text has no prompts");
+    for (size_t i = 0; i < sizeof without_chat / sizeof *without_chat; i++)
+        if (request->is_chat && cli_given(&request->common, without_chat[i]))
+            return cli_usage("--chat does not go with --%s", without_chat[i]);
+    if (request->is_chat && request->format != MICS_TOKENS_MEGATRON)
+        return cli_usage("--chat needs --format=megatron: llm.c's has no documents, and no token "
+                         "ends a conversation");
     if (spec->makes && !output)
         return cli_usage("%s: -o PATH is missing", spec->command);
     if (spec->encodes && !request->tokenizer)

@@ -280,6 +280,16 @@ static enum mics_status check_val(const struct mics_data *data, struct mics_err 
     return data->val ? check_val(data->val, err) : MICS_OK;
 }
 
+/* The path of a file of tokens with prompts, or NULL. */
+static const char *find_prompts(const struct mics_data *data)
+{
+    for (size_t i = 0; i < data->source_count; i++)
+        for (size_t j = 0; data->sources[i].files && j < data->sources[i].corpus.count; j++)
+            if (data->sources[i].files[j].prompts.mapping)
+                return data->sources[i].files[j].path;
+    return data->val ? find_prompts(data->val) : NULL;
+}
+
 enum mics_status mics_data_set_masking(struct mics_data *data, const struct mics_masking *masking,
                                        struct mics_err *err)
 {
@@ -291,6 +301,10 @@ enum mics_status mics_data_set_masking(struct mics_data *data, const struct mics
     if (data->mask_prompt)
         return mics_err_set(err, MICS_ERR_ARG,
                             "--mask-prompt goes with models that predict the next token");
+    if (find_prompts(data))
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "'%s' has prompts, which go with models that predict the next token",
+                            find_prompts(data));
     data->masking = masking;
     data->fingerprint = mics_masking_fingerprint(masking, data->fingerprint);
     return check_val(data, err);

@@ -18,8 +18,9 @@
  * Black and Rogaway, "Ciphers with Arbitrary Finite Domains", 2002). With MICS_PACK_DOCUMENT the
  * windows are the rows of source.h instead, the same in all epochs.
  *
- * Targets are the tokens shifted by one: MICS_TARGET_NONE for those of a prompt, if masked, and for
- * padding; with MICS_PACK_DOCUMENT MICS_TARGET_LAST at the end of a document.
+ * Targets are the tokens shifted by one: MICS_TARGET_NONE for those of a prompt, if masked (in
+ * files of tokens: as encoded), and for padding; with MICS_PACK_DOCUMENT MICS_TARGET_LAST at the
+ * end of a document.
  *
  * Of a model that predicts masked tokens, tokens and targets are those of masking.h instead.
  *
@@ -87,7 +88,8 @@ void mics_data_close(struct mics_data *data); /* all zeros is fine */
 
 /* Predict masked tokens instead of the next, before anything is read. It changes the fingerprint,
  * and `masking` outlives the data. MICS_ERR_FORMAT: the data have less text for validation than a
- * sequence. MICS_ERR_ARG: documents are kept apart, or prompts are masked. */
+ * sequence, or files of tokens have prompts. MICS_ERR_ARG: documents are kept apart, or prompts are
+ * masked. */
 enum mics_status mics_data_set_masking(struct mics_data *data, const struct mics_masking *masking,
                                        struct mics_err *err);
 

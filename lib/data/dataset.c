@@ -29,6 +29,9 @@ enum mics_status mics_dataset_to_doc(const struct mics_token_file *file, json_t 
     if (file->documents)
         failed |=
             json_object_set_new(doc, "documents", json_integer((json_int_t)file->document_count));
+    if (file->prompts.mapping)
+        failed |= json_object_set_new(doc, "prompt_tokens",
+                                      json_integer((json_int_t)file->prompts.tokens));
     if (file->vocab_size)
         failed |= json_object_set_new(doc, "vocab_size", json_integer(file->vocab_size));
     *out = doc;
@@ -50,8 +53,8 @@ static json_t *hex(uint64_t value)
 enum mics_status mics_dataset_add_source(json_t *doc, uint64_t checksum,
                                          const struct mics_corpus *corpus,
                                          const struct mics_encode_report *report,
-                                         uint32_t vocab_size, json_t *tokenizer,
-                                         struct mics_err *err)
+                                         const struct mics_chat *chat, uint32_t vocab_size,
+                                         json_t *tokenizer, struct mics_err *err)
 {
     json_t *text =
         json_pack("{s:I,s:I,s:I}", "files", (json_int_t)corpus->count, "bytes",
@@ -65,6 +68,8 @@ enum mics_status mics_dataset_add_source(json_t *doc, uint64_t checksum,
     if (report->bad_lines.allowed)
         failed |= json_object_set_new(text, "bad_lines",
                                       json_integer((json_int_t)report->bad_lines.count));
+    if (chat)
+        failed |= json_object_set_new(doc, "chat", json_string(mics_chat_name(chat)));
     if (tokenizer)
         failed |= json_object_set_new(doc, "tokenizer", tokenizer);
     return failed ? mics_err_nomem(err) : MICS_OK;
@@ -72,7 +77,9 @@ enum mics_status mics_dataset_add_source(json_t *doc, uint64_t checksum,
 
 /* ---- files ---- */
 
-static const char *const file_suffixes[] = {".bin", ".idx"};
+static const char *const file_suffixes[] = {".bin", ".idx", MICS_PROMPTS_SUFFIX};
+
+#define FILE_SUFFIXES (sizeof file_suffixes / sizeof *file_suffixes)
 
 #define SAMPLE_BLOCKS 16
 #define SAMPLE_BYTES  65536
@@ -120,7 +127,7 @@ enum mics_status mics_dataset_add_files(json_t *doc, const char *prefix, struct 
     enum mics_status status = MICS_OK;
     int failed = json_object_set_new(doc, "files", list);
 
-    for (size_t i = 0; i < sizeof file_suffixes / sizeof *file_suffixes && status == MICS_OK; i++) {
+    for (size_t i = 0; i < FILE_SUFFIXES && status == MICS_OK; i++) {
         char path[MICS_PATH_MAX];
         uint64_t bytes = 0, sum = 0;
 
@@ -150,7 +157,11 @@ static enum mics_status match_file(const struct mics_cursor *listed, const char 
     uint64_t sum = 0, size = 0;
     enum mics_status status;
 
-    if (!suffix || (strcmp(suffix, file_suffixes[0]) != 0 && strcmp(suffix, file_suffixes[1]) != 0))
+    bool known = false;
+
+    for (size_t i = 0; suffix && i < FILE_SUFFIXES; i++)
+        known = known || strcmp(suffix, file_suffixes[i]) == 0;
+    if (!known)
         mics_cursor_reject(listed, "name", "'%.80s' is no file of tokens", name);
     if (!mics_cursor_ok(listed))
         return listed->reading->status;
@@ -179,7 +190,7 @@ static enum mics_status match_files(const struct mics_cursor *root, const char *
     reading->status = mics_token_prefix(path, prefix, err);
     if (!mics_cursor_has(root, "files"))
         return reading->status;
-    const struct mics_cursor list = mics_cursor_get_array(root, "files", 0, 2);
+    const struct mics_cursor list = mics_cursor_get_array(root, "files", 0, FILE_SUFFIXES);
     for (size_t i = 0; i < mics_cursor_count(&list) && mics_cursor_ok(root); i++) {
         const struct mics_cursor item = mics_cursor_get_item(&list, i);
 
@@ -203,6 +214,11 @@ enum mics_status mics_dataset_match(const json_t *doc, const struct mics_token_f
                             "it describes %" PRIu64 " tokens of %" PRIu64
                             " bytes, but '%s' has %" PRIu64 " of %" PRIu32,
                             tokens, width, file->path, file->count, file->width);
+    if (mics_cursor_has(&root, "prompt_tokens") != (file->prompts.mapping != NULL))
+        return mics_err_set(err, MICS_ERR_FORMAT, "it tells of %s prompts, but there is %s",
+                            file->prompts.mapping ? "no" : "tokens of",
+                            file->prompts.mapping ? "a file " MICS_PROMPTS_SUFFIX
+                                                  : "no file " MICS_PROMPTS_SUFFIX);
     return match_files(&root, file->path, err);
 }
 
@@ -282,6 +298,8 @@ enum mics_status mics_dataset_print(FILE *out, const json_t *doc, int tsv, struc
     row_text(table, doc, "format", "format");
     row_count(table, doc, "documents", "documents");
     row_count(table, doc, "tokens", "tokens");
+    row_count(table, doc, "prompt_tokens", tsv ? "prompt_tokens" : "tokens of prompts");
+    row_text(table, doc, "chat", "chat");
     mics_table_cell(table, "size");
     mics_table_bytes(table, tsv, tokens * width);
     row_count(table, doc, "id_bytes", tsv ? "id_bytes" : "bytes of an id");

@@ -16,15 +16,16 @@ enum mics_status mics_dataset_to_doc(const struct mics_token_file *file, json_t 
                                      struct mics_err *err);
 
 /* Add what only its maker knows: the checksum of all ids, the text, and the tokenizer, a reference
- * that the document takes (NULL: none). `vocab_size`: of the tokenizer. */
+ * that the document takes (NULL: none). `vocab_size`: of the tokenizer. `chat`: of
+ * the conversations, or NULL. */
 enum mics_status mics_dataset_add_source(json_t *doc, uint64_t checksum,
                                          const struct mics_corpus *corpus,
                                          const struct mics_encode_report *report,
-                                         uint32_t vocab_size, json_t *tokenizer,
-                                         struct mics_err *err);
+                                         const struct mics_chat *chat, uint32_t vocab_size,
+                                         json_t *tokenizer, struct mics_err *err);
 
-/* Add the list of the files PREFIX.bin and PREFIX.idx, if that is there, with what tells them from
- * those of another set: bytes, and XXH64 of samples. */
+/* Add the list of the files PREFIX.bin, and PREFIX.idx and PREFIX.prompts, if these are there, with
+ * what tells them from those of another set: bytes, and XXH64 of samples. */
 enum mics_status mics_dataset_add_files(json_t *doc, const char *prefix, struct mics_err *err);
 
 /* MICS_ERR_FORMAT: the document is not one of this file, by the number and the bytes of its tokens,

@@ -14,6 +14,7 @@
 #include "base/num.h"
 #include "base/threads.h"
 #include "data/json_line.h"
+#include "data/tokens.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -41,13 +42,21 @@ struct slot {
     bool lines;            /* whole JSON lines; else a part of one document: */
     bool begins, ends;
     bool ready;
-    uint32_t *ids;
+    uint32_t *ids; /* with MICS_TOKEN_PROMPT (tokens.h) where prompts are masked */
     size_t count, capacity;
+    uint64_t prompts;      /* how many of them have that */
     size_t *document_ends; /* positions in ids */
     size_t end_count, end_capacity;
     uint64_t line_count;
     struct bad_line *bad;
     size_t bad_count, bad_capacity;
+};
+
+/* What a thread reuses. */
+struct thread {
+    struct mics_encoder *encoder;
+    struct mics_chat_text text;  /* the present conversation, */
+    struct mics_chat_buffer ids; /* and its ids */
 };
 
 struct work {
@@ -212,6 +221,7 @@ static enum mics_status take(struct work *work, struct slot *slot, struct mics_e
     slot->lines = slot->document->format.content == MICS_CONTENT_LINES;
     slot->offset = work->offset;
     slot->count = slot->end_count = slot->bad_count = 0;
+    slot->prompts = 0;
     slot->line_count = 0;
     slot->ready = false;
     const uint64_t left = slot->document->size - work->offset;
@@ -261,6 +271,17 @@ static enum mics_status put_token(struct slot *slot, uint32_t id, struct mics_er
     return id == MICS_NO_TOKEN ? MICS_OK : put_ids(slot, &id, 1, err);
 }
 
+/* The tokens so far end with those of a document. */
+static enum mics_status end_document(struct slot *slot, struct mics_err *err)
+{
+    const enum mics_status status = grow((void **)&slot->document_ends, &slot->end_capacity,
+                                         slot->end_count + 1, sizeof *slot->document_ends, err);
+
+    if (status == MICS_OK)
+        slot->document_ends[slot->end_count++] = slot->count;
+    return status;
+}
+
 static enum mics_status put_text(const struct work *work, struct mics_encoder *encoder,
                                  struct slot *slot, const char *text, size_t size, bool begins,
                                  bool ends, uint64_t *special, struct mics_err *err)
@@ -279,13 +300,32 @@ static enum mics_status put_text(const struct work *work, struct mics_encoder *e
     *special += found;
     if (status == MICS_OK && ends)
         status = put_token(slot, work->end, err);
-    if (status != MICS_OK || !ends)
+    return status == MICS_OK && ends ? end_document(slot, err) : status;
+}
+
+/* A conversation. *bad: it is none that the template takes, and *err says why. */
+static enum mics_status put_chat(const struct work *work, struct thread *thread, struct slot *slot,
+                                 const json_t *object, bool *bad, struct mics_err *err)
+{
+    const struct mics_encode_options *options = work->options;
+    enum mics_status status = mics_chat_render(options->chat, object, &thread->text, err);
+
+    *bad = status == MICS_ERR_FORMAT;
+    if (status != MICS_OK)
         return status;
-    status = grow((void **)&slot->document_ends, &slot->end_capacity, slot->end_count + 1,
-                  sizeof *slot->document_ends, err);
+    thread->ids.size = 0;
+    status =
+        mics_chat_encode(thread->encoder, options->tokenizer, &thread->text, &thread->ids, err);
+    uint32_t *ids = (uint32_t *)(void *)thread->ids.bytes;
+    const size_t count = thread->ids.size / sizeof *ids;
+
+    for (size_t i = 0; status == MICS_OK && i < count; i++) {
+        slot->prompts += options->mask_prompt && (ids[i] & MICS_TOKEN_PROMPT);
+        ids[i] &= options->mask_prompt ? UINT32_MAX : ~MICS_TOKEN_PROMPT;
+    }
     if (status == MICS_OK)
-        slot->document_ends[slot->end_count++] = slot->count;
-    return status;
+        status = put_ids(slot, ids, count, err);
+    return status == MICS_OK && count > 0 ? end_document(slot, err) : status;
 }
 
 /* Remember a damaged line for append_slot(), which knows its number. */
@@ -305,9 +345,9 @@ static enum mics_status put_bad_line(struct slot *slot, uint64_t line, const cha
 }
 
 /* Encode a line; *bad: it is damaged, and *err says how. */
-static enum mics_status put_line(const struct work *work, struct mics_encoder *encoder,
-                                 struct slot *slot, const char *line, size_t length,
-                                 uint64_t *special, bool *bad, struct mics_err *err)
+static enum mics_status put_line(const struct work *work, struct thread *thread, struct slot *slot,
+                                 const char *line, size_t length, uint64_t *special, bool *bad,
+                                 struct mics_err *err)
 {
     json_t *object = NULL;
     enum mics_status status = mics_json_line_parse(line, length, &object, err);
@@ -315,20 +355,25 @@ static enum mics_status put_line(const struct work *work, struct mics_encoder *e
     *bad = status == MICS_ERR_FORMAT;
     if (status != MICS_OK || !object)
         return status;
+    if (work->options->chat) {
+        status = put_chat(work, thread, slot, object, bad, err);
+        json_decref(object);
+        return status;
+    }
     const json_t *text = json_object_get(object, work->options->field);
 
     *bad = !json_is_string(text);
     if (*bad)
         status = mics_err_set(err, MICS_ERR_FORMAT, "no string \"%s\"", work->options->field);
     else if (json_string_length(text) > 0)
-        status = put_text(work, encoder, slot, json_string_value(text), json_string_length(text),
-                          true, true, special, err);
+        status = put_text(work, thread->encoder, slot, json_string_value(text),
+                          json_string_length(text), true, true, special, err);
     json_decref(object);
     return status;
 }
 
-static enum mics_status put_lines(const struct work *work, struct mics_encoder *encoder,
-                                  struct slot *slot, uint64_t *special, struct mics_err *err)
+static enum mics_status put_lines(const struct work *work, struct thread *thread, struct slot *slot,
+                                  uint64_t *special, struct mics_err *err)
 {
     const char *text = (const char *)slot->document->bytes;
     const uint64_t end = slot->offset + slot->size;
@@ -338,7 +383,7 @@ static enum mics_status put_lines(const struct work *work, struct mics_encoder *
         const uint64_t length = stop ? (uint64_t)(stop - text) - at : end - at;
         bool bad = false;
         enum mics_status status =
-            put_line(work, encoder, slot, text + at, length, special, &bad, err);
+            put_line(work, thread, slot, text + at, length, special, &bad, err);
 
         if (bad)
             status = put_bad_line(slot, slot->line_count, err->text, err);
@@ -372,12 +417,15 @@ static enum mics_status put_piece(const struct work *work, struct mics_encoder *
     return status;
 }
 
-static enum mics_status encode_slot(const struct work *work, struct mics_encoder *encoder,
+static enum mics_status encode_slot(const struct work *work, struct thread *thread,
                                     struct slot *slot, uint64_t *special, struct mics_err *err)
 {
+    if (!slot->lines && work->options->chat)
+        return mics_err_set(err, MICS_ERR_FORMAT, "'%s' is text, not JSON lines of conversations",
+                            slot->document->path);
     if (!slot->lines)
-        return put_piece(work, encoder, slot, special, err);
-    const enum mics_status status = put_lines(work, encoder, slot, special, err);
+        return put_piece(work, thread->encoder, slot, special, err);
+    const enum mics_status status = put_lines(work, thread, slot, special, err);
 
     if (status != MICS_OK)
         mics_err_prefix(err, "'%s'", slot->document->path);
@@ -467,6 +515,7 @@ static void append_ready(struct work *work)
         work->appending = false;
         work->report->documents += slot->end_count;
         work->report->tokens += slot->count;
+        work->report->prompts += slot->prompts;
         work->report->bytes += slot->size;
         if (status != MICS_OK)
             fail(work, work->appended, status, &err);
@@ -486,7 +535,7 @@ static uint64_t stored_bytes(const struct slot *slot)
 }
 
 /* Take, encode and append one piece. False: there are no more. With the mutex. */
-static bool do_piece(struct work *work, struct mics_encoder *encoder)
+static bool do_piece(struct work *work, struct thread *thread)
 {
     struct mics_err err;
     uint64_t special = 0;
@@ -504,7 +553,7 @@ static bool do_piece(struct work *work, struct mics_encoder *encoder)
     if (status == MICS_OK) {
         work->taken++;
         pthread_mutex_unlock(&work->mutex);
-        status = encode_slot(work, encoder, slot, &special, &err);
+        status = encode_slot(work, thread, slot, &special, &err);
         mics_progress_add(&work->progress, stored_bytes(slot));
         pthread_mutex_lock(&work->mutex);
     }
@@ -520,17 +569,20 @@ static bool do_piece(struct work *work, struct mics_encoder *encoder)
 static void *run(void *context)
 {
     struct work *work = context;
-    struct mics_encoder *encoder = NULL;
+    struct thread thread = {.encoder = NULL};
     struct mics_err err;
-    const enum mics_status status = mics_encoder_new(work->options->tokenizer, &encoder, &err);
+    const enum mics_status status =
+        mics_encoder_new(work->options->tokenizer, &thread.encoder, &err);
 
     pthread_mutex_lock(&work->mutex);
     if (status != MICS_OK)
         fail(work, work->taken, status, &err);
-    while (encoder && do_piece(work, encoder))
+    while (thread.encoder && do_piece(work, &thread))
         ;
     pthread_mutex_unlock(&work->mutex);
-    mics_encoder_free(encoder);
+    mics_encoder_free(thread.encoder);
+    mics_chat_text_free(&thread.text);
+    free(thread.ids.bytes);
     return NULL;
 }
 

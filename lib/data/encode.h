@@ -3,7 +3,8 @@
  * encode.h - text files to a file of tokens, on all cores, in memory that does not depend on their
  * size.
  *
- * A file is a document; of JSON lines each line is one. A document is the token that
+ * A file is a document; of JSON lines each line is one, or with a chat template a conversation. A
+ * document is the token that
  * begins a text, if the tokenizer has one, its tokens, and the token that ends it, likewise, as in
  * encoded.h. Files are in the order of the corpus, and the result does not depend on the number of
  * threads.
@@ -12,6 +13,7 @@
 #define MICS_DATA_ENCODE_H
 
 #include "base/progress.h"
+#include "data/chat/chat.h"
 #include "data/corpus.h"
 #include "data/json_line.h"
 #include "data/token_file.h"
@@ -23,6 +25,8 @@
 struct mics_encode_options {
     const struct mics_tokenizer *tokenizer;
     const char *field;                /* of JSON lines, with the text */
+    const struct mics_chat *chat;     /* JSON lines are conversations, and nothing else; or NULL */
+    bool mask_prompt;                 /* of conversations; the writer keeps prompts */
     bool special;                     /* special tokens in the text become their ids */
     uint64_t bad_lines;               /* damaged JSON lines that are skipped, at most */
     mics_progress_callback *progress; /* bytes of text; NULL is fine */
@@ -31,6 +35,7 @@ struct mics_encode_options {
 
 struct mics_encode_report {
     uint64_t bytes, documents, tokens;
+    uint64_t prompts; /* tokens of prompts, with mask_prompt */
     uint64_t special; /* special tokens in the text that were taken as ordinary text */
     struct mics_bad_lines bad_lines;
 };
@@ -38,9 +43,9 @@ struct mics_encode_report {
 /* Encode all text of a corpus that mics_corpus_find() found, with one thread per core, and append
  * it to `writer`. Files are opened one after another, and closed. Documents without text are left
  * out. MICS_ERR_FORMAT, with file and line: more lines than `bad_lines` are no objects with a
- * string `field`; more than MICS_ENCODE_MAX_PIECE bytes in which the text cannot be cut; a NUL in
- * text, unless corpus->binary; or what mics_document_open(), mics_encode() or the writer
- * refuses. */
+ * string `field`, or no conversations that the chat template takes; a file of text with a chat
+ * template; more than MICS_ENCODE_MAX_PIECE bytes in which the text cannot be cut; a NUL in text,
+ * unless corpus->binary; or what mics_document_open(), mics_encode() or the writer refuses. */
 enum mics_status mics_encode_corpus(struct mics_corpus *corpus,
                                     const struct mics_encode_options *options,
                                     struct mics_token_writer *writer,

@@ -294,6 +294,9 @@ static enum mics_status add_token_file(struct mics_source *source, size_t index,
     source->document_count += span.documents ? span.document_count : 1;
     source->fingerprint = mics_corpus_fingerprint(source->fingerprint ^ file->width, file->bytes,
                                                   file->count * file->width);
+    if (file->prompts.mapping)
+        source->fingerprint = mics_corpus_fingerprint(source->fingerprint, file->prompts.mapping,
+                                                      file->prompts.mapped_bytes);
     const uint64_t train = train_tokens(&span, options->val_fraction);
 
     span.count = train;

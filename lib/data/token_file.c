@@ -304,6 +304,21 @@ static enum mics_status open_raw(struct mics_token_file *file, uint32_t width, s
     return !width && file->width == 2 ? check_width(file, err) : MICS_OK;
 }
 
+/* The prompts beside PREFIX.bin, if there are any. */
+static enum mics_status open_prompts(struct mics_token_file *file, struct mics_err *err)
+{
+    char prefix[MICS_PATH_MAX], path[MICS_PATH_MAX];
+    bool exists = false;
+    enum mics_status status = mics_token_prefix(file->path, prefix, err);
+
+    if (status == MICS_OK)
+        status = mics_path_format(path, err, "%s" MICS_PROMPTS_SUFFIX, prefix);
+    if (status == MICS_OK)
+        status = mics_file_exists(path, &exists, err);
+    return status == MICS_OK && exists ? mics_prompts_open(path, file->count, &file->prompts, err)
+                                       : status;
+}
+
 enum mics_status mics_token_file_open(const char *path, uint32_t width, struct mics_token_file *out,
                                       struct mics_err *err)
 {
@@ -336,6 +351,8 @@ enum mics_status mics_token_file_open(const char *path, uint32_t width, struct m
     }
     if (status == MICS_OK && out->count == 0)
         status = mics_err_set(err, MICS_ERR_FORMAT, "'%s': there are no tokens", out->path);
+    if (status == MICS_OK)
+        status = open_prompts(out, err);
     if (status != MICS_OK)
         mics_token_file_close(out);
     return status;
@@ -345,6 +362,7 @@ void mics_token_file_close(struct mics_token_file *file)
 {
     if (file->mapping)
         munmap(file->mapping, file->mapped_bytes);
+    mics_prompts_close(&file->prompts);
     free(file->index);
     free(file->path);
     *file = (struct mics_token_file){0};

@@ -7,6 +7,7 @@
 #define MICS_DATA_TOKEN_FILE_H
 
 #include "base/file.h"
+#include "data/prompts.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,6 +34,7 @@ struct mics_token_file {
     /* Where documents begin, increasing, with `count` at the end; NULL: the format does not say. */
     const uint64_t *documents;
     uint64_t document_count;
+    struct mics_prompts prompts; /* of PREFIX.prompts, if that is there */
     uint64_t mapped_bytes, device, inode;
     void *mapping, *index; /* to be released */
 };
@@ -40,7 +42,8 @@ struct mics_token_file {
 /* Open a file; of Megatron's either the .bin, the .idx, or the prefix of both. `width` is that of
  * raw ids. 0: as nanoGPT's meta.pkl beside them says by its vocab_size, up to 65,536 2 bytes, else
  * 4; without such a file 2. Header, index and size are checked against each other; ids are checked
- * where they are read. MICS_ERR_FORMAT: one line with path and reason. */
+ * where they are read. PREFIX.prompts beside it is opened, too. MICS_ERR_FORMAT: one line
+ * with path and reason. */
 enum mics_status mics_token_file_open(const char *path, uint32_t width, struct mics_token_file *out,
                                       struct mics_err *err);
 void mics_token_file_close(struct mics_token_file *file); /* all zeros is fine */
@@ -64,6 +67,10 @@ struct mics_token_writer;
 enum mics_status mics_token_writer_open(const char *path, enum mics_token_format format,
                                         uint32_t vocab_size, struct mics_token_writer **out,
                                         struct mics_err *err);
+/* Before any ids: write PREFIX.prompts, too, as those that have MICS_TOKEN_PROMPT (tokens.h) say.
+ * Without it no id may have that. */
+enum mics_status mics_token_writer_keep_prompts(struct mics_token_writer *writer,
+                                                struct mics_err *err);
 /* Whether PREFIX.idx is in the way, as mics_token_writer_open() checks it. */
 enum mics_status mics_token_writer_check(const char *path, enum mics_token_format format,
                                          struct mics_err *err);

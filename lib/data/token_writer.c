@@ -3,6 +3,7 @@
 #include "data/token_file.h"
 #include "data/token_format.h"
 #include "data/token_index.h"
+#include "data/tokens.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -21,6 +22,7 @@ struct mics_token_writer {
     enum mics_token_format format;
     uint32_t vocab_size, width;
     struct mics_file_writer *file;
+    struct mics_prompts_writer *prompts; /* NULL: none are kept */
     XXH64_state_t *hash;
     uint64_t count, document; /* ids of all, and of the document that has not ended */
     uint64_t written_back;    /* bytes */
@@ -111,6 +113,17 @@ enum mics_status mics_token_writer_open(const char *path, enum mics_token_format
     return status;
 }
 
+enum mics_status mics_token_writer_keep_prompts(struct mics_token_writer *writer,
+                                                struct mics_err *err)
+{
+    char prefix[MICS_PATH_MAX], path[MICS_PATH_MAX];
+    enum mics_status status = mics_token_prefix(writer->bin, prefix, err);
+
+    if (status == MICS_OK)
+        status = mics_path_format(path, err, "%s" MICS_PROMPTS_SUFFIX, prefix);
+    return status == MICS_OK ? mics_prompts_create(path, &writer->prompts, err) : status;
+}
+
 /* Let the disk write while text is encoded, so that little is left to the fsync at the end. Only an
  * advice: a failure changes nothing. */
 static void write_back(struct mics_token_writer *writer)
@@ -128,23 +141,31 @@ static enum mics_status append_chunk(struct mics_token_writer *writer, const uin
                                      size_t count, struct mics_err *err)
 {
     const size_t bytes = count * writer->width;
+    const uint32_t bits = writer->prompts ? ~MICS_TOKEN_PROMPT : UINT32_MAX;
 
     for (size_t i = 0; i < count; i++) {
-        const uint16_t narrow = (uint16_t)ids[i];
+        const uint32_t id = ids[i] & bits;
+        const uint16_t narrow = (uint16_t)id;
 
-        if (ids[i] >= writer->vocab_size)
+        if (id >= writer->vocab_size)
             return mics_err_set(err, MICS_ERR_FORMAT,
                                 "token %" PRIu64 " is %" PRIu32
                                 ", outside of the vocabulary of %" PRIu32,
-                                writer->count + i, ids[i], writer->vocab_size);
+                                writer->count + i, id, writer->vocab_size);
         if (writer->width == 2)
             memcpy(writer->chunk + 2 * i, &narrow, 2);
         else
-            memcpy(writer->chunk + 4 * i, &ids[i], 4);
+            memcpy(writer->chunk + 4 * i, &id, 4);
     }
     XXH64_update(writer->hash, writer->chunk, bytes);
     if (fwrite(writer->chunk, 1, bytes, mics_file_stream(writer->file)) != bytes)
         return mics_err_set_errno(err, "'%s'", writer->bin);
+    if (writer->prompts) {
+        const enum mics_status status = mics_prompts_append(writer->prompts, ids, count, err);
+
+        if (status != MICS_OK)
+            return status;
+    }
     writer->count += count;
     writer->document += count;
     write_back(writer);
@@ -213,6 +234,14 @@ enum mics_status mics_token_writer_finish(struct mics_token_writer *writer, uint
     if (status != MICS_OK)
         return status;
     *checksum = XXH64_digest(writer->hash);
+    if (writer->prompts) {
+        struct mics_prompts_writer *prompts = writer->prompts;
+
+        writer->prompts = NULL;
+        status = mics_prompts_commit(prompts, err);
+        if (status != MICS_OK)
+            return status;
+    }
     writer->file = NULL;
     status = mics_file_commit(file, err);
     if (status != MICS_OK || writer->format != MICS_TOKENS_MEGATRON)
@@ -228,6 +257,7 @@ void mics_token_writer_free(struct mics_token_writer *writer)
     if (!writer)
         return;
     mics_file_discard(writer->file);
+    mics_prompts_discard(writer->prompts);
     XXH64_freeState(writer->hash);
     free(writer->lengths);
     free(writer);

@@ -67,6 +67,10 @@ bool mics_tokenizer_is_special(const struct mics_tokenizer *tokenizer, uint32_t 
  * otherwise with one whose text begins with white space (or ▁). The first token of a text begins
  * a word, too. */
 bool mics_tokenizer_begins_word(const struct mics_tokenizer *tokenizer, uint32_t id);
+/* The text of the token that files name by a key such as "bos_token". *out belongs to the caller;
+ * NULL: they name none. */
+enum mics_status mics_tokenizer_named(const struct mics_tokenizer *tokenizer, const char *key,
+                                      char **out, struct mics_err *err);
 /* The files it was read from; none for bytes. They belong to the tokenizer. */
 const struct mics_tokenizer_file *mics_tokenizer_files(const struct mics_tokenizer *tokenizer,
                                                        size_t *count);

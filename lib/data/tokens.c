@@ -55,9 +55,14 @@ static enum mics_status read_span(const struct mics_token_span *span, uint64_t o
                                   uint32_t length, uint32_t vocab_size, uint32_t *out,
                                   struct mics_err *err)
 {
-    if (span->file)
-        return mics_token_file_read(span->file, span->offset + offset, length, vocab_size,
-                                    (int32_t *)out, err);
+    if (span->file) {
+        const enum mics_status status = mics_token_file_read(
+            span->file, span->offset + offset, length, vocab_size, (int32_t *)out, err);
+
+        if (status == MICS_OK)
+            mics_prompts_mark(&span->file->prompts, span->offset + offset, length, out);
+        return status;
+    }
     if (span->ids)
         memcpy(out, span->ids + offset, length * sizeof *out);
     for (uint32_t i = 0; span->bytes && i < length; i++)

@@ -43,9 +43,9 @@ enum mics_status mics_tokens_append(struct mics_tokens *tokens, const struct mic
                                     struct mics_err *err);
 void mics_tokens_free(struct mics_tokens *tokens); /* all zeros is fine */
 
-/* out[length] = the tokens from `position` on, as a ring: after the last token comes the first.
- * There must be at least one token. Any number of threads. MICS_ERR_FORMAT: an id in a file is not
- * below `vocab_size`. */
+/* out[length] = the tokens from `position` on, those of prompts with MICS_TOKEN_PROMPT, as a ring:
+ * after the last token comes the first. There must be at least one token. Any number of threads.
+ * MICS_ERR_FORMAT: an id in a file is not below `vocab_size`. */
 enum mics_status mics_tokens_read(const struct mics_tokens *tokens, uint64_t position,
                                   uint32_t length, uint32_t vocab_size, uint32_t *out,
                                   struct mics_err *err);

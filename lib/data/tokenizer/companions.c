@@ -149,6 +149,24 @@ enum mics_status mics_companions_named(const struct mics_companions *companions,
     return MICS_OK;
 }
 
+enum mics_status mics_tokenizer_named(const struct mics_tokenizer *tokenizer, const char *key,
+                                      char **out, struct mics_err *err)
+{
+    struct mics_companions companions = {0};
+    struct mics_named_token named = {.text = NULL};
+    enum mics_status status = MICS_OK;
+
+    *out = NULL;
+    if (!tokenizer->is_bytes)
+        status = mics_companions_read(tokenizer, &companions, err);
+    if (status == MICS_OK && !tokenizer->is_bytes)
+        status = mics_companions_named(&companions, key, &named, err);
+    if (status == MICS_OK && named.text && !(*out = strdup(named.text)))
+        status = mics_err_nomem(err);
+    mics_companions_free(&companions);
+    return status;
+}
+
 /* The id of a named token, or of `by_default` if files say nothing (NULL: nothing by default).
  * MICS_NO_TOKEN: there is none. MICS_ERR_FORMAT: a file names a token that is no token. */
 static enum mics_status find_named_id(const struct mics_tokenizer *tokenizer, const char *key,

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "data/chat/conversation.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const role_names[MICS_CHAT_ROLES] = {"system", "user", "assistant", "tool"};
+
+const char *mics_chat_role_name(enum mics_chat_role role)
+{
+    return role_names[role];
+}
+
+void mics_conversation_free(struct mics_conversation *conversation)
+{
+    free(conversation->messages);
+    free(conversation->joined.bytes);
+    *conversation = (struct mics_conversation){0};
+}
+
+static void add(struct mics_conversation *out, enum mics_chat_role role, const char *text,
+                size_t size)
+{
+    out->messages[out->count++] =
+        (struct mics_chat_message){.role = role, .text = text, .size = size};
+}
+
+/* Messages may have members that change their text, unless they are null or empty. */
+static enum mics_status refuse_member(const json_t *object, const char *key, const char *where,
+                                      struct mics_err *err)
+{
+    const json_t *value = json_object_get(object, key);
+
+    if (!value || json_is_null(value) || (json_is_array(value) && json_array_size(value) == 0) ||
+        (json_is_string(value) && json_string_length(value) == 0))
+        return MICS_OK;
+    return mics_err_set(err, MICS_ERR_FORMAT, "%s\"%s\" is not supported in conversations", where,
+                        key);
+}
+
+static enum mics_status read_message(const json_t *message, size_t index,
+                                     struct mics_conversation *out, struct mics_err *err)
+{
+    static const char *const refused[] = {"tool_calls", "function_call", "reasoning_content",
+                                          "thinking"};
+    const json_t *role = json_object_get(message, "role");
+    const json_t *content = json_object_get(message, "content");
+    const char *name = json_string_value(role);
+    char where[48];
+
+    snprintf(where, sizeof where, "messages[%zu]: ", index);
+    if (!json_is_object(message))
+        return mics_err_set(err, MICS_ERR_FORMAT, "%sexpected an object", where);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        const enum mics_status status = refuse_member(message, refused[i], where, err);
+
+        if (status != MICS_OK)
+            return status;
+    }
+    if (!name)
+        return mics_err_set(err, MICS_ERR_FORMAT, "%sno string \"role\"", where);
+    for (int i = 0; i < MICS_CHAT_ROLES; i++) {
+        if (strcmp(name, role_names[i]) != 0)
+            continue;
+        if (!json_is_string(content))
+            return mics_err_set(err, MICS_ERR_FORMAT, "%sno string \"content\"%s", where,
+                                json_is_array(content) ? " but a list of parts" : "");
+        add(out, (enum mics_chat_role)i, json_string_value(content), json_string_length(content));
+        return MICS_OK;
+    }
+    return mics_err_set(err, MICS_ERR_FORMAT,
+                        "%srole \"%.40s\" is none of system, user, assistant, tool", where, name);
+}
+
+static enum mics_status read_messages(const json_t *messages, struct mics_conversation *out,
+                                      struct mics_err *err)
+{
+    const size_t count = json_array_size(messages);
+    enum mics_status status = MICS_OK;
+    bool answered = false;
+
+    if (!json_is_array(messages))
+        return mics_err_set(err, MICS_ERR_FORMAT, "\"messages\": expected a list");
+    if (count == 0)
+        return mics_err_set(err, MICS_ERR_FORMAT, "\"messages\" is empty");
+    out->messages = calloc(count, sizeof *out->messages);
+    if (!out->messages)
+        return mics_err_nomem(err);
+    for (size_t i = 0; status == MICS_OK && i < count; i++)
+        status = read_message(json_array_get(messages, i), i, out, err);
+    for (size_t i = 0; status == MICS_OK && i < count; i++)
+        answered = answered || out->messages[i].role == MICS_CHAT_ASSISTANT;
+    if (status == MICS_OK && !answered)
+        return mics_err_set(err, MICS_ERR_FORMAT, "\"messages\" has none of the assistant");
+    return status;
+}
+
+/* The string of the first of names[] that the object has; NULL: it has none, or another value. */
+static const json_t *first_string(const json_t *object, const char *const *names)
+{
+    const json_t *value = NULL;
+
+    for (; *names && !value; names++)
+        value = json_object_get(object, *names);
+    return json_is_string(value) ? value : NULL;
+}
+
+/* One question and one answer. */
+static enum mics_status read_pair(const json_t *object, const char *question,
+                                  const char *const *answers, struct mics_conversation *out,
+                                  struct mics_err *err)
+{
+    const json_t *system = json_object_get(object, "system");
+    const json_t *asked = json_object_get(object, question), *said = first_string(object, answers);
+    const json_t *input = json_object_get(object, "input");
+    enum mics_status status;
+
+    if (!json_is_string(asked))
+        return mics_err_set(err, MICS_ERR_FORMAT, "no string \"%s\"", question);
+    if (!said)
+        return mics_err_set(err, MICS_ERR_FORMAT, "\"%s\" without a string \"%s\"", question,
+                            answers[0]);
+    if (system && !json_is_null(system) && !json_is_string(system))
+        return mics_err_set(err, MICS_ERR_FORMAT, "\"system\": expected a string");
+    out->messages = calloc(3, sizeof *out->messages);
+    if (!out->messages)
+        return mics_err_nomem(err);
+    if (json_is_string(system) && json_string_length(system) > 0)
+        add(out, MICS_CHAT_SYSTEM, json_string_value(system), json_string_length(system));
+    status = mics_chat_buffer_append(&out->joined, json_string_value(asked),
+                                     json_string_length(asked), err);
+    if (strcmp(question, "instruction") == 0 && input && !json_is_null(input)) {
+        if (!json_is_string(input))
+            return mics_err_set(err, MICS_ERR_FORMAT, "\"input\": expected a string");
+        if (status == MICS_OK && json_string_length(input) > 0)
+            status = mics_chat_buffer_append(&out->joined, "\n", 1, err);
+        if (status == MICS_OK)
+            status = mics_chat_buffer_append(&out->joined, json_string_value(input),
+                                             json_string_length(input), err);
+    }
+    add(out, MICS_CHAT_USER, out->joined.bytes, out->joined.size);
+    add(out, MICS_CHAT_ASSISTANT, json_string_value(said), json_string_length(said));
+    return status;
+}
+
+enum mics_status mics_conversation_read(const json_t *object, struct mics_conversation *out,
+                                        struct mics_err *err)
+{
+    static const char *const outputs[] = {"output", NULL};
+    static const char *const responses[] = {"response", "completion", "answer", NULL};
+    const json_t *messages = json_object_get(object, "messages");
+    enum mics_status status = refuse_member(object, "tools", "", err);
+
+    *out = (struct mics_conversation){0};
+    if (status == MICS_OK && messages)
+        status = read_messages(messages, out, err);
+    else if (status == MICS_OK && json_object_get(object, "instruction"))
+        status = read_pair(object, "instruction", outputs, out, err);
+    else if (status == MICS_OK && json_object_get(object, "prompt"))
+        status = read_pair(object, "prompt", responses, out, err);
+    else if (status == MICS_OK)
+        status = mics_err_set(err, MICS_ERR_FORMAT,
+                              "no \"messages\", nor \"instruction\", nor \"prompt\"");
+    if (status != MICS_OK)
+        mics_conversation_free(out);
+    return status;
+}

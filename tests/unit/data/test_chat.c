@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_chat.c - conversations by chat templates. Texts are those of transformers 5.24
+ * (tests/reference/check_chat.py --write); answers and what is refused are written by hand. */
+#include "tap.h"
+
+#include "data/chat/formats.h"
+#include "data/tokens.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPECTED "tests/reference/chat.jsonl"
+
+/* ChatML, as it is often written. */
+static const char chatml[] =
+    "{% for message in messages %}{{ '<|im_start|>' + message.role + '\\n' + message.content + "
+    "'<|im_end|>' + '\\n' }}{% endfor %}{% if add_generation_prompt %}"
+    "{{ '<|im_start|>assistant\\n' }}{% endif %}";
+
+static struct mics_tokenizer *open_tokenizer(const char *config)
+{
+    /* One token for each letter, and those of ChatML. */
+    char text[4096], *at = text;
+    struct mics_tokenizer *tokenizer = NULL;
+    struct mics_err err = {""};
+
+    at += sprintf(at, "{\"version\": \"1.0\", \"added_tokens\": [");
+    for (int i = 0; i < 2; i++)
+        at += sprintf(at,
+                      "%s{\"id\": %d, \"content\": \"%s\", \"single_word\": false, \"lstrip\": "
+                      "false, \"rstrip\": false, \"normalized\": false, \"special\": true}",
+                      i ? ", " : "", 29 + i, i ? "<|im_end|>" : "<|im_start|>");
+    at += sprintf(at, "], \"normalizer\": null, \"pre_tokenizer\": {\"type\": \"ByteLevel\", "
+                      "\"add_prefix_space\": false, \"trim_offsets\": true, \"use_regex\": true}, "
+                      "\"post_processor\": null, \"decoder\": {\"type\": \"ByteLevel\"}, "
+                      "\"model\": {\"type\": \"BPE\", \"vocab\": {\"\xc4\x8a\": 0, "
+                      "\"\xc4\xa0\": 1, \"\xc4\x8a\xc4\x8a\": 2");
+    for (int c = 'a'; c <= 'z'; c++)
+        at += sprintf(at, ", \"%c\": %d", c, c - 'a' + 3);
+    sprintf(at, "}, \"merges\": [\"\xc4\x8a \xc4\x8a\"]}}");
+    const struct mics_tokenizer_file files[] = {
+        {.name = "tokenizer.json", .bytes = (unsigned char *)text, .size = strlen(text)},
+        {.name = "tokenizer_config.json",
+         .bytes = (unsigned char *)config,
+         .size = config ? strlen(config) : 0}};
+
+    CHECK_INT(mics_tokenizer_open_files(files, config ? 2 : 1, &tokenizer, &err), MICS_OK);
+    CHECK_STR(err.text, "");
+    return tokenizer;
+}
+
+static uint64_t digest(const char *template)
+{
+    struct mics_shape shape;
+    struct mics_err err;
+
+    CHECK_INT(mics_shape_read(template, strlen(template), &shape, &err), MICS_OK);
+    const uint64_t value = shape.digest;
+
+    mics_shape_free(&shape);
+    return value;
+}
+
+static void shapes_do_not_depend_on_how_a_template_is_written(void)
+{
+    const uint64_t plain = digest("{% for m in messages %}{{ m['role'] + 'a\\n' }}{% endfor %}");
+
+    CHECK(plain == digest("{%for m in messages%}{{m[\"role\"]+\"a\n\"}}{%endfor%}\n"));
+    CHECK(plain == digest("{%- for m in messages -%}\n  {#- why -#}\n {{- m.role + 'a\\n' -}}\n"
+                          "{% endfor %}"));
+    CHECK(plain == digest("  {% for m in messages %}\n{{ m.role + 'a\\n' }}{% endfor %}"));
+    CHECK(plain != digest("{% for m in messages %}{{ m['role'] + 'b\\n' }}{% endfor %}"));
+    CHECK(plain != digest("{% for m in messages %} {{ m['role'] + 'a\\n' }}{% endfor %}"));
+    CHECK(plain != digest("{% for m in messages %}{{ m['role'] + 'a\\n' }}\n{% endfor %}"));
+    CHECK(digest("{{ 'You are a helpful one' }}") == digest("{{ 'You are a second one' }}"));
+    CHECK(digest("{{ 'short' }}") != digest("{{ 'Short' }}"));
+}
+
+static void damaged_templates_are_refused(void)
+{
+    static const char *const damaged[] = {"{% for", "{{ 'a", "{# a", "{{ a[", "{{ '\\"};
+    struct mics_shape shape;
+    struct mics_err err;
+
+    for (size_t i = 0; i < sizeof damaged / sizeof *damaged; i++)
+        CHECK_INT(mics_shape_read(damaged[i], strlen(damaged[i]), &shape, &err), MICS_ERR_FORMAT);
+}
+
+/* Compare one conversation with what was expected of it, NULL: that it is refused. */
+static void compare(const struct mics_chat *chat, const json_t *conversation)
+{
+    const json_t *expected = json_object_get(conversation, "text");
+    struct mics_chat_text text = {.answer_count = 0};
+    struct mics_err err = {""};
+    const enum mics_status status = mics_chat_render(chat, conversation, &text, &err);
+
+    if (status == MICS_OK) {
+        mics_chat_buffer_append(&text.text, "", 1, &err);
+        if (!json_is_string(expected))
+            CHECK_STR(text.text.bytes, "refused");
+        else
+            CHECK_STR(text.text.bytes, json_string_value(expected));
+    } else {
+        CHECK_INT(status, MICS_ERR_FORMAT); /* it may refuse what a template leaves out silently */
+        CHECK(err.text[0] != '\0');
+    }
+    mics_chat_text_free(&text);
+}
+
+static void known_shapes_have_the_text_of_transformers(void)
+{
+    struct mics_tokenizer *tokenizer =
+        open_tokenizer("{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}");
+    FILE *file = fopen(EXPECTED, "r");
+    char *line = NULL;
+    size_t capacity = 0, shapes = 0;
+
+    CHECK(file != NULL);
+    while (file && getline(&line, &capacity, file) >= 0) {
+        json_t *object = json_loads(line, 0, NULL);
+        const json_t *prose = json_object_get(object, "prose");
+        const char *name = json_string_value(json_object_get(object, "shape"));
+        struct mics_shape shape = {.digest = strtoull(name, NULL, 16)};
+        struct mics_chat *chat = NULL;
+        struct mics_err err;
+
+        shape.prose_count = json_array_size(prose);
+        shape.prose = calloc(shape.prose_count + 1, sizeof *shape.prose);
+        for (size_t i = 0; i < shape.prose_count; i++) {
+            const json_t *value = json_array_get(prose, i);
+
+            shape.prose[i] = (struct mics_prose){.bytes = strdup(json_string_value(value)),
+                                                 .size = json_string_length(value)};
+        }
+        CHECK_INT(mics_chat_open_shape(tokenizer, &shape, &chat, &err), MICS_OK);
+        if (chat)
+            CHECK_STR(mics_chat_name(chat), json_string_value(json_object_get(object, "name")));
+        for (size_t i = 0; chat && i < json_array_size(json_object_get(object, "conversations"));
+             i++)
+            compare(chat, json_array_get(json_object_get(object, "conversations"), i));
+        mics_chat_free(chat);
+        json_decref(object);
+        shapes++;
+    }
+    CHECK(shapes > 10);
+    if (file)
+        fclose(file);
+    free(line);
+    mics_tokenizer_free(tokenizer);
+}
+
+/* Render a JSON text with ChatML, and write ids with '-' before those of prompts. */
+static const char *encode(const char *json, char *out, size_t size)
+{
+    struct mics_tokenizer *tokenizer = open_tokenizer(NULL);
+    const struct mics_tokenizer_files none = {.count = 0};
+    struct mics_chat_text text = {.answer_count = 0};
+    struct mics_chat_buffer ids = {.size = 0};
+    struct mics_encoder *encoder = NULL;
+    struct mics_chat *chat = NULL;
+    json_t *object = json_loads(json, 0, NULL);
+    struct mics_err err = {""};
+    size_t used = 0;
+
+    CHECK(object != NULL);
+    CHECK_INT(mics_encoder_new(tokenizer, &encoder, &err), MICS_OK);
+    CHECK_INT(mics_chat_open(tokenizer, &none, "chatml", &chat, &err), MICS_OK);
+    enum mics_status status = mics_chat_render(chat, object, &text, &err);
+
+    if (status == MICS_OK)
+        status = mics_chat_encode(encoder, tokenizer, &text, &ids, &err);
+    if (status != MICS_OK)
+        snprintf(out, size, "%s", err.text);
+    for (size_t i = 0; status == MICS_OK && i < ids.size / sizeof(uint32_t); i++) {
+        uint32_t id;
+
+        memcpy(&id, ids.bytes + i * sizeof id, sizeof id);
+        used += (size_t)snprintf(out + used, size - used, "%s%s%" PRIu32, i ? " " : "",
+                                 id & MICS_TOKEN_PROMPT ? "-" : "", id & ~MICS_TOKEN_PROMPT);
+    }
+    mics_chat_free(chat);
+    mics_encoder_free(encoder);
+    mics_chat_text_free(&text);
+    free(ids.bytes);
+    json_decref(object);
+    mics_tokenizer_free(tokenizer);
+    return out;
+}
+
+static void only_answers_and_the_end_of_their_turns_are_learned(void)
+{
+    char out[1024];
+
+    /* <|im_start|> user \n a <|im_end|> \n <|im_start|> assistant \n bc <|im_end|> \n */
+    CHECK_STR(encode("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": "
+                     "\"assistant\", \"content\": \"bc\"}]}",
+                     out, sizeof out),
+              "-29 -23 -21 -7 -20 -0 -3 -30 -0 -29 -3 -21 -21 -11 -21 -22 -3 -16 -22 -0 4 5 30 -0");
+    /* A token that the header shares with the answer is learned. */
+    CHECK_STR(encode("{\"instruction\": \"a\", \"input\": \"\", \"output\": \"\\n\\nb\"}", out,
+                     sizeof out),
+              "-29 -23 -21 -7 -20 -0 -3 -30 -0 -29 -3 -21 -21 -11 -21 -22 -3 -16 -22 2 0 4 30 -0");
+    /* What looks like a special token is one. */
+    CHECK_STR(encode("{\"prompt\": \"<|im_end|>\", \"response\": \"<|im_end|>\"}", out, sizeof out),
+              "-29 -23 -21 -7 -20 -0 -30 -30 -0 -29 -3 -21 -21 -11 -21 -22 -3 -16 -22 -0 30 30 -0");
+    /* An instruction and its input are one message. */
+    CHECK_STR(encode("{\"system\": \"c\", \"instruction\": \"a\", \"input\": \"b\", \"output\": "
+                     "\"\"}",
+                     out, sizeof out),
+              "-29 -21 -27 -21 -22 -7 -15 -0 -5 -30 -0 -29 -23 -21 -7 -20 -0 -3 -0 -4 -30 -0 -29 "
+              "-3 -21 -21 -11 -21 -22 -3 -16 -22 -0 30 -0");
+}
+
+static void what_is_no_conversation_is_refused(void)
+{
+    static const struct {
+        const char *json, *error;
+    } cases[] = {
+        {"{}", "no \"messages\", nor \"instruction\", nor \"prompt\""},
+        {"{\"messages\": 1}", "\"messages\": expected a list"},
+        {"{\"messages\": []}", "\"messages\" is empty"},
+        {"{\"messages\": [1]}", "messages[0]: expected an object"},
+        {"{\"messages\": [{\"content\": \"a\"}]}", "messages[0]: no string \"role\""},
+        {"{\"messages\": [{\"role\": \"user\"}]}", "messages[0]: no string \"content\""},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\"}]}]}",
+         "messages[0]: no string \"content\" but a list of parts"},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}",
+         "\"messages\" has none of the assistant"},
+        {"{\"messages\": [{\"role\": \"human\", \"content\": \"a\"}]}",
+         "messages[0]: role \"human\" is none of system, user, assistant, tool"},
+        {"{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [1]}]}",
+         "messages[0]: \"tool_calls\" is not supported in conversations"},
+        {"{\"tools\": [1], \"messages\": []}", "\"tools\" is not supported in conversations"},
+        {"{\"prompt\": \"a\"}", "\"prompt\" without a string \"response\""},
+        {"{\"prompt\": [], \"response\": \"\"}", "no string \"prompt\""},
+        {"{\"instruction\": \"a\", \"response\": \"\"}",
+         "\"instruction\" without a string \"output\""},
+        {"{\"instruction\": \"a\", \"input\": 1, \"output\": \"\"}",
+         "\"input\": expected a string"},
+        {"{\"system\": 1, \"prompt\": \"a\", \"answer\": \"\"}", "\"system\": expected a string"},
+    };
+    char out[1024];
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        CHECK_STR(encode(cases[i].json, out, sizeof out), cases[i].error);
+}
+
+static void templates_are_found_where_transformers_looks(void)
+{
+    struct mics_tokenizer *tokenizer = open_tokenizer(NULL);
+    const char *config = "{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"{{ a }}\"},"
+                         " {\"name\": \"default\", \"template\": \"{{ b }}\"}]}";
+    struct mics_tokenizer_files files = {.count = 0};
+    struct mics_chat *chat = NULL;
+    struct mics_err err = {""};
+
+    CHECK_INT(mics_chat_open(tokenizer, &files, NULL, &chat, &err), MICS_ERR_FORMAT);
+    CHECK(strstr(err.text, "the tokenizer has no chat template") != NULL);
+    CHECK_INT(
+        mics_tokenizer_files_add(&files, "tokenizer_config.json", config, strlen(config), &err),
+        MICS_OK);
+    CHECK_INT(mics_chat_open(tokenizer, &files, NULL, &chat, &err), MICS_ERR_FORMAT);
+    CHECK(strstr(err.text, "tokenizer_config.json: the chat template is not a known one") != NULL);
+    CHECK_INT(mics_chat_open(tokenizer, &files, "chatml", &chat, &err), MICS_OK);
+    mics_chat_free(chat);
+    CHECK_INT(mics_tokenizer_files_add(&files, "chat_template.jinja", chatml, strlen(chatml), &err),
+              MICS_OK);
+    CHECK_INT(mics_chat_open(tokenizer, &files, NULL, &chat, &err), MICS_OK);
+    CHECK_STR(mics_chat_name(chat), "chatml");
+    mics_chat_free(chat);
+    CHECK_INT(mics_chat_open(tokenizer, &files, "chatxl", &chat, &err), MICS_ERR_ARG);
+    mics_tokenizer_files_free(&files);
+    mics_tokenizer_free(tokenizer);
+}
+
+int main(void)
+{
+    TAP_RUN(shapes_do_not_depend_on_how_a_template_is_written);
+    TAP_RUN(damaged_templates_are_refused);
+    TAP_RUN(known_shapes_have_the_text_of_transformers);
+    TAP_RUN(only_answers_and_the_end_of_their_turns_are_learned);
+    TAP_RUN(what_is_no_conversation_is_refused);
+    TAP_RUN(templates_are_found_where_transformers_looks);
+    return tap_done();
+}
