@@ -94,7 +94,7 @@ bool takes(const struct kernel *kernel, const struct heads &heads)
     if ((heads.documents || heads.window) && !kernel->documents)
         return false;
     if (!kernel->tensor_cores)
-        return heads.D <= MICS_HEAD_MAX;
+        return mics_attention_plain_fits(heads.D);
     return (heads.dtype == MICS_BF16 || (heads.dtype == MICS_F16 && kernel->fp16)) &&
            heads.D % 8 == 0 && heads.D <= 128 && heads.aligned;
 }
@@ -115,6 +115,11 @@ const struct kernel *kernel_for(enum mics_attention_kernel chosen, bool named,
 enum mics_status check(enum mics_attention_kernel chosen, bool named, const struct heads &heads,
                        struct mics_err *err)
 {
+    if (!named && !kernel_for(chosen, false, heads))
+        return mics_err_set(err, MICS_ERR_UNSUPPORTED,
+                            "attention with heads of %u needs more shared memory than a block of "
+                            "this GPU has",
+                            heads.D);
     if (!named || takes(&kernels[chosen], heads))
         return MICS_OK;
     if ((heads.documents || heads.window) && !kernels[chosen].documents)

@@ -6,8 +6,20 @@
 
 #include "cuda/kernels.h"
 
-/* On tensor cores of compute capability 8.0 and later: attention_mma.cu, attention_grad_mma.cu. For
- * bf16 or fp16 heads of 8, 16, ... 128 in tensors that are aligned to 16 bytes. */
+/* Whether a block of this GPU can have so much shared memory. */
+static inline bool mics_block_fits(size_t bytes)
+{
+    int device = 0, most = 0;
+
+    return cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) ==
+               cudaSuccess &&
+           bytes <= (size_t)most;
+}
+
+/* On tensor cores of compute capability 7.5 (fp16 only) and later: attention_mma.cu,
+ * attention_grad_mma.cu. For bf16 or fp16 heads of 8, 16, ... 128 in tensors that are aligned to 16
+ * bytes. */
 cudaError_t mics_cuda_attention_mma(const struct mics_cuda_at *at,
                                     const struct mics_args_attention *args);
 cudaError_t mics_cuda_attention_grad_mma(const struct mics_cuda_at *at,
@@ -23,7 +35,9 @@ cudaError_t mics_cuda_attention_grad_hopper(const struct mics_cuda_at *at,
 /* args->delta from grad_out and out of such heads in bf16: attention_grad_mma.cu. */
 cudaError_t mics_attention_delta(const struct mics_args_attention_grad *args, cudaStream_t stream);
 
-/* For any type and alignment, heads of up to MICS_HEAD_MAX: attention_plain.cu. */
+/* For any type and alignment, heads of up to MICS_HEAD_MAX: attention_plain.cu. Whether a block of
+ * this GPU has room for both directions of heads of D. */
+bool mics_attention_plain_fits(unsigned D);
 cudaError_t mics_cuda_attention_plain(const struct mics_cuda_at *at,
                                       const struct mics_args_attention *args);
 cudaError_t mics_cuda_attention_grad_plain(const struct mics_cuda_at *at,

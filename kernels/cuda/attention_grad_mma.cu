@@ -41,20 +41,31 @@ __global__ void __launch_bounds__(DELTA_THREADS)
         delta[(row / T * H + h) * T + row % T] = sum;
 }
 
+/* The first policy, or where a block of the GPU has no room for it (compute capability 7.5), the
+ * second. */
+template <typename P, typename Small>
+static cudaError_t launch_fitting(struct backward *f, unsigned heads, cudaStream_t stream)
+{
+    return mics_block_fits(P::shared_bytes) ? grad_launch<P>(f, heads, stream)
+                                            : grad_launch<Small>(f, heads, stream);
+}
+
 template <typename T>
 static cudaError_t launch_keys(struct backward *f, unsigned heads, cudaStream_t stream)
 {
     if (f->D <= 64)
-        return grad_launch<grad_policy<T, 64, true, 2, 4, 32, false, 2>>(f, heads, stream);
-    return grad_launch<grad_policy<T, 128, true, 1, 8, 32, true, 1>>(f, heads, stream);
+        return launch_fitting<grad_policy<T, 64, true, 2, 4, 64, 32, false, 2>,
+                              grad_policy<T, 64, true, 2, 4, 32, 32, false, 1>>(f, heads, stream);
+    return launch_fitting<grad_policy<T, 128, true, 1, 8, 64, 32, true, 1>,
+                          grad_policy<T, 128, true, 1, 4, 32, 32, true, 1>>(f, heads, stream);
 }
 
 template <typename T>
 static cudaError_t launch_queries(struct backward *f, unsigned heads, cudaStream_t stream)
 {
     if (f->D <= 64)
-        return grad_launch<grad_policy<T, 64, false, 2, 4, 32, true, 2>>(f, heads, stream);
-    return grad_launch<grad_policy<T, 128, false, 1, 8, 32, true, 1>>(f, heads, stream);
+        return grad_launch<grad_policy<T, 64, false, 2, 4, 64, 32, true, 2>>(f, heads, stream);
+    return grad_launch<grad_policy<T, 128, false, 1, 8, 64, 32, true, 1>>(f, heads, stream);
 }
 
 template <typename T>

@@ -40,13 +40,13 @@ struct backward {
 
 /* T: of tensors. D: of tiles. m_: blocks of 16 rows of each warp. slice_: streamed rows of a
  * product. held_: own tiles stay in registers. residents_: blocks of a multiprocessor. */
-template <typename T, int D_, bool keys_, int m_, int warps_, int slice_, bool held_,
+template <typename T, int D_, bool keys_, int m_, int warps_, int step_, int slice_, bool held_,
           int residents_>
 struct grad_policy {
     typedef T type;
     static constexpr int D = D_, M = m_, warps = warps_, threads = warps_ * 32;
-    static constexpr int rows = warps_ * m_ * 16;   /* of a block */
-    static constexpr int step = 64, slice = slice_; /* streamed rows: of a tile, of a product */
+    static constexpr int rows = warps_ * m_ * 16;      /* of a block */
+    static constexpr int step = step_, slice = slice_; /* streamed rows: of a tile, of a product */
     static constexpr int residents = residents_;
     static constexpr bool keys = keys_, held = held_;
     static constexpr unsigned own_bytes = rows * D * 2, tile_bytes = step * D * 2;

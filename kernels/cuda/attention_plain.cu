@@ -442,6 +442,11 @@ static cudaError_t run(const struct mics_cuda_at *at, const struct mics_args_att
 
 } // namespace
 
+bool mics_attention_plain_fits(unsigned D)
+{
+    return D <= MICS_HEAD_MAX && mics_block_fits(plain_bytes(4, 2, D));
+}
+
 cudaError_t mics_cuda_attention_plain(const struct mics_cuda_at *at,
                                       const struct mics_args_attention *args)
 {

@@ -24,12 +24,12 @@ ifneq ($(NVCC_PATH),)
 CUDA_HOME := $(if $(CUDA_HOME),$(CUDA_HOME),$(patsubst %/bin/nvcc,%,$(NVCC_PATH)))
 endif
 
-# The kernels need 8.0 or later. GPUs newer than nvcc compile the PTX of the default.
+# The kernels need 7.5 or later. GPUs newer than nvcc compile the PTX of the default.
 ifeq ($(origin CUDA_ARCH),undefined)
 ifneq ($(NVCC_PATH),)
 CUDA_ARCH := $(shell { $(NVCC_PATH) --list-gpu-arch; nvidia-smi --query-gpu=compute_cap --format=csv,noheader; } 2>/dev/null | \
 	awk '/^compute_/ { known[substr($$1, 9)] = 1; next } \
-		{ sub(/\./, "") } $$1 !~ /^[0-9]+$$/ || $$1 < 80 { next } \
+		{ sub(/\./, "") } $$1 !~ /^[0-9]+$$/ || $$1 < 75 { next } \
 		$$1 in known { archs[$$1] = 1; next } { newer = 1 } \
 		END { if (!newer) for (a in archs) print a }' | sort -n)
 endif
@@ -114,7 +114,7 @@ REAL_DEFINES = -DMICS_PLUGIN_NAME='"cuda"' \
 	-DMICS_CUDA_SM=$(subst $(space),$(comma),$(patsubst %a,%,$(ARCHS))) \
 	-DMICS_CUDA_PTX=$(if $(ARCH_PTX),$(ARCH_PTX),0) -DMICS_HAVE_NCCL=$(HAVE_NCCL)
 FAKE_DEFINES = -DMICS_EMULATED -DMICS_PLUGIN_NAME='"emulated"' -DMICS_PLUGIN_BUILT='"for tests"' \
-	-DMICS_CUDA_SM=80,90 -DMICS_CUDA_PTX=90 -DMICS_HAVE_NCCL=1
+	-DMICS_CUDA_SM=75,80,90 -DMICS_CUDA_PTX=90 -DMICS_HAVE_NCCL=1
 NVCC_FLAGS = -std=c++17 -O3 -lineinfo -ccbin $(CXX) -Xcompiler -fPIC,-fvisibility=hidden,-Wall \
 	-Ilib -Ikernels $(addprefix -isystem ,$(sort $(BLASLT_INC) $(NCCL_INC)))
 PLUGIN_CFLAGS = -std=c11 -D_GNU_SOURCE -fPIC -fvisibility=hidden -Ilib -Ikernels $(WARN) $(CFLAGS)

@@ -2,7 +2,8 @@
 /*
  * tensor.cuh - instructions without an equivalent in C++: matrix products of a warp, copies into
  * shared memory that are asynchronous, and the multiprocessor's own exponential and reciprocal.
- * From compute capability 8.0 on.
+ * From compute capability 8.0 on; on 7.5 with what that has: a product in two halves of k, only of
+ * fp16, and copies that are waited for at once.
  *
  * Fragments, as the PTX manual lays them out, with g = lane / 4 and t = lane % 4; each register
  * holds two bf16 or fp16, the lower index in the lower half:
@@ -55,6 +56,34 @@ template <typename T>
 static __device__ __forceinline__ void mics_mma(float c[4], const uint32_t a[4], uint32_t b0,
                                                 uint32_t b1);
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+
+/* Not launched: a GPU without bf16 is refused plans in it. */
+template <>
+__device__ __forceinline__ void mics_mma<mics_bf16>(float *, const uint32_t *, uint32_t, uint32_t)
+{
+    __trap();
+}
+
+static __device__ __forceinline__ void mics_mma_half(float c[4], uint32_t a0, uint32_t a1,
+                                                     uint32_t b)
+{
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a0), "r"(a1), "r"(b));
+}
+
+template <>
+__device__ __forceinline__ void mics_mma<mics_f16>(float c[4], const uint32_t a[4], uint32_t b0,
+                                                   uint32_t b1)
+{
+    mics_mma_half(c, a[0], a[1], b0);
+    mics_mma_half(c, a[2], a[3], b1);
+}
+
+#else
+
 #define MICS_MMA(type)                                                                             \
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 "                    \
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                 \
@@ -76,6 +105,44 @@ __device__ __forceinline__ void mics_mma<mics_f16>(float c[4], const uint32_t a[
 }
 
 #undef MICS_MMA
+
+#endif
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+
+static __device__ __forceinline__ void mics_copy_async_or_zero(mics_shared_at to, const void *from,
+                                                               bool valid)
+{
+    const uint4 x = valid ? *static_cast<const uint4 *>(from) : make_uint4(0, 0, 0, 0);
+
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
+                 : "memory");
+}
+
+static __device__ __forceinline__ void mics_copy_async(mics_shared_at to, const void *from)
+{
+    mics_copy_async_or_zero(to, from, true);
+}
+
+static __device__ __forceinline__ void mics_copy_async_word_or_zero(mics_shared_at to,
+                                                                    const void *from, bool valid)
+{
+    const uint32_t x = valid ? *static_cast<const uint32_t *>(from) : 0;
+
+    asm volatile("st.shared.u32 [%0], %1;" : : "r"(to), "r"(x) : "memory");
+}
+
+static __device__ __forceinline__ void mics_copy_commit(void)
+{
+}
+
+template <int pending> static __device__ __forceinline__ void mics_copy_wait(void)
+{
+}
+
+#else
 
 /* Begin to copy 16 bytes from global to shared memory ... */
 static __device__ __forceinline__ void mics_copy_async(mics_shared_at to, const void *from)
@@ -114,6 +181,8 @@ template <int pending> static __device__ __forceinline__ void mics_copy_wait(voi
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
+
+#endif
 
 /* 2^x to about 2 ulp; results below the normal range are 0. */
 static __device__ __forceinline__ float mics_exp2(float x)

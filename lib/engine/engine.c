@@ -31,6 +31,12 @@ static enum mics_status check_shape(const struct mics_engine_options *options, s
         return mics_err_set(
             err, MICS_ERR_ARG, "the plan was made %s gradient clipping; make one %s it",
             options->choice->clip ? "with" : "without", options->choice->clip ? "without" : "with");
+    if (options->choice->dtype == MICS_BF16 && !options->device->on_host &&
+        !options->device->has_bf16)
+        return mics_err_set(err, MICS_ERR_UNSUPPORTED,
+                            "the plan is in bf16, which this GPU (%s) does not multiply: plan with "
+                            "--dtype=fp16 or f32",
+                            options->device->description);
     return mics_choice_check_shapes(options->choice, err);
 }
 

@@ -129,7 +129,7 @@ within_limit() # a b limit
     [[ $stderr == *"the GPU driver is for CUDA 12.8, this build needs 13.0: install a newer driver" ]]
     MICS_EMULATED_ARCH=70 run --separate-stderr train one.mp --device=cuda
     one_line_and_code 1
-    [[ $stderr == *"GPU 0 (emulated) is sm_70: this build has code for sm_80, sm_90 and what comes later; build with CUDA_ARCH=70" ]]
+    [[ $stderr == *"GPU 0 (emulated) is sm_70: this build has code for sm_75, sm_80, sm_90 and what comes later; build with CUDA_ARCH=70" ]]
     MICS_PLUGIN_PATH=$BATS_TEST_TMPDIR/none:$BATS_TEST_TMPDIR run --separate-stderr train one.mp --device=cuda
     one_line_and_code 1
     [[ $stderr == *"no plug-in libmics-cuda.so in MICS_PLUGIN_PATH=$BATS_TEST_TMPDIR/none:$BATS_TEST_TMPDIR" ]]
@@ -204,6 +204,16 @@ within_limit() # a b limit
     scales | diff many-scales -
     losses >many-host
     within_limit many many-host 2e-3
+}
+
+@test "a GPU without bf16 trains in fp16 and refuses a plan in bf16" {
+    for dtype in bf16 fp16; do
+        mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --global-batch=4 --seq=16 --dtype=$dtype >"$BATS_FILE_TMPDIR/$dtype.mp"
+    done
+    MICS_EMULATED_ARCH=75 train fp16.mp --device=cuda -q
+    MICS_EMULATED_ARCH=75 run --separate-stderr train bf16.mp --device=cuda -q
+    one_line_and_code 1
+    [[ $stderr == *"the plan is in bf16, which this GPU (emulated (GPU 0)) does not multiply: plan with --dtype=fp16 or f32" ]]
 }
 
 @test "a mixture of experts on the emulated GPU gives the losses of the host" {

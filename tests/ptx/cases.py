@@ -15,7 +15,7 @@ from ptx import Kernel, Module, PtxError, Violation
 from translator import where
 
 # Folders with the code that a chip executes.
-FOLDERS = {"sm_80": ["sm_80"], "sm_90": ["sm_90", "sm_90a"]}
+FOLDERS = {"sm_75": ["sm_75"], "sm_80": ["sm_80"], "sm_90": ["sm_90", "sm_90a"]}
 
 _NUMBERS = {"f32": "f4", "f64": "f8", "i32": "i4", "u8": "u1"}
 

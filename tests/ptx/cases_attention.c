@@ -161,8 +161,12 @@ void record_attention_cases(struct suite *suite)
          s < attention_cases + LENGTH(attention_cases); s++) {
         if (s->suites & PTX_MMA)
             for (size_t d = 1; d < LENGTH(dtypes); d++)
-                both_cases(suite, "mma", dtypes[d], *s);
-        for (size_t d = 0; d < LENGTH(dtypes) && s->suites & PTX_PLAIN; d++)
+                if (tensor_cores_take(suite, dtypes[d]))
+                    both_cases(suite, "mma", dtypes[d], *s);
+        /* Compute capability 7.5 has no room for wide heads. */
+        const bool fits = s->D <= 64 || suite->chip->capability >= 80;
+
+        for (size_t d = 0; d < LENGTH(dtypes) && s->suites & PTX_PLAIN && fits; d++)
             both_cases(suite, "plain", dtypes[d], *s);
 #if MICS_HOPPER
         if (s->suites & PTX_HOPPER && suite->chip->capability == 90)

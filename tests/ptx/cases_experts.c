@@ -437,7 +437,7 @@ void record_expert_cases(struct suite *suite)
              round++)
             round_case(suite, &m, round);
         for (size_t d = 0; d < LENGTH(dtypes) && (odd || tiles); d++)
-            for (size_t form = 0; form < 2; form++) {
+            for (size_t form = 0; form < 2 && tensor_cores_take(suite, dtypes[d]); form++) {
                 product_case(suite, &m, dtypes[d], form);
                 product_grad_case(suite, &m, dtypes[d], grad_type(dtypes[d], form), odd ^ form);
             }

@@ -378,13 +378,18 @@ class Instructions(Translator):
             self._set(part, f"x[{i}]", "b32")
 
     def _op_mma(self, ins, mods, ops):
-        shape = "sync.aligned.m16n8k16.row.col.f32"
-        self._only(ins, [f"{shape}.{kind}.{kind}.f32".split(".") for kind in ("bf16", "f16")])
-        kind = mods[6]
+        text, kind = ".".join(mods), mods[6]
+        half = text == "sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"
+        if not half and text not in (f"sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32"
+                                     for kind in ("bf16", "f16")):
+            self._unknown(ins)
         self._warps()
         words = [self._src(o, "b32", True) for o in ops[1].value + ops[2].value]
+        if half and len(words) == 3:  # the first half of k; the other is zero
+            zero = f"np.zeros_like({words[0]})"
+            words = [words[0], words[1], zero, zero, words[2], zero]
         add = [self._src(o, "f32", True) for o in ops[3].value]
-        if len(ops[1].value) != 4 or len(words) != 6 or len(add) != 4:
+        if len(ops[1].value) != (2 if half else 4) or len(words) != 6 or len(add) != 4:
             self._unknown(ins)
         self._out(f"x = mma_m16n8k16(left_{kind}, right_{kind}, ({', '.join(words)}), "
                   f"({', '.join(add)}))")

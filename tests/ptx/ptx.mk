@@ -2,7 +2,7 @@
 # ptx.mk - the PTX of the kernels, and recordings of them for tests/ptx/run, which executes it.
 
 # The chips that are recorded, of those that the plug-in is built for.
-PTX_CHIPS  := $(if $(filter 80,$(ARCHS)),sm_80) $(if $(filter 90 90a,$(ARCHS)),sm_90)
+PTX_CHIPS  := $(if $(filter 75,$(ARCHS)),sm_75) $(if $(filter 80,$(ARCHS)),sm_80) $(if $(filter 90 90a,$(ARCHS)),sm_90)
 PTX_CASES  := $(foreach c,$(PTX_CHIPS),$(BUILD)/ptx/cases/$(c)/done)
 PTX_RECORD := $(BUILD)/tests/ptx/record
 PTX_OBJ    := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/ptx/*.c))

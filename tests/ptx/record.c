@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* record.c - write recordings: record --chip=sm_80|sm_90 PTX_FOLDER OUT_FOLDER */
+/* record.c - write recordings: record --chip=sm_75|sm_80|sm_90 PTX_FOLDER OUT_FOLDER */
 #include "record.h"
 
 #include "host/numbers.h"
@@ -312,7 +312,7 @@ int main(int argc, char **argv)
 
     if (argc != 4 || strncmp(argv[1], "--chip=", 7) != 0 ||
         !(suite.chip = gpu_chip_find(argv[1] + 7))) {
-        fputs("usage: record --chip=sm_80|sm_90 PTX_FOLDER OUT_FOLDER\n", stderr);
+        fputs("usage: record --chip=sm_75|sm_80|sm_90 PTX_FOLDER OUT_FOLDER\n", stderr);
         return 2;
     }
     gpu_open(suite.chip, argv[2]);

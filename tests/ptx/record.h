@@ -8,7 +8,7 @@
  * results of the host:
  *
  * OUT_DIR/NAME.json
- *   name, chip     "sm_80" or "sm_90"
+ *   name, chip     "sm_75", "sm_80" or "sm_90"
  *   buffers        every allocation, in the order of addresses, each with
  *     name, address, bytes
  *     offset           where its first contents are in NAME.bin; null: every byte is 0xff
@@ -54,6 +54,12 @@ struct suite {
     struct mics_pool *pool;
     struct recording *recording; /* the case that is being made */
 };
+
+/* Compute capability 7.5 has no products of bf16. */
+static inline bool tensor_cores_take(const struct suite *suite, enum mics_dtype dtype)
+{
+    return dtype != MICS_BF16 || suite->chip->capability >= 80;
+}
 
 /* Begin a case. `multiprocessors`: for how many the operation makes its grids; 0: as many as the
  * chip has. */

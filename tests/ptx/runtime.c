@@ -54,6 +54,7 @@ static struct gpu {
 } gpu;
 
 static const struct gpu_chip chips[] = {
+    {"sm_75", {"sm_75", NULL, NULL}, 40, 75, 64 << 10},
     {"sm_80", {"sm_80", NULL, NULL}, 108, 80, 163 << 10},
     {"sm_90", {"sm_90", "sm_90a", NULL}, 132, 90, 227 << 10},
 };

@@ -20,7 +20,7 @@ PARAM_BASE = 0x7C00_0000_0000_0000
 LOCAL_BASE = 0x7D00_0000_0000_0000
 MODULE_BASE = 0x7E00_0000_0000_0000
 
-_DTYPES = {"f32": "f4", "f64": "f8", "pred": "?"}
+_DTYPES = {"f16": "u2", "f32": "f4", "f64": "f8", "pred": "?"} # fp16 as bits
 for _bytes in (1, 2, 4, 8):
     for _kind, _code in (("b", "u"), ("u", "u"), ("s", "i")):
         _DTYPES[f"{_kind}{_bytes * 8}"] = f"{_code}{_bytes}"

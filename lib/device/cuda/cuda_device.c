@@ -589,7 +589,7 @@ static void describe(struct cuda_device *device, const struct cudaDeviceProp *pr
     memcpy(device->base.uuid, &prop->uuid, sizeof device->base.uuid);
     snprintf(device->base.model, sizeof device->base.model, "%.63s", prop->name);
     device->base.description = device->description;
-    device->base.has_bf16 = true;
+    device->base.has_bf16 = prop->major >= 8;
     device->multiprocessors = prop->multiProcessorCount;
 }
 
