@@ -2,6 +2,7 @@
 #include "bench_options.h"
 
 #include "base/units.h"
+#include "measure/expect.h"
 #include "topology/topology.h"
 
 #include <unistd.h>
@@ -89,6 +90,15 @@ static enum mics_status handle(void *context, const struct cli_option *option, c
     }
 }
 
+/* Is any size or number of repetitions not the default? */
+static bool sets_sizes(const struct mics_bench_request *bench,
+                       const struct mics_bench_request *defaults)
+{
+    return bench->min_bytes != defaults->min_bytes || bench->max_bytes != defaults->max_bytes ||
+           bench->step_bytes != defaults->step_bytes || bench->factor != defaults->factor ||
+           bench->iters != defaults->iters || bench->warmup != defaults->warmup;
+}
+
 /* -1: go on; else the exit code. */
 static int check_import(const struct bench_request *request, int operands)
 {
@@ -104,12 +114,15 @@ static int check_import(const struct bench_request *request, int operands)
         return cli_usage("--topology goes with --import or --expect");
     if (request->expect && !has_topology)
         return cli_usage("--expect needs a topology: --topology or an operand");
+    if (request->tolerance_percent >= 0 && !request->expect)
+        return cli_usage("--tolerance goes with --expect");
     return -1;
 }
 
 int bench_parse(int argc, char **argv, struct bench_request *request)
 {
     struct mics_bench_request *bench = &request->bench;
+    const struct mics_bench_request defaults = *bench;
     int operand, code = cli_parse(argc, argv, &request->common, handle, request, &operand);
 
     if (code >= 0)
@@ -119,6 +132,10 @@ int bench_parse(int argc, char **argv, struct bench_request *request)
     code = check_import(request, argc - operand);
     if (code >= 0)
         return code;
+    if (request->import && sets_sizes(bench, &defaults))
+        return cli_usage("--import has the sizes and repetitions of its files");
+    if (request->tolerance_percent < 0)
+        request->tolerance_percent = 100 * MICS_EXPECT_TOLERANCE;
     if (bench->min_bytes > bench->max_bytes)
         return cli_usage("--minbytes is more than --maxbytes");
     if (request->calibrate && request->baseline)

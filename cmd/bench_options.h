@@ -15,7 +15,7 @@ struct bench_request {
     const char *import;   /* logs of nccl-tests; NULL: measure */
     const char *topology; /* a description, or a file; NULL: none */
     bool expect;
-    double tolerance_percent;
+    double tolerance_percent; /* below 0 before parsing: the default */
     double outliers_s;
     bool calibrate;
     enum mics_device_kind device;

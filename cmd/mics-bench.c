@@ -260,7 +260,7 @@ int main(int argc, char **argv)
                   .micro_steps = 4},
         .outliers_s = -1, /* the default depends on --calibrate */
         .seconds = 3,
-        .tolerance_percent = 100 * MICS_EXPECT_TOLERANCE,
+        .tolerance_percent = -1,
     };
     int code;
 
