@@ -7,7 +7,7 @@
  * be parts of the text, in order.
  *
  * sources: lib/base lib/doc lib/data/chat lib/data/json_line.c lib/data/tokenizer.c
- * sources: lib/data/tokenizer lib/ckpt/tokenizer_files.c
+ * sources: lib/data/tokenizer lib/ckpt/tokenizer_files.c lib/ckpt/format/gguf.c
  */
 #include "data/chat/formats.h"
 #include "data/json_line.h"

@@ -6,7 +6,7 @@
  * text. A tokenizer that is accepted must encode the text to ids that it has, and decode them to
  * UTF-8.
  *
- * sources: lib/base lib/doc lib/data/tokenizer lib/data/tokenizer.c
+ * sources: lib/base lib/doc lib/data/tokenizer lib/data/tokenizer.c lib/ckpt/format/gguf.c
  */
 #include "base/utf8.h"
 #include "data/tokenizer.h"
