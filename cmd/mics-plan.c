@@ -59,6 +59,17 @@ static enum mics_status set_mask_rate(const struct plan_request *request, struct
     return status;
 }
 
+static enum mics_status set_capacity(const struct plan_request *request, struct mics_model **model,
+                                     struct mics_err *err)
+{
+    if (request->capacity == 0)
+        return MICS_OK;
+    const enum mics_status status = mics_model_set_expert_capacity(model, request->capacity, err);
+    if (status != MICS_OK)
+        mics_err_prefix(err, "--capacity");
+    return status;
+}
+
 static enum mics_status open_model(const struct plan_request *request, struct mics_model **out,
                                    struct mics_err *err)
 {
@@ -477,6 +488,8 @@ static enum mics_status open_inputs(struct plan_request *request, struct mics_to
     status = set_losses(request, model, err);
     if (status == MICS_OK)
         status = set_mask_rate(request, model, err);
+    if (status == MICS_OK)
+        status = set_capacity(request, model, err);
     if (status != MICS_OK)
         return status;
     return open_topology(request, topology, err);

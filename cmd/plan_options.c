@@ -97,6 +97,10 @@ static const struct cli_option options[] = {
      "gather the experts that other ranks have, or send tokens to them; auto: what is faster "
      "(default: gathered)",
      CLI_TO_HANDLER},
+    {0, "capacity", "F",
+     "experts take at most F times the rows of even loads of a micro-batch, and drop the rest "
+     "(default: they take all)",
+     CLI_TO_DOUBLE(struct plan_request, capacity, MICS_CAPACITY_MIN, MICS_EXPERTS_MAX)},
     {0, "expert-load", "LOAD",
      "with --experts, rows of the busiest rank over the mean, 1 if even (default: 1.25 with a loss "
      "of balance, else 2)",
@@ -486,7 +490,7 @@ static bool sets_training(const struct plan_request *request)
            search->memory_limit > 0 || search->dtype != MICS_AUTO ||
            search->grad_dtype != MICS_AUTO || !search->clip ||
            request->balance.kind != MICS_BALANCE_KINDS || request->balance.z_coefficient >= 0 ||
-           request->mask_rate > 0;
+           request->mask_rate > 0 || request->capacity > 0;
 }
 
 /* An option that is given although the trainer of --for has nothing like it, or NULL. */
@@ -517,6 +521,7 @@ static const char *foreign_option(const struct plan_request *request)
            : request->balance.kind != MICS_BALANCE_KINDS || request->balance.z_coefficient >= 0
                ? "--balance-loss"
            : request->mask_rate > 0 ? "--mask-rate"
+           : request->capacity > 0  ? "--capacity"
                                     : NULL;
 }
 

@@ -20,6 +20,7 @@ struct plan_request {
     /* kind MICS_BALANCE_KINDS, z_coefficient < 0: the model's */
     struct mics_balance balance;
     double mask_rate;                 /* 0: the model's */
+    double capacity;                  /* of experts; 0: they take all rows */
     uint32_t like_nodes;              /* 0: those of `like` */
     const struct mics_target *target; /* --for, or NULL */
     const char *from, *settings;      /* --from, --settings, or NULL */

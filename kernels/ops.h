@@ -628,11 +628,14 @@ struct mics_args_router_stats {
 
 /* Sort assignments by expert, stably. offsets[E + 1]: expert e has sorted rows [offsets[e],
  * offsets[e + 1]). order[rows k]: the assignment of each sorted row; position[rows k], its inverse:
- * the sorted row of each assignment. */
+ * the sorted row of each assignment. With a `capacity` an expert has at most so many rows, those of
+ * its first assignments; the position of others is MICS_NO_ROW, and so is order[] behind the last
+ * row. On hosts only. */
 struct mics_args_sort_experts {
     uint32_t *offsets, *order, *position;
     const int32_t *experts;
     uint32_t rows, E, k;
+    uint32_t capacity; /* 0: no limit */
 };
 
 /* out[i] = in[order[i] / k], rows of C, i < rows k. Where order[i] is MICS_NO_ROW, out[i] stays as
@@ -646,7 +649,8 @@ struct mics_args_gather_rows {
 };
 
 /* out[r] = add[r] + in[position[r k]] + ... + in[position[r k + k - 1]], rows of C, r < rows; added
- * in fp32 in this order and rounded once. add may be NULL, or out. */
+ * in fp32 in this order and rounded once. add may be NULL, or out. On hosts a position that is
+ * MICS_NO_ROW adds nothing. */
 struct mics_args_combine_rows {
     void *out;
     const void *in, *add;

@@ -469,6 +469,8 @@ cudaError_t mics_cuda_sort_experts(const struct mics_cuda_at *at,
     uint32_t *space = (uint32_t *)at->workspace;
     cudaError_t error;
 
+    if (args->capacity > 0)
+        return cudaErrorInvalidValue;
     if (3 * count + tiles * MICS_SORT_DIGITS > MICS_CUDA_WORKSPACE_BYTES / sizeof *space)
         return cudaErrorInvalidValue;
     if (count == 0)

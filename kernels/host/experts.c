@@ -322,7 +322,7 @@ void mics_host_router_stats(struct mics_pool *pool, const struct mics_args_route
 
 struct sort {
     const struct mics_args_sort_experts *args;
-    uint32_t counts[PARTS][MICS_EXPERTS_MAX]; /* then the next row of each expert */
+    uint32_t counts[PARTS][MICS_EXPERTS_MAX]; /* then how many of an expert come before the part */
 };
 
 /* Assignments [*begin, returned value) of a part. */
@@ -359,10 +359,12 @@ static void place_parts(void *context, uint64_t begin, uint64_t end)
         const uint32_t stop = part_of(sort, part, &a);
 
         for (; a < stop; a++) {
-            const uint32_t at = next[args->experts[a]]++;
+            const int32_t e = args->experts[a];
+            const uint32_t at = args->offsets[e] + next[e]++;
 
-            args->order[at] = a;
-            args->position[a] = at;
+            args->position[a] = at < args->offsets[e + 1] ? at : MICS_NO_ROW;
+            if (at < args->offsets[e + 1])
+                args->order[at] = a;
         }
     }
 }
@@ -372,21 +374,27 @@ void mics_host_sort_experts(struct mics_pool *pool, const struct mics_args_sort_
     struct sort sort = {.args = args};
     const bool serial = (uint64_t)args->rows * args->k < SERIAL_ELEMENTS;
     const uint64_t grain = serial ? PARTS : 1;
+    const uint32_t most = args->capacity > 0 ? args->capacity : UINT32_MAX;
     uint32_t row = 0;
 
     assert(args->E <= MICS_EXPERTS_MAX);
     mics_pool_run(pool, PARTS, grain, count_parts, &sort);
     for (uint32_t e = 0; e < args->E; e++) {
+        uint32_t before = 0;
+
         args->offsets[e] = row;
         for (uint32_t part = 0; part < PARTS; part++) {
             const uint32_t count = sort.counts[part][e];
 
-            sort.counts[part][e] = row;
-            row += count;
+            sort.counts[part][e] = before;
+            before += count;
         }
+        row += before < most ? before : most;
     }
     args->offsets[args->E] = row;
     mics_pool_run(pool, PARTS, grain, place_parts, &sort);
+    for (; row < args->rows * args->k; row++)
+        args->order[row] = MICS_NO_ROW;
 }
 
 static void gather_range(void *context, uint64_t begin, uint64_t end)
@@ -501,7 +509,9 @@ MICS_TYPED void combine_row(const struct mics_args_combine_rows *args, uint64_t 
         if (args->add)
             sum = mics_vload_lanes(args->add, r * args->C + c, lanes, dtype);
         for (uint32_t j = 0; j < args->k; j++)
-            sum += mics_vload_lanes(args->in, (uint64_t)position[j] * args->C + c, lanes, dtype);
+            if (position[j] != MICS_NO_ROW)
+                sum +=
+                    mics_vload_lanes(args->in, (uint64_t)position[j] * args->C + c, lanes, dtype);
         mics_vstore_lanes(args->out, r * args->C + c, sum, lanes, dtype);
     }
 }

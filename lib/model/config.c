@@ -400,6 +400,8 @@ static int add_experts(json_t *value, const struct mics_model_config *c)
                                                 "coefficient", c->balance.coefficient));
     if (c->balance.z_coefficient > 0)
         failed |= json_object_set_new(value, "router_z_loss", json_real(c->balance.z_coefficient));
+    if (c->expert_capacity > 0)
+        failed |= json_object_set_new(value, "expert_capacity", json_real(c->expert_capacity));
     json_decref(dense);
     json_decref(more);
     return failed;
@@ -455,6 +457,8 @@ static void read_experts(const struct mics_cursor *at, struct mics_model_config 
     if (mics_cursor_has(at, "balance_loss"))
         read_balance(at, &out->balance);
     out->balance.z_coefficient = mics_cursor_opt_double(at, "router_z_loss", 0, 1e6, 0);
+    out->expert_capacity =
+        mics_cursor_opt_double(at, "expert_capacity", MICS_CAPACITY_MIN, MICS_EXPERTS_MAX, 0);
 }
 
 /*

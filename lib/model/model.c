@@ -147,7 +147,7 @@ static double rank_load(const struct mics_model *model, const double *rows, uint
 }
 
 void mics_model_router_summary(const struct mics_model *model, const double *stats, double targets,
-                               uint32_t ranks, struct mics_router_summary *out)
+                               double rows, uint32_t ranks, struct mics_router_summary *out)
 {
     const bool spread = ranks > 1 && model->config.n_expert % ranks == 0;
     const uint32_t each = 1 + model->config.n_expert;
@@ -167,8 +167,10 @@ void mics_model_router_summary(const struct mics_model *model, const double *sta
         out->load = fmax(out->load, load);
     }
     out->mean_load = loads / out->layers;
-    if (assignments > 0)
-        out->entropy = entropy * model->config.n_expert_used / assignments;
+    if (rows > 0) {
+        out->entropy = entropy / (rows * out->layers);
+        out->dropped = 1 - assignments / (rows * out->layers * model->config.n_expert_used);
+    }
     if (targets > 0) {
         out->aux_loss = stats[MICS_STAT_AUX_LOSS] / targets;
         out->z_loss = stats[MICS_STAT_Z_LOSS] / targets;
@@ -182,6 +184,16 @@ bool mics_model_is_sparse(const struct mics_model *model, uint32_t layer)
     return c->n_expert > 0 && !(c->dense_layers[layer / 64] >> layer % 64 & 1);
 }
 
+uint32_t mics_model_expert_rows(const struct mics_model *model, const struct mics_batch *batch)
+{
+    const struct mics_model_config *c = &model->config;
+    const double rows = (double)batch->B * batch->T;
+
+    if (c->expert_capacity <= 0)
+        return (uint32_t)rows;
+    return (uint32_t)fmin(rows, ceil(c->expert_capacity * rows * c->n_expert_used / c->n_expert));
+}
+
 /* Slots for a fourth more rows than with even loads, so that mostly one round has all. */
 struct mics_dispatch mics_model_dispatch(const struct mics_model *model,
                                          const struct mics_batch *batch)
@@ -189,7 +201,9 @@ struct mics_dispatch mics_model_dispatch(const struct mics_model *model,
     const struct mics_model_config *c = &model->config;
     const uint64_t rows = (uint64_t)batch->B * batch->T, k = c->n_expert_used;
     const uint64_t mean = mics_ceil_div(rows * k, batch->expert_ranks);
-    const uint64_t most = rows * mics_min_u64(k, c->n_expert / batch->expert_ranks);
+    const uint64_t experts = c->n_expert / batch->expert_ranks;
+    const uint64_t most = mics_min_u64(rows * mics_min_u64(k, experts),
+                                       experts * mics_model_expert_rows(model, batch));
     const uint64_t slots = mics_round_up(mics_min_u64(mean + mean / 4, most), k);
     const double busiest = fmin(ceil((double)batch->expert_load * (double)mean), (double)most);
 
@@ -232,6 +246,17 @@ enum mics_status mics_model_set_balance(struct mics_model **model,
     if (config.n_expert == 0)
         return mics_err_set(err, MICS_ERR_ARG, "'%s' has no experts", config.name);
     config.balance = *balance;
+    return replace(model, &config, err);
+}
+
+enum mics_status mics_model_set_expert_capacity(struct mics_model **model, double capacity,
+                                                struct mics_err *err)
+{
+    struct mics_model_config config = (*model)->config;
+
+    if (config.n_expert == 0)
+        return mics_err_set(err, MICS_ERR_ARG, "'%s' has no experts", config.name);
+    config.expert_capacity = capacity;
     return replace(model, &config, err);
 }
 

@@ -101,6 +101,8 @@ enum mics_balance_kind {
     MICS_BALANCE_KINDS
 };
 
+#define MICS_CAPACITY_MIN 0.01 /* of mics_model_config.expert_capacity */
+
 /* Losses that keep the load of experts even; of the mean over targets, as the loss itself. */
 struct mics_balance {
     enum mics_balance_kind kind;
@@ -134,6 +136,9 @@ struct mics_model_config {
     /* Bit i % 64 of word i / 64: layer i has no experts, but an MLP of n_inner. */
     uint64_t dense_layers[MICS_MAX_LAYERS / 64];
     struct mics_balance balance;
+    /* Of the rows of a rank's micro-batch an expert takes so many times what even loads would give
+     * it, rounded up, and the rest are dropped (mics_model_expert_rows()); 0: all. */
+    double expert_capacity;
 };
 
 struct mics_family;
@@ -308,6 +313,9 @@ enum mics_status mics_model_new_custom(const struct mics_model_ops *ops,
  * error *model is as it was. */
 enum mics_status mics_model_set_balance(struct mics_model **model,
                                         const struct mics_balance *balance, struct mics_err *err);
+/* Replace a model by one with another expert_capacity in the same way. */
+enum mics_status mics_model_set_expert_capacity(struct mics_model **model, double capacity,
+                                                struct mics_err *err);
 /* Replace a model by one with another mask_rate, up to 1, in the same way. MICS_ERR_ARG: it does
  * not predict masked tokens. */
 enum mics_status mics_model_set_mask_rate(struct mics_model **model, double rate,
@@ -322,6 +330,10 @@ void mics_model_free(struct mics_model *model); /* NULL is fine */
  * model's own source, or one made from its sizes. A new reference; NULL: out of memory. */
 json_t *mics_model_to_hf_config(const struct mics_model *model);
 
+/* The most rows that an expert takes of a micro-batch: with an expert_capacity F the first ceil(F
+ * tokens k / E) in the order of tokens, and else all. What is dropped thus depends on the
+ * micro-batch, but neither on how experts are cut, nor on where they are computed. */
+uint32_t mics_model_expert_rows(const struct mics_model *model, const struct mics_batch *batch);
 /* The rounds of a layer with experts for a batch with expert_ranks. */
 struct mics_dispatch mics_model_dispatch(const struct mics_model *model,
                                          const struct mics_batch *batch);
@@ -342,8 +354,8 @@ enum mics_status mics_model_check_seq(const struct mics_model *model, uint32_t s
  * tokens of each sequence, on average over a micro-batch, and not of all T. */
 uint32_t mics_model_targets_max(const struct mics_model *model, uint32_t T);
 
-/* What stats[stat_count] of a step with so many targets say, where each of `ranks` has an equal
- * part of the experts. */
+/* What stats[stat_count] of a step of `rows` tokens with so many targets say, where each of `ranks`
+ * has an equal part of the experts. Loads are of rows that experts take. */
 struct mics_router_summary {
     double aux_loss, z_loss; /* per target */
     double entropy;          /* of a row in a layer, in nats */
@@ -351,11 +363,12 @@ struct mics_router_summary {
     double mean_load;        /* mean of that over layers */
     /* Rows of the busiest rank over the mean of `ranks`, mean over layers; 0: not for these. */
     double rank_load;
+    double dropped;        /* by experts with a capacity: part of all assignments */
     uint32_t layers;       /* with experts */
     uint32_t idle_experts; /* of all layers, without a row */
 };
 void mics_model_router_summary(const struct mics_model *model, const double *stats, double targets,
-                               uint32_t ranks, struct mics_router_summary *out);
+                               double rows, uint32_t ranks, struct mics_router_summary *out);
 /* The rows of the expert that has most over those of an expert on average, in the layer with that
  * number of those with experts; 0 without any row. */
 double mics_model_layer_load(const struct mics_model *model, const double *stats, uint32_t layer);

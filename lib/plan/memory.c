@@ -375,6 +375,11 @@ enum mics_status mics_memory_compute_on(const struct mics_topology *topology,
 {
     enum mics_status status = mics_memory_compute(model, choice, out, err);
 
+    if (status == MICS_OK && model->config.expert_capacity > 0 && mics_nccl_is_used(topology))
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "--capacity: for hosts only; on GPUs experts take "
+                            "all rows");
+
     if (status == MICS_OK)
         status = check_dispatch_on(topology, choice, err);
     if (status != MICS_OK)

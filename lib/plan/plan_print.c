@@ -136,6 +136,27 @@ static void put_state(struct mics_table *table, const struct mics_plan *plan, in
                     mics_format_bytes(dense, bytes[1], sizeof bytes[1]));
 }
 
+/* Nothing if experts take all rows. */
+static void put_capacity(struct mics_table *table, const struct mics_plan *plan, int tsv)
+{
+    const struct mics_batch batch = mics_choice_batch(&plan->choice, MICS_UNIT_EXPERT, true);
+    const double capacity = plan->model->config.expert_capacity;
+
+    if (capacity <= 0)
+        return;
+    if (tsv) {
+        mics_table_cell(table, "expert_capacity");
+        mics_table_cell(table, "%.6g", capacity);
+        put_number(table, "expert_rows", mics_model_expert_rows(plan->model, &batch));
+        return;
+    }
+    mics_table_cell(table, "capacity");
+    mics_table_cell(table,
+                    "an expert takes up to %u rows of a rank's micro-batch, %g times those of even "
+                    "loads, and drops the rest",
+                    mics_model_expert_rows(plan->model, &batch), capacity);
+}
+
 /* Nothing if experts are gathered. */
 static void put_dispatch(struct mics_table *table, const struct mics_plan *plan, int tsv)
 {
@@ -354,6 +375,7 @@ static enum mics_status print_choice(FILE *out, const struct mics_plan *plan, in
     else
         put_groups(table, &plan->choice);
     put_state(table, plan, tsv);
+    put_capacity(table, plan, tsv);
     put_dispatch(table, plan, tsv);
     put_batch(table, plan, tsv);
     return mics_table_finish(table, out, tsv, err);

@@ -27,6 +27,7 @@ const char *const mics_metrics_field_names[MICS_METRICS_FIELDS] = {
     "router_entropy",
     "expert_load",
     "rank_load",
+    "dropped_share",
     "idle_experts",
 };
 

@@ -22,7 +22,8 @@ enum mics_metrics_field {
     MICS_METRICS_Z_LOSS,
     MICS_METRICS_ROUTER_ENTROPY,
     MICS_METRICS_EXPERT_LOAD,
-    MICS_METRICS_RANK_LOAD, /* where experts are cut over ranks */
+    MICS_METRICS_RANK_LOAD,     /* where experts are cut over ranks */
+    MICS_METRICS_DROPPED_SHARE, /* where experts have a capacity */
     MICS_METRICS_IDLE_EXPERTS,
     MICS_METRICS_FIELDS
 };

@@ -110,6 +110,7 @@ static enum mics_status print_curve(FILE *out, const json_t *doc, int tsv, struc
         {"router_entropy", ">entropy"},
         {"aux_loss", ">aux loss"},
         {"z_loss", ">z-loss"},
+        {"dropped_share", ">dropped"},
     };
     const json_t *point = json_array_get(json_object_get(doc, "curve"), 0);
     const char *members[sizeof columns / sizeof *columns];

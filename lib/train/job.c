@@ -178,6 +178,19 @@ static enum mics_status resolve_mask_rate(struct mics_job *job, struct mics_err 
                         settings->mask_rate, fmax(planned, MICS_MASK_RATE), settings->mask_rate);
 }
 
+/* Released mixtures of experts were trained without drops; with them they are other models. */
+static enum mics_status check_capacity(const struct mics_job *job, struct mics_err *err)
+{
+    const double capacity = job->plan->model->config.expert_capacity;
+
+    if (capacity == 0 || !job->options->init)
+        return MICS_OK;
+    return mics_err_set(err, MICS_ERR_ARG,
+                        "--init=%s: experts of the plan drop rows (--capacity=%g), which is for "
+                        "training from the first step on",
+                        job->options->init, capacity);
+}
+
 /* A static loss scale has no use for the options of the dynamic one. */
 static enum mics_status check_static_scale(const struct mics_job *job, struct mics_err *err)
 {
@@ -227,6 +240,8 @@ static enum mics_status merge_settings(struct mics_job *job, struct mics_err *er
         status = mics_err_set(err, MICS_ERR_ARG,
                               "--on-nonfinite=skip: in fp16 every step that overflows is skipped, "
                               "until the loss scale is --min-loss-scale");
+    if (status == MICS_OK)
+        status = check_capacity(job, err);
     return status == MICS_OK ? check_static_scale(job, err) : status;
 }
 

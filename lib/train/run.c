@@ -366,8 +366,10 @@ static enum mics_status collect(struct mics_run *run, enum mics_status *rank0_st
     };
     if (result.stats) {
         mics_model_router_summary(record.model, result.stats, result.targets,
+                                  (double)run->global_batch * choice->seq,
                                   choice->shapes[MICS_UNIT_EXPERT].p_param, &router);
         record.router = &router;
+        mics_run_warn_dropped(run, &record);
     }
     run->totals.pause_s = 0;
     run->step = result.step;

@@ -28,6 +28,15 @@ static void warn(const struct mics_run *run, const char *fmt, ...)
     run->options.observer.note(&note);
 }
 
+void mics_run_warn_dropped(const struct mics_run *run, const struct mics_step_record *record)
+{
+    if (record->step == 1 && record->router->dropped > 0.5)
+        warn(run,
+             "step 1: experts dropped %.0f %% of their rows: a --capacity of %g is too small for a "
+             "load this uneven",
+             100 * record->router->dropped, record->model->config.expert_capacity);
+}
+
 /* On rank 0, pass an event to the observer. Takes the reference. */
 static void report_fault(const struct mics_run *run, json_t *event, enum mics_status *rank0_status,
                          struct mics_err *err)

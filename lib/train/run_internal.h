@@ -43,6 +43,9 @@ enum mics_status mics_run_survive_keep(struct mics_run *run, uint64_t step, enum
 /* *value = its sum over all ranks. Collective. */
 enum mics_status mics_run_sum(struct mics_run *run, uint64_t *value, struct mics_err *err);
 
+/* Warn if experts with a capacity drop more than half of all rows in the first step. */
+void mics_run_warn_dropped(const struct mics_run *run, const struct mics_step_record *record);
+
 /* A step whose loss or gradient is not finite changed nothing, because the gradient is clipped.
  * Skip it, unless that is not asked for or was done too often in a row. */
 enum mics_status mics_run_check_finite(struct mics_run *run, const struct mics_step_record *record,

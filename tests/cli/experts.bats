@@ -276,3 +276,46 @@ END
     jq -se '[.[] | select(.event == "step")] | length == 2 and all(.rank_load >= 1 and .rank_load <= .expert_load)' "$out-run.jsonl"
     mics-show --tsv "$out-run.jsonl" | grep -qP '^rank_load\t'
 }
+
+@test "experts with a capacity drop the same rows in both ways and on any number of ranks, and metrics say how many" {
+    requires mpi:4 jq
+    options=(--model=moe-nano --global-batch=8 --seq=32 --dtype=f32 --micro-batch=1 --no-history)
+    plan=(mics-plan "${options[@]}" --topology='node:2 gpu:2' --strategy=zero3)
+    train=(mics-train --data="$root/man/*.1" --val-every=0 --sample=0 --seed=1 --log-every=1)
+    for way in gathered resident; do
+        "${plan[@]}" --experts=$way --capacity=1 -o "$out-$way.mp"
+        mpi 4 "${train[@]}" --steps=3 -p "$out-$way.mp" --out="$out-$way" --metrics="$out-$way.jsonl" >"$out-$way.log"
+    done
+    mics-plan "${options[@]}" --topology='node:1 gpu:1' --capacity=1 -o "$out-one.mp"
+    MICS_NODE_RANKS=1 "${train[@]}" --steps=3 -p "$out-one.mp" --out="$out-one" --metrics="$out-one.jsonl" >"$out-one.log"
+    jq -s 'map(select(.event == "step"))' "$out-gathered.jsonl" "$out-resident.jsonl" "$out-one.jsonl" >"$out-steps"
+    jq -e 'length == 9 and ([range(3) as $i | (.[$i], .[$i + 3]).loss - .[$i + 6].loss] | all(fabs < 1e-4)) and
+        .[0].dropped_share == .[3].dropped_share and .[0].dropped_share == .[6].dropped_share and
+        all(.dropped_share > 0.02 and .dropped_share < 0.9)' "$out-steps"
+    grep -qE ' load +entropy +dropped$' "$out-one.log"
+    grep -qE ' [0-9]+\.[0-9] %$' "$out-one.log"
+    mics-show --tsv "$out-one.jsonl" | grep -qP '^dropped_share\t'
+    # 8 rows of even loads, 4 experts of 8 rows on the other ranks: one round, in smaller buffers.
+    mics-show "$out-resident.mp" | grep -q '^capacity  *an expert takes up to 8 rows of a rank.s micro-batch, 1 times those of even loads, and drops the rest$'
+    "${plan[@]}" --experts=resident -o "$out-all.mp"
+    [ "$(mics-show --tsv "$out-resident.mp" | grep -oP '^dispatch_rounds\t\K.*')" = 1 ]
+    [ "$(mics-show --tsv "$out-all.mp" | grep -oP '^dispatch_rounds\t\K.*')" = 4 ]
+    [ "$(mics-show --json "$out-resident.mp" | jq .memory.arena_bytes)" -lt "$(mics-show --json "$out-all.mp" | jq .memory.arena_bytes)" ]
+    [ "$(mics-show --json "$out-resident.mp" | jq '.model.expert_capacity == 1')" = true ]
+    mics-plan "${options[@]}" --topology='node:1 gpu:1' --capacity=0.25 -o "$out-few.mp"
+    MICS_NODE_RANKS=1 run --separate-stderr "${train[@]}" --steps=2 -p "$out-few.mp" --out="$out-few"
+    [ "$status" = 0 ]
+    [ "$(grep -c 'step 1: experts dropped [0-9]* % of their rows: a --capacity of 0.25 is too small for a load this uneven' <<<"$stderr")" = 1 ]
+    [[ $stderr != *"step 2"* ]]
+    MICS_NODE_RANKS=1 run --separate-stderr "${train[@]}" -q --steps=2 -p "$out-one.mp" --init="$out-few" --out="$out-no"
+    [ "$status" = 2 ]
+    [[ $stderr == *"--init="*": experts of the plan drop rows (--capacity=1), which is for training from the first step on"* ]]
+    run --separate-stderr mics-plan --topology='node:1' --model=gpt2-nano --capacity=1
+    [ "$status" = 2 ]
+    [[ $stderr == *"--capacity: 'gpt2-nano' has no experts"* ]]
+    run --separate-stderr mics-plan --topology=p4d:1 --model=moe-nano --capacity=1
+    [ "$status" = 2 ]
+    [[ $stderr == *"--capacity: for hosts only"* ]]
+    run --separate-stderr mics-plan --like="$out-one.mp" --capacity=2
+    [ "$status" = 2 ]
+}

@@ -80,8 +80,13 @@ static struct mixture mixture_new(const struct expert_case *c)
                         .host_position = need(N * sizeof(uint32_t))};
     struct mics_args_route route = {
         m.experts.device, m.weights.device, m.logits.device, c->rows, c->E, c->k, c->renormalise};
-    struct mics_args_sort_experts sort = {
-        m.offsets.device, m.order.device, m.position.device, m.experts.device, c->rows, c->E, c->k};
+    struct mics_args_sort_experts sort = {.offsets = m.offsets.device,
+                                          .order = m.order.device,
+                                          .position = m.position.device,
+                                          .experts = m.experts.device,
+                                          .rows = c->rows,
+                                          .E = c->E,
+                                          .k = c->k};
 
     RUN(route, &route, &m.experts, &m.weights);
     RUN(sort_experts, &sort, &m.offsets, &m.order, &m.position);
@@ -90,7 +95,7 @@ static struct mixture mixture_new(const struct expert_case *c)
                                               c->rows, c->E, c->k, c->renormalise});
     mics_host_sort_experts(
         gpu.pool, &(struct mics_args_sort_experts){m.host_offsets, m.host_order, m.host_position,
-                                                   m.host_experts, c->rows, c->E, c->k});
+                                                   m.host_experts, c->rows, c->E, c->k, 0});
     CHECK(same_words(&m.experts, m.host_experts));
     CHECK_ARRAY(&m.weights, m.weights.values, 2e-6);
     CHECK(same_words(&m.offsets, m.host_offsets));

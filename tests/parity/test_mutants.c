@@ -425,6 +425,16 @@ static void leave_old_gradients_to_experts(const struct mics_pass *pass, enum mi
     launch(pass, kernel, args);
 }
 
+/* Gradients of weights whose assignments were dropped stay what they were. */
+static void leave_gradients_of_dropped_rows(const struct mics_pass *pass, enum mics_kernel kernel,
+                                            const void *args)
+{
+    const struct mics_args_zero *zero = args;
+
+    if (kernel != MICS_K_ZERO || zero->dst != pass->grad[2])
+        launch(pass, kernel, args);
+}
+
 /* In the first step all scores are equal. */
 static void choose_the_second_of_equal_scores(const struct mics_pass *pass, enum mics_kernel kernel,
                                               const void *args)
@@ -447,6 +457,8 @@ static void as_it_is(const struct mics_pass *pass, enum mics_kernel kernel, cons
     launch(pass, kernel, args);
 }
 
+static double expert_capacity;
+
 /* With gathered or resident experts of two ranks. */
 static double distance_with(void (*mutation)(const struct mics_pass *pass, enum mics_kernel kernel,
                                              const void *args),
@@ -459,6 +471,7 @@ static double distance_with(void (*mutation)(const struct mics_pass *pass, enum 
 
     config.n_expert_used = level ? 1 : 2;
     config.balance.coefficient = 1;
+    config.expert_capacity = expert_capacity;
     CHECK_INT(mics_model_new(&config, &model, NULL), MICS_OK);
     mutated = mutated_model(model, &ops);
     if (level) {
@@ -499,6 +512,18 @@ static void mistakes_in_what_experts_compute_are_detected(void)
     }
 }
 
+/* What is dropped depends on the micro-batch alone. */
+static void a_dropped_row_that_adds_to_the_routers_gradient_is_detected(void)
+{
+    expert_capacity = 0.75;
+    for (int resident = 0; resident < 2; resident++) {
+        CHECK(distance_with(as_it_is, false, resident) <= RESIDENT_TOLERANCE);
+        CHECK(!(distance_with(leave_gradients_of_dropped_rows, false, resident) <=
+                5 * RESIDENT_TOLERANCE));
+    }
+    expert_capacity = 0;
+}
+
 static void another_order_of_equal_scores_is_detected(void)
 {
     for (int resident = 0; resident < 2; resident++) {
@@ -526,6 +551,7 @@ int main(void)
     TAP_RUN(tokens_that_do_not_travel_are_detected);
     TAP_RUN(weights_and_gradients_that_do_not_travel_are_detected);
     TAP_RUN(mistakes_in_what_experts_compute_are_detected);
+    TAP_RUN(a_dropped_row_that_adds_to_the_routers_gradient_is_detected);
     TAP_RUN(another_order_of_equal_scores_is_detected);
     mics_model_free(integer_model);
     return tap_done();

@@ -47,7 +47,7 @@ static struct mixture mixture_of(struct suite *suite, const struct expert_case *
                                                            c->E, c->k, c->renormalise});
     mics_host_sort_experts(suite->pool,
                            &(struct mics_args_sort_experts){m.offsets, m.order, m.position,
-                                                            m.experts, c->rows, c->E, c->k});
+                                                            m.experts, c->rows, c->E, c->k, 0});
     return m;
 }
 
@@ -117,9 +117,9 @@ static void sort_case(struct suite *suite, const struct mixture *m)
     offsets = send_words(suite, "offsets", NULL, c->E + 1);
     order = send_words(suite, "order", NULL, m->N);
     position = send_words(suite, "position", NULL, m->N);
-    case_ran(suite, mics_cuda_sort_experts(
-                        &suite->at, &(struct mics_args_sort_experts){
-                                        offsets, order, position, experts, c->rows, c->E, c->k}));
+    case_ran(suite, mics_cuda_sort_experts(&suite->at, &(struct mics_args_sort_experts){
+                                                           offsets, order, position, experts,
+                                                           c->rows, c->E, c->k, 0}));
     case_expect_bytes(suite, offsets, m->offsets, (c->E + 1) * sizeof *m->offsets);
     case_expect_bytes(suite, order, m->order, m->N * sizeof *m->order);
     case_expect_bytes(suite, position, m->position, m->N * sizeof *m->position);

@@ -130,7 +130,7 @@ struct mics_expert_activations mics_expert_activations_of(const struct mics_mode
                                                           struct mics_stage_bytes *bytes)
 {
     const struct mics_transformer_dims s = mics_transformer_dims_of(model, batch);
-    const uint64_t N = s.N;
+    const uint64_t N = s.taken;
     const enum mics_dtype dtype = batch->dtype;
     struct mics_activation_cursor keep = {.base = saved}, work = {.base = scratch};
     struct mics_activation_cursor *const most =
@@ -205,7 +205,7 @@ struct mics_dispatch_activations mics_dispatch_activations_of(const struct mics_
     acts.experts.activated = mics_activation_take_typed(&work, Q * s.I, batch->dtype);
     acts.experts.rows = mics_activation_take_typed(&work, Q * s.C, batch->dtype);
     acts.experts.grad_activated = mics_activation_take_typed(&work, Q * s.I, batch->dtype);
-    acts.sorted = mics_activation_take_typed(&work, (uint64_t)s.N * s.C, batch->dtype);
+    acts.sorted = mics_activation_take_typed(&work, (uint64_t)s.taken * s.C, batch->dtype);
     if (bytes)
         *bytes = (struct mics_stage_bytes){.saved = keep.used, .scratch = work.used};
     return acts;

@@ -24,6 +24,14 @@ static struct mics_routing routing_of(const struct mics_pass *pass, void *base)
     return mics_routing_of(pass->model, &pass->batch, base, NULL);
 }
 
+/* Rows of an expert; 0: no assignment is dropped. */
+static uint32_t capacity_of(const struct mics_pass *pass)
+{
+    return pass->model->config.expert_capacity > 0
+               ? mics_model_expert_rows(pass->model, &pass->batch)
+               : 0;
+}
+
 static double *own_sum(const struct mics_pass *pass, enum mics_stat stat)
 {
     return pass->stats ? pass->stats + stat : NULL;
@@ -96,6 +104,7 @@ void mics_router_forward(const struct mics_sublayer *sublayer)
                                                .rows = dims->rows,
                                                .E = dims->E,
                                                .k = dims->k,
+                                               .capacity = capacity_of(pass),
                                            });
     if (pass->targets && (balance->kind != MICS_BALANCE_NONE || balance->z_coefficient > 0))
         count_load(sublayer, &routing);
@@ -191,7 +200,7 @@ static struct experts experts_of(const struct mics_pass *pass, const struct mics
         .acts =
             mics_expert_activations_of(pass->model, &pass->batch, pass->saved, pass->scratch, NULL),
         .count = dims.E,
-        .rows = dims.N,
+        .rows = dims.taken,
         .offsets = routing.offsets,
         .order = routing.order,
         .weights = routing.weights,
@@ -219,7 +228,7 @@ static void gather_rows(const struct experts *x, const void *in, const uint32_t 
 
 static void gather(const struct experts *x, const void *in, void *out)
 {
-    gather_rows(x, in, x->routing.order, x->dims.N, x->dims.k, out);
+    gather_rows(x, in, x->routing.order, x->dims.taken, x->dims.k, out);
 }
 
 static void combine(const struct experts *x, const void *in, const void *add, void *out)
@@ -314,6 +323,16 @@ static void compute_grads(const struct experts *x)
                                                     });
     grad_params(x, &x->gate_up, x->acts.taken, x->acts.hidden);
     multiply(x, &x->gate_up, true, x->acts.hidden, x->acts.rows);
+}
+
+/* Assignments that are dropped have no row to write the gradient of their weight. */
+static void clear_grad_weights(const struct experts *x)
+{
+    if (capacity_of(x->pass) > 0)
+        mics_launch_zero(x->pass->stream, &(struct mics_args_zero){
+                                              .dst = x->pass->grad[MICS_ROUTING],
+                                              .bytes = x->dims.N * sizeof(float),
+                                          });
 }
 
 /* Experts to which tokens travel -------------------------------------------------------------- */
@@ -417,6 +436,8 @@ static void send_rows(const struct dispatched *d, bool backward)
     if (backward)
         gather_rows(&d->x, pass->grad[MICS_RESIDUAL], d->acts.assignment, d->x.rows, dims->k,
                     d->acts.sent.grad);
+    if (backward && pass->round == 0)
+        clear_grad_weights(&d->x);
 }
 
 /* The results, or the gradients of what was received, go back in the place of that. */
@@ -538,6 +559,7 @@ void mics_experts_backward(const struct mics_pass *pass, const struct mics_stage
         return;
     }
     x.grad_weights = pass->grad[MICS_ROUTING];
+    clear_grad_weights(&x);
     if (level != MICS_RECOMPUTE_NONE)
         gather(&x, pass->in[MICS_NORMED], x.acts.taken);
     if (level == MICS_RECOMPUTE_FULL)

@@ -15,11 +15,24 @@
 #include "model/activation_layout.h"
 #include "model/unit_build.h"
 
+#include "base/num.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #define STD 0.02
+
+/* Of the assignments of a micro-batch, the most that experts with a capacity take. */
+static uint32_t taken_rows(const struct mics_model *model, const struct mics_batch *batch)
+{
+    const struct mics_model_config *c = &model->config;
+    const uint64_t all = (uint64_t)batch->B * batch->T * c->n_expert_used;
+    const uint64_t taken = (uint64_t)c->n_expert * mics_model_expert_rows(model, batch);
+
+    return c->n_expert == 0 ? 0
+                            : (uint32_t)mics_min_u64(all, mics_round_up(taken, c->n_expert_used));
+}
 
 struct mics_transformer_dims mics_transformer_dims_of(const struct mics_model *model,
                                                       const struct mics_batch *batch)
@@ -39,6 +52,7 @@ struct mics_transformer_dims mics_transformer_dims_of(const struct mics_model *m
         .E = c->n_expert,
         .k = c->n_expert_used,
         .N = batch->B * batch->T * c->n_expert_used,
+        .taken = taken_rows(model, batch),
         .I = c->expert_inner,
     };
 }

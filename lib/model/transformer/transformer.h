@@ -20,6 +20,7 @@ struct mics_transformer_dims {
     uint32_t rows, C, F, H, H_kv, D, A, W;
     uint32_t hidden; /* of the MLP's first product: F, or 2 F of gate and up side by side */
     uint32_t E, k, N, I;
+    uint32_t taken; /* of the N at most so many are not dropped; a multiple of k */
 };
 
 struct mics_transformer_dims mics_transformer_dims_of(const struct mics_model *model,

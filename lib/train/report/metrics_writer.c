@@ -115,6 +115,8 @@ static void put_router(FILE *out, const struct mics_step_record *record)
     put_number(out, "expert_load", router->load);
     if (router->rank_load > 0)
         put_number(out, "rank_load", router->rank_load);
+    if (record->model->config.expert_capacity > 0)
+        put_number(out, "dropped_share", router->dropped);
     fprintf(out, ",\"idle_experts\":%" PRIu32 ",\"layer_loads\":[", router->idle_experts);
     for (uint32_t i = 0; i < router->layers; i++)
         fprintf(out, "%s%.4g", i > 0 ? "," : "",

@@ -183,6 +183,9 @@ static void write_step_scalars(struct mics_outputs *outputs, const struct mics_s
 
         memcpy(&scalars[count], values, sizeof values);
         count += sizeof values / sizeof *values;
+        if (record->model->config.expert_capacity > 0)
+            scalars[count++] =
+                (struct mics_tensorboard_scalar){"experts/dropped_share", router->dropped};
     }
     for (int c = 0; record->classes && c < MICS_CLASS_COUNT; c++)
         if (record->classes->busy_s[c] > 0) {

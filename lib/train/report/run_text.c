@@ -184,6 +184,8 @@ void mics_run_text_step_header(FILE *out, const struct mics_step_record *record)
             "ms", "tokens/s", "left");
     if (record->router)
         fprintf(out, " %7s %7s", "load", "entropy");
+    if (record->router && record->model->config.expert_capacity > 0)
+        fprintf(out, " %7s", "dropped");
     if (record->router && has_balance_loss(record))
         fprintf(out, " %9s %9s", "aux loss", "z-loss");
     putc('\n', out);
@@ -199,6 +201,8 @@ void mics_run_text_step(FILE *out, const struct mics_step_record *record, double
             record->tokens_per_s, format_remaining(remaining_s, remaining));
     if (record->router)
         fprintf(out, " %7.2f %7.3f", record->router->load, record->router->entropy);
+    if (record->router && record->model->config.expert_capacity > 0)
+        fprintf(out, " %5.1f %%", 100 * record->router->dropped);
     if (record->router && has_balance_loss(record))
         fprintf(out, " %9.5f %9.5f", record->router->aux_loss, record->router->z_loss);
     putc('\n', out);

@@ -45,7 +45,7 @@ static struct mixture mixture_of(const struct expert_case *c)
                                                         c->E, c->k, c->renormalise});
     mics_host_sort_experts(pools[0],
                            &(struct mics_args_sort_experts){m.offsets, m.order, m.position,
-                                                            m.experts, c->rows, c->E, c->k});
+                                                            m.experts, c->rows, c->E, c->k, 0});
     return m;
 }
 
@@ -160,7 +160,7 @@ static void many_assignments_are_sorted_alike_by_any_number_of_threads(void)
         position[i] = array_of_u32(N);
         mics_host_sort_experts(pools[2 * i],
                                &(struct mics_args_sort_experts){offsets[i], order[i], position[i],
-                                                                experts, ROWS, E, K});
+                                                                experts, ROWS, E, K, 0});
     }
     bool sorted = true;
     for (; row + 1 < N; row++) {
@@ -177,6 +177,61 @@ static void many_assignments_are_sorted_alike_by_any_number_of_threads(void)
         free(position[i]);
     }
     free(experts);
+}
+
+/* The first `capacity` assignments of each expert have rows, one after another, and the others have
+ * none; tokens are summed without them. */
+static void experts_with_a_capacity_drop_what_comes_last(void)
+{
+    enum { ROWS = 9000, E = 37, K = 3, N = ROWS * K, CAPACITY = 700, C = 3 };
+    int32_t *experts = array_of_u32(N);
+    uint32_t offsets[E + 1], *order = array_of_u32(N), *position = array_of_u32(N), row = 0;
+    uint32_t taken[E] = {0}, dropped = 0, wrong = 0;
+    float *in = malloc(sizeof *in * N * C), *out = malloc(sizeof *out * ROWS * C);
+
+    /* About 730 of each, but 900 of the first. */
+    for (uint32_t a = 0; a < N; a++)
+        experts[a] = a % 30 == 0 ? 0 : (int32_t)(a * 2654435761u % 1009 % E);
+    mics_host_sort_experts(pools[1], &(struct mics_args_sort_experts){
+                                         offsets, order, position, experts, ROWS, E, K, CAPACITY});
+    for (uint32_t a = 0; a < N; a++) {
+        const int32_t e = experts[a];
+        const bool takes = taken[e] < CAPACITY;
+
+        wrong += takes ? position[a] != offsets[e] + taken[e] || order[position[a]] != a
+                       : position[a] != MICS_NO_ROW;
+        taken[e] += takes;
+        dropped += !takes;
+    }
+    for (uint32_t e = 0; e < E; e++, row += taken[e - 1])
+        wrong += offsets[e] != row || offsets[e + 1] - offsets[e] != taken[e];
+    for (; row < N; row++)
+        wrong += order[row] != MICS_NO_ROW;
+    CHECK_INT(wrong, 0);
+    CHECK(dropped > 100 && offsets[E] == N - dropped);
+    for (uint32_t i = 0; i < N * C; i++)
+        in[i] = i / C < offsets[E] ? (float)(i % 64) : NAN;
+    mics_host_combine_rows(pools[1], &(struct mics_args_combine_rows){.out = out,
+                                                                      .in = in,
+                                                                      .position = position,
+                                                                      .rows = ROWS,
+                                                                      .k = K,
+                                                                      .C = C,
+                                                                      .dtype = MICS_F32});
+    for (uint32_t i = 0; i < ROWS * C; i++) {
+        float want = 0;
+
+        for (uint32_t j = 0; j < K; j++)
+            if (position[i / C * K + j] != MICS_NO_ROW)
+                want += in[position[i / C * K + j] * C + i % C];
+        wrong += !(want >= out[i] && want <= out[i]);
+    }
+    CHECK_INT(wrong, 0);
+    free(experts);
+    free(order);
+    free(position);
+    free(in);
+    free(out);
 }
 
 /* What route_grad differentiates, as a function of a row's logits; the choice is fixed. */
@@ -545,7 +600,7 @@ static void route_ranks(struct round_rank *ranks, uint32_t *offsets)
         mics_host_sort_experts(pools[0], &(struct mics_args_sort_experts){
                                              offsets + s * (ROUND_EXPERTS + 1), ranks[s].order,
                                              ranks[s].position, ranks[s].experts, ROUND_ROWS,
-                                             ROUND_EXPERTS, ROUND_K});
+                                             ROUND_EXPERTS, ROUND_K, 0});
     }
 }
 
@@ -827,6 +882,7 @@ int main(void)
     TAP_RUN(the_largest_logits_are_chosen_and_of_equal_ones_the_first);
     TAP_RUN(assignments_are_sorted_by_expert_and_stay_in_order);
     TAP_RUN(many_assignments_are_sorted_alike_by_any_number_of_threads);
+    TAP_RUN(experts_with_a_capacity_drop_what_comes_last);
     TAP_RUN(the_routers_gradient_agrees_with_finite_differences);
     TAP_RUN(entropies_and_rows_of_experts_are_added_up);
     TAP_RUN(loads_are_counted_by_group_and_added_to_others);

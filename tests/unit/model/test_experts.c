@@ -158,6 +158,34 @@ static void gradients_through_the_router_are_those_of_finite_differences(void)
         }
 }
 
+/* An expert takes ceil(F 7 k / 4) of 7 rows. What it drops adds nothing, and leaves nothing of what
+ * the gradients of weights were before. */
+static void rows_beyond_a_capacity_are_dropped(void)
+{
+    static const double capacities[] = {0.3, 0.7, 1};
+    struct mics_model_config config = tiny;
+
+    for (size_t i = 0; i < sizeof capacities / sizeof *capacities; i++) {
+        struct mics_batch batch = {.B = 1, .T = 7};
+        struct model_run run;
+
+        config.expert_capacity = capacities[i];
+        config.norm_topk_prob = i == 1;
+        struct mics_model *model = model_of(&config);
+        CHECK_INT(mics_model_expert_rows(model, &batch), (uint32_t)ceil(capacities[i] * 3.5));
+        mics_model_free(model);
+        check_directions(&config);
+        /* Fewer rows than in a model that drops nothing: another loss. */
+        open_config(&run, &config, 1, MICS_RECOMPUTE_NONE);
+        const double dropping = run_step(&run);
+        run_close(&run);
+        config.expert_capacity = 0;
+        open_config(&run, &config, 1, MICS_RECOMPUTE_NONE);
+        CHECK(i == 2 || fabs(run_step(&run) - dropping) > 1e-5);
+        run_close(&run);
+    }
+}
+
 /* Equal scores: the experts of lower index are chosen, by all tokens. */
 static void experts_without_tokens_have_gradients_of_zero(void)
 {
@@ -276,20 +304,22 @@ static void stats_say_how_even_the_load_is(void)
     struct mics_router_summary summary;
 
     CHECK_INT(model->stat_count, sizeof stats / sizeof *stats);
-    mics_model_router_summary(model, stats, 4, 2, &summary);
+    mics_model_router_summary(model, stats, 4, 10, 2, &summary);
     CHECK_NEAR(summary.aux_loss, 1.5, 0);
     CHECK_NEAR(summary.z_loss, 0.75, 0);
     CHECK_NEAR(summary.entropy, 1, 0);
     CHECK_NEAR(summary.load, 2, 0);
     CHECK_NEAR(summary.mean_load, 1.5, 0);
     CHECK_NEAR(summary.rank_load, (1 + 1.4) / 2, 1e-12);
+    CHECK_NEAR(summary.dropped, 0, 0);
     CHECK_INT(summary.layers, 2);
     CHECK_INT(summary.idle_experts, 1);
     CHECK_NEAR(mics_model_layer_load(model, stats, 0), 1, 0);
     CHECK_NEAR(mics_model_layer_load(model, stats, 1), 2, 0);
-    mics_model_router_summary(model, stats, 4, 3, &summary); /* no equal parts */
+    mics_model_router_summary(model, stats, 4, 16, 3, &summary); /* no equal parts */
     CHECK_NEAR(summary.rank_load, 0, 0);
-    mics_model_router_summary(model, none, 0, 4, &summary);
+    CHECK_NEAR(summary.dropped, 24.0 / 64, 0); /* of 16 rows in each layer */
+    mics_model_router_summary(model, none, 0, 0, 4, &summary);
     CHECK_NEAR(summary.rank_load, 0, 0);
     CHECK_NEAR(summary.aux_loss + summary.z_loss + summary.entropy + summary.load, 0, 0);
     mics_model_free(model);
@@ -301,6 +331,7 @@ int main(void)
     TAP_RUN(released_models_have_their_total_and_active_parameters);
     TAP_RUN(the_matrices_of_an_expert_lie_together);
     TAP_RUN(gradients_through_the_router_are_those_of_finite_differences);
+    TAP_RUN(rows_beyond_a_capacity_are_dropped);
     TAP_RUN(experts_without_tokens_have_gradients_of_zero);
     TAP_RUN(losses_of_balance_have_their_size);
     TAP_RUN(losses_by_sequence_do_not_depend_on_the_micro_batch);
