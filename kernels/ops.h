@@ -350,8 +350,8 @@ struct mics_args_rope {
  * no T x T matrix is stored (Dao, FlashAttention-2, 2023).
  *
  * With targets[B, T] sequences are made of documents: a token with MICS_TARGET_LAST is the last of
- * its document, and no token sees one of another document. NULL: whole sequences. With a window a
- * token sees the last `window` tokens, itself included; 0: all. Both only if causal. */
+ * its document, and no token sees one of another document. NULL: whole sequences. With a window,
+ * which is causal only, a token sees the last `window` tokens, itself included; 0: all. */
 struct mics_args_attention {
     void *out;
     float *lse;

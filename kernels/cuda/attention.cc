@@ -185,7 +185,7 @@ cudaError_t mics_cuda_attention(const struct mics_cuda_at *at,
         return cudaErrorNotSupported;
     if (args->B == 0 || args->T == 0 || args->H == 0)
         return cudaSuccess;
-    if ((args->targets || args->window) && !args->causal)
+    if (args->window && !args->causal)
         return cudaErrorInvalidValue;
     return kernel->forward(at, args);
 }
@@ -200,7 +200,7 @@ cudaError_t mics_cuda_attention_grad(const struct mics_cuda_at *at,
         return cudaErrorNotSupported;
     if (args->B == 0 || args->T == 0 || args->H == 0)
         return cudaSuccess;
-    if ((args->targets || args->window) && !args->causal)
+    if (args->window && !args->causal)
         return cudaErrorInvalidValue;
     return kernel->grad(at, args);
 }

@@ -67,6 +67,61 @@ static __device__ __forceinline__ unsigned mics_window_end(unsigned window, unsi
     return window ? min(end, t + window - 1) : end;
 }
 
+/* What a row sees of the other side: a query keys, a key queries. */
+struct mics_seen {
+    unsigned first, last;
+};
+
+/* The same of rows `row` + mics_row_of(m, 2 half), which are keys or queries; a whole warp calls
+ * it. Without documents `targets` is nullptr, without a window that is 0. */
+template <int M, bool keys>
+static __device__ __forceinline__ void mics_find_seen(struct mics_seen (&seen)[M][2], unsigned row,
+                                                      const int32_t *targets, unsigned T,
+                                                      bool causal, unsigned window)
+{
+    const unsigned end = min(row + M * 16, T);
+    const bool starts = targets && row < T && !(causal && keys);
+    const bool stops = targets && row < T && !(causal && !keys);
+    const unsigned begin = starts ? mics_document_begin(targets, row) : 0;
+    const unsigned last = stops ? mics_document_end(targets, end - 1, T) : T - 1;
+
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const unsigned r = row + mics_row_of(m, 2 * half);
+
+            seen[m][half] = {causal && keys ? r : begin, causal && !keys ? min(r, T - 1) : last};
+        }
+    for (unsigned i = 0; (starts || stops) && i < end - row; i++) {
+        const unsigned from = row + i, to = end - 1 - i;
+        const bool starts_next = starts && targets[from] == MICS_TARGET_LAST;
+        const bool stops_here = stops && targets[to] == MICS_TARGET_LAST;
+
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const unsigned r = row + mics_row_of(m, 2 * half);
+
+                if (starts_next && from < r)
+                    seen[m][half].first = from + 1;
+                if (stops_here && to >= r)
+                    seen[m][half].last = to;
+            }
+    }
+#pragma unroll
+    for (int i = 0; i < 2 * M; i++) {
+        struct mics_seen &one = seen[i / 2][i % 2];
+        const unsigned r = row + mics_row_of(i / 2, i % 2 * 2);
+
+        if (keys)
+            one.last = mics_window_end(window, r, one.last);
+        else
+            one.first = mics_window_begin(window, r, one.first);
+    }
+}
+
 /* Rows [row, row + 16 M) of a tile as left factors, loaded each time they are needed ... */
 template <int D, int M> struct mics_left_shared {
     mics_shared_at at;

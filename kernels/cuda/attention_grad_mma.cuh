@@ -99,8 +99,8 @@ static __device__ __forceinline__ float2 query_stats(const struct grad_pair &of,
 template <typename P> struct grad_warp {
     unsigned row; /* the first */
     typename P::left one, two;
-    float2 stats[P::M][2];      /* of own queries */
-    unsigned document[P::M][2]; /* where those of own queries begin, or of own keys end */
+    float2 stats[P::M][2];                                        /* of own queries */
+    struct mics_seen seen[P::M][2];                               /* by own rows */
     float sum_one[P::M][P::D / 8][4], sum_two[P::M][P::D / 8][4]; /* the second for keys only */
 };
 
@@ -125,15 +125,11 @@ grad_soften(float (&s)[P::M][P::slice / 8][4], float (&ds)[P::M][P::slice / 8][4
             for (int m = 0; m < P::M; m++)
 #pragma unroll
                 for (int i = side; i < 4; i += 2) {
-                    unsigned r = warp.row + mics_row_of(m, i);
+                    const struct mics_seen &seen = warp.seen[m][i / 2];
                     float2 of = P::keys ? here : warp.stats[m][i / 2];
                     float p = mics_exp2(s[m][n][i] * scale - of.x * MICS_LOG2E);
 
-                    if (masked &&
-                        ((!P::keys && c >= f.T) || (f.causal && (P::keys ? c < r : c > r))))
-                        p = 0;
-                    if (masked && (f.targets || f.window) &&
-                        (P::keys ? c > warp.document[m][i / 2] : c < warp.document[m][i / 2]))
+                    if (masked && (c < seen.first || c > seen.last))
                         p = 0;
                     s[m][n][i] = p;
                     ds[m][n][i] = p * (ds[m][n][i] - of.y);
@@ -205,51 +201,6 @@ static __device__ __forceinline__ void grad_fetch(const struct backward &f,
     mics_copy_commit();
 }
 
-/* Where the documents of a warp's own queries begin, or those of its own keys end. */
-template <typename P>
-static __device__ __forceinline__ void grad_documents(struct grad_warp<P> &warp,
-                                                      const int32_t *targets, unsigned T)
-{
-    const unsigned last = min(warp.row + P::M * 16, T);
-    const unsigned document = warp.row >= T ? T
-                              : P::keys     ? mics_document_end(targets, last - 1, T)
-                                            : mics_document_begin(targets, warp.row);
-
-#pragma unroll
-    for (int m = 0; m < P::M; m++)
-        warp.document[m][0] = warp.document[m][1] = document;
-    for (unsigned i = 0; i < last - min(warp.row, last); i++) {
-        const unsigned t = P::keys ? last - 1 - i : warp.row + i;
-        const bool ends = targets[t] == MICS_TARGET_LAST;
-
-#pragma unroll
-        for (int m = 0; m < P::M; m++)
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                const unsigned row = warp.row + mics_row_of(m, 2 * half);
-
-                if (ends && (P::keys ? t >= row : t < row))
-                    warp.document[m][half] = P::keys ? t : t + 1;
-            }
-    }
-}
-
-/* No query sees further back than its window. */
-template <typename P>
-static __device__ __forceinline__ void grad_limit(struct grad_warp<P> &warp, unsigned window)
-{
-#pragma unroll
-    for (int m = 0; m < P::M; m++)
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const unsigned row = warp.row + mics_row_of(m, 2 * half);
-
-            warp.document[m][half] = P::keys
-                                         ? mics_window_end(window, row, warp.document[m][half])
-                                         : mics_window_begin(window, row, warp.document[m][half]);
-        }
-}
-
 /* Take the block's own tiles. */
 template <typename P>
 static __device__ __forceinline__ void
@@ -270,7 +221,6 @@ grad_begin(struct grad_warp<P> &warp, const struct backward &f, const struct gra
         __syncthreads();
 #pragma unroll
     for (int m = 0; m < P::M; m++) {
-        warp.document[m][0] = warp.document[m][1] = P::keys ? f.T : 0;
 #pragma unroll
         for (int i = 0; i < 4 && !P::keys; i += 2)
             warp.stats[m][i / 2] = query_stats(own, warp.row + mics_row_of(m, i), f.T);
@@ -320,9 +270,9 @@ __global__ void __launch_bounds__(P::threads, P::residents) grad_rows(const stru
         walk.first = first;
     if (f.causal && !P::keys)
         end = min(first + P::rows, f.T);
-    if (targets && P::keys)
+    if (targets && (P::keys || !f.causal))
         end = mics_document_end(targets, min(first + P::rows, f.T) - 1, f.T) + 1;
-    if (targets && !P::keys)
+    if (targets && (!P::keys || !f.causal))
         walk.first = mics_document_begin(targets, first);
     if (P::keys)
         end = mics_window_end(f.window, min(first + P::rows, f.T) - 1, end - 1) + 1;
@@ -332,10 +282,7 @@ __global__ void __launch_bounds__(P::threads, P::residents) grad_rows(const stru
     walk.tiles = (end + P::step - 1) / P::step - walk.first;
     grad_begin<P>(warp, f, P::keys ? key_pair(f, b, head) : query_pair(f, b, head), first, at,
                   lane);
-    if (targets)
-        grad_documents<P>(warp, targets, f.T);
-    if (f.window)
-        grad_limit<P>(warp, f.window);
+    mics_find_seen<P::M, P::keys>(warp.seen, warp.row, targets, f.T, f.causal, f.window);
     grad_fetch<P>(f, walk, 0, ring, at + P::stats_at);
     for (unsigned i = 0; i < walk.tiles * walk.heads; i++) {
         mics_shared_at one = ring + i % 2 * (2 * P::tile_bytes), two = one + P::tile_bytes;

@@ -55,8 +55,8 @@ template <typename P> struct forward_warp {
     typename P::left queries;
     float out[P::M][P::D / 8][4];
     float max[P::M][2],
-        sum[P::M][2];           /* the maximum in base 2; the sum is the lane's own part of it */
-    unsigned document[P::M][2]; /* where those of the queries begin, within the window */
+        sum[P::M][2]; /* the maximum in base 2; the sum is the lane's own part of it */
+    struct mics_seen seen[P::M][2]; /* by the queries */
 };
 
 /* Scores of one tile of keys. */
@@ -64,23 +64,21 @@ template <typename P> struct forward_scores {
     float s[P::M][P::keys / 8][4];
 };
 
-/* Keys that a query may not see get -inf: those from T on and, if causal, those after it. */
+/* Keys after the last one that a query sees get -inf: those from T on, if causal those after it,
+ * else those of later documents. */
 template <typename P>
-static __device__ __forceinline__ void mask(struct forward_scores<P> &to, unsigned row,
-                                            unsigned key, const struct forward &f)
+static __device__ __forceinline__ void mask(struct forward_scores<P> &to,
+                                            const struct forward_warp<P> &warp, unsigned key)
 {
 #pragma unroll
     for (int m = 0; m < P::M; m++)
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            unsigned query = row + mics_row_of(m, i);
-            unsigned last = f.causal ? min(query, f.T - 1) : f.T - 1;
-
+        for (int i = 0; i < 4; i++)
 #pragma unroll
             for (int n = 0; n < P::keys / 8; n++)
-                if (key + (unsigned)n * 8 + mics_lane_column() + (unsigned)(i % 2) > last)
+                if (key + (unsigned)n * 8 + mics_lane_column() + (unsigned)(i % 2) >
+                    warp.seen[m][i / 2].last)
                     to.s[m][n][i] = -INFINITY;
-        }
 }
 
 /* Keys before a query's document, or its window, get MICS_HIDDEN_SCORE. */
@@ -95,7 +93,7 @@ static __device__ __forceinline__ void hide(struct forward_scores<P> &to,
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 if (key + (unsigned)n * 8 + mics_lane_column() + (unsigned)(i % 2) <
-                    warp.document[m][i / 2])
+                    warp.seen[m][i / 2].first)
                     to.s[m][n][i] = MICS_HIDDEN_SCORE;
 }
 
@@ -170,7 +168,7 @@ attend_tile(struct forward_warp<P> &warp, mics_shared_at keys, mics_shared_at va
 
     mics_scores<typename P::type, P::D, P::M, P::keys>(of.s, warp.queries, keys, lane);
     if (masked)
-        mask<P>(of, warp.row, key, f);
+        mask<P>(of, warp, key);
     if (masked && (f.targets || f.window))
         hide<P>(of, warp, key);
     raise<P>(warp, of, f.scale);
@@ -231,40 +229,6 @@ static __device__ __forceinline__ void fetch(const struct head &head, unsigned j
     mics_copy_commit();
 }
 
-/* Where the documents of a warp's queries begin. */
-template <typename P>
-static __device__ __forceinline__ void find_documents(struct forward_warp<P> &warp,
-                                                      const int32_t *targets, unsigned T)
-{
-    const unsigned begin = mics_document_begin(targets, min(warp.row, T));
-
-#pragma unroll
-    for (int m = 0; m < P::M; m++)
-        warp.document[m][0] = warp.document[m][1] = begin;
-    for (unsigned t = warp.row; t < min(warp.row + P::M * 16, T); t++) {
-        const bool ends = targets[t] == MICS_TARGET_LAST;
-
-#pragma unroll
-        for (int m = 0; m < P::M; m++)
-#pragma unroll
-            for (int half = 0; half < 2; half++)
-                if (ends && t < warp.row + mics_row_of(m, 2 * half))
-                    warp.document[m][half] = t + 1;
-    }
-}
-
-/* No query of a warp sees further back than its window. */
-template <typename P>
-static __device__ __forceinline__ void limit(struct forward_warp<P> &warp, unsigned window)
-{
-#pragma unroll
-    for (int m = 0; m < P::M; m++)
-#pragma unroll
-        for (int half = 0; half < 2; half++)
-            warp.document[m][half] = mics_window_begin(window, warp.row + mics_row_of(m, 2 * half),
-                                                       warp.document[m][half]);
-}
-
 template <typename P>
 static __device__ __forceinline__ void begin(struct forward_warp<P> &warp, unsigned row)
 {
@@ -275,7 +239,6 @@ static __device__ __forceinline__ void begin(struct forward_warp<P> &warp, unsig
         for (int i = 0; i < 4; i++) {
             warp.max[m][i / 2] = -INFINITY;
             warp.sum[m][i / 2] = 0;
-            warp.document[m][i / 2] = 0;
 #pragma unroll
             for (int d = 0; d < P::D / 8; d++)
                 warp.out[m][d][i] = 0;
@@ -288,7 +251,7 @@ __global__ void __launch_bounds__(P::threads, P::residents) attend(const struct 
     MICS_DYNAMIC_SHARED(unsigned char, memory);
     unsigned first = (f.blocks - 1 - blockIdx.x % f.blocks) * P::queries;
     unsigned h = blockIdx.x / f.blocks % f.H, b = blockIdx.x / f.blocks / f.H;
-    unsigned seen = f.causal ? min(first + P::queries, f.T) : f.T;
+    unsigned after = min(first + P::queries, f.T);
     unsigned in_tile = threadIdx.x / 32 * (P::M * 16), last = first + in_tile + P::M * 16 - 1;
     mics_shared_at at = mics_shared(memory), ring = at + P::ring_at;
     struct mics_lane lane = mics_lane_in_tile<P::D>();
@@ -297,13 +260,13 @@ __global__ void __launch_bounds__(P::threads, P::residents) attend(const struct 
     unsigned start =
         mics_window_begin(f.window, first, targets ? mics_document_begin(targets, first) : 0) /
         P::keys;
+    unsigned seen = f.causal  ? after
+                    : targets ? mics_document_end(targets, after - 1, f.T) + 1
+                              : f.T;
     struct forward_warp<P> warp;
 
     begin<P>(warp, first + in_tile);
-    if (targets)
-        find_documents<P>(warp, targets, f.T);
-    if (f.window)
-        limit<P>(warp, f.window);
+    mics_find_seen<P::M, false>(warp.seen, warp.row, targets, f.T, f.causal, f.window);
     mics_tile_load<P::D, P::queries, P::threads>(at, head.queries, first);
     fetch<P>(head, start, ring);
     for (unsigned key = start * P::keys, j = start; key < seen; key += P::keys, j++) {

@@ -169,6 +169,7 @@ __global__ void __launch_bounds__(PLAIN_THREADS) attend_plain(const struct plain
     const int32_t *targets = f.targets ? f.targets + (size_t)b * f.T_ : nullptr;
     unsigned document = targets ? mics_document_begin(targets, first) : 0; /* of the query */
     unsigned begin = mics_window_begin(f.window, first, document);
+    unsigned last = f.causal ? query : f.T_ - 1; /* that the query sees */
     struct plain_row stats = {-INFINITY, 0};
     float out[width / SHARE] = {};
 
@@ -176,6 +177,14 @@ __global__ void __launch_bounds__(PLAIN_THREADS) attend_plain(const struct plain
         if (targets[t] == MICS_TARGET_LAST)
             document = t + 1;
     document = mics_window_begin(f.window, query, document);
+    if (targets && !f.causal) {
+        const unsigned own = min(first + TILE, f.T_) - 1;
+
+        last = mics_document_end(targets, own, f.T_);
+        end = last + 1;
+        for (unsigned t = own + 1; t-- > query;)
+            last = targets[t] == MICS_TARGET_LAST ? t : last;
+    }
 
     plain_load(queries, from + h * f.D, stride, first, f.T_, f.D);
     for (unsigned key = begin / TILE * TILE; key < end; key += TILE) {
@@ -186,7 +195,7 @@ __global__ void __launch_bounds__(PLAIN_THREADS) attend_plain(const struct plain
         __syncthreads();
         for (int j = 0; j < COLUMNS; j++) {
             unsigned c = share + (unsigned)j * SHARE;
-            bool seen = key + c < f.T_ && (!f.causal || key + c <= query);
+            bool seen = key + c < f.T_ && key + c <= last;
 
             s[j] = seen ? plain_dot(queries + r * ld, keys + c * ld, f.D) * f.scale : -INFINITY;
             if (key + c < document)
@@ -307,21 +316,19 @@ static __device__ struct plain_tiles plain_carve(float *memory, unsigned D)
 }
 
 /* P and dS of the thread's row with the tile that begins at row `column` of the other side. `h` is
- * the head of the queries; `document` is where that of the own query begins, or of the own key
- * ends, within the window. */
+ * the head of the queries. */
 template <bool keys, typename T>
 static __device__ void plain_scores(const struct plain_tiles &at, const struct plain_backward<T> &f,
-                                    size_t h_of_all, unsigned own, unsigned document,
+                                    size_t h_of_all, unsigned own, const struct mics_seen &seen,
                                     unsigned column)
 {
     unsigned ld = plain_ld(f.D), r = threadIdx.x / SHARE;
 
     for (unsigned c = threadIdx.x % SHARE; c < TILE; c += SHARE) {
-        unsigned query = keys ? column + c : own, key = keys ? own : column + c;
+        unsigned other = column + c, query = keys ? other : own;
         float p = 0, ds = 0;
 
-        if (query < f.T_ && key < f.T_ && (!f.causal || key <= query) &&
-            (keys ? query <= document : key >= document)) {
+        if (own < f.T_ && other >= seen.first && other <= seen.last) {
             float s = plain_dot(at.own_one + r * ld, at.one + c * ld, f.D) * f.scale;
 
             p = expf(s - f.lse[h_of_all * f.T_ + query]);
@@ -345,29 +352,30 @@ __global__ void __launch_bounds__(PLAIN_THREADS) grad_plain(const struct plain_b
     unsigned begin = keys && f.causal ? first : 0;
     unsigned end = !keys && f.causal ? min(first + TILE, f.T_) : f.T_;
     const int32_t *targets = f.targets ? f.targets + (size_t)b * f.T_ : nullptr;
-    unsigned document = keys ? f.T_ - 1 : 0; /* of the own row, see plain_scores() */
+    struct mics_seen seen = {keys && f.causal ? own : 0, !keys && f.causal ? own : f.T_ - 1};
+    const unsigned last = min(first + TILE, f.T_) - 1;
     struct plain_pair<T> mine = keys ? key_pair(f, b, head) : query_pair(f, b, head);
     float sum_one[width / SHARE] = {}, sum_two[width / SHARE] = {};
 
-    if (targets && keys) {
-        unsigned last = min(first + TILE, f.T_) - 1;
-
-        document = mics_document_end(targets, last, f.T_);
-        end = mics_window_end(f.window, last, document) + 1;
+    if (targets && (keys || !f.causal)) {
+        seen.last = mics_document_end(targets, last, f.T_);
+        end = seen.last + 1;
         for (unsigned t = last + 1; t-- > own;)
-            document = targets[t] == MICS_TARGET_LAST ? t : document;
-    } else if (targets) {
-        document = mics_document_begin(targets, first);
-        begin = mics_window_begin(f.window, first, document) / TILE * TILE;
-        for (unsigned t = first; t < min(own, f.T_); t++)
-            document = targets[t] == MICS_TARGET_LAST ? t + 1 : document;
-    } else if (f.window && keys) {
-        end = mics_window_end(f.window, min(first + TILE, f.T_) - 1, document) + 1;
-    } else if (f.window) {
-        begin = mics_window_begin(f.window, first, 0) / TILE * TILE;
+            seen.last = targets[t] == MICS_TARGET_LAST ? t : seen.last;
     }
-    document = keys ? mics_window_end(f.window, own, document)
-                    : mics_window_begin(f.window, own, document);
+    if (targets && (!keys || !f.causal)) {
+        begin = seen.first = mics_document_begin(targets, first);
+        for (unsigned t = first; t < min(own, f.T_); t++)
+            seen.first = targets[t] == MICS_TARGET_LAST ? t + 1 : seen.first;
+    }
+    if (keys) {
+        end = mics_window_end(f.window, last, end - 1) + 1;
+        seen.last = mics_window_end(f.window, own, seen.last);
+    } else {
+        begin = mics_window_begin(f.window, first, begin);
+        seen.first = mics_window_begin(f.window, own, seen.first);
+    }
+    begin = begin / TILE * TILE;
     plain_load(at.own_one, mine.one, mine.ld_one, first, f.T_, f.D);
     plain_load(at.own_two, mine.two, mine.ld_two, first, f.T_, f.D);
     for (unsigned i = 0; i < (keys ? group : 1); i++) {
@@ -378,7 +386,7 @@ __global__ void __launch_bounds__(PLAIN_THREADS) grad_plain(const struct plain_b
             plain_load(at.one, other.one, other.ld_one, column, f.T_, f.D);
             plain_load(at.two, other.two, other.ld_two, column, f.T_, f.D);
             __syncthreads();
-            plain_scores<keys>(at, f, (size_t)b * f.H + h, own, document, column);
+            plain_scores<keys>(at, f, (size_t)b * f.H + h, own, seen, column);
             plain_add<width>(sum_one, at.ds, at.one, f.D);
             if (keys)
                 plain_add<width>(sum_two, at.p, at.two, f.D);

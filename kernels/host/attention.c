@@ -212,10 +212,10 @@ static inline void mask_diagonal(float *scores, uint32_t keys)
 
 /*
  * Documents and windows. A query sees keys from the first token of its document, and of its window,
- * on. The score of an earlier key becomes a number instead of an infinity, because a query may see
- * none of the first block of keys of its block of queries: its sums, which are then of equal
- * scores, are multiplied by 0 when the first key follows that it sees. Blocks of which no query
- * sees a key are left out.
+ * on, and unless causal up to the last token of its document. The score of another key becomes a
+ * number instead of an infinity, because a query may see none of the first block of keys of its
+ * block of queries: its sums, which are then of equal scores, are multiplied by 0 when the first
+ * key follows that it sees. Blocks of which no query sees a key are left out.
  */
 
 #define HIDDEN (-1e30f)
@@ -226,31 +226,65 @@ static inline uint32_t window_begin(const struct head *head, uint32_t t)
     return head->window > 0 && t >= head->window ? t - head->window + 1 : 0;
 }
 
-/* first[i]: the first token that query `query` + i sees, ascending. */
-static void find_first(uint32_t first[BLOCK], const struct head *head, uint32_t query)
+/* The keys [first, end) that each query of a block sees, but for the causal mask; both ascend. */
+struct seen {
+    uint32_t first[BLOCK], end[BLOCK];
+};
+
+/* The first token of the document of token t, if it is not before `least`. */
+static uint32_t document_begin(const struct head *head, uint32_t t, uint32_t least)
 {
-    const uint32_t rows = block_size(head->T, query), begin_first = window_begin(head, query);
-    uint32_t begin = head->targets ? query : begin_first;
+    while (t > least && head->targets[t - 1] != MICS_TARGET_LAST)
+        t--;
+    return t;
+}
 
-    while (begin > begin_first && head->targets[begin - 1] != MICS_TARGET_LAST)
-        begin--;
-    for (uint32_t i = 0; i < BLOCK; i++) {
-        const uint32_t windowed = window_begin(head, query + i);
+/* Where the documents of queries [query, query + rows) end; unless causal. */
+static void find_ends(uint32_t end[BLOCK], const struct head *head, uint32_t query, uint32_t rows)
+{
+    uint32_t after = query + rows;
 
-        first[i] = begin > windowed ? begin : windowed;
-        if (head->targets && i < rows && head->targets[query + i] == MICS_TARGET_LAST)
-            begin = query + i + 1;
+    while (after < head->T && head->targets[after - 1] != MICS_TARGET_LAST)
+        after++;
+    for (uint32_t i = BLOCK; i-- > 0;) {
+        if (i < rows && head->targets[query + i] == MICS_TARGET_LAST)
+            after = query + i + 1;
+        end[i] = after;
     }
 }
 
-/* In a block of keys from `key` on, hide those before the first that each query sees. */
-static void hide_earlier(float *scores, const uint32_t first[BLOCK], uint32_t key, uint32_t keys)
+static void find_seen(struct seen *seen, const struct head *head, uint32_t query)
 {
-    if (first[BLOCK - 1] <= key)
+    const uint32_t rows = block_size(head->T, query), begin_first = window_begin(head, query);
+    uint32_t begin = head->targets ? document_begin(head, query, begin_first) : begin_first;
+
+    for (uint32_t i = 0; i < BLOCK; i++) {
+        const uint32_t windowed = window_begin(head, query + i);
+
+        seen->first[i] = begin > windowed ? begin : windowed;
+        seen->end[i] = head->T;
+        if (head->targets && i < rows && head->targets[query + i] == MICS_TARGET_LAST)
+            begin = query + i + 1;
+    }
+    if (head->targets && !head->causal)
+        find_ends(seen->end, head, query, rows);
+}
+
+/* The key behind the last one that `rows` queries from `query` on see. */
+static uint32_t keys_end(const struct head *head, const struct seen *seen, uint32_t query,
+                         uint32_t rows)
+{
+    return head->causal ? query + rows : seen->end[rows - 1];
+}
+
+/* In a block of keys from `key` on, hide those that a query does not see. */
+static void hide_unseen(float *scores, const struct seen *seen, uint32_t key, uint32_t keys)
+{
+    if (seen->first[BLOCK - 1] <= key && seen->end[0] >= key + keys)
         return;
     for (uint32_t j = 0; j < keys; j++)
         for (uint32_t i = 0; i < BLOCK; i++)
-            if (key + j < first[i])
+            if (key + j < seen->first[i] || key + j >= seen->end[i])
                 scores[j * BLOCK_LD + i] = HIDDEN;
 }
 
@@ -274,7 +308,7 @@ struct forward_block {
     float scores[BLOCK * BLOCK_LD];                          /* [key][query], exponentials */
     float keys[BLOCK * HEAD_LD], values[BLOCK * HEAD_LD];    /* [key][D] */
     float max[BLOCK], sum[BLOCK];                            /* [query] */
-    uint32_t first[BLOCK];                                   /* [query], key that it sees */
+    struct seen seen;                                        /* by the queries */
     float scale;                                             /* of scores */
 };
 
@@ -369,7 +403,7 @@ static void attend_keys(struct forward_block *block, const struct head *head, ui
     else
         pack_rows(block->keys, head, head->key, key, keys);
     score_keys(block, head, keys, diagonal);
-    hide_earlier(block->scores, block->first, key, keys);
+    hide_unseen(block->scores, &block->seen, key, keys);
     for (unsigned v = 0; v < VECTORS; v++) {
         mics_vf rescale = softmax_column(block, v, keys_seen(diagonal, keys, v));
         float *column = block->out + v * MICS_LANES;
@@ -394,7 +428,7 @@ static void start_block(struct forward_block *block, const struct head *head, ui
         pack_block(block->keys, head, head->qkv, from, head->step, rows,
                    1.0f / sqrtf((float)head->D));
     transpose_block(block->query, block->keys, head);
-    find_first(block->first, head, query);
+    find_seen(&block->seen, head, query);
     for (unsigned i = 0; i < BLOCK; i++) {
         block->max[i] = -INFINITY;
         block->sum[i] = 0;
@@ -406,10 +440,10 @@ static void attend(const struct head *head, uint32_t query, void *out, size_t fi
 {
     struct forward_block block;
     uint32_t rows = block_size(head->T, query);
-    uint32_t stop = head->causal ? query + rows : head->T;
 
     start_block(&block, head, query);
-    const uint32_t start = block.first[0] / BLOCK * BLOCK;
+    const uint32_t start = block.seen.first[0] / BLOCK * BLOCK;
+    const uint32_t stop = keys_end(head, &block.seen, query, rows);
 
     for (uint32_t key = start; key < stop; key += BLOCK)
         attend_keys(&block, head, query, key, key == start);
@@ -458,7 +492,7 @@ void mics_host_attention(struct mics_pool *pool, const struct mics_args_attentio
     uint64_t work = mics_ceil_div(args->T, BLOCK) * args->B * args->H;
 
     assert(args->D <= MICS_HOST_HEAD_MAX && args->H % args->H_kv == 0);
-    assert(args->causal || (!args->targets && !args->window));
+    assert(args->causal || !args->window);
     if (work > 0)
         mics_pool_run(pool, work, 1, attend_blocks,
                       &(struct forward){args, uses_pairs(pool, args->dtype, args->D)});
@@ -545,7 +579,7 @@ struct grad_block {
     float key_pairs[BLOCK * HEAD_LD];                     /* [key][D / 2] */
     float p[BLOCK * BLOCK_LD], ds[BLOCK * BLOCK_LD];      /* [key][query] */
     float lse[BLOCK], delta[BLOCK];                       /* [query] */
-    uint32_t first[BLOCK];                                /* [query], key that it sees */
+    struct seen seen;                                     /* by the queries */
     uint32_t rows;
     float scale, score_scale;
 };
@@ -577,7 +611,7 @@ static void load_block(struct grad_block *block, const struct pair *pair, uint32
         transpose_block(block->query_t, block->query, head);
         transpose_block(block->out_t, block->out, head);
     }
-    find_first(block->first, head, query);
+    find_seen(&block->seen, head, query);
     for (uint32_t i = 0; i < BLOCK; i++) {
         block->lse[i] = i < rows ? grads->lse[query + i] : 0;
         block->delta[i] = i < rows ? grads->delta[query + i] : 0;
@@ -685,7 +719,7 @@ static void recompute(struct grad_block *block, const struct head *head, uint32_
     }
     if (diagonal)
         mask_diagonal(block->p, count);
-    hide_earlier(block->p, block->first, key, count);
+    hide_unseen(block->p, &block->seen, key, count);
     for (unsigned v = 0; v < VECTORS; v++)
         probabilities(block, v, keys_seen(diagonal, count, v));
 }
@@ -760,10 +794,18 @@ static void row_products(const struct pair *pair, uint32_t query)
                               : row_product(grads->grad_out, grads->out, at, D, MICS_F32);
 }
 
-/* The first block of queries that sees a block of keys, of the first head, sets its sums. */
+/* The first block of queries that sees a block of keys ... */
+static uint32_t first_queries(const struct head *head, uint32_t key)
+{
+    if (head->causal)
+        return key;
+    return head->targets ? document_begin(head, key, 0) / BLOCK * BLOCK : 0;
+}
+
+/* ... of the first head, sets its sums. */
 static bool sets_sums(const struct pair *pair, uint32_t query, uint32_t key)
 {
-    return pair->first && query == (pair->head.causal ? key : 0);
+    return pair->first && query == first_queries(&pair->head, key);
 }
 
 /* delta and grad_q of a block of queries; if `of_keys`, in fp32, also what they give to grad_k and
@@ -776,9 +818,9 @@ static void grad_queries(struct grad_block *block, const struct pair *pair, uint
     row_products(pair, query);
     load_block(block, pair, query, of_keys);
     memset(block->grad_t, 0, (size_t)head->width * BLOCK_LD * sizeof(float));
-    const uint32_t stop = head->causal ? query + block->rows : head->T;
+    const uint32_t stop = keys_end(head, &block->seen, query, block->rows);
 
-    for (uint32_t key = block->first[0] / BLOCK * BLOCK; key < stop; key += BLOCK) {
+    for (uint32_t key = block->seen.first[0] / BLOCK * BLOCK; key < stop; key += BLOCK) {
         float *const row = (float *)pair->grads.qkv + key * head->step;
         const struct sums sums = {.key = row + head->key,
                                   .value = row + head->value,
@@ -849,9 +891,9 @@ static void grad_key_block(struct grad_block *block, const struct backward *back
     pack_keys(block, head, key, false);
     for (uint32_t i = 0; i < group; i++) {
         pair = pair_at(backward, b, h + i);
-        for (uint32_t query = args->causal ? key : 0; query < args->T; query += BLOCK) {
+        for (uint32_t query = first_queries(head, key); query < args->T; query += BLOCK) {
             load_block(block, &pair, query, true);
-            if (block->first[0] >= key + BLOCK)
+            if (block->seen.first[0] >= key + BLOCK)
                 break; /* nor do later queries see one of these keys */
             sums.first = sets_sums(&pair, query, key);
             grad_keys(block, head, query, key, &sums, false);
@@ -893,7 +935,7 @@ void mics_host_attention_grad(struct mics_pool *pool, const struct mics_args_att
     const uint64_t blocks = mics_ceil_div(args->T, BLOCK);
 
     assert(args->D <= MICS_HOST_HEAD_MAX && args->H % args->H_kv == 0);
-    assert(args->causal || (!args->targets && !args->window));
+    assert(args->causal || !args->window);
     if (groups == 0 || args->T == 0)
         return;
     struct backward backward = {args, uses_pairs(pool, args->dtype, args->D)};

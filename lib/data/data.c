@@ -290,14 +290,30 @@ static const char *find_prompts(const struct mics_data *data)
     return data->val ? find_prompts(data->val) : NULL;
 }
 
+/* Make room for the tokens around documents. */
+static enum mics_status repack(struct mics_data *data, const struct mics_masking *masking,
+                               struct mics_err *err)
+{
+    const uint32_t begin = masking->begin != MICS_NO_TOKEN, end = masking->end != MICS_NO_TOKEN;
+    enum mics_status status = MICS_OK;
+
+    if (data->val)
+        status = repack(data->val, masking, err);
+    data->train_windows = data->val_windows = 0;
+    for (size_t i = 0; status == MICS_OK && i < data->source_count; i++) {
+        status = mics_source_repack(&data->sources[i], data->seq, begin, end, err);
+        data->train_windows += data->sources[i].train.windows;
+        data->val_windows += data->sources[i].val.windows;
+    }
+    if (data->val)
+        data->val_windows = data->val->val_windows;
+    return status;
+}
+
 enum mics_status mics_data_set_masking(struct mics_data *data, const struct mics_masking *masking,
                                        struct mics_err *err)
 {
     assert(masking->seq == data->seq);
-    if (data->pack != MICS_PACK_CONCAT)
-        return mics_err_set(err, MICS_ERR_ARG,
-                            "a model that predicts masked tokens takes --pack=concat only: its "
-                            "attention would cross documents and reach padding");
     if (data->mask_prompt)
         return mics_err_set(err, MICS_ERR_ARG,
                             "--mask-prompt goes with models that predict the next token");
@@ -307,7 +323,7 @@ enum mics_status mics_data_set_masking(struct mics_data *data, const struct mics
                             find_prompts(data));
     data->masking = masking;
     data->fingerprint = mics_masking_fingerprint(masking, data->fingerprint);
-    return check_val(data, err);
+    return data->pack == MICS_PACK_DOCUMENT ? repack(data, masking, err) : check_val(data, err);
 }
 
 /*
@@ -456,6 +472,50 @@ static enum mics_status read_row(const struct mics_data *data, const struct mics
     return MICS_OK;
 }
 
+/* tokens[n] and on = a document, or a piece of one, between the tokens around it; returns the next
+ * n. `from` has its `count` tokens, and may be in tokens[], as far behind n as is put in before. */
+static uint32_t frame_document(const struct mics_masking *masking, const int32_t *from,
+                               uint32_t count, bool whole, int32_t *tokens, uint32_t n)
+{
+    if (masking->begin != MICS_NO_TOKEN)
+        tokens[n++] = (int32_t)masking->begin;
+    for (uint32_t i = 0; i < count; i++)
+        tokens[n++] = (int32_t)((uint32_t)from[i] & ~MICS_TOKEN_PROMPT);
+    if (masking->end != MICS_NO_TOKEN)
+        tokens[whole ? n - 1 : n++] = (int32_t)masking->end;
+    return n;
+}
+
+/* A row of documents that are masked. */
+static enum mics_status read_masked_row(const struct mics_data *data, const struct mics_part *part,
+                                        uint64_t row, bool val, uint64_t sample, int32_t *tokens,
+                                        int32_t *targets, struct mics_err *err)
+{
+    const uint64_t begin = part->rows[row], end = part->rows[row + 1];
+    const uint32_t count = (uint32_t)(end - begin);
+    int32_t *from = tokens + (data->seq - count);
+    const enum mics_status status =
+        mics_tokens_read(&part->tokens, begin, count, data->vocab_size, (uint32_t *)from, err);
+    uint32_t length = 0;
+
+    if (status != MICS_OK)
+        return status;
+    for (uint32_t i = 0; i < data->seq; i++)
+        targets[i] = MICS_TARGET_NONE;
+    for (uint64_t at = begin, next; at < end; at = next) {
+        const uint64_t after = mics_tokens_document_end(&part->tokens, at);
+
+        next = mics_min_u64(after, end);
+        length = frame_document(data->masking, from, (uint32_t)(next - at), next == after, tokens,
+                                length);
+        from += next - at;
+        targets[length - 1] = MICS_TARGET_LAST;
+    }
+    for (uint32_t i = length; i < data->seq; i++)
+        tokens[i] = 0;
+    return mics_masking_apply_documents(data->masking, val, sample, length, tokens, targets, err);
+}
+
 /* The part that a sample is of, and its row there or, without rows, where its window begins. */
 static const struct mics_part *find_sample(const struct mics_data *data, uint64_t sample,
                                            uint64_t *at)
@@ -477,6 +537,9 @@ enum mics_status mics_data_read_train(const struct mics_data *data, uint64_t sam
 {
     uint64_t at;
     const struct mics_part *part = find_sample(data, sample, &at);
+
+    if (part->rows && data->masking)
+        return read_masked_row(data, part, at, false, sample, tokens, targets, err);
     const enum mics_status status =
         part->rows ? read_row(data, part, at, tokens, targets, err)
                    : read_window(data, &part->tokens, at, data->seq, tokens, targets, err);
@@ -503,7 +566,9 @@ enum mics_status mics_data_read_val(const struct mics_data *data, uint64_t windo
     for (; window >= source->val.windows; source++)
         window -= source->val.windows;
     if (source->val.rows)
-        return read_row(data, &source->val, window, tokens, targets, err);
+        return data->masking
+                   ? read_masked_row(data, &source->val, window, true, number, tokens, targets, err)
+                   : read_row(data, &source->val, window, tokens, targets, err);
     const uint64_t begin = window * data->seq, last = source->val.tokens.count - 1;
     const uint32_t length = (uint32_t)mics_min_u64(data->seq, last - begin);
 

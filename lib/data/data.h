@@ -22,7 +22,12 @@
  * files of tokens: as encoded), and for padding; with MICS_PACK_DOCUMENT MICS_TARGET_LAST at the
  * end of a document.
  *
- * Of a model that predicts masked tokens, tokens and targets are those of masking.h instead.
+ * Of a model that predicts masked tokens, tokens and targets are those of masking.h instead. With
+ * MICS_PACK_DOCUMENT each document, and each piece of a longer one, has the tokens before and
+ * behind it that the tokenizer puts around a text, [CLS] and [SEP]. What ends documents in the data
+ * counts as the latter: [SEP] takes the place of the last token of a document. Attention of such a
+ * model stays within documents, padding is one of its own, and MICS_TARGET_LAST at the last token
+ * of a document says so: this token is not masked, whatever it is.
  *
  * Validation has the last part of each source, or, if there are data for validation only, just
  * these. Its windows begin at the first token of each source and are always the same. The last is
@@ -88,8 +93,8 @@ void mics_data_close(struct mics_data *data); /* all zeros is fine */
 
 /* Predict masked tokens instead of the next, before anything is read. It changes the fingerprint,
  * and `masking` outlives the data. MICS_ERR_FORMAT: the data have less text for validation than a
- * sequence, or files of tokens have prompts. MICS_ERR_ARG: documents are kept apart, or prompts are
- * masked. */
+ * sequence, unless documents are kept apart, or files of tokens have prompts. MICS_ERR_ARG: prompts
+ * are masked. On failure the data may only be closed. */
 enum mics_status mics_data_set_masking(struct mics_data *data, const struct mics_masking *masking,
                                        struct mics_err *err);
 

@@ -192,18 +192,19 @@ static int compare(const void *a, const void *b)
 /* The pieces of a sequence, in its order; returns how many there are. *ordinary is the number of
  * their tokens. */
 static uint32_t list_pieces(const struct mics_masking *masking, bool whole_words, uint64_t seed,
-                            uint64_t stream, uint64_t sample, const int32_t *tokens,
-                            struct piece *pieces, uint32_t *ordinary)
+                            uint64_t stream, uint64_t sample, uint32_t length,
+                            const int32_t *tokens, const int32_t *targets, struct piece *pieces,
+                            uint32_t *ordinary)
 {
     uint32_t count = 0, random[4];
 
     *ordinary = 0;
-    for (uint32_t i = 0; i < masking->seq; i++) {
-        if (!masking->is_ordinary[tokens[i]])
+    for (uint32_t i = 0; i < length; i++) {
+        if (!masking->is_ordinary[tokens[i]] || targets[i] == MICS_TARGET_LAST)
             continue;
         ++*ordinary;
         if (whole_words && i > 0 && masking->is_ordinary[tokens[i - 1]] &&
-            !masking->begins_word[tokens[i]]) {
+            targets[i - 1] != MICS_TARGET_LAST && !masking->begins_word[tokens[i]]) {
             pieces[count - 1].length++;
             continue;
         }
@@ -213,8 +214,9 @@ static uint32_t list_pieces(const struct mics_masking *masking, bool whole_words
     return count;
 }
 
-enum mics_status mics_masking_apply(const struct mics_masking *masking, bool val, uint64_t sample,
-                                    int32_t *tokens, int32_t *targets, struct mics_err *err)
+enum mics_status mics_masking_apply_documents(const struct mics_masking *masking, bool val,
+                                              uint64_t sample, uint32_t length, int32_t *tokens,
+                                              int32_t *targets, struct mics_err *err)
 {
     const uint64_t stream = val ? STREAM_VAL : STREAM_MASK, seed = val ? 0 : masking->seed;
     const double rate = val ? MICS_MASK_RATE : masking->rate;
@@ -223,14 +225,9 @@ enum mics_status mics_masking_apply(const struct mics_masking *masking, bool val
 
     if (!pieces)
         return mics_err_nomem(err);
-    if (masking->begin != MICS_NO_TOKEN)
-        tokens[0] = (int32_t)masking->begin;
-    if (masking->end != MICS_NO_TOKEN)
-        tokens[masking->seq - 1] = (int32_t)masking->end;
-    for (uint32_t i = 0; i < masking->seq; i++)
-        targets[i] = MICS_TARGET_NONE;
+    assert(length <= masking->seq);
     const uint32_t count = list_pieces(masking, !val && masking->begins_word, seed, stream, sample,
-                                       tokens, pieces, &ordinary);
+                                       length, tokens, targets, pieces, &ordinary);
     uint32_t left =
         choose_count(rate, ordinary, mics_philox_u64(seed, stream + POSITIONS_MAX, sample));
     qsort(pieces, count, sizeof *pieces, compare);
@@ -248,4 +245,16 @@ enum mics_status mics_masking_apply(const struct mics_masking *masking, bool val
     }
     free(pieces);
     return MICS_OK;
+}
+
+enum mics_status mics_masking_apply(const struct mics_masking *masking, bool val, uint64_t sample,
+                                    int32_t *tokens, int32_t *targets, struct mics_err *err)
+{
+    if (masking->begin != MICS_NO_TOKEN)
+        tokens[0] = (int32_t)masking->begin;
+    if (masking->end != MICS_NO_TOKEN)
+        tokens[masking->seq - 1] = (int32_t)masking->end;
+    for (uint32_t i = 0; i < masking->seq; i++)
+        targets[i] = MICS_TARGET_NONE;
+    return mics_masking_apply_documents(masking, val, sample, masking->seq, tokens, targets, err);
 }

@@ -24,7 +24,8 @@
  *
  * Where the tokenizer puts tokens around a text, the first and the last token of a sequence become
  * these ([CLS] and [SEP], <s> and </s>): sequences are cut from all documents, which the last token
- * separates, as RoBERTa's are (Liu et al. 2019, "full sentences").
+ * separates, as RoBERTa's are (Liu et al. 2019, "full sentences"). Where documents are kept apart,
+ * data.h says what is around each of them.
  */
 #ifndef MICS_DATA_MASKING_H
 #define MICS_DATA_MASKING_H
@@ -67,6 +68,14 @@ void mics_masking_close(struct mics_masking *masking); /* all zeros is fine */
  * write targets[T]. */
 enum mics_status mics_masking_apply(const struct mics_masking *masking, bool val, uint64_t sample,
                                     int32_t *tokens, int32_t *targets, struct mics_err *err);
+
+/* The same for a sequence of whole documents in its first `length` tokens, and padding:
+ * targets[T] come with MICS_TARGET_LAST at the last token of each document, which stays and is
+ * never chosen, as padding is, and MICS_TARGET_NONE elsewhere. Nothing is put around the
+ * sequence. */
+enum mics_status mics_masking_apply_documents(const struct mics_masking *masking, bool val,
+                                              uint64_t sample, uint32_t length, int32_t *tokens,
+                                              int32_t *targets, struct mics_err *err);
 
 /* Of all that decides what is masked but the seed. */
 uint64_t mics_masking_fingerprint(const struct mics_masking *masking, uint64_t seed);

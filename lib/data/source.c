@@ -334,37 +334,60 @@ static enum mics_status open_tokens(struct mics_source *source,
     return status;
 }
 
-/* Where sequences begin, see struct mics_part. */
-static enum mics_status pack_documents(struct mics_part *part, uint32_t seq, struct mics_err *err)
+/* The next sequence begins at token `row`. */
+static enum mics_status add_row(struct mics_part *part, uint64_t *capacity, uint64_t row,
+                                struct mics_err *err)
+{
+    if (part->windows + 2 > *capacity) {
+        uint64_t *rows = realloc(part->rows, 2 * *capacity * sizeof *rows);
+
+        if (!rows)
+            return mics_err_nomem(err);
+        part->rows = rows;
+        *capacity *= 2;
+    }
+    part->rows[++part->windows] = row;
+    return MICS_OK;
+}
+
+/* Where sequences begin, see struct mics_part and mics_source_repack(). */
+static enum mics_status pack_documents(struct mics_part *part, uint32_t seq, uint32_t begin,
+                                       uint32_t end, struct mics_err *err)
 {
     const uint64_t count = part->tokens.count;
-    uint64_t capacity = 64, row = 0;
+    uint64_t capacity = 64, used = 0; /* of the sequence */
+    enum mics_status status = MICS_OK;
 
+    free(part->rows);
+    part->windows = 0;
     part->rows = malloc(capacity * sizeof *part->rows);
     if (!part->rows)
         return mics_err_nomem(err);
     part->rows[0] = 0;
-    for (uint64_t at = 0; at < count;) {
-        const uint64_t end = mics_tokens_document_end(&part->tokens, at);
+    for (uint64_t at = 0; status == MICS_OK && at < count;) {
+        const uint64_t after = mics_tokens_document_end(&part->tokens, at);
+        const uint64_t more = begin + (after - at);
 
-        if (end - row <= seq && end < count) {
-            at = end; /* and perhaps another document */
-            continue;
-        }
-        /* The row ends before this document, with a piece of it, or with all. */
-        at = end - row <= seq ? end : at > row ? at : at + seq;
-        row = at;
-        if (part->windows + 2 > capacity) {
-            uint64_t *rows = realloc(part->rows, 2 * capacity * sizeof *rows);
-
-            if (!rows)
-                return mics_err_nomem(err);
-            part->rows = rows;
-            capacity *= 2;
-        }
-        part->rows[++part->windows] = row;
+        if (used + more <= seq) {
+            used += more;
+            at = after;
+            if (after < count)
+                continue; /* and perhaps another document */
+        } else if (used == 0) {
+            at += seq - begin - end; /* a piece of it */
+        }                            /* else the row ends before this document */
+        used = 0;
+        status = add_row(part, &capacity, at, err);
     }
-    return MICS_OK;
+    return status;
+}
+
+enum mics_status mics_source_repack(struct mics_source *source, uint32_t seq, uint32_t begin,
+                                    uint32_t end, struct mics_err *err)
+{
+    const enum mics_status status = pack_documents(&source->train, seq, begin, end, err);
+
+    return status == MICS_OK ? pack_documents(&source->val, seq, begin, end, err) : status;
 }
 
 static enum mics_status count_windows(struct mics_source *source,
@@ -375,7 +398,6 @@ static enum mics_status count_windows(struct mics_source *source,
     const uint64_t used = options->val_only ? val : train;
     const bool pack = options->pack == MICS_PACK_DOCUMENT;
     const uint64_t least = pack || options->val_only ? 2 : (uint64_t)options->seq + 1;
-    enum mics_status status = MICS_OK;
 
     if (used < least)
         return mics_err_set(err, MICS_ERR_FORMAT,
@@ -388,8 +410,7 @@ static enum mics_status count_windows(struct mics_source *source,
         source->val.windows = val ? mics_ceil_div(val - 1, options->seq) : 0;
         return MICS_OK;
     }
-    status = pack_documents(&source->train, options->seq, err);
-    return status == MICS_OK ? pack_documents(&source->val, options->seq, err) : status;
+    return mics_source_repack(source, options->seq, 0, 0, err);
 }
 
 enum mics_status mics_source_open(struct mics_corpus *corpus,

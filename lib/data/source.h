@@ -30,7 +30,8 @@ struct mics_part {
     struct mics_tokens tokens;
     uint64_t windows; /* sequences; the last one for validation may be shorter, and is padded */
     /* MICS_PACK_DOCUMENT: sequence i has the tokens [rows[i], rows[i + 1]), whole documents, or the
-     * next piece of one that is longer than a sequence. Else NULL. */
+     * next piece of one that is longer than a sequence, and what mics_source_repack() leaves room
+     * for. Else NULL. */
     uint64_t *rows;
 };
 
@@ -65,6 +66,12 @@ enum mics_status mics_source_open(struct mics_corpus *corpus,
                                   const struct mics_source_options *options,
                                   struct mics_source *out, struct mics_err *err);
 void mics_source_close(struct mics_source *source); /* all zeros is fine */
+
+/* Lay out the sequences of MICS_PACK_DOCUMENT once more, with room for `begin` more tokens before
+ * each document and each piece of one, and for `end` more behind a piece that does not end its
+ * document. begin + end < seq. On failure the source may only be closed. */
+enum mics_status mics_source_repack(struct mics_source *source, uint32_t seq, uint32_t begin,
+                                    uint32_t end, struct mics_err *err);
 
 /* The path of the file that `address` is mapped from, or NULL. Async-signal-safe. */
 const char *mics_source_find_path(const struct mics_source *source, const void *address);

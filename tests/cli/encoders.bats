@@ -215,6 +215,52 @@ END
     [[ $stderr == *"trained on other data"* ]]
 }
 
+# Documents of 1 to 20 words, with which sequences of 10 are shared, padded and cut.
+documents() # count
+{
+    awk -v n="$1" 'BEGIN { split("ab c de fgh i b a", word, " "); for (i = 0; i < n; i++) { text = word[1]
+        for (j = 1; j < (i * 7) % 20 + 1; j++) text = text " " word[j % 7 + 1]
+        printf "{\"text\": \"%s\"}\n", text } }'
+}
+
+@test "documents that are kept apart have the same masks at one rank and at four, and after a resume without the option" {
+    requires mpirun
+    local options='--lr-schedule=constant --warmup=0 --lr=0.1' words
+    losses() { jq -r 'select(.event == "step") | .loss' "$@"; }
+    documents 300 >"$out-lines.jsonl"
+    # shellcheck disable=SC2086
+    apart() # plan ranks ...
+    {
+        MICS_NODE_RANKS=$(($2 > 1 ? 2 : 1)) mpirun -n "$2" mics-train -q -p "$1" --tokenizer=bert --data="$out-lines.jsonl" \
+            --val-every=0 --sample=0 --no-history $options "${@:3}"
+    }
+    for words in '' --mask-whole-words; do
+        # shellcheck disable=SC2086
+        {
+            apart train-1.mp 1 --steps=4 --pack=document $words --metrics="$out-1$words" --out="$out-a$words"
+            apart train-4.mp 4 --steps=4 --pack=document $words --metrics="$out-4$words" --out="$out-b$words"
+            apart train-1.mp 1 --steps=2 --pack=document $words --metrics="$out-r$words" --out="$out-c$words"
+        }
+        apart train-1.mp 1 --steps=4 --resume="$out-c$words" --metrics="$out-s$words" --out="$out-c$words"
+        [ "$(losses "$out-1$words" | wc -l)" = 4 ]
+        paste <(losses "$out-1$words") <(losses "$out-4$words") | awk '{ d = $1 - $2; if (d * d > 1e-10) exit 1 }'
+        diff <(losses "$out-1$words") <(losses "$out-r$words" "$out-s$words")
+        mics-show --json "$out-c$words/latest" | jq -e '.training.data.pack == "document"'
+    done
+    run ! cmp -s <(losses "$out-1") <(losses "$out-1--mask-whole-words")
+    run -3 --separate-stderr apart train-1.mp 1 --steps=5 --resume="$out-c" --pack=concat
+    [[ $stderr == *"trained with --pack=document, now --pack=concat"* ]]
+}
+
+@test "masked accuracy counts neither padding nor what is around a document" {
+    for i in {1..40}; do echo '{"text": "a b c d e f"}'; done >"$out-lines.jsonl" # of 8 tokens: alone in a sequence of 10
+    mics-train -p train-1.mp --eval --init=bert --data="$out-lines.jsonl" --pack=document --no-history >"$out"
+    # ceil(0.15 6) = 1 of each sequence at most, and not more often none than its share.
+    [[ $(<"$out") =~ 'of '([0-9]+)' tokens' ]]
+    [ "${BASH_REMATCH[1]}" -le 40 ]
+    [ "${BASH_REMATCH[1]}" -ge 28 ]
+}
+
 @test "filled masks have the probabilities of transformers" {
     for model in bert roberta; do
         mics-sample $model --tokenizer=bert --fill=5 --prompt='a e [MASK] c [MASK] h' >"$out"
@@ -238,7 +284,7 @@ END
 3|sequence of 13: the model has 12 positions|mics-sample bert --tokenizer=bert --fill=2 --prompt="a b c d e f g h i j [MASK]"
 2|--fill goes without --ids|mics-sample bert --fill=2 --ids
 3|token 256 (end of document) is outside|mics-train -q -p train-1.mp --tokenizer=bytes --data=text
-2|takes --pack=concat only|mics-train -q -p train-1.mp --tokenizer=bert --data=text --pack=document
+2|--mask-prompt goes with models that predict the next token|mics-train -q -p train-1.mp --tokenizer=bert --data=text --mask-prompt
 2|'1': must be from 0.0001 to 0.9999|mics-train -q -p train-1.mp --tokenizer=bert --data=text --mask-rate=1
 END
 }

@@ -228,6 +228,19 @@ within_limit() # a b limit
     done
 }
 
+@test "an encoder on the emulated GPU gives the losses of the host, with documents and padding" {
+    for i in {1..60}; do printf '{"text": "%.*s"}\n' $((i * 11 % 30 + 1)) 'the quick brown fox jumps over'; done >lines.jsonl
+    for dtype in f32 bf16; do
+        mics-plan --topology='node:1 gpu:1' --model=bert-nano --global-batch=2 --seq=24 --dtype=$dtype >"$BATS_FILE_TMPDIR/bert.mp"
+        for device in host cuda; do
+            mics-train -q -p "$BATS_FILE_TMPDIR/bert.mp" --device=$device --data=lines.jsonl --pack=document --mask-token=257 \
+                --val-every=0 --sample=0 --steps=3 --overwrite --metrics=m.jsonl
+            losses >$device
+        done
+        within_limit cuda host "$([ $dtype = f32 ] && echo 1e-5 || echo 1e-2)"
+    done
+}
+
 @test "measurements of matrix products are logged at -vv" {
     mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --global-batch=4 --seq=16 --dtype=bf16 >"$BATS_FILE_TMPDIR/bf16.mp"
     XDG_CACHE_HOME=$PWD/cache MICS_CUDA_MEASURE=1 run --separate-stderr train bf16.mp --device=cuda -vv

@@ -145,6 +145,17 @@ static unsigned first_key(const struct attention_case &c, unsigned b, unsigned i
     return c.targets.empty() && c.window == 0 ? 0 : i;
 }
 
+/* The key behind the last one that query i sees. */
+static unsigned keys_end(const struct attention_case &c, unsigned b, unsigned i)
+{
+    unsigned end = i + 1;
+
+    while (!c.shape.causal && end < c.shape.T &&
+           (c.targets.empty() || c.targets[b * c.shape.T + end - 1] != MICS_TARGET_LAST))
+        end++;
+    return end;
+}
+
 /* Probabilities of query i; the log of the sum of exponentials of its scores. */
 static double softmax(const struct attention_case &c, unsigned b, unsigned h, unsigned i,
                       std::vector<double> *p)
@@ -154,7 +165,7 @@ static double softmax(const struct attention_case &c, unsigned b, unsigned h, un
 
     const unsigned first = first_key(c, b, i);
 
-    p->assign(s.causal ? i + 1 : s.T, 0);
+    p->assign(keys_end(c, b, i), 0);
     for (unsigned j = first; j < p->size(); j++) {
         (*p)[j] = dot(&c.qkv[place_of(s, b, i, h).query], &c.qkv[place_of(s, b, j, h).key], s.D) /
                   std::sqrt((double)s.D);
@@ -523,6 +534,20 @@ static void no_token_sees_another_document_on_the_gpu(void)
     }
 }
 
+/* Of an encoder: each sees all of its own. */
+static void no_token_of_an_encoder_sees_another_document_on_the_gpu(void)
+{
+    for (unsigned longest : {1, 5, 40, 130}) {
+        if (brief && longest % 2 == 0)
+            continue;
+        check({2, 130, 2, 2, 64, false}, MICS_BF16, 2, {longest, 0});
+        check({1, 300, 1, 1, 64, false}, MICS_BF16, 1, {longest, 0});
+        check({1, 257, 2, 1, 128, false}, MICS_BF16, 1, {longest, 0});
+        if (!named || is_plain(named))
+            check({2, 100, 2, 2, 17, false}, MICS_F32, 1, {longest, 0});
+    }
+}
+
 static void no_token_sees_more_than_its_window_on_the_gpu(void)
 {
     for (unsigned window : {1, 30, 64, 129}) {
@@ -735,6 +760,7 @@ int main(void)
     TAP_RUN(bf16_attention_of_large_scores_agrees_with_double);
     TAP_RUN(bf16_attention_of_random_shapes_agrees_with_double);
     TAP_RUN(no_token_sees_another_document_on_the_gpu);
+    TAP_RUN(no_token_of_an_encoder_sees_another_document_on_the_gpu);
     TAP_RUN(no_token_sees_more_than_its_window_on_the_gpu);
     TAP_RUN(a_window_of_the_whole_sequence_changes_nothing_on_the_gpu);
     TAP_RUN(fp32_attention_agrees_with_double);

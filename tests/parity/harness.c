@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/philox.h"
 #include "comm/staged.h"
+#include "ops.h"
 #include "plan/layout.h"
 
 #include <float.h>
@@ -40,6 +41,8 @@ void parity_sample(const struct parity_case *c, uint32_t step, uint64_t g, int32
 
         tokens[t] = (int32_t)(draw % V);
         targets[t] = !c->all_counted && none ? -1 : (int32_t)((draw >> 40) % V);
+        if (c->documents && (t % 3 == 2 || t >= T - T % 3)) /* the end of one, or padding */
+            targets[t] = t % 3 == 2 ? MICS_TARGET_LAST : MICS_TARGET_NONE;
         left -= targets[t] >= 0 && left > 0;
     }
 }
@@ -185,6 +188,7 @@ static enum mics_status run_engine(struct rank *rank, struct mics_world *world,
         .device = device,
         .schedule = c->schedule,
         .optimizer = parity_optimizer(c),
+        .documents = c->documents && !c->ignores_documents,
         .op_durations = c->op_durations,
         .loss_scale =
             {.initial = 4096, .step = 2, .min = 1, .max = 65536, .window = 1000, .hysteresis = 2},

@@ -32,6 +32,8 @@ struct parity_case {
     /* A deliberate bug: the host memory of a batch is overwritten when the next one is filled. */
     bool reuses_batch;
     bool all_counted;           /* no target is masked */
+    bool documents;             /* of three tokens in each sequence, and padding */
+    bool ignores_documents;     /* a deliberate bug: attention crosses them */
     const double *op_durations; /* as in struct mics_engine_options; NULL: compute */
 };
 

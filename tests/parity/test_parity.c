@@ -33,6 +33,7 @@ struct walk {
     double tolerance, rounding;   /* absolute, of parameters; relative, of loss and norm */
     float lr, clip;
     uint32_t random_delay_us;
+    bool documents; /* as in struct parity_case */
     int runs;
     struct parity_result *reference;
     uint32_t reference_samples;
@@ -131,6 +132,7 @@ static void visit(const struct mics_shape *shape, void *context)
         .clip = walk->clip,
         .random_delay_us = walk->random_delay_us,
         .slow_op = MICS_NONE,
+        .documents = walk->documents,
     };
 
     mics_choice_set_shape(&c.choice, *shape);
@@ -382,6 +384,45 @@ static void an_encoder_agrees_for_every_cut_of_1_2_and_4_ranks(void)
             walk.base.recompute = s == 1 ? MICS_RECOMPUTE_FULL : MICS_RECOMPUTE_SELECTIVE;
             walk_all(&walk, n);
         }
+}
+
+/* The loss of a case. */
+static double loss_of(const struct parity_case *c)
+{
+    struct parity_result *result = NULL;
+    struct mics_err err;
+
+    CHECK_INT(parity_run(c, &result, &err), MICS_OK);
+    const double loss = result->loss;
+    parity_result_free(result);
+    return loss;
+}
+
+static void an_encoder_of_documents_agrees_for_every_cut_of_2_and_4_ranks(void)
+{
+    for (uint32_t n = 2; n <= 4; n *= 2) {
+        struct walk walk = gpt2_walk(2, 1, 1);
+
+        walk.model = encoder;
+        walk.documents = true;
+        walk.base.recompute = MICS_RECOMPUTE_FULL;
+        walk_all(&walk, n);
+    }
+}
+
+static void attention_of_documents_is_another_than_that_of_sequences(void)
+{
+    struct parity_case c = {.model = encoder,
+                            .choice = cases_choice(&(struct mics_shape){1, 1, 1, 1, 1}),
+                            .steps = 1,
+                            .lr = 0.1f,
+                            .slow_op = MICS_NONE,
+                            .documents = true};
+    const double apart = loss_of(&c);
+
+    CHECK(apart > 0 && loss_of(&c) == apart);
+    c.ignores_documents = true;
+    CHECK(loss_of(&c) != apart);
 }
 
 /* Parameters and loss after a step whose gradient is the mean of those of its micro-batches, each
@@ -750,6 +791,8 @@ int main(void)
     TAP_RUN(gpt2_agrees_for_every_cut_of_8_ranks);
     TAP_RUN(llama_agrees_for_every_cut_of_1_2_and_4_ranks);
     TAP_RUN(an_encoder_agrees_for_every_cut_of_1_2_and_4_ranks);
+    TAP_RUN(an_encoder_of_documents_agrees_for_every_cut_of_2_and_4_ranks);
+    TAP_RUN(attention_of_documents_is_another_than_that_of_sequences);
     TAP_RUN(the_loss_is_the_mean_over_the_masked_tokens_of_the_whole_step);
     TAP_RUN(experts_agree_for_every_cut_of_1_2_and_4_ranks);
     TAP_RUN(experts_agree_in_groups_of_other_sizes);

@@ -9,6 +9,11 @@ reference.safetensors, as make_decoders.py does: tokens, some of which are maske
 sum of the losses of masked tokens, and the gradient of that sum by every parameter. No token is the padding: the library
 drops the gradient of its row.
 
+documents.safetensors is the same of sequences of documents, as the mask of the library's attention says: no token sees
+one of another document, and padding is a document of its own. The last token of a document has the target -2. Positions
+count from the beginning of the sequence. The sequence of one document and padding has the same loss with the library's
+attention_mask.
+
 fill.txt has the five likeliest tokens of each mask of one prompt, whose ids are PROMPT: the number of the mask, the
 probability and the id, as mics-sample --fill prints them.
 
@@ -28,6 +33,7 @@ import transformers
 from make_gpt2 import write_safetensors
 
 B, T = 2, 10
+DOCUMENTS = ((4, 3), (7,))  # of each sequence; the rest is padding
 MASK = 28
 PROMPT = (2, 5, 9, MASK, 7, MASK, 12, 3)
 SIZES = {
@@ -104,18 +110,60 @@ def make_reference(name):
     tokens = torch.where(masked, MASK, tokens)
     model = model.double()
     write_fill(folder / "fill.txt", model)
-    output = model(tokens, labels=torch.where(masked, targets, -100))
+    write_values(folder / "reference.safetensors", name, model, tokens, targets)
+    tokens, targets, options = make_documents(name, model)
+    write_values(folder / "documents.safetensors", name, model, tokens, targets, **options)
+
+
+def write_values(path, name, model, tokens, targets, **options):
+    output = model(tokens, labels=torch.where(targets >= 0, targets, -100), **options)
     logits = output.logits
-    loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1, reduction="sum")
-    if abs(loss.item() / masked.sum().item() - output.loss.item()) > 1e-9:
+    loss = F.cross_entropy(logits.flatten(0, 1), targets.clamp(min=-1).flatten(), ignore_index=-1, reduction="sum")
+    if abs(loss.item() / (targets >= 0).sum().item() - output.loss.item()) > 1e-9:
         raise SystemExit("the library's own loss is another")
+    model.zero_grad()
     loss.backward()
 
     reference = {"loss": loss.detach().reshape(1), "logits": logits.detach().float()}
     reference.update(tokens=tokens.int(), targets=targets.int())
     for tensor, parameter in model.named_parameters():
         reference[f"grad.{tensor.removeprefix(name + '.')}"] = parameter.grad.float()
-    write_safetensors(folder / "reference.safetensors", reference)
+    write_safetensors(path, reference)
+
+
+def make_documents(name, model):
+    """tokens, targets and the options of the library's forward pass."""
+    generator = torch.Generator().manual_seed(MODELS[name][3] + 1)
+    tokens = torch.randint(2, MASK, (B, T), generator=generator)
+    masked = torch.rand((B, T), generator=generator) < 0.5
+    documents = torch.full((B, T), -1)
+    targets = torch.where(masked, tokens, -1)
+    for row, lengths in enumerate(DOCUMENTS):
+        for number, length in enumerate(lengths):
+            end = sum(lengths[:number + 1])
+            documents[row, end - length:end] = number
+            targets[row, end - 1] = -2
+    targets[documents < 0] = -1
+    tokens = torch.where(targets >= 0, MASK, tokens)
+    tokens[documents < 0] = 0
+    first = 2 if name == "roberta" else 0
+    hidden = documents[:, :, None] != documents[:, None, :]  # added to scores
+    options = {"attention_mask": torch.where(hidden, -1e30, 0.0).double()[:, None],
+               "position_ids": torch.arange(first, first + T).expand(B, T)}
+    check_padding(model, tokens[1:], targets[1:], {key: value[1:] for key, value in options.items()})
+    return tokens, targets, options
+
+
+def check_padding(model, tokens, targets, options):
+    """A sequence of one document and padding, as the library pads."""
+    here = torch.arange(T)[None] < DOCUMENTS[1][0]
+    labels = torch.where(targets >= 0, targets, -100)
+    padded = torch.where(here, tokens, model.config.pad_token_id)
+    with torch.no_grad():
+        want = model(padded, labels=labels, attention_mask=here.long()).loss
+        got = model(tokens, labels=labels, **options).loss
+    if not 0 < want.item() or abs(got.item() / want.item() - 1) > 1e-9:
+        raise SystemExit("padding has another loss with attention_mask")
 
 
 def main():

@@ -3,6 +3,7 @@
 #include "tap.h"
 
 #include "data/data.h"
+#include "ops.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -479,6 +480,109 @@ static void packed_documents_are_whole_and_padded(void)
     mics_data_close(&data);
 }
 
+enum { MASK = 257, CLS, SEP, MASKED_VOCAB };
+
+/* The four documents above, masked at `rate`; with [CLS] and [SEP] if `framed`. */
+static void open_masked(struct mics_data *data, struct mics_masking *masking, double rate,
+                        double val_fraction, bool framed)
+{
+    const struct mics_masking_options options = {
+        .mask_token = "257", .vocab_size = MASKED_VOCAB, .seq = SEQ, .rate = rate, .seed = 3};
+    struct mics_err err = {""};
+
+    put_file("pairs.jsonl", lines, sizeof lines - 1);
+    CHECK_INT(open_packed("%/pairs.jsonl", val_fraction, MASKED_VOCAB, MICS_PACK_DOCUMENT, false,
+                          data, &err),
+              MICS_OK);
+    CHECK_INT(mics_masking_open(&options, masking, &err), MICS_OK);
+    if (framed) {
+        masking->begin = CLS;
+        masking->end = SEP;
+        masking->is_ordinary[CLS] = masking->is_ordinary[SEP] = 0;
+    }
+    CHECK_INT(mics_data_set_masking(data, masking, &err), MICS_OK);
+}
+
+/* What a row has where it is not masked: of which text, and where it ends. */
+static void check_masked_row(const struct mics_data *data, const int32_t *tokens,
+                             const int32_t *targets, int length, bool framed, double *chosen)
+{
+    CHECK_INT(targets[length - 1], MICS_TARGET_LAST);
+    for (int t = 0; t < SEQ; t++) {
+        const bool begins = t == 0 || targets[t - 1] == MICS_TARGET_LAST;
+        const bool special = t >= length || targets[t] == MICS_TARGET_LAST || (framed && begins);
+
+        if (t >= length)
+            CHECK(tokens[t] == 0);
+        else if (targets[t] == MICS_TARGET_LAST && (framed || length < SEQ))
+            CHECK_INT(tokens[t], framed ? SEP : 256);
+        else if (framed && begins)
+            CHECK_INT(tokens[t], CLS);
+        CHECK(!special || targets[t] < 0);
+        CHECK(targets[t] < 0 || (targets[t] >= ' ' && targets[t] <= 'z'));
+        CHECK(targets[t] < 0 || targets[t] != MASK);
+        *chosen += targets[t] >= 0;
+    }
+    CHECK(data->masking->rate > 0);
+}
+
+/* Rows [9 + 7], [8], [16], [16], [10] with the tokens around documents, without them as above. */
+static void documents_are_masked_apart_and_padding_never(void)
+{
+    static const int lengths[2][5] = {{14, 7, 16, 16, 5}, {16, 8, 16, 16, 10}};
+
+    for (int framed = 0; framed < 2; framed++) {
+        struct mics_data data;
+        struct mics_masking masking;
+        struct mics_err err = {""};
+        int32_t tokens[SEQ], targets[SEQ], again[SEQ], targets_again[SEQ];
+        double chosen = 0;
+
+        open_masked(&data, &masking, 0.5, 0, framed);
+        CHECK_INT(data.train_windows, 5);
+        for (uint64_t i = 0; i < 100; i++) {
+            const uint64_t row = mics_data_permute(7, i / 5, 5, i % 5);
+
+            CHECK_INT(mics_data_read_train(&data, i, tokens, targets, &err), MICS_OK);
+            check_masked_row(&data, tokens, targets, lengths[framed][row], framed, &chosen);
+            CHECK_INT(targets[framed ? 8 : 7] == MICS_TARGET_LAST, row == 0);
+            CHECK_INT(mics_data_read_train(&data, i, again, targets_again, &err), MICS_OK);
+            CHECK(memcmp(tokens, again, sizeof tokens) == 0);
+            CHECK(memcmp(targets, targets_again, sizeof targets) == 0);
+        }
+        /* All 58 tokens but the last of each document, or piece where that is not put behind it. */
+        CHECK_NEAR(chosen / 20, 0.5 * (framed ? 54 : 52), 1);
+        mics_masking_close(&masking);
+        mics_data_close(&data);
+    }
+}
+
+/* Whole documents, the same in each run, in a sequence that is shorter than one. */
+static void validation_masks_documents_apart_as_well(void)
+{
+    struct mics_data data[2];
+    struct mics_masking masking[2];
+    int32_t tokens[2][SEQ], targets[2][SEQ];
+    struct mics_err err = {""};
+    double chosen = 0;
+
+    for (int i = 0; i < 2; i++)
+        open_masked(&data[i], &masking[i], i ? 0.9 : 0.1, 0.25, true);
+    CHECK_INT(data[0].val_windows, 3);
+    for (uint64_t window = 0; window < 3; window++) {
+        for (int i = 0; i < 2; i++)
+            CHECK_INT(mics_data_read_val(&data[i], window, tokens[i], targets[i], &err), MICS_OK);
+        CHECK(memcmp(tokens[0], tokens[1], sizeof tokens[0]) == 0);
+        CHECK(memcmp(targets[0], targets[1], sizeof targets[0]) == 0);
+        check_masked_row(&data[0], tokens[0], targets[0], window < 2 ? 16 : 10, true, &chosen);
+    }
+    CHECK(chosen >= 3 && chosen <= 8); /* 15 % of 14, 14 and 8 */
+    for (int i = 0; i < 2; i++) {
+        mics_masking_close(&masking[i]);
+        mics_data_close(&data[i]);
+    }
+}
+
 static void prompts_are_no_targets_if_masked(void)
 {
     struct mics_data data;
@@ -573,6 +677,8 @@ int main(void)
     TAP_RUN(a_blend_counts_samples_beyond_32_bits);
     TAP_RUN(blends_without_sense_are_refused);
     TAP_RUN(packed_documents_are_whole_and_padded);
+    TAP_RUN(documents_are_masked_apart_and_padding_never);
+    TAP_RUN(validation_masks_documents_apart_as_well);
     TAP_RUN(prompts_are_no_targets_if_masked);
     TAP_RUN(bad_lines_are_refused_with_file_and_line);
     TAP_RUN(ids_of_a_file_are_checked_where_they_are_read);

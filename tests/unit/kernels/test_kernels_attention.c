@@ -66,10 +66,21 @@ static size_t first_key(const struct problem *t, size_t b, size_t i)
     return j;
 }
 
+/* The key behind the last one that query i sees. */
+static size_t keys_end(const struct problem *t, size_t b, size_t i)
+{
+    size_t end = i + 1;
+
+    while (!t->s.causal && end < t->s.T &&
+           !(t->targets && t->targets[b * t->s.T + end - 1] == MICS_TARGET_LAST))
+        end++;
+    return end;
+}
+
 /* Probabilities of query i into t->p, 0 for keys of other documents; returns how many there are. */
 static size_t probabilities(struct problem *t, size_t b, size_t h, size_t i, double *lse)
 {
-    size_t keys = t->s.causal ? i + 1 : t->s.T, first = first_key(t, b, i);
+    size_t keys = keys_end(t, b, i), first = t->s.causal || t->targets ? first_key(t, b, i) : 0;
     double max = -INFINITY, sum = 0;
 
     for (size_t j = first; j < keys; j++)
@@ -244,6 +255,27 @@ static void keys_outside_of_the_window_are_not_read(void)
     free_problem(&t);
 }
 
+/* Nor does one in a block of queries or keys that has no token of its document. */
+static void keys_of_other_documents_are_not_read(void)
+{
+    for (size_t side = 0; side < 2; side++) {
+        const size_t bad = side ? 290 : 3, first = side ? 0 : 128, end = side ? 192 : 300;
+        struct problem t =
+            make_problem((struct attention_dims){1, 300, 1, 1, 8, false, 300, 0, HOST_ONLY}, 1.0f);
+
+        for (size_t i = 0; i < t.rows; i++)
+            t.targets[i] = i == 100 || i == 250 ? MICS_TARGET_LAST : MICS_TARGET_NONE;
+        t.qkv[bad * t.W + t.C] = NAN;
+        for (unsigned i = 0; i < POOLS; i++) {
+            run_kernels(&t, pools[i]);
+            CHECK(isnan(t.got_out[bad * t.C]));
+            for (size_t row = first; row < end; row++)
+                CHECK(!isnan(t.got_out[row * t.C]) && !isnan(t.got_grad[row * t.W]));
+        }
+        free_problem(&t);
+    }
+}
+
 static void large_scores_neither_overflow_nor_vanish(void)
 {
     struct problem t =
@@ -263,7 +295,7 @@ static void threads_do_not_change_attention(void)
         {2, 150, 3, 1, 20, true, 0, 0, HOST_ONLY},   {1, 200, 4, 1, 64, true, 0, 0, HOST_ONLY},
         {3, 130, 2, 2, 17, false, 0, 0, HOST_ONLY},  {1, 200, 2, 1, 80, true, 70, 0, HOST_ONLY},
         {1, 200, 2, 1, 80, true, 0, 70, HOST_ONLY},  {1, 70, 1, 1, 5, true, 9, 0, HOST_ONLY},
-        {1, 129, 2, 1, 128, false, 0, 0, HOST_ONLY},
+        {1, 129, 2, 1, 128, false, 0, 0, HOST_ONLY}, {1, 200, 4, 2, 80, false, 70, 0, HOST_ONLY},
     };
 
     for (size_t c = 0; c < LENGTH(cases); c++) {
@@ -369,6 +401,7 @@ int main(void)
     TAP_RUN(no_token_sees_more_than_its_window);
     TAP_RUN(a_window_of_the_whole_sequence_changes_nothing);
     TAP_RUN(keys_outside_of_the_window_are_not_read);
+    TAP_RUN(keys_of_other_documents_are_not_read);
     TAP_RUN(large_scores_neither_overflow_nor_vanish);
     TAP_RUN(threads_do_not_change_attention);
     TAP_RUN(the_references_gradient_is_that_of_its_output);

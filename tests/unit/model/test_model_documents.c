@@ -23,6 +23,11 @@ static struct mics_model *make_model(const char *family)
     struct mics_model *model = NULL;
     struct mics_err err = {""};
 
+    if (strstr(family, "bert")) {
+        config.n_positions = T + 2;
+        config.n_kv_head = 4;
+        config.type_vocab_size = 2;
+    }
     snprintf(config.family, sizeof config.family, "%s", family);
     CHECK_INT(mics_model_new(&config, &model, &err), MICS_OK);
     CHECK_STR(err.text, "");
@@ -87,7 +92,7 @@ static void check_family(const char *family, enum mics_recompute recompute)
 /* The model sees another document between two: their loss does not change by a bit. */
 static void another_document_changes_no_loss_but_its_own(void)
 {
-    static const char *const families[] = {"gpt2", "llama", "qwen3"};
+    static const char *const families[] = {"gpt2", "llama", "qwen3", "bert", "roberta"};
 
     for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
         const uint32_t middle = lengths[0], last = lengths[0] + lengths[1];

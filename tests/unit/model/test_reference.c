@@ -13,8 +13,8 @@
 
 #define TOLERANCE 1e-5
 
-/* A family, its folder, the name of the file of values, and whether the names in the model's file
- * have the family's prefix. */
+/* A family, its folder, the name of the file of values ("documents": attention stays in them), and
+ * whether the names in the model's file have the family's prefix. */
 struct reference {
     const char *family, *folder, *values;
     bool prefixed;
@@ -37,6 +37,8 @@ static const struct reference references[] = {
     {"qwen3_moe", "tests/reference/qwen3-moe-tiny", "reference", true, false},
     {"bert", "tests/reference/bert-tiny", "reference", true, false},
     {"roberta", "tests/reference/roberta-tiny", "reference", true, false},
+    {"bert", "tests/reference/bert-tiny", "documents", true, false},
+    {"roberta", "tests/reference/roberta-tiny", "documents", true, false},
 };
 
 #define REFERENCE_COUNT (sizeof references / sizeof *references)
@@ -131,7 +133,12 @@ static void open_reference(struct model_run *run, const struct reference *refere
                            struct values *values, enum mics_recompute recompute)
 {
     run_open(run, open_model(reference),
-             (struct mics_batch){.B = 2, .T = 10, .recompute = recompute, .train = true}, 1);
+             (struct mics_batch){.B = 2,
+                                 .T = 10,
+                                 .recompute = recompute,
+                                 .train = true,
+                                 .documents = strcmp(reference->values, "documents") == 0},
+             1);
     load_params(run, reference);
     values_open(values, reference, reference->values);
     values_copy(values, "tokens", run->tokens.data, run->tokens.bytes);
