@@ -90,13 +90,18 @@ static enum mics_status handle(void *context, const struct cli_option *option, c
     }
 }
 
-/* Is any size or number of repetitions not the default? */
-static bool sets_sizes(const struct mics_bench_request *bench,
-                       const struct mics_bench_request *defaults)
+/* The first option that is given although --import measures nothing, or NULL. */
+static const char *measuring_option(const struct bench_request *request)
 {
-    return bench->min_bytes != defaults->min_bytes || bench->max_bytes != defaults->max_bytes ||
-           bench->step_bytes != defaults->step_bytes || bench->factor != defaults->factor ||
-           bench->iters != defaults->iters || bench->warmup != defaults->warmup;
+    static const char *const names[] = {"minbytes", "maxbytes",  "stepfactor", "stepbytes",
+                                        "iters",    "warmup",    "check",      "algo",
+                                        "group",    "partition", "segments",   "micro-steps",
+                                        "outliers", "device",    "seconds"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (cli_given(&request->common, names[i]))
+            return names[i];
+    return NULL;
 }
 
 /* -1: go on; else the exit code. */
@@ -122,7 +127,6 @@ static int check_import(const struct bench_request *request, int operands)
 int bench_parse(int argc, char **argv, struct bench_request *request)
 {
     struct mics_bench_request *bench = &request->bench;
-    const struct mics_bench_request defaults = *bench;
     int operand, code = cli_parse(argc, argv, &request->common, handle, request, &operand);
 
     if (code >= 0)
@@ -132,8 +136,9 @@ int bench_parse(int argc, char **argv, struct bench_request *request)
     code = check_import(request, argc - operand);
     if (code >= 0)
         return code;
-    if (request->import && sets_sizes(bench, &defaults))
-        return cli_usage("--import has the sizes and repetitions of its files");
+    if (request->import && measuring_option(request))
+        return cli_usage("--import measures nothing: --%s goes without it",
+                         measuring_option(request));
     if (request->tolerance_percent < 0)
         request->tolerance_percent = 100 * MICS_EXPECT_TOLERANCE;
     if (bench->min_bytes > bench->max_bytes)

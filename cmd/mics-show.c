@@ -24,6 +24,7 @@
 #include "show_pictures.h"
 #include "topology/topology_print.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -271,46 +272,9 @@ static enum mics_status draw(FILE *out, const struct request *request, struct mi
     return status;
 }
 
-/* The document of a check of a cluster; NULL: it is none, or cannot be read, which is reported when
- * it is shown. Standard input is not looked at: it can be read once only. */
-static json_t *read_check(const char *path)
-{
-    char *data = NULL;
-    size_t size;
-    json_t *doc = NULL;
-
-    if (strcmp(path, "-") == 0 || is_folder(path) ||
-        mics_file_read(path, MAX_INPUT_BYTES, &data, &size, NULL) != MICS_OK)
-        return NULL;
-    if (!mics_metrics_recognize(data, size) && mics_doc_decode(data, size, &doc, NULL) == MICS_OK &&
-        strcmp(json_string_value(json_object_get(doc, "kind")), MICS_HEALTH_KIND) != 0) {
-        json_decref(doc);
-        doc = NULL;
-    }
-    free(data);
-    return doc;
-}
-
-/* Two checks of a cluster are compared. *done: the files are such. */
-static enum mics_status show_changes(FILE *out, const struct request *request, bool *done,
-                                     struct mics_err *err)
-{
-    json_t *before = read_check(request->files[0]);
-    json_t *now = before ? read_check(request->files[1]) : NULL;
-    enum mics_status status = MICS_OK;
-
-    *done = now != NULL;
-    if (now)
-        status = mics_health_print_changes(out, before, now, 0, err);
-    if (status == MICS_ERR_FORMAT)
-        mics_err_prefix(err, "%s and %s", request->files[0], request->files[1]);
-    json_decref(before);
-    json_decref(now);
-    return status;
-}
-
-/* Is it a file with what a rank did last? Its kind stands first. */
-static bool is_flight(const char *path)
+/* Is it a file with a document of this kind? Its kind stands first. Pipes are not looked at: they
+ * can be read once only. */
+static bool has_kind(const char *path, const char *wanted)
 {
     char begin[64] = "";
     struct stat info;
@@ -320,8 +284,26 @@ static bool is_flight(const char *path)
         return false;
     const size_t size = fread(begin, 1, sizeof begin - 1, file);
     fclose(file);
-    const char *kind = memmem(begin, size, MICS_FLIGHT_KIND, strlen(MICS_FLIGHT_KIND));
-    return kind && kind[strlen(MICS_FLIGHT_KIND)] != 's';
+    const char *kind = memmem(begin, size, wanted, strlen(wanted));
+    return kind && !isalpha((unsigned char)kind[strlen(wanted)]);
+}
+
+/* What has changed between two checks of a cluster. */
+static enum mics_status show_changes(FILE *out, const struct request *request, struct mics_err *err)
+{
+    struct show_input before, now = {0};
+    enum mics_status status = load(request->files[0], false, &before, err);
+
+    if (status == MICS_OK)
+        status = load(request->files[1], false, &now, err);
+    if (status == MICS_OK) {
+        status = mics_health_print_changes(out, before.doc, now.doc, 0, err);
+        if (status == MICS_ERR_FORMAT)
+            mics_err_prefix(err, "%s and %s", request->files[0], request->files[1]);
+    }
+    input_fini(&before);
+    input_fini(&now);
+    return status;
 }
 
 /* Those of several ranks are one table. */
@@ -356,14 +338,12 @@ static enum mics_status show_all(FILE *out, const struct request *request, struc
         return draw(out, request, err);
     if (request->file_count == 0)
         return show(out, request, "-", err);
-    if (request->file_count == 2 && !request->history) {
-        bool done;
-
-        status = show_changes(out, request, &done, err);
-        if (status != MICS_OK || done)
-            return status;
-    }
-    if (request->file_count > 1 && !request->history && is_flight(request->files[0]))
+    if (request->file_count == 2 && !request->history &&
+        has_kind(request->files[0], MICS_HEALTH_KIND) &&
+        has_kind(request->files[1], MICS_HEALTH_KIND))
+        return show_changes(out, request, err);
+    if (request->file_count > 1 && !request->history &&
+        has_kind(request->files[0], MICS_FLIGHT_KIND))
         return show_flights(out, request, err);
     for (int i = 0; i < request->file_count && status == MICS_OK; i++) {
         if (request->file_count > 1) {

@@ -67,7 +67,7 @@ enum mics_status plan_open_like(struct plan_request *request, struct mics_topolo
 
     if (status != MICS_OK)
         return status;
-    status = mics_plan_from_doc(doc, &plan, err);
+    status = mics_plan_own_from_doc(doc, &plan, err);
     json_decref(doc);
     if (status == MICS_OK)
         status = mics_topology_resize(

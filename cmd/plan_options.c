@@ -438,6 +438,18 @@ static enum mics_status handle(void *context, const struct cli_option *option, c
     }
 }
 
+/* Is an option given that changes what is trained, or how much memory there is? */
+static bool sets_training(const struct plan_request *request)
+{
+    const struct mics_search_options *search = &request->search;
+
+    return request->has_optimizer || search->global_batch > 0 || search->seq > 0 ||
+           search->memory_limit > 0 || search->dtype != MICS_AUTO ||
+           search->grad_dtype != MICS_AUTO || !search->clip ||
+           request->balance.kind != MICS_BALANCE_KINDS || request->balance.z_coefficient >= 0 ||
+           request->mask_rate > 0 || request->capacity > 0;
+}
+
 /* -1: continue; else the exit code. */
 static int check_usage_of_check(struct plan_request *request, int argc, char **argv, int operands)
 {
@@ -447,7 +459,8 @@ static int check_usage_of_check(struct plan_request *request, int argc, char **a
         return cli_usage("unexpected argument '%s': --check takes one plan", argv[argc - 1]);
     if (request->model || request->topology || request->launch || request->schedule ||
         request->trace || request->hostfile || request->cluster.hosts ||
-        request->cluster.switches || request->training.tokens > 0 || common->output)
+        request->cluster.switches || request->training.tokens > 0 || common->output ||
+        sets_training(request) || request->has_experts || request->search.expert_load > 0)
         return cli_usage("--check only goes with a plan, --json and --tsv");
     request->file = operands < argc ? argv[operands] : NULL;
     return -1;
@@ -479,18 +492,6 @@ enum mics_status plan_check_exchanges(const struct plan_request *request, struct
         return mics_err_set(err, MICS_ERR_ARG,
                             "--sync-warmup goes with --sync-interval or --outer-steps");
     return MICS_OK;
-}
-
-/* Is an option given that changes what is trained, or how much memory there is? */
-static bool sets_training(const struct plan_request *request)
-{
-    const struct mics_search_options *search = &request->search;
-
-    return request->has_optimizer || search->global_batch > 0 || search->seq > 0 ||
-           search->memory_limit > 0 || search->dtype != MICS_AUTO ||
-           search->grad_dtype != MICS_AUTO || !search->clip ||
-           request->balance.kind != MICS_BALANCE_KINDS || request->balance.z_coefficient >= 0 ||
-           request->mask_rate > 0 || request->capacity > 0;
 }
 
 /* An option that is given although the trainer of --for has nothing like it, or NULL. */

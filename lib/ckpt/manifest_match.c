@@ -218,6 +218,7 @@ static const struct {
     {"rope_scaling.beta_slow", offsetof(struct mics_model_config, rope_scaling.beta_slow)},
     {"rope_scaling.attention_factor",
      offsetof(struct mics_model_config, rope_scaling.attention_factor)},
+    {"expert_capacity", offsetof(struct mics_model_config, expert_capacity)},
 };
 
 static uint32_t config_field(const struct mics_model_config *config, size_t i)

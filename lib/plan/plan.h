@@ -229,6 +229,8 @@ void mics_plan_free(struct mics_plan *plan);
 /* The document is checked completely; memory is computed again and must be what the document says.
  * *out keeps a reference to `doc`. MICS_ERR_FORMAT: the path of the wrong value, and why. */
 enum mics_status mics_plan_from_doc(json_t *doc, struct mics_plan **out, struct mics_err *err);
+/* The same of a plan that mics itself trains by: MICS_ERR_ARG for one of another trainer. */
+enum mics_status mics_plan_own_from_doc(json_t *doc, struct mics_plan **out, struct mics_err *err);
 /* *out belongs to the caller. The topology's history becomes the plan's. MICS_ERR_NOMEM. */
 enum mics_status mics_plan_to_doc(const struct mics_plan *plan, json_t **out, struct mics_err *err);
 

@@ -202,6 +202,8 @@ static void read_choice(const struct mics_cursor *parent, const struct mics_plan
     out->expert_load = mics_cursor_opt_double(&at, "expert_load", 1, MICS_EXPERTS_MAX, 0);
     out->trainer = read_trainer(&at);
     out->whole_grads = mics_cursor_opt_bool(&at, "whole_gradients", false);
+    if (out->whole_grads && !out->trainer)
+        mics_cursor_reject(&at, "whole_gradients", "only goes with trainer");
     shape = out->shapes[MICS_UNIT_DENSE];
     shape.nodes = plan->topology->nodes;
     shape.per_node = plan->topology->per_node;
@@ -367,6 +369,8 @@ static void read_expert_ways(const struct mics_cursor *root, struct mics_expert_
     out->resident_step_s = mics_cursor_get_double(&at, "resident_step_s", 0, 1e18);
     out->gathered_s = mics_cursor_get_double(&at, "gathered_s", 0, 1e18);
     out->resident_s = mics_cursor_get_double(&at, "resident_s", 0, 1e18);
+    if (!mics_cursor_has(&at, "load")) /* of the first plans */
+        return;
     out->load = mics_cursor_get_double(&at, "load", 1, MICS_EXPERTS_MAX);
     out->even_step_s = mics_cursor_get_double(&at, "even_step_s", 0, 1e18);
     out->worst_step_s = mics_cursor_get_double(&at, "worst_step_s", 0, 1e18);
@@ -434,6 +438,25 @@ out:
     }
     *out = plan;
     return MICS_OK;
+}
+
+enum mics_status mics_plan_own_from_doc(json_t *doc, struct mics_plan **out, struct mics_err *err)
+{
+    struct mics_plan *plan = NULL;
+    const enum mics_status status = mics_plan_from_doc(doc, &plan, err);
+
+    if (status != MICS_OK)
+        return status;
+    if (plan->choice.trainer == MICS_TRAINER_MICS) {
+        *out = plan;
+        return MICS_OK;
+    }
+    mics_err_set(err, MICS_ERR_ARG,
+                 "the plan is for %s, with the memory that it takes; one for mics is made without "
+                 "--for",
+                 mics_trainer_name(plan->choice.trainer));
+    mics_plan_free(plan);
+    return MICS_ERR_ARG;
 }
 
 /* Takes ownership of `value`; false: out of memory. */

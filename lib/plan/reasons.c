@@ -375,6 +375,8 @@ static void append_loads(struct text *text, const struct mics_expert_ways *ways)
 {
     char even[NUMBER], worst[NUMBER];
 
+    if (ways->load <= 0)
+        return;
     mics_format_time(ways->even_step_s, even, sizeof even);
     mics_format_time(ways->worst_step_s, worst, sizeof worst);
     append(text,

@@ -222,7 +222,7 @@ static void put_change(struct mics_table *table, const char *change, const json_
 
     mics_table_cell(table, "%s", change);
     mics_table_cell(table, "%s", *host ? host : "cluster");
-    mics_table_cell(table, "%s", text_of(finding, "what"));
+    mics_table_cell(table, "%s", or_dash(text_of(finding, "what")));
     mics_table_cell(table, "%s", or_dash(text_of(finding, "where")));
     mics_table_cell(table, "%s", or_dash(before));
     mics_table_cell(table, "%s", or_dash(now));
@@ -244,16 +244,57 @@ static bool has_finding(const json_t *list, const json_t *finding)
     return false;
 }
 
-/* The findings of `list` that `other` does not have. */
-static void put_only_in(struct mics_table *table, const char *change, const json_t *list,
+static const json_t *find_node(const json_t *doc, const char *host)
+{
+    const json_t *nodes = json_object_get(doc, "nodes");
+
+    for (size_t i = 0; i < json_array_size(nodes); i++)
+        if (strcmp(text_of(json_array_get(nodes, i), "host"), host) == 0)
+            return json_array_get(nodes, i);
+    return NULL;
+}
+
+/* Has the check looked at what the finding is about: at its node, and at rates if it is one? */
+static bool has_looked(const json_t *doc, const json_t *finding)
+{
+    const char *what = text_of(finding, "what"), *host = text_of(finding, "host");
+    const json_t *node = find_node(doc, host);
+
+    if (*host && !node)
+        return false;
+    if (strncmp(what, "slow_", strlen("slow_")) == 0)
+        return json_object_get(doc, "links") != NULL;
+    if (node && (strcmp(what, "products") == 0 || strcmp(what, "memory_rate") == 0))
+        return json_array_size(json_object_get(node, "rates")) > 0;
+    return true;
+}
+
+/* The findings of `doc` that `other` does not have, although it has looked. */
+static void put_only_in(struct mics_table *table, const char *change, const json_t *doc,
                         const json_t *other, bool is_now)
 {
+    const json_t *list = json_object_get(doc, "findings");
+
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *finding = json_array_get(list, i);
         const char *found = text_of(finding, "found");
 
-        if (!has_finding(other, finding))
+        if (!has_finding(json_object_get(other, "findings"), finding) && has_looked(other, finding))
             put_change(table, change, finding, is_now ? "" : found, is_now ? found : "");
+    }
+}
+
+/* The hosts of `doc` that `other` does not have. */
+static void put_hosts_only_in(struct mics_table *table, const json_t *doc, const json_t *other,
+                              bool is_now)
+{
+    const json_t *nodes = json_object_get(doc, "nodes");
+
+    for (size_t i = 0; i < json_array_size(nodes); i++) {
+        const json_t *node = json_array_get(nodes, i);
+
+        if (!find_node(other, text_of(node, "host")))
+            put_change(table, is_now ? "added" : "unchecked", node, "", "");
     }
 }
 
@@ -276,8 +317,6 @@ static void put_differences(struct mics_table *table, const json_t *list, bool b
 enum mics_status mics_health_print_changes(FILE *out, const json_t *before, const json_t *now,
                                            int tsv, struct mics_err *err)
 {
-    const json_t *old_findings = json_object_get(before, "findings"),
-                 *findings = json_object_get(now, "findings");
     enum mics_status status = mics_health_validate(before, err);
     json_t *worse = NULL, *better = NULL;
 
@@ -290,8 +329,10 @@ enum mics_status mics_health_print_changes(FILE *out, const json_t *before, cons
     if (status == MICS_OK) {
         struct mics_table *table = mics_table_new("<change|<host|<what|<where|<before|<now");
 
-        put_only_in(table, "new", findings, old_findings, true);
-        put_only_in(table, "gone", old_findings, findings, false);
+        put_hosts_only_in(table, now, before, true);
+        put_hosts_only_in(table, before, now, false);
+        put_only_in(table, "new", now, before, true);
+        put_only_in(table, "gone", before, now, false);
         put_differences(table, worse, false);
         put_differences(table, better, true);
         status = mics_table_finish(table, out, tsv, err);

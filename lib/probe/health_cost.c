@@ -102,6 +102,12 @@ static double pair_rate(const json_t *doc, const json_t *finding, bool between_g
     return rate;
 }
 
+/* Does anything of the plan take longer? */
+static bool concerns(const struct mics_plan *plan, const struct slowdown *slow)
+{
+    return slow->times[MICS_COST_NET] <= 1 || plan->topology->nodes > 1;
+}
+
 /* false: the finding has no price. */
 static bool slowdown_of(const json_t *doc, const json_t *finding, struct slowdown *out)
 {
@@ -184,7 +190,7 @@ enum mics_status mics_health_add_costs(json_t *doc, const struct mics_plan *plan
     for (size_t i = 0; i < json_array_size(list) && status == MICS_OK; i++) {
         json_t *finding = json_array_get(list, i);
 
-        if (!slowdown_of(doc, finding, &each))
+        if (!slowdown_of(doc, finding, &each) || !concerns(plan, &each))
             continue;
         take_slower(&all, &each);
         status = price(plan, &each, &step_s, err);

@@ -126,13 +126,16 @@ static void put_cost(struct mics_table *table, const json_t *finding, int tsv)
     const bool at_most = json_is_true(json_object_get(finding, "at_most"));
     char text[32];
 
-    if (!json_is_number(share))
+    if (!json_is_number(share)) {
         mics_table_cell(table, "-");
-    else if (tsv)
+    } else if (tsv) {
         mics_table_cell(table, "%.6g", json_number_value(share));
-    else
+    } else {
         mics_table_cell(table, "%s%s", at_most ? "up to " : "",
                         format_share(json_number_value(share), text));
+    }
+    if (tsv)
+        mics_table_cell(table, at_most ? "true" : "false");
 }
 
 /* `has_plan`: with what each adds to the step of a plan. */
@@ -141,7 +144,7 @@ static enum mics_status print_findings(FILE *out, const json_t *list, bool has_p
 {
     struct mics_table *table =
         mics_table_new(!has_plan ? "<level|<host|<what|<where|<found|<expected"
-                       : tsv     ? "level|host|what|where|found|expected|adds_share"
+                       : tsv     ? "level|host|what|where|found|expected|adds_share|at_most"
                                  : "<level|<host|<what|<where|<found|<expected|>step");
 
     for (size_t i = 0; i < json_array_size(list); i++) {
@@ -239,6 +242,12 @@ enum mics_status mics_health_validate(const json_t *doc, struct mics_err *err)
         mics_cursor_get_string(&finding, "what");
         mics_cursor_get_string(&finding, "level");
         mics_cursor_opt_double(&finding, "adds_share", -1, 1e9, 0);
+    }
+    if (mics_cursor_has(&root, "links")) {
+        const struct mics_cursor links = mics_cursor_get_object(&root, "links");
+
+        if (mics_cursor_has(&links, "pairs"))
+            mics_cursor_get_double(&links, "reference_bytes_per_s", 0, 1e18);
     }
     if (mics_cursor_has(&root, "plan")) {
         const struct mics_cursor plan = mics_cursor_get_object(&root, "plan");

@@ -10,7 +10,6 @@
 #include "model/family.h"
 #include "plan/memory.h"
 #include "plan/schedule/timeline.h"
-#include "plan/trainer_memory.h"
 #include "train/job_memory.h"
 #include "train/job_tokenizer.h"
 
@@ -120,12 +119,7 @@ static enum mics_status read_plan(struct mics_job *job, struct mics_err *err)
         status = mics_broadcast_doc(job->control, &job->plan_doc, err);
     if (status != MICS_OK)
         return status;
-    status = mics_plan_from_doc(job->plan_doc, &job->plan, err);
-    if (status == MICS_OK && job->plan->choice.trainer != MICS_TRAINER_MICS)
-        status = mics_err_set(err, MICS_ERR_ARG,
-                              "the plan is for %s, with the memory that it takes; one for "
-                              "mics-train is made without --for",
-                              mics_trainer_name(job->plan->choice.trainer));
+    status = mics_plan_own_from_doc(job->plan_doc, &job->plan, err);
     if (status != MICS_OK)
         mics_err_prefix(err, "%s", plan_name(job));
     return mics_agree(job->control, status, err);
@@ -356,7 +350,7 @@ static enum mics_status read_pace_plan(struct mics_job *job, struct mics_plan **
     if (status == MICS_OK)
         status = mics_broadcast_doc(job->control, &doc, err);
     if (status == MICS_OK)
-        status = mics_plan_from_doc(doc, out, err);
+        status = mics_plan_own_from_doc(doc, out, err);
     if (status != MICS_OK && job->world->rank == 0 && doc)
         mics_err_prefix(err, "%s", job->options->pace);
     json_decref(doc);

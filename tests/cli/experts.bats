@@ -310,6 +310,19 @@ END
     MICS_NODE_RANKS=1 run --separate-stderr "${train[@]}" -q --steps=2 -p "$out-one.mp" --init="$out-few" --out="$out-no"
     [ "$status" = 2 ]
     [[ $stderr == *"--init="*": experts of the plan drop rows (--capacity=1), which is for training from the first step on"* ]]
+    # A resumed run keeps its capacity; samples drop nothing, as those of a folder that has none.
+    mics-plan "${options[@]}" --topology='node:1 gpu:1' -o "$out-none.mp"
+    MICS_NODE_RANKS=1 run --separate-stderr "${train[@]}" -p "$out-none.mp" --resume="$out-few" --steps=3 --out="$out-few"
+    [ "$status" = 3 ]
+    [[ $stderr == *"the checkpoint's model has expert_capacity 0.25, the plan's 0"* ]]
+    MICS_NODE_RANKS=1 "${train[@]}" -q --steps=30 -p "$out-few.mp" --out="$out-long"
+    mics-shard merge "$out-long" -o "$out-hf" >/dev/null
+    for model in "$out-long" "$out-hf"; do
+        mics-sample "$model" --tokenizer=bytes --prompt='the quick brown fox jumps over' --temperature=1 --max-tokens=200 --json |
+            jq -c .ids >>"$out-samples"
+    done
+    [ "$(wc -l <"$out-samples")" = 2 ]
+    [ "$(sort -u "$out-samples" | wc -l)" = 1 ]
     run --separate-stderr mics-plan --topology='node:1' --model=gpt2-nano --capacity=1
     [ "$status" = 2 ]
     [[ $stderr == *"--capacity: 'gpt2-nano' has no experts"* ]]

@@ -323,7 +323,18 @@ checked() # bytes_per_s findings version
     mics-show new.json old.json | grep -E '^better +n1 +slower +what it sends +800 Mbit/s +1 GB/s$'
     mics-show old.json old.json >same
     [ "$(cat same)" = $'change  host  what  where  before  now\n\nbad before, bad now' ]
-    # others are shown one after another
+    # what was not looked at again is not gone
+    jq 'del(.nodes[2], .hosts[2], .links.send[2], .links.receive[2], .links.pairs[1])
+        | .verdict = "good" | .findings = []' new.json >fewer.json
+    mics-show old.json fewer.json >changes
+    grep -qE '^unchecked +n2 +- +- +- +-$' changes
+    run -1 grep -q '^gone' changes
+    mics-show fewer.json old.json | grep -E '^added +n2 '
+    jq 'del(.links)' old.json >unlinked.json
+    run -0 mics-show new.json unlinked.json
+    [[ $output != *slow_pair* ]]
+    # others are shown one after another, and so is what comes through pipes
+    [ "$(mics-show <(cat old.json) new.json | grep -c '^==> ')" = 2 ]
     [ "$(mics-show old.json new.json old.json | grep -c '^==> ')" = 3 ]
     jq '.nodes[].host |= "x" + .' old.json >other.json
     run -3 --separate-stderr mics-show other.json new.json

@@ -389,8 +389,8 @@ many_sizes() # runs sizes
     usage "--topology goes with --import or --expect" --topology=p5:2
     usage "--expect needs a topology: --topology or an operand" --expect
     usage "--tolerance goes with --expect" --import=x --topology=p5:2 --tolerance=10
-    for option in -b4M -e4M -n3 -w1; do
-        usage "--import has the sizes and repetitions of its files" --import=x --topology=p5:2 $option
+    for option in minbytes=4M iters=20 device=cuda group=node seconds=9; do
+        usage "--import measures nothing: --${option%%=*} goes without it" --import=x --topology=p5:2 "--$option"
     done
     usage "a topology in --topology and one as an operand" --import=x --topology=p5:2 topo.mp
     usage "--topology: 'p55': unknown instance; similar: p5e, p5; 'mics-probe --list' lists them" \

@@ -138,7 +138,12 @@ after() # option
     mics-plan -q --model=gpt2-nano --topology='node:1 gpu:1' --for=torchtitan -o plan.mp >/dev/null
     run --separate-stderr mics-train -p plan.mp --data=none.bin
     [ "$status" = 2 ]
-    [[ $stderr == *"plan.mp: the plan is for torchtitan, with the memory that it takes; one for mics-train is made without --for"* ]]
+    [[ $stderr == *"plan.mp: the plan is for torchtitan, with the memory that it takes; one for mics is made without --for"* ]]
+    run -2 --separate-stderr mics-plan --like=plan.mp
+    [[ $stderr == *"plan.mp: the plan is for torchtitan, "* ]]
+    jq '.choice.trainer |= empty | .choice.whole_gradients = true' <(mics-show --json plan.mp) >bad.json
+    run --separate-stderr mics-show bad.json
+    one_line_and_code 3
     jq '.choice.trainer = "fairscale"' <(mics-show --json plan.mp) >bad.json
     run --separate-stderr mics-show bad.json
     one_line_and_code 3

@@ -14,7 +14,7 @@
 enum mics_status mics_shard_plan_open(json_t *doc, uint32_t states, struct mics_shard_plan *out,
                                       struct mics_err *err)
 {
-    enum mics_status status = mics_plan_from_doc(doc, &out->plan, err);
+    enum mics_status status = mics_plan_own_from_doc(doc, &out->plan, err);
 
     if (status != MICS_OK)
         return status;

@@ -168,6 +168,7 @@ enum mics_status mics_generator_new(const struct mics_generator_options *options
     generator->model = *options->model;
     generator->family = *options->model->family;
     generator->family.weights_in_out = false;
+    generator->model.config.expert_capacity = 0; /* rows are dropped in training only */
     generator->model.family = &generator->family;
     mics_immediate_init(&generator->host, options->pool);
     status = allocate(generator, err);

@@ -117,7 +117,7 @@ struct mics_cost_error mics_cost_error_of(const struct mics_topology *topology,
     if (mics_nccl_is_used(topology))
         return make_error(net ? published_net : published_node, 0, MICS_ERROR_PUBLISHED);
     if (link->samples > 0)
-        return make_error(assumed, NINE_IN_TEN * link->spread, MICS_ERROR_MEASURED);
+        return make_error(assumed, NINE_IN_TEN * link->spread, MICS_ERROR_ASSUMED);
     return make_error(assumed, 0, MICS_ERROR_ASSUMED);
 }
 

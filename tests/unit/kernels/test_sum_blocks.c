@@ -83,6 +83,8 @@ static float read_one(const void *array, uint64_t i, enum mics_dtype dtype)
         return ((const float *)array)[i];
     if (dtype == MICS_BF16)
         return float_of((uint32_t)((const uint16_t *)array)[i] << 16);
+    if (dtype == MICS_F16)
+        return mics_f16_widen(((const uint16_t *)array)[i]);
     if (dtype == MICS_INT8)
         return int8->scale * (float)int8->steps[i % MICS_BLOCK];
     const int nibble = int4->steps[sub][at % 16] >> (at / 16 * 4) & 15;
@@ -165,8 +167,9 @@ static void reference(const struct mics_args_sum_blocks *args, void *dst)
         abort();
     if (mics_dtype_is_blocks(args->dst_dtype))
         reference_blocks(args, sum, dst);
-    else if (args->dst_dtype == MICS_BF16)
-        mics_numbers_from_f32(MICS_STORAGE_BF16, sum, dst, args->count);
+    else if (mics_dtype_is_half(args->dst_dtype))
+        mics_numbers_from_f32(args->dst_dtype == MICS_BF16 ? MICS_STORAGE_BF16 : MICS_STORAGE_F16,
+                              sum, dst, args->count);
     else
         memcpy(dst, sum, args->count * sizeof *sum);
     free(sum);
