@@ -17,6 +17,22 @@ static inline bool mics_block_fits(size_t bytes)
            bytes <= (size_t)most;
 }
 
+/* Is this built for compute capability 7.x, whose blocks have less shared memory, too? What only
+ * these need is left out otherwise. */
+static constexpr bool mics_has_small_blocks()
+{
+#ifdef __CUDA_ARCH_LIST__
+    const int archs[] = {__CUDA_ARCH_LIST__};
+
+    for (int arch : archs)
+        if (arch < 800)
+            return true;
+    return false;
+#else
+    return true;
+#endif
+}
+
 /* On tensor cores of compute capability 7.5 (fp16 only) and later: attention_mma.cu,
  * attention_grad_mma.cu. For bf16 or fp16 heads of 8, 16, ... 128 in tensors that are aligned to 16
  * bytes. */

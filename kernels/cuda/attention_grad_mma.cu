@@ -46,8 +46,10 @@ __global__ void __launch_bounds__(DELTA_THREADS)
 template <typename P, typename Small>
 static cudaError_t launch_fitting(struct backward *f, unsigned heads, cudaStream_t stream)
 {
-    return mics_block_fits(P::shared_bytes) ? grad_launch<P>(f, heads, stream)
-                                            : grad_launch<Small>(f, heads, stream);
+    if constexpr (mics_has_small_blocks())
+        if (!mics_block_fits(P::shared_bytes))
+            return grad_launch<Small>(f, heads, stream);
+    return grad_launch<P>(f, heads, stream);
 }
 
 template <typename T>

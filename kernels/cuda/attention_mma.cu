@@ -10,8 +10,9 @@ static cudaError_t run(const struct mics_cuda_at *at, const struct mics_args_att
 
     if (args->D <= 64)
         return attend_launch<forward_policy<T, 64, 2, 4, 64, true, 2>>(&f, heads, at->stream);
-    if (!mics_block_fits(forward_policy<T, 128, 2, 4, 64, false, 2>::shared_bytes))
-        return attend_launch<forward_policy<T, 128, 2, 4, 32, false, 1>>(&f, heads, at->stream);
+    if constexpr (mics_has_small_blocks())
+        if (!mics_block_fits(forward_policy<T, 128, 2, 4, 64, false, 2>::shared_bytes))
+            return attend_launch<forward_policy<T, 128, 2, 4, 32, false, 1>>(&f, heads, at->stream);
     return attend_launch<forward_policy<T, 128, 2, 4, 64, false, 2>>(&f, heads, at->stream);
 }
 

@@ -55,7 +55,10 @@ cudaError_t mics_cuda_cast(const struct mics_cuda_at *at, const struct mics_args
 {
     if (args->dst_dtype != args->src_dtype)
         return mics_launch_typed(args->dst_dtype, args->src_dtype, [&](auto to, auto from) {
-            return cast_launch<decltype(to), decltype(from)>(at, args);
+            if constexpr (std::is_same_v<decltype(to), decltype(from)>)
+                return cudaErrorInvalidValue;
+            else
+                return cast_launch<decltype(to), decltype(from)>(at, args);
         });
     if (args->dst == args->src || args->count == 0)
         return cudaSuccess;

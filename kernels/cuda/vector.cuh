@@ -65,7 +65,7 @@ __device__ __forceinline__ void mics_widen(const mics_packed<T, N> &packed, floa
 template <typename T, int N>
 __device__ __forceinline__ mics_packed<T, N> mics_narrow(const float (&x)[N])
 {
-    mics_packed<T, N> packed;
+    mics_packed<T, N> packed = {};
 
 #pragma unroll
     for (int i = 0; i < N; i++)

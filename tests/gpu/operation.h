@@ -72,10 +72,16 @@ static inline double activation_tolerance(enum mics_dtype dtype)
     return mics_dtype_is_half(dtype) ? 2e-5 : 4e-6;
 }
 
-/* Two types of gradients beside activations of one: fp32, and one of 16 bits, theirs if it is. */
-static inline enum mics_dtype grad_type(enum mics_dtype dtype, bool half)
+/* Types of gradients beside activations of one: fp32, and one of 16 bits, theirs if it is, else
+ * each. */
+static inline enum mics_dtype grad_type(enum mics_dtype dtype, int form)
 {
-    return !half ? MICS_F32 : dtype == MICS_F16 ? MICS_F16 : MICS_BF16;
+    return form == 0 ? MICS_F32 : dtype == MICS_F16 || form == 2 ? MICS_F16 : MICS_BF16;
+}
+
+static inline int grad_types(enum mics_dtype dtype)
+{
+    return dtype == MICS_F32 ? 3 : 2;
 }
 
 /* Memory of `bytes` that is 0; the caller frees it. */

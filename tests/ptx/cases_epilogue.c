@@ -82,7 +82,8 @@ static void epilogue_case(struct suite *suite, enum mics_dtype dtype, enum mics_
 
 void record_epilogue_cases(struct suite *suite)
 {
-    for (size_t d = 0; d < 2 * LENGTH(dtypes); d++)
-        for (size_t e = 0; e < LENGTH(epilogues); e++)
-            epilogue_case(suite, dtypes[d / 2], grad_type(dtypes[d / 2], d % 2), epilogues[e]);
+    for (size_t d = 0; d < LENGTH(dtypes); d++)
+        for (int form = 0; form < grad_types(dtypes[d]); form++)
+            for (size_t e = 0; e < LENGTH(epilogues); e++)
+                epilogue_case(suite, dtypes[d], grad_type(dtypes[d], form), epilogues[e]);
 }

@@ -427,7 +427,8 @@ void record_expert_cases(struct suite *suite)
             sort_case(suite, &m);
             losses_case(suite, &m);
             stats_case(suite, &m);
-            route_grad_case(suite, &m, dtypes[odd]);
+            for (size_t d = odd; d < LENGTH(dtypes); d += odd ? 1 : LENGTH(dtypes))
+                route_grad_case(suite, &m, dtypes[d]);
         }
         for (size_t d = 0; d < LENGTH(dtypes) && (odd || c->k == c->E); d++)
             rows_case(suite, &m, dtypes[d]);
@@ -437,8 +438,10 @@ void record_expert_cases(struct suite *suite)
              round++)
             round_case(suite, &m, round);
         for (size_t d = 0; d < LENGTH(dtypes) && (odd || tiles); d++)
-            for (size_t form = 0; form < 2 && tensor_cores_take(suite, dtypes[d]); form++) {
-                product_case(suite, &m, dtypes[d], form);
+            for (int form = 0;
+                 form < grad_types(dtypes[d]) && tensor_cores_take(suite, dtypes[d]); form++) {
+                if (form < 2)
+                    product_case(suite, &m, dtypes[d], form);
                 product_grad_case(suite, &m, dtypes[d], grad_type(dtypes[d], form), odd ^ form);
             }
         free_mixture(&m);

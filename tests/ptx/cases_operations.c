@@ -64,8 +64,8 @@ static void table_cases_of(struct suite *suite, enum mics_dtype dtype)
 
         if (c->suites & PTX_LOOK_UP)
             embedding_case(suite, c, dtype, c->positions);
-        for (int half = 0; half < 2 && c->suites & PTX_ADD_UP; half++)
-            embedding_grad_case(suite, c, dtype, grad_type(dtype, half));
+        for (int form = 0; form < grad_types(dtype) && c->suites & PTX_ADD_UP; form++)
+            embedding_grad_case(suite, c, dtype, grad_type(dtype, form));
     }
     for (size_t i = 0; i < LENGTH(loss_cases); i++)
         if (loss_cases[i].suites & (dtype == MICS_F32 ? PTX_F32 : PTX_BF16))

@@ -289,7 +289,7 @@ static const struct flat_case block_cases[] = {
 
 #define PTX_BLOCKS (LENGTH(block_cases) - 1)
 
-static const enum mics_dtype wire_dtypes[] = {MICS_F32, MICS_BF16, MICS_F16, MICS_INT8, MICS_INT4};
+static const enum mics_dtype wire_dtypes[] = {MICS_F32, MICS_BF16, MICS_INT8, MICS_INT4, MICS_F16};
 
 /* Attention: whole and partial tiles of 64 and 128 rows; narrow heads, which are filled up to 64 or
  * 128, heads that the tensor cores do not take, and odd ones; grouped queries; windows of one

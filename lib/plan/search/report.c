@@ -414,7 +414,8 @@ static void suggest_options(struct remedies *remedies)
         add_remedy(remedies, "--strategy=auto");
     options = given;
     options.dtype = options.grad_dtype = MICS_BF16;
-    if (given.dtype == MICS_F32 && would_fit(remedies, topology, &options))
+    if (given.dtype == MICS_F32 && strcmp(topology->flops_dtype, "f16") != 0 &&
+        would_fit(remedies, topology, &options))
         add_remedy(remedies, "--dtype=bf16");
     options = given;
     options.optimizer = MICS_OPT_LION;
