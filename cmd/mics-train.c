@@ -164,22 +164,20 @@ static enum mics_status write_trace(struct mics_job *job, struct mics_err *err)
     return status;
 }
 
-/* In the watchdog's thread, while other threads may be blocked for ever. The flight is written. */
+/* In the watchdog's thread, while other threads may be blocked for ever. */
 static void on_fault(void *context, bool reports, const struct mics_err *fault)
 {
     struct abort_context *abort_context = context;
     struct mics_err shown = *fault;
-    const struct mics_err *err = &shown;
-
-    if (abort_context->flight)
-        mics_err_set(&shown, MICS_ERR_COMM, "%s (which rank waited for which: mics-show %s/%s)",
-                     fault->text, abort_context->out, MICS_FLIGHT_FOLDER);
 
     atomic_store(&abort_context->aborting, true);
+    if (mics_flight_wait(abort_context->flight))
+        mics_err_set(&shown, MICS_ERR_COMM, "%s (which rank waited for which: mics-show %s/%s)",
+                     fault->text, abort_context->out, MICS_FLIGHT_FOLDER);
     if (reports)
         cli_enable_reporting();
     mics_watchdog_expect_exit(abort_context->watchdog);
-    mics_comm_abort(abort_context->comm, cli_report(MICS_ERR_COMM, err));
+    mics_comm_abort(abort_context->comm, cli_report(MICS_ERR_COMM, &shown));
 }
 
 /* In the start-up watchdog's thread. Without heartbeats the ranks do not know of each other: rank 0
@@ -328,6 +326,7 @@ static int abort_job(const struct mics_job *job, struct abort_context *context,
     mics_flight_write(context->flight,
                       status == MICS_ERR_PEER ? MICS_FLIGHT_PEER : MICS_FLIGHT_FAILURE, err->text,
                       NULL, 0);
+    (void)mics_flight_wait(context->flight);
     while (atomic_load(&context->aborting))
         mics_sleep_s(1);
     mics_watchdog_expect_exit(context->watchdog);

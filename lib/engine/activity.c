@@ -225,13 +225,12 @@ enum mics_status mics_engine_last_ops(const struct mics_engine *engine,
     const uint32_t collected = engine->collected;
     const bool stepping = engine->submitted != collected;
     double failed_s = INFINITY;
-    struct mics_err failure;
     size_t found = 0;
 
     *count = 0;
     if (!device->event_reached)
         return MICS_OK;
-    if (device->failed_at && device->failure(engine->device, &failure) != MICS_OK)
+    if (device->failed_at && mics_engine_has_failed(engine))
         failed_s = device->failed_at(engine->device);
     struct mics_engine_op_times *all = calloc(most, sizeof *all);
     if (!all)
@@ -241,6 +240,8 @@ enum mics_status mics_engine_last_ops(const struct mics_engine *engine,
                             stepping && parity == (collected & 1), all + found);
     found += add_replay(engine, &engine->eval_flight, 0, failed_s, !stepping && engine->evaluating,
                         all + found);
+    if (!device->failed_at && mics_engine_has_failed(engine))
+        found = 0; /* every event counts as reached, at no time that means anything */
     qsort(all, found, sizeof *all, compare_ops);
     *count = found < capacity ? found : capacity;
     memcpy(out, all + found - *count, *count * sizeof *out);

@@ -530,3 +530,10 @@ enum mics_status mics_engine_check(const struct mics_engine *engine, struct mics
     }
     return MICS_OK;
 }
+
+bool mics_engine_has_failed(const struct mics_engine *engine)
+{
+    struct mics_err failure;
+
+    return engine->device->ops->failure(engine->device, &failure) != MICS_OK;
+}

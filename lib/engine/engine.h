@@ -227,7 +227,8 @@ struct mics_engine_op_times {
 /* The operations that have begun last or are due, by state and then by their beginnings; at most
  * `capacity`. What a device skipped after a failure has not begun, and what ran then has not ended.
  * As far as events still tell: those of two steps and of one evaluation do. Any thread, at any
- * time; none on devices whose events cannot be polled. MICS_ERR_NOMEM. */
+ * time; none on devices whose events cannot be polled, or that have failed and do not know when.
+ * MICS_ERR_NOMEM. */
 enum mics_status mics_engine_last_ops(const struct mics_engine *engine,
                                       struct mics_engine_op_times *out, size_t capacity,
                                       size_t *count, struct mics_err *err);
@@ -238,6 +239,8 @@ const struct mics_op *mics_engine_op(const struct mics_engine *engine, bool eval
 /* Failures of communicators that no stream reports: mics_comm.health->check() of each. Any
  * thread. */
 enum mics_status mics_engine_check(const struct mics_engine *engine, struct mics_err *err);
+/* Has the device failed? Its streams then skip what they have to do. Any thread. */
+bool mics_engine_has_failed(const struct mics_engine *engine);
 
 /* Bytes of the arena, and how many of them are in use. */
 uint64_t mics_engine_arena_bytes(const struct mics_engine *engine);

@@ -4,6 +4,7 @@
 
 #include "base/dir.h"
 #include "base/file.h"
+#include "base/utf8.h"
 #include "doc/doc.h"
 
 #include <math.h>
@@ -77,6 +78,14 @@ static enum flight_state read_state(const struct mics_cursor *cursor)
     return FLIGHT_ENDED;
 }
 
+static bool is_member(const struct flight_group *group, uint32_t rank)
+{
+    for (size_t i = 0; i < group->count; i++)
+        if (group->ranks[i] == rank)
+            return true;
+    return false;
+}
+
 static void read_op(const struct mics_cursor *cursor, const struct flight_rank *rank,
                     struct flight_op *op)
 {
@@ -98,6 +107,8 @@ static void read_op(const struct mics_cursor *cursor, const struct flight_rank *
         return;
     const uint32_t group = mics_cursor_get_u32(cursor, "group", 0, (uint32_t)rank->group_count - 1);
     op->group = &rank->groups[group];
+    if (!is_member(op->group, rank->rank))
+        mics_cursor_reject(cursor, "group", "rank %u is no member of it", rank->rank);
     op->sequence = mics_cursor_get_u32(cursor, "sequence", 1, UINT32_MAX);
 }
 
@@ -239,14 +250,6 @@ struct verdict {
     double spread_s; /* undecided, last: between the first and the last beginning */
 };
 
-static bool is_member(const struct flight_group *group, uint32_t rank)
-{
-    for (size_t i = 0; i < group->count; i++)
-        if (group->ranks[i] == rank)
-            return true;
-    return false;
-}
-
 static bool is_later(const struct flight_op *a, const struct flight_op *b)
 {
     return a->number != b->number ? a->number > b->number : a->index > b->index;
@@ -294,10 +297,16 @@ static struct pending find_pending(const struct flights *all, uint32_t rank, boo
     return found;
 }
 
-/* Something of the main thread that no other rank takes part in. */
+/* Something of the main thread that no other rank takes part in. An evaluation consists of
+ * collectives, as a step does. */
 static bool is_busy(const struct flight_rank *rank)
 {
-    return strcmp(rank->doing, "training") != 0 && strcmp(rank->doing, "agreeing") != 0;
+    static const char *const common[] = {"training", "agreeing", "validating"};
+
+    for (size_t i = 0; i < sizeof common / sizeof *common; i++)
+        if (strcmp(rank->doing, common[i]) == 0)
+            return false;
+    return true;
 }
 
 /* Follow the chain from a collective to a rank that waits for none: the member that is missing from
@@ -361,7 +370,7 @@ static void judge_entered(const struct flights *all, struct verdict *verdict)
                 last_rank = &all->ranks[i];
             }
         }
-    if (!first)
+    if (!last)
         return;
     verdict->first = (struct pending){first_rank, first};
     verdict->spread_s = last->since - first->since;
@@ -555,7 +564,8 @@ static json_t *verdict_to_json(const struct flights *all, const struct verdict *
     char text[2048];
 
     describe(all, verdict, text, sizeof text);
-    json_t *json = json_pack("{s:s,s:s%}", "what", verdict->what, "text", text, strlen(text));
+    mics_utf8_make_line(text); /* its parts may have been cut within a character */
+    json_t *json = json_pack("{s:s,s:s}", "what", verdict->what, "text", text);
     if (json && verdict->rank != FLIGHT_NONE) {
         json_object_set_new(json, "rank", json_integer(verdict->rank));
         json_object_set_new(json, "host", json_string(host_of(all, verdict)));

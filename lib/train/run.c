@@ -36,6 +36,7 @@ enum mics_status mics_run_init(struct mics_run *run, const struct mics_run_optio
         .lr = mics_train_settings_lr(options->settings),
         .global_batch = (uint64_t)options->world->size * choice->micro_batch * choice->micro_steps,
         .read = mics_read_sums_from(0),
+        .doing = {.what = MICS_RUN_AGREEING, .since_ns = (uint64_t)(mics_now_s() * 1e9)},
         .form = {.model = options->plan->model,
                  .choice = choice,
                  .layouts = mics_engine_schedule(options->engine)->layouts,
@@ -640,6 +641,7 @@ enum mics_status mics_run_steps(struct mics_run *run, enum mics_run_end *end, st
     enum mics_status status = MICS_OK, rank0_status = MICS_OK;
     bool stop = false;
 
+    begin_activity(run, MICS_RUN_AGREEING);
     mics_signals_set_grace(GRACE_INITIAL_S);
     run->totals.cpu = mics_comm_cpu_now();
     forward_notes(run);

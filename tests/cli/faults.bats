@@ -54,7 +54,8 @@ make_shim() # name program
     gcc -shared -fPIC $(pkg-config --cflags ompi-c) -o "$1.so" "$1.c" -ldl
 }
 
-# slow.so: after $SLOW_FROM, each write into a shard takes $SLOW_S seconds, on all ranks or on $SLOW_RANK.
+# slow.so: each write into a shard takes $SLOW_S seconds, on all ranks or on $SLOW_RANK; what ranks did last takes
+# $SLOW_FLIGHT_S to get its name.
 make_slow_disk()
 {
     make_shim slow mics-train <<'END'
@@ -63,6 +64,15 @@ make_slow_disk()
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+int rename(const char *from, const char *to)
+{
+    int (*real)(const char *, const char *) = (int (*)(const char *, const char *))dlsym(RTLD_NEXT, "rename");
+
+    if (getenv("SLOW_FLIGHT_S") && strstr(to, "/flight/"))
+        sleep((unsigned)atoi(getenv("SLOW_FLIGHT_S")));
+    return real(from, to);
+}
 
 ssize_t write(int fd, const void *data, size_t size)
 {
@@ -73,7 +83,7 @@ ssize_t write(int fd, const void *data, size_t size)
     if (!real)
         real = (ssize_t (*)(int, const void *, size_t))dlsym(RTLD_NEXT, "write");
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    if (readlink(link, path, sizeof path - 1) > 0 && strstr(path, ".safetensors") &&
+    if (getenv("SLOW_S") && readlink(link, path, sizeof path - 1) > 0 && strstr(path, ".safetensors") &&
         (!only || strcmp(only, rank) == 0))
         usleep((useconds_t)(1e6 * atof(getenv("SLOW_S"))));
     return real(fd, data, size);
@@ -98,6 +108,26 @@ END
     [ "$status" != 0 ]
     [ "$SECONDS" -lt 90 ]
     [[ $stderr == *'no progress for 30 s: rank 1 ('*') in step 1: writing a checkpoint'* ]]
+}
+
+@test "faults: a file system that hangs when ranks write what they did last does not keep a job from ending" {
+    requires mpi:4
+    make_slow_disk
+    local fault
+    for fault in 1:backward:9:hang 2:backward:9; do
+        rm -rf run
+        SECONDS=0
+        LD_PRELOAD=$PWD/slow.so SLOW_FLIGHT_S=300 MICS_FAULT=$fault run --separate-stderr four_ranks --steps=1000 --save-every=0 \
+            --out=run --timeout=3
+        [ "$status" != 0 ]
+        [ "$SECONDS" -lt 120 ]
+        [ ! -e run/flight/rank-00000.mp ]
+        [[ $stderr != *'mics-show run/flight'* ]]
+        case $fault in
+        1:*) [[ $stderr == *'mics-train: no progress for 3 s: rank '* ]] ;;
+        *) [[ $stderr == *'rank 2 ('*') died in step '* || $stderr == *'signal 9'* ]] ;;
+        esac
+    done
 }
 
 # Stop the first and the last of four ranks when $1 is printed; the others end the job.

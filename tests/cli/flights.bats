@@ -42,6 +42,7 @@ verdict() # filter
 # A job in the background, as $job; returns when it has made steps.
 start_job() # options...
 {
+    : >said # what an earlier job said is not to be found below
     MICS_NODE_RANKS=2 mpirun -n 4 mics-train -p "$BATS_FILE_TMPDIR/plan.mp" --data="$BATS_FILE_TMPDIR/text" \
         --val-every=0 --sample=0 --save-every=0 --log-every=1 --steps=1000000 --out=run "$@" >said 2>&1 3>&- &
     job=$!

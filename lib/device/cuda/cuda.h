@@ -32,6 +32,7 @@ struct cuda_clock {
     double (*now_s)(void);
     cudaStream_t stream;
     cudaEvent_t anchors[2]; /* [at] is in use */
+    pthread_mutex_t lock;   /* guards what follows, which the watchdog reads, too */
     int at;
     double anchor_s; /* when anchors[at] was reached, on now_s()'s clock */
 };

@@ -223,19 +223,25 @@ static void clock_adjust(struct cuda_clock *clock)
     const double width = try_anchor(clock, !clock->at, &when);
     if (width < 0 || (width > GOOD_S && age < LATEST_S))
         return;
+    pthread_mutex_lock(&clock->lock);
     clock->at = !clock->at;
     clock->anchor_s = when;
+    pthread_mutex_unlock(&clock->lock);
 }
 
-static double clock_time(const struct cuda_clock *clock, cudaEvent_t event)
+/* Under the lock, the anchor is not recorded again meanwhile: only one that is not in use is. */
+static double clock_time(struct cuda_clock *clock, cudaEvent_t event)
 {
     float apart_ms = 0;
 
-    if (cudaEventElapsedTime(&apart_ms, clock->anchors[clock->at], event) != cudaSuccess) {
-        (void)cudaGetLastError(); /* after a failure, which is reported elsewhere */
-        return clock->anchor_s;
-    }
-    return clock->anchor_s + 1e-3 * (double)apart_ms;
+    pthread_mutex_lock(&clock->lock);
+    const cudaError_t error = cudaEventElapsedTime(&apart_ms, clock->anchors[clock->at], event);
+    const double anchor_s = clock->anchor_s;
+    pthread_mutex_unlock(&clock->lock);
+    if (error == cudaSuccess)
+        return anchor_s + 1e-3 * (double)apart_ms;
+    (void)cudaGetLastError(); /* after a failure, which is reported elsewhere; */
+    return error == cudaErrorInvalidResourceHandle ? 0 : anchor_s; /* or it was never recorded */
 }
 
 static enum mics_status event_open(struct mics_device *base, struct mics_event **out,
@@ -283,13 +289,14 @@ static void event_wait(struct mics_stream *base, struct mics_event *event)
                    "stream %s waiting for an event", stream->name);
 }
 
+static const char in_operation[] = "an operation on the GPU (MICS_GPU_SYNC=1 finds out which)";
+
 static enum mics_status event_sync(struct mics_event *event, struct mics_err *err)
 {
     struct cuda_device *device = event->device;
 
     mics_cuda_use(device);
-    mics_cuda_fail(device, cudaEventSynchronize(event->event),
-                   "an operation on the GPU (MICS_GPU_SYNC=1 finds out which)");
+    mics_cuda_fail(device, cudaEventSynchronize(event->event), in_operation);
     const enum mics_status status = mics_cuda_device_failure(&device->base, err);
     if (status == MICS_OK)
         clock_adjust(&device->clock);
@@ -302,8 +309,10 @@ static bool event_reached(struct mics_event *event)
     mics_cuda_use(event->device);
     const cudaError_t error = cudaEventQuery(event->event);
 
-    if (error != cudaSuccess)
+    if (error == cudaErrorNotReady)
         (void)cudaGetLastError();
+    else
+        mics_cuda_fail(event->device, error, in_operation);
     return error != cudaErrorNotReady;
 }
 
@@ -537,6 +546,7 @@ static void device_free(struct mics_device *base)
     mics_cuda_use(device);
     mics_cuda_products_close(device->products);
     clock_close(&device->clock);
+    pthread_mutex_destroy(&device->clock.lock);
     pthread_mutex_destroy(&device->lock);
     free(device);
 }
@@ -648,6 +658,7 @@ static enum mics_status device_open(unsigned gpu, struct mics_device **out, stru
     device->base.name = MICS_PLUGIN_NAME;
     device->gpu = (int)gpu;
     pthread_mutex_init(&device->lock, NULL);
+    pthread_mutex_init(&device->clock.lock, NULL);
     describe(device, &prop);
     status = check_switches(err);
     device->each = status == MICS_OK && mics_cuda_switch("MICS_GPU_SYNC", false);

@@ -3,25 +3,39 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/timed_wait.h"
+#include "base/utf8.h"
 #include "doc/doc.h"
 #include "report/flights.h"
 
 #include <math.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+static const double fault_wait_s = 2;   /* for a document, before the job is ended */
+static const double remove_wait_s = 60; /* at an orderly end */
+
+/* The file system may hang: only the writer uses it, a detached thread that runs while something is
+ * to be done. */
 struct mics_flight {
     const struct mics_world *world;
     const struct mics_engine *engine;
     const struct mics_run *run;
     char folder[MICS_PATH_MAX], path[MICS_PATH_MAX];
     pthread_mutex_t lock; /* guards what follows */
-    bool written, removed;
-    enum mics_flight_reason reason; /* of what is written */
+    pthread_cond_t idle;  /* `writing` became false */
+    bool writing;         /* the writer runs; it frees a flight that was closed */
+    bool pending;         /* it is to write `doc`, or, NULL, to remove the file */
+    json_t *doc;
+    bool written; /* the file is that of the fault that counts */
+    bool used, removed, closed;
+    bool taken;                     /* a fault counts, for ... */
+    enum mics_flight_reason reason; /* ... this reason */
     double suspended_s, suspended_until_s;
     struct mics_engine_op_times ops[MICS_FLIGHT_OPS];
 };
@@ -71,16 +85,28 @@ enum mics_status mics_flight_open(const struct mics_world *world, const struct m
         return status;
     }
     pthread_mutex_init(&flight->lock, NULL);
+    mics_cond_init_timed(&flight->idle);
     *out_flight = flight;
     return MICS_OK;
+}
+
+static void flight_free(struct mics_flight *flight)
+{
+    pthread_cond_destroy(&flight->idle);
+    pthread_mutex_destroy(&flight->lock);
+    free(flight);
 }
 
 void mics_flight_close(struct mics_flight *flight)
 {
     if (!flight)
         return;
-    pthread_mutex_destroy(&flight->lock);
-    free(flight);
+    pthread_mutex_lock(&flight->lock);
+    const bool writing = flight->writing;
+    flight->closed = true;
+    pthread_mutex_unlock(&flight->lock);
+    if (!writing)
+        flight_free(flight);
 }
 
 void mics_flight_note_suspended(struct mics_flight *flight, double seconds)
@@ -222,10 +248,13 @@ static json_t *describe_lost(const struct mics_world *world, const struct mics_f
     for (size_t i = 0; i < count; i++) {
         uint32_t first;
         const char *host = world->host_of_node[mics_world_node_of(world, lost[i].rank, &first)];
+        char state[256];
 
+        snprintf(state, sizeof state, "%s", lost[i].state);
+        mics_utf8_make_line(state);
         if (json_array_append_new(list, json_pack("{s:I,s:s,s:b,s:s}", "rank",
                                                   (json_int_t)lost[i].rank, "host", host, "dead",
-                                                  lost[i].dead, "last_seen", lost[i].state)) != 0) {
+                                                  lost[i].dead, "last_seen", state)) != 0) {
             json_decref(list);
             return NULL;
         }
@@ -244,17 +273,20 @@ static enum mics_status describe(struct mics_flight *flight, enum mics_flight_re
     const struct mics_run_doing *doing = &flight->run->doing;
     const double now_s = mics_now_s();
     struct timespec now;
+    struct mics_err shown;
     json_t *doc = mics_doc_new(MICS_FLIGHT_KIND, MICS_FLIGHT_VERSION);
 
+    snprintf(shown.text, sizeof shown.text, "%s", text);
+    mics_utf8_make_line(shown.text); /* it may have been cut within a character */
     timespec_get(&now, TIME_UTC);
     const double unix_s = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
     const double doing_s = now_s - (double)doing->since_ns * 1e-9;
     json_t *rest =
-        json_pack("{s:I,s:I,s:s,s:I,s:f,s:s,s:s%,s:I,s:s,s:f,s:o}", "rank", (json_int_t)world->rank,
+        json_pack("{s:I,s:I,s:s,s:I,s:f,s:s,s:s,s:I,s:s,s:f,s:o}", "rank", (json_int_t)world->rank,
                   "world_size", (json_int_t)world->size, "host", world->host_of_node[world->node],
                   "pid", (json_int_t)getpid(), "time", unix_s, "reason", reason_name(reason),
-                  "text", text, strlen(text), "step", (json_int_t)flight->run->submitted_step,
-                  "doing", mics_run_activity_name(doing->what), "doing_s", fmax(doing_s, 0), "lost",
+                  "text", shown.text, "step", (json_int_t)flight->run->submitted_step, "doing",
+                  mics_run_activity_name(doing->what), "doing_s", fmax(doing_s, 0), "lost",
                   describe_lost(world, lost, lost_count));
     enum mics_status status = MICS_OK;
 
@@ -293,26 +325,119 @@ static enum mics_status write_doc(const struct mics_flight *flight, const json_t
     return status;
 }
 
-bool mics_flight_write(struct mics_flight *flight, enum mics_flight_reason reason, const char *text,
+/* One write or removal after the other, the last that was asked for. */
+static void *writer_main(void *context)
+{
+    struct mics_flight *flight = context;
+    struct mics_err err;
+
+    pthread_mutex_lock(&flight->lock);
+    while (flight->pending) {
+        json_t *doc = flight->doc;
+        const bool writes = doc != NULL, removed = flight->removed;
+        bool written = false;
+
+        flight->doc = NULL;
+        flight->pending = false;
+        pthread_mutex_unlock(&flight->lock);
+        if (writes)
+            written = write_doc(flight, doc, &err) == MICS_OK;
+        else
+            (void)unlink(flight->path);
+        if (removed)
+            (void)rmdir(flight->folder); /* the last rank can */
+        json_decref(doc);
+        pthread_mutex_lock(&flight->lock);
+        flight->written = written;
+        if (writes && !written && !flight->pending)
+            flight->taken = false; /* a later fault may have more luck */
+    }
+    flight->writing = false;
+    const bool closed = flight->closed;
+    pthread_cond_broadcast(&flight->idle);
+    pthread_mutex_unlock(&flight->lock);
+    if (closed)
+        flight_free(flight);
+    return NULL;
+}
+
+/* Let the writer replace the file by `doc`, which becomes its own, or, NULL, remove it. The caller
+ * holds the lock. Without a thread the file stays as it is. */
+static void ask_writer(struct mics_flight *flight, json_t *doc)
+{
+    pthread_attr_t detached;
+    pthread_t thread;
+    sigset_t all, before;
+
+    json_decref(flight->doc);
+    flight->doc = doc;
+    flight->pending = flight->used = true;
+    flight->written = false;
+    if (flight->writing)
+        return;
+    pthread_attr_init(&detached);
+    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    flight->writing = pthread_create(&thread, &detached, writer_main, flight) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&detached);
+    if (flight->writing)
+        return;
+    flight->pending = flight->taken = false;
+    json_decref(flight->doc);
+    flight->doc = NULL;
+}
+
+/* The caller holds the lock. */
+static void await_writer(struct mics_flight *flight, double seconds)
+{
+    const struct timespec until = mics_deadline(seconds);
+
+    while (flight->writing && mics_cond_wait_until(&flight->idle, &flight->lock, &until))
+        ;
+}
+
+void mics_flight_write(struct mics_flight *flight, enum mics_flight_reason reason, const char *text,
                        const struct mics_flight_lost *lost, size_t lost_count)
 {
     json_t *doc = NULL;
     struct mics_err err;
 
     if (!flight)
-        return false;
+        return;
     pthread_mutex_lock(&flight->lock);
     if (!flight->removed &&
-        (!flight->written || (flight->reason == MICS_FLIGHT_STOP && reason != MICS_FLIGHT_STOP)) &&
-        describe(flight, reason, text, lost, lost_count, &doc, &err) == MICS_OK &&
-        write_doc(flight, doc, &err) == MICS_OK) {
-        flight->written = true;
+        (!flight->taken || (flight->reason == MICS_FLIGHT_STOP && reason != MICS_FLIGHT_STOP)) &&
+        describe(flight, reason, text, lost, lost_count, &doc, &err) == MICS_OK) {
+        flight->taken = true;
         flight->reason = reason;
+        ask_writer(flight, doc);
     }
-    const bool written = flight->written;
     pthread_mutex_unlock(&flight->lock);
-    json_decref(doc);
+}
+
+bool mics_flight_wait(struct mics_flight *flight)
+{
+    if (!flight)
+        return false;
+    pthread_mutex_lock(&flight->lock);
+    await_writer(flight, fault_wait_s);
+    const bool written = flight->written && !flight->writing;
+    pthread_mutex_unlock(&flight->lock);
     return written;
+}
+
+void mics_flight_withdraw(struct mics_flight *flight, enum mics_flight_reason reason)
+{
+    if (!flight)
+        return;
+    pthread_mutex_lock(&flight->lock);
+    if (!flight->removed && flight->taken && flight->reason == reason) {
+        flight->taken = false;
+        ask_writer(flight, NULL);
+    }
+    pthread_mutex_unlock(&flight->lock);
 }
 
 void mics_flight_remove(struct mics_flight *flight)
@@ -321,8 +446,9 @@ void mics_flight_remove(struct mics_flight *flight)
         return;
     pthread_mutex_lock(&flight->lock);
     flight->removed = true;
-    if (flight->written && unlink(flight->path) == 0)
-        (void)rmdir(flight->folder); /* the last rank can */
-    flight->written = false;
+    if (flight->used) {
+        ask_writer(flight, NULL);
+        await_writer(flight, remove_wait_s);
+    }
     pthread_mutex_unlock(&flight->lock);
 }

@@ -6,8 +6,10 @@
  * begun, what is due, what the main thread is doing, and why it was written. mics-show gathers them
  * (report/flights.h). The operations are read from the events of the engine's streams, so a run
  * without a fault pays nothing. The first fault counts: what is written later is of its
- * consequences, except after a mere request to stop. At an orderly end each rank removes what it
- * wrote.
+ * consequences, except after a mere request to stop, or after a stall that has passed. At an
+ * orderly end each rank removes what it wrote.
+ *
+ * A thread of its own writes the file, so that a file system that hangs keeps no job from ending.
  */
 #ifndef MICS_TRAIN_WATCH_FLIGHT_H
 #define MICS_TRAIN_WATCH_FLIGHT_H
@@ -47,11 +49,15 @@ void mics_flight_close(struct mics_flight *flight); /* NULL is fine, here and be
 /* This process did not run for `seconds` until now. Any thread. */
 void mics_flight_note_suspended(struct mics_flight *flight, double seconds);
 
-/* Write the document, unless there is one of an earlier fault. Any thread; never waits for another
- * rank. A failure is not reported: the job fails for another reason. Was it, or had it been,
- * written? */
-bool mics_flight_write(struct mics_flight *flight, enum mics_flight_reason reason, const char *text,
+/* Begin to write the document, unless there is one of an earlier fault. Any thread; waits neither
+ * for another rank nor for the file system. A failure is not reported: the job fails for another
+ * reason. */
+void mics_flight_write(struct mics_flight *flight, enum mics_flight_reason reason, const char *text,
                        const struct mics_flight_lost *lost, size_t lost_count);
+/* Wait until it is written, for at most 2 s; call it before the job is ended. Is it? Any thread. */
+bool mics_flight_wait(struct mics_flight *flight);
+/* Begin to remove it if it was written for this reason, which has passed. Any thread. */
+void mics_flight_withdraw(struct mics_flight *flight, enum mics_flight_reason reason);
 /* Remove it after an orderly end. */
 void mics_flight_remove(struct mics_flight *flight);
 

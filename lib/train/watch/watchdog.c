@@ -26,6 +26,7 @@
 static const double poll_interval_s = 0.1;
 static const double silent_after_min_s = 3;   /* heartbeats are sent about once a second */
 static const double suspended_after_s = 2;    /* a poll that late: this process was stopped */
+static const double stall_kept_s = 3;         /* the flight of a stall that has passed */
 static const double resume_grace_s = 3;       /* no reports for so long after it continues */
 static const double last_rank_delay_s = 3;    /* the first rank reports before the last one */
 static const double other_ranks_delay_s = 6;  /* and both before any other rank, */
@@ -45,6 +46,7 @@ struct mics_watchdog {
     bool saving;
     double progress_s;            /* when `progress` or `saving` changed */
     bool stalled, stopped_flight; /* the flight is written for that */
+    double stall_passed_s;        /* when progress went on after it; 0: there is no such flight */
     double polled_s;              /* the last poll */
     double quiet_until_s;         /* after this process was suspended */
     double comm_failed_s; /* when a communicator was first seen to have failed; 0: none has */
@@ -312,6 +314,19 @@ static bool waits_blindly(const struct mics_watchdog *watchdog)
            !mics_saver_busy(watchdog->options.run->disk.saver);
 }
 
+/* Progress went on after a stall was written. A little later, if it was no failure that ended what
+ * the streams were at, the flight of the stall is withdrawn: the next fault has nothing to do with
+ * it. */
+static void withdraw_stall(struct mics_watchdog *watchdog, double now_s)
+{
+    if (watchdog->stall_passed_s == 0 || now_s - watchdog->stall_passed_s < stall_kept_s ||
+        watchdog->comm_failed_s > 0 || mics_engine_has_failed(watchdog->options.engine))
+        return;
+    watchdog->stall_passed_s = 0;
+    watchdog->stopped_flight = false; /* the stall's may have replaced it */
+    mics_flight_withdraw(watchdog->options.flight, MICS_FLIGHT_STALL);
+}
+
 /* Write the flight, with the ranks that are silent if this one receives their heartbeats. */
 static void write_stall(const struct mics_watchdog *watchdog, const struct mics_err *err)
 {
@@ -347,14 +362,18 @@ static bool check_progress(struct mics_watchdog *watchdog, uint64_t progress, ui
         watchdog->progress = progress;
         watchdog->saving = saving;
         watchdog->progress_s = now_s;
+        if (watchdog->stalled)
+            watchdog->stall_passed_s = now_s;
         watchdog->stalled = false;
     }
+    withdraw_stall(watchdog, now_s);
     if (now_s - watchdog->progress_s < limit_s)
         return false;
     describe_stall(watchdog, state, limit_s, &err);
     if (!watchdog->stalled) /* all ranks at about the same time, before one of them ends the job */
         write_stall(watchdog, &err);
     watchdog->stalled = true;
+    watchdog->stall_passed_s = 0;
     if (now_s - watchdog->progress_s < limit_s + delay_s)
         return false;
     options->on_fault(options->context, reports, &err);

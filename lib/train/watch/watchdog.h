@@ -21,7 +21,7 @@ struct mics_watchdog_options {
     const struct mics_world *world;
     const struct mics_engine *engine;
     const struct mics_run *run;
-    struct mics_flight *flight; /* written before anything is reported; NULL: none is */
+    struct mics_flight *flight; /* its writing begins before anything is reported; NULL: none is */
     double timeout_s; /* > 0; ten times that for a writer of a checkpoint that writes nothing */
     /* Called once, in the watchdog's thread. `reports`: this rank is to print the error of the
      * job. */

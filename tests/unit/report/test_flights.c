@@ -153,6 +153,38 @@ static void a_main_thread_that_reads_is_to_blame(void)
     drop();
 }
 
+static void a_rank_that_validates_and_waits_in_a_collective_is_not_to_blame(void)
+{
+    make_ranks(4);
+    for (int i = 0; i < 4; i++)
+        json_object_set_new(docs[i], "doing", json_string("validating"));
+    add_op(0, "running", 5, "gather", 1, 5); /* of the ranks 0 and 1 */
+    json_object_set_new(json_array_get(json_object_get(docs[1], "groups"), 2), "ranks",
+                        json_pack("[i,i]", 1, 3));
+    add_op(1, "running", 4, "gather", 2, 4);
+    add_op(3, "running", 3, "forward", -1, 3.5);
+    expect_verdict(4, "late", 3, "forward", 1);
+    drop();
+}
+
+static void a_text_that_is_cut_within_a_character_is_still_text(void)
+{
+    char host[300] = "node";
+
+    for (int i = 0; i < 2; i++) { /* whatever is before it: one of the two is cut in a character */
+        make_ranks(2);
+        add_op(0, "running", 5, "gather", 0, 4.5);
+        add_op(1, "running", 4, "backward", -1, 5);
+        for (size_t at = 4 + (size_t)i; at + 3 < sizeof host; at += 2)
+            memcpy(host + at, "\303\274", 3); /* u umlaut */
+        json_object_set_new(docs[1], "host", json_string(host));
+        expect_verdict(2, "late", 1, "backward", 0);
+        CHECK(verdict_has("rank 1 (node"));
+        drop();
+        host[4] = 'x';
+    }
+}
+
 static void a_death_that_was_seen_counts_first(void)
 {
     make_ranks(3);
@@ -281,6 +313,13 @@ static void malformed_documents_are_refused(void)
     docs[0] = make_rank(0, 2);
     add_op(0, "running", 1, "gather", 7, 1);
     refused(1, "ops[0].group: expected 0 to 2, found 7");
+    make_ranks(3); /* the rank is not in the group of its collective, which others have ended */
+    json_object_set_new(json_array_get(json_object_get(docs[0], "groups"), 1), "ranks",
+                        json_pack("[i,i]", 1, 2));
+    add_op(0, "running", 5, "gather", 1, 1);
+    add_op(1, "ended", 6, "gather", 0, 1);
+    add_op(2, "ended", 6, "gather", 0, 1);
+    refused(3, "ops[0].group: rank 0 is no member of it");
     docs[0] = make_rank(0, 2);
     json_object_set_new(json_array_get(json_object_get(docs[0], "groups"), 1), "ranks",
                         json_pack("[i,i]", 1, 0));
@@ -294,6 +333,8 @@ int main(void)
     TAP_RUN(who_waits_itself_is_not_to_blame);
     TAP_RUN(a_rank_that_began_a_later_collective_has_begun_the_earlier);
     TAP_RUN(a_main_thread_that_reads_is_to_blame);
+    TAP_RUN(a_rank_that_validates_and_waits_in_a_collective_is_not_to_blame);
+    TAP_RUN(a_text_that_is_cut_within_a_character_is_still_text);
     TAP_RUN(a_death_that_was_seen_counts_first);
     TAP_RUN(a_rank_without_a_document_that_others_wait_for_is_to_blame);
     TAP_RUN(a_rank_that_was_suspended_is_to_blame_for_what_it_was_in);
