@@ -438,8 +438,8 @@ void record_expert_cases(struct suite *suite)
              round++)
             round_case(suite, &m, round);
         for (size_t d = 0; d < LENGTH(dtypes) && (odd || tiles); d++)
-            for (int form = 0;
-                 form < grad_types(dtypes[d]) && tensor_cores_take(suite, dtypes[d]); form++) {
+            for (int form = 0; form < grad_types(dtypes[d]) && tensor_cores_take(suite, dtypes[d]);
+                 form++) {
                 if (form < 2)
                     product_case(suite, &m, dtypes[d], form);
                 product_grad_case(suite, &m, dtypes[d], grad_type(dtypes[d], form), odd ^ form);
