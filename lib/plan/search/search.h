@@ -23,8 +23,8 @@
 #define MICS_INTERVAL_AUTO_MAX 16
 #define MICS_INTERVAL_HIDDEN   0.01
 
-/* Loads that are expected of routers, assumed: with a loss that balances experts ranks are near each
- * other; without one loads grow apart, and half of the ranks may have nearly all rows. */
+/* Loads that are expected of routers, assumed: with a loss that balances experts ranks are near
+ * each other; without one loads grow apart, and half of the ranks may have nearly all rows. */
 #define MICS_EXPERT_LOAD_BALANCED 1.25
 #define MICS_EXPERT_LOAD_FREE     2.0
 
