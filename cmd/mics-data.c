@@ -259,6 +259,25 @@ static enum mics_status make_parent(const char *prefix, struct mics_err *err)
     return mics_file_make_folders(parent, err);
 }
 
+/* PREFIX.prompts may be a text that somebody wrote, which must not be replaced, nor removed. */
+static enum mics_status check_prompts(const char *prefix, struct mics_err *err)
+{
+    char path[MICS_PATH_MAX];
+    bool exists = false, is = false;
+    enum mics_status status = mics_path_format(path, err, "%s" MICS_PROMPTS_SUFFIX, prefix);
+
+    if (status == MICS_OK)
+        status = mics_file_exists(path, &exists, err);
+    if (status == MICS_OK && exists)
+        status = mics_prompts_recognize(path, &is, err);
+    if (status == MICS_OK && exists && !is)
+        status = mics_err_set(err, MICS_ERR_IO,
+                              "'%s' is not a file that mics-data wrote: move it, or choose another "
+                              "prefix",
+                              path);
+    return status;
+}
+
 /* What is at PREFIX must be replaceable. */
 static enum mics_status check_outputs(const struct request *request, const char *prefix,
                                       struct mics_err *err)
@@ -272,7 +291,7 @@ static enum mics_status check_outputs(const struct request *request, const char 
         if (status == MICS_OK)
             status = mics_file_check_output(path, err);
     }
-    return status;
+    return status == MICS_OK ? check_prompts(prefix, err) : status;
 }
 
 /* Begin to replace PREFIX.*; `inside` is the prefix under which its members are written. */
@@ -334,6 +353,20 @@ static enum mics_status write_set(struct request *request, const char *prefix,
     return status;
 }
 
+static enum mics_status open_chat(const struct request *request,
+                                  const struct mics_disk_tokenizer *tokenizer,
+                                  struct mics_chat **out, struct mics_err *err)
+{
+    const enum mics_status status =
+        mics_chat_open(tokenizer->tokenizer, &tokenizer->files, request->chat, out, err);
+    const char *split = status == MICS_OK ? mics_chat_split_marker(*out) : NULL;
+
+    if (split)
+        cli_warn("--chat=%s: '%s' is no token of the tokenizer: it becomes several", request->chat,
+                 split);
+    return status;
+}
+
 static enum mics_status encode(struct request *request, struct mics_err *err)
 {
     struct mics_disk_tokenizer tokenizer = {.tokenizer = NULL};
@@ -352,7 +385,7 @@ static enum mics_status encode(struct request *request, struct mics_err *err)
     if (status != MICS_OK)
         goto out;
     if (request->is_chat) /* nothing is put around a conversation */
-        status = mics_chat_open(tokenizer.tokenizer, &tokenizer.files, request->chat, &chat, err);
+        status = open_chat(request, &tokenizer, &chat, err);
     else
         status = mics_tokenizer_need_end(tokenizer.tokenizer, err);
     if (status != MICS_OK)

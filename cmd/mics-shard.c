@@ -32,6 +32,7 @@ struct request {
     int path_count;
     bool has_dtype, has_file_bytes, has_format;
     bool no_tokenizer; /* of a file of GGUF */
+    bool no_template;  /* it has several, none of which is the default */
     struct cli_progress progress;
 };
 
@@ -187,7 +188,8 @@ static enum mics_status add_tokenizer(void *context, uint32_t vocab_size, struct
                               : mics_disk_tokenizer_open_model(request->paths[0], &tokenizer, err);
 
     if (status == MICS_OK)
-        status = mics_tokenizer_add_to_gguf(&tokenizer, vocab_size, gguf, err);
+        status =
+            mics_tokenizer_add_to_gguf(&tokenizer, vocab_size, gguf, &request->no_template, err);
     request->no_tokenizer = !tokenizer.tokenizer;
     mics_disk_tokenizer_close(&tokenizer);
     return status;
@@ -212,6 +214,9 @@ static enum mics_status report_result(const struct request *request,
         cli_warn("'%s' has no tokenizer: llama.cpp takes and gives ids only; --base=FOLDER names "
                  "one",
                  request->paths[0]);
+    if (convert->format == MICS_MERGE_GGUF && request->no_template)
+        cli_warn("'%s' has no chat template: of those of the tokenizer none is called \"default\"",
+                 request->common.output);
     if (convert->format == MICS_MERGE_HF && convert->base && report->tokenizer_files == 0)
         cli_warn("%s: has no tokenizer files", convert->base);
     return MICS_OK;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -47,6 +48,25 @@ static enum mics_status check(const struct header *header, uint64_t tokens,
     }
     if (out->count % 2)
         out->tokens += tokens - out->borders[out->count - 1];
+    return MICS_OK;
+}
+
+enum mics_status mics_prompts_recognize(const char *path, bool *is, struct mics_err *err)
+{
+    char begin[sizeof magic];
+    struct stat info;
+    int fd = -1;
+
+    *is = false;
+    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode))
+        return MICS_OK;
+    const enum mics_status status = mics_file_open_regular(path, &fd, NULL, err);
+
+    if (status != MICS_OK)
+        return status;
+    *is = pread(fd, begin, sizeof begin, 0) == (ssize_t)sizeof begin &&
+          memcmp(begin, magic, sizeof magic) == 0;
+    close(fd);
     return MICS_OK;
 }
 

@@ -30,6 +30,9 @@ struct mics_prompts {
     size_t mapped_bytes;
 };
 
+/* *is: there is a file at `path` that begins as one of prompts does. Others are those of other
+ * programs, which are neither read nor replaced. MICS_ERR_IO: it cannot be read. */
+enum mics_status mics_prompts_recognize(const char *path, bool *is, struct mics_err *err);
 /* Open a file for `tokens` ids. MICS_ERR_FORMAT, with the path: it is damaged, or of other
  * tokens. */
 enum mics_status mics_prompts_open(const char *path, uint64_t tokens, struct mics_prompts *out,

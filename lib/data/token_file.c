@@ -308,15 +308,15 @@ static enum mics_status open_raw(struct mics_token_file *file, uint32_t width, s
 static enum mics_status open_prompts(struct mics_token_file *file, struct mics_err *err)
 {
     char prefix[MICS_PATH_MAX], path[MICS_PATH_MAX];
-    bool exists = false;
+    bool is = false;
     enum mics_status status = mics_token_prefix(file->path, prefix, err);
 
     if (status == MICS_OK)
         status = mics_path_format(path, err, "%s" MICS_PROMPTS_SUFFIX, prefix);
     if (status == MICS_OK)
-        status = mics_file_exists(path, &exists, err);
-    return status == MICS_OK && exists ? mics_prompts_open(path, file->count, &file->prompts, err)
-                                       : status;
+        status = mics_prompts_recognize(path, &is, err);
+    return status == MICS_OK && is ? mics_prompts_open(path, file->count, &file->prompts, err)
+                                   : status;
 }
 
 enum mics_status mics_token_file_open(const char *path, uint32_t width, struct mics_token_file *out,

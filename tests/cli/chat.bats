@@ -133,6 +133,11 @@ EOF
     run --separate-stderr mics-data show out
     one_line_and_code 3
     [ "$stderr" = "mics-data: 'out.prompts': not a file of prompts" ]
+    # One of another program is none.
+    echo 'Tell me about cats.' >out.prompts
+    run --separate-stderr mics-data show out
+    one_line_and_code 3
+    [[ $stderr == *"it tells of tokens of prompts, but there is no file .prompts"* ]]
     { head -c 40 kept; printf '\1'; tail -c +42 kept; } >out.prompts
     run --separate-stderr mics-data show out
     one_line_and_code 3
@@ -143,6 +148,31 @@ EOF
     run --separate-stderr mics-data show one
     one_line_and_code 3
     [[ $stderr == "mics-data: 'one.prompts': it is of "*" tokens, but there are "* ]]
+}
+
+@test "chat: a text of the user's that is called PREFIX.prompts is neither replaced nor read" {
+    echo 'Tell me about cats.' >out.prompts
+    for input in "train.txt" "--chat --mask-prompt chat.jsonl"; do
+        # shellcheck disable=SC2086 # they are words
+        run --separate-stderr mics-data encode -t tok $input -o out
+        one_line_and_code 1
+        [ "$stderr" = "mics-data: 'out.prompts' is not a file that mics-data wrote: move it, or choose another prefix" ]
+        [ "$(cat out.prompts)" = 'Tell me about cats.' ]
+        [ ! -e out.bin ]
+    done
+    mv out.prompts mine
+    mics-data encode -q -t tok train.txt -o out >/dev/null
+    cp mine out.prompts
+    mics-data show --check -q out >/dev/null
+}
+
+@test "chat: markers that the tokenizer does not have, and an eos_token that it does not tell" {
+    run --separate-stderr mics-data encode -t bytes --chat=chatml chat.jsonl -o out
+    [ "$status" = 0 ]
+    [[ $stderr == *"--chat=chatml: '<|im_start|>' is no token of the tokenizer: it becomes several"* ]]
+    run --separate-stderr mics-data encode -t bytes --chat=mistral chat.jsonl -o other
+    one_line_and_code 3
+    [ "$stderr" = "mics-data: the chat template (mistral) needs the tokenizer's eos_token, which no file of the tokenizer tells" ]
 }
 
 @test "chat: ranks and micro-steps divide the loss by the tokens of all answers" {

@@ -212,6 +212,31 @@ refused() # status text argument ...
         [ "$stderr" = "mics-shard: big-run: tokenizer: ${kind#*=} cannot be written as GGUF" ] || { echo "$stderr"; false; }
         [ ! -e "$out-2" ]
     done
+    # What llama.cpp does not do to text, though most texts do not show it.
+    while IFS='|' read -r change error; do
+        rm -rf changed && cp -r tok changed
+        jq "$change" tok/tokenizer.json >changed/tokenizer.json
+        run --separate-stderr mics-shard merge big-run --to=gguf -o "$out-2" --base=changed
+        [ "$status" = 3 ]
+        [ "$stderr" = "mics-shard: big-run: tokenizer: $error" ] || { echo "$stderr"; false; }
+    done <<'EOF'
+.normalizer = {type: "Replace", pattern: {String: "``"}, content: "\""}|its normalizer changes text, which llama.cpp does not
+.normalizer = {type: "NFKC"}|its normalizer changes text, which llama.cpp does not
+.added_tokens[0].rstrip = true|token 269 has "rstrip", which GGUF cannot say
+EOF
+    mkdir nfc
+    cp tok/* nfc
+    jq '.normalizer = {type: "NFC"}' tok/tokenizer.json >nfc/tokenizer.json
+    # Of several chat templates the default, or none.
+    echo '{"chat_template": [{"name": "default", "template": "{{ a }}"}, {"name": "rag", "template": "{{ b }}"}]}' \
+        >nfc/tokenizer_config.json
+    mics-shard merge big-run --to=gguf -o "$out-default" --base=nfc -q
+    [ "$(show "$out-default" | jq -r '.keys."tokenizer.chat_template"')" = '{{ a }}' ]
+    echo '{"chat_template": [{"name": "rag", "template": "{{ b }}"}]}' >nfc/tokenizer_config.json
+    run --separate-stderr mics-shard merge big-run --to=gguf -o "$out-rag" --base=nfc
+    [ "$status" = 0 ]
+    [[ $stderr == *"'$out-rag' has no chat template: of those of the tokenizer none is called \"default\""* ]]
+    [ "$(show "$out-rag" | jq '.keys."tokenizer.chat_template"')" = null ]
 }
 
 @test "gguf: windows end the context, and ranks write the same file as one process" {

@@ -5,7 +5,7 @@
  * Whatever is accepted must be documents end to end, of bytes and ends.
  *
  * sources: lib/base lib/doc lib/data/encoded.c lib/data/json_line.c lib/data/tokenizer.c
- * sources: lib/data/tokenizer lib/ckpt/format/gguf.c
+ * sources: lib/data/tokenizer lib/ckpt/format/gguf.c lib/data/chat/template.c
  */
 #include "data/encoded.h"
 #include "data/tokens.h"

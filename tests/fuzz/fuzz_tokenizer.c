@@ -7,6 +7,7 @@
  * UTF-8.
  *
  * sources: lib/base lib/doc lib/data/tokenizer lib/data/tokenizer.c lib/ckpt/format/gguf.c
+ * sources: lib/data/chat/template.c
  */
 #include "base/utf8.h"
 #include "data/tokenizer.h"

@@ -265,16 +265,21 @@ def write_fixed(path, templates, shapes):
         text, prose = without_prose(template.read_text(), prose)
         if text is None:
             continue
+        fixed = [[{"role": role, "content": content} for role, content in turns] for turns in FIXED]
         with tempfile.TemporaryDirectory() as folder:
             tokenizer = make_tokenizer(pathlib.Path(folder), text, "bytes")
+            lines = "".join(json.dumps({"messages": messages}) + "\n" for messages in fixed)
+            ours = subprocess.run([PROGRAM, "render", folder], input=lines, check=True,
+                                  capture_output=True, text=True).stdout.splitlines()
         conversations = []
-        for fixed in FIXED:
-            messages = [{"role": role, "content": content} for role, content in fixed]
+        for messages, line in zip(fixed, ours):
             try:
                 rendered = tokenizer.apply_chat_template(messages, tokenize=False)
             except Exception:
                 rendered = None
             conversations.append({"messages": messages, "text": rendered})
+            if rendered is not None and "error" in json.loads(line):
+                conversations[-1]["refused"] = True  # look at these: mics must have a reason
         done[digest] = {"shape": digest, "name": known, "prose": prose, "conversations": conversations}
     path.write_text("".join(json.dumps(done[digest]) + "\n" for digest in sorted(done)))
 

@@ -180,6 +180,23 @@ enum mics_status mics_output_folder_create(struct mics_output_folder *folder,
     return mics_agree(comm, status, err);
 }
 
+/* Give a file its final name, at which another process may have written meanwhile. */
+static enum mics_status place_file(const char *file, const char *final, struct mics_err *err)
+{
+    struct stat info;
+    bool done = renameat2(AT_FDCWD, file, AT_FDCWD, final, RENAME_NOREPLACE) == 0;
+
+    if (!done && errno != EEXIST) /* a file system without that; the first name goes later */
+        done = link(file, final) == 0;
+    if (!done && errno != EEXIST && lstat(final, &info) != 0) /* and without links */
+        done = rename(file, final) == 0;
+    if (!done && errno == EEXIST)
+        return mics_err_set(err, MICS_ERR_IO,
+                            "'%s' was written by another process meanwhile, and is not replaced",
+                            final);
+    return done ? MICS_OK : mics_err_set_errno(err, "%s", final);
+}
+
 enum mics_status mics_output_folder_commit(struct mics_output_folder *folder, struct mics_err *err)
 {
     char parent[MICS_PATH_MAX], file[MICS_PATH_MAX];
@@ -190,8 +207,12 @@ enum mics_status mics_output_folder_commit(struct mics_output_folder *folder, st
                                   folder->single ? "/" MICS_SINGLE_FILE : "");
     if (status != MICS_OK)
         return status;
-    if (rename(file, folder->final) != 0)
-        return mics_err_set_errno(err, "%s", folder->final);
+    if (folder->single)
+        status = place_file(file, folder->final, err);
+    else if (rename(file, folder->final) != 0)
+        status = mics_err_set_errno(err, "%s", folder->final);
+    if (status != MICS_OK)
+        return status;
     folder->created = folder->single; /* then the empty folder is left */
     mics_path_parent(folder->final, parent);
     return mics_file_sync_folder(parent, err);

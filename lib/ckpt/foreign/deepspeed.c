@@ -377,9 +377,27 @@ static bool add_flat_range(const struct zero *zero, int state, size_t group, siz
     return done == count;
 }
 
-/* Universal: one state of a parameter, `count` numbers in a file of their own. */
+/* A universal file of a parameter has it in its own shape, or flat. */
+static enum mics_status check_shape(const struct zero *zero, const struct mics_torch_file *file,
+                                    uint32_t node, const char *path, const uint64_t *shape,
+                                    uint32_t rank)
+{
+    struct mics_torch_tensor own;
+    const enum mics_status status = mics_torch_tensor(file, node, &own, zero->list->err);
+
+    if (status != MICS_OK) {
+        mics_err_prefix(zero->list->err, "%s", path);
+        return status;
+    }
+    if (own.rank > 1 && (own.rank != rank || memcmp(own.shape, shape, rank * sizeof *shape) != 0))
+        return reject(zero, path, "its shape is not that of param_shapes");
+    return MICS_OK;
+}
+
+/* Universal: one state of a parameter, `count` numbers of a shape in a file of their own. */
 static enum mics_status add_own_file(const struct zero *zero, int state, size_t tensor,
-                                     const char *name, uint64_t count)
+                                     const char *name, const uint64_t *shape, uint32_t rank,
+                                     uint64_t count)
 {
     static const char *const words[] = {"fp32", "exp_avg", "exp_avg_sq"};
     struct mics_torch_file file = {0};
@@ -407,6 +425,8 @@ static enum mics_status add_own_file(const struct zero *zero, int state, size_t 
         const uint32_t inside = mics_pickle_get(file.pickle, root, "param");
 
         status = add_flat(zero, &file, path, flat.file, inside ? inside : root, &flat);
+        if (status == MICS_OK && flat.count == count)
+            status = check_shape(zero, &file, inside ? inside : root, path, shape, rank);
     }
     mics_torch_file_close(&file);
     if (status == MICS_OK && flat.count != count)
@@ -438,7 +458,7 @@ static enum mics_status add_parameter(struct zero *zero, size_t group, const cha
 
         status = foreign_add_tensor(zero->list, name, "F32", shape, rank, (uint32_t)state, &tensor);
         if (status == MICS_OK && zero->universal)
-            status = add_own_file(zero, state, tensor, name, count);
+            status = add_own_file(zero, state, tensor, name, shape, rank, count);
         if (status != MICS_OK || zero->universal)
             continue;
         const bool found = zero->stage == 3

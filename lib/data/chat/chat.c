@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data/chat/conversation.h"
 
+#include "base/units.h"
+#include "data/chat/template.h"
 #include "data/tokens.h"
-#include "doc/foreign.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#define TEMPLATE_FILE      "chat_template.jinja"
-#define CONFIG_FILE        "tokenizer_config.json"
-#define CONFIG_MAX_VALUES  ((size_t)1 << 22)
-#define TEMPLATE_MAX_BYTES ((size_t)1 << 20)
-#define MAX_TOKEN_BYTES    256 /* that a token has across a border of an answer, at most */
+#define LAST_SECOND     253402300799 /* of the year 9999 */
+#define MAX_TOKEN_BYTES 256          /* that a token has across a border of an answer, at most */
 
 struct mics_chat {
     const struct mics_chat_format *format;
+    bool insisted; /* on the format, which is not the template's own */
     struct mics_shape shape;
     char *bos, *eos; /* NULL: none */
+    char *split;     /* see mics_chat_split_marker() */
     char date[32];   /* of today */
 };
 
@@ -26,69 +26,25 @@ struct mics_chat {
  * Opening.
  */
 
-static const struct mics_tokenizer_file *find_file(const struct mics_tokenizer_files *files,
-                                                   const char *name)
+/* Why no format can be chosen. */
+static enum mics_status refuse_template(const struct mics_shape *shape,
+                                        const struct mics_chat_template *found,
+                                        struct mics_err *err)
 {
-    for (size_t i = 0; i < files->count; i++)
-        if (strcmp(files->items[i].name, name) == 0)
-            return &files->items[i];
-    return NULL;
-}
+    const char *file = found->file, *marker = NULL;
 
-/* Of several templates with names, the default. */
-static const json_t *choose_template(const json_t *value)
-{
-    for (size_t i = 0; i < json_array_size(value); i++) {
-        const json_t *item = json_array_get(value, i);
-        const char *name = json_string_value(json_object_get(item, "name"));
-
-        if (name && strcmp(name, "default") == 0)
-            return json_object_get(item, "template");
-    }
-    return value;
-}
-
-/* The text of the template, and the file that has it: *text NULL if there is none. It is of
- * `files` or of *config, which the caller owns. */
-static enum mics_status find_template(const struct mics_tokenizer_files *files, json_t **config,
-                                      const char **file, const char **text, size_t *size,
-                                      struct mics_err *err)
-{
-    const struct mics_tokenizer_file *own = find_file(files, TEMPLATE_FILE);
-    const struct mics_tokenizer_file *config_file = find_file(files, CONFIG_FILE);
-    enum mics_status status = MICS_OK;
-
-    *text = NULL;
-    *file = TEMPLATE_FILE;
-    if (own) {
-        *text = (const char *)own->bytes;
-        *size = own->size;
-    } else if (config_file) {
-        *file = CONFIG_FILE;
-        status = mics_foreign_read((const char *)config_file->bytes, config_file->size,
-                                   CONFIG_MAX_VALUES, config, err);
-        const json_t *value = json_object_get(*config, "chat_template");
-
-        value = json_is_array(value) ? choose_template(value) : value;
-        if (status == MICS_OK && value && !json_is_null(value) && !json_is_string(value))
-            status = mics_err_set(err, MICS_ERR_FORMAT,
-                                  "chat_template: expected a string, or a list with one whose name "
-                                  "is \"default\"");
-        *text = json_string_value(value);
-        *size = json_string_length(value);
-    }
-    if (status == MICS_OK && *text && *size > TEMPLATE_MAX_BYTES)
-        status = mics_err_set(err, MICS_ERR_FORMAT, "the chat template has more than 1 MiB");
-    if (status != MICS_OK)
-        mics_err_prefix(err, "%s", *file);
-    return status;
-}
-
-static enum mics_status refuse_shape(const struct mics_shape *shape, const char *file,
-                                     const char *text, size_t size, struct mics_err *err)
-{
-    const char *marker = NULL;
-    const struct mics_chat_format *like = mics_chat_format_by_marker(text, size, &marker);
+    if (found->unnamed)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "%s: none of its chat templates is called \"default\": --chat=NAME "
+                            "says which format to use",
+                            file);
+    if (!found->text)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "the tokenizer has no chat template (" MICS_CHAT_TEMPLATE_FILE
+                            ", or chat_template in " MICS_CHAT_TEMPLATE_CONFIG
+                            "): --chat=NAME says which format to use");
+    const struct mics_chat_format *like =
+        mics_chat_format_by_marker(found->text, found->size, &marker);
 
     if (!like)
         return mics_err_set(err, MICS_ERR_FORMAT,
@@ -106,49 +62,99 @@ static enum mics_status choose_format(struct mics_chat *chat,
                                       struct mics_err *err)
 {
     const struct mics_chat_format *plain = name ? mics_chat_format_by_name(name) : NULL;
-    const char *file = NULL, *text = NULL;
-    json_t *config = NULL;
+    struct mics_chat_template found;
     char names[512];
-    size_t size = 0;
 
     if (name && !plain)
         return mics_err_set(err, MICS_ERR_ARG, "'%s' is no format of conversations: expected %s",
                             name, mics_chat_names(names, sizeof names));
-    enum mics_status status = find_template(files, &config, &file, &text, &size, err);
+    enum mics_status status = mics_chat_template_find(files, &found, err);
 
-    if (status == MICS_OK && text) {
-        status = mics_shape_read(text, size, &chat->shape, err);
+    if (status == MICS_OK && found.text) {
+        status = mics_shape_read(found.text, found.size, &chat->shape, err);
         if (status != MICS_OK)
-            mics_err_prefix(err, "%s: chat_template", file);
+            mics_err_prefix(err, "%s: chat_template", found.file);
     }
+    if (status == MICS_OK && found.text)
+        chat->format = mics_chat_format_by_shape(chat->shape.digest);
     if (status == MICS_ERR_FORMAT && plain) /* what the template says does not matter */
         status = MICS_OK;
-    if (status == MICS_OK && text)
-        chat->format = mics_chat_format_by_shape(chat->shape.digest);
-    if (status == MICS_OK && plain && !(chat->format && strcmp(chat->format->name, name) == 0))
+    if (status == MICS_OK && plain && !(chat->format && strcmp(chat->format->name, name) == 0)) {
         chat->format = plain;
+        chat->insisted = true;
+    }
     if (status == MICS_OK && !chat->format)
-        status = text ? refuse_shape(&chat->shape, file, text, size, err)
-                      : mics_err_set(err, MICS_ERR_FORMAT,
-                                     "the tokenizer has no chat template (" TEMPLATE_FILE
-                                     ", or chat_template in " CONFIG_FILE
-                                     "): --chat=NAME says which format to use");
-    json_decref(config);
+        status = refuse_template(&chat->shape, &found, err);
+    mics_chat_template_close(&found);
     return status;
 }
 
 /* Today, or the day of the environment's SOURCE_DATE_EPOCH. */
-static void set_date(struct mics_chat *chat)
+static enum mics_status set_date(struct mics_chat *chat, struct mics_err *err)
 {
     static const char *const months[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
                                          "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
     const char *epoch = getenv("SOURCE_DATE_EPOCH");
-    const time_t now = epoch ? (time_t)strtoll(epoch, NULL, 10) : time(NULL);
+    uint64_t seconds = 0;
+    enum mics_status status =
+        epoch ? mics_parse_u64(epoch, 0, LAST_SECOND, &seconds, err) : MICS_OK;
+    const time_t now = epoch ? (time_t)seconds : time(NULL);
     struct tm day;
 
-    if (epoch ? gmtime_r(&now, &day) : localtime_r(&now, &day))
+    if (status != MICS_OK)
+        mics_err_prefix(err, "SOURCE_DATE_EPOCH");
+    else if (epoch ? gmtime_r(&now, &day) : localtime_r(&now, &day))
         snprintf(chat->date, sizeof chat->date, "%02d %s %d", day.tm_mday, months[day.tm_mon],
                  day.tm_year + 1900);
+    return status;
+}
+
+/* Set chat->split to the first marker in a text that the tokenizer encodes in pieces. */
+static enum mics_status find_split(struct mics_chat *chat, struct mics_encoder *encoder,
+                                   const char *text, struct mics_err *err)
+{
+    size_t length = 0, count = 0;
+    const uint32_t *ids = NULL;
+    enum mics_status status = MICS_OK;
+
+    while (!chat->split && status == MICS_OK && (text = mics_chat_next_marker(text, &length))) {
+        status =
+            mics_encode(encoder, text, length, MICS_TOKENIZER_SPECIAL | MICS_TOKENIZER_CONTINUES,
+                        &ids, &count, NULL, err);
+        if (status == MICS_OK && count != 1 && !(chat->split = strndup(text, length)))
+            status = mics_err_nomem(err);
+        text += length;
+    }
+    return status;
+}
+
+/* Does the tokenizer have what the format needs, or at least its markers? */
+static enum mics_status check_tokens(struct mics_chat *chat, const struct mics_tokenizer *tokenizer,
+                                     struct mics_err *err)
+{
+    const char *texts[MICS_CHAT_TEXTS];
+    struct mics_encoder *encoder = NULL;
+    bool needs_end = false, needs_date = false;
+
+    mics_chat_format_texts(chat->format, texts);
+    for (size_t i = 0; i < MICS_CHAT_TEXTS; i++) {
+        needs_end = needs_end || (texts[i] && strpbrk(texts[i], CHAT_EOS));
+        needs_date = needs_date || (texts[i] && strpbrk(texts[i], CHAT_DATE));
+    }
+    /* Jinja makes nothing of a bos_token that is not said, but cannot join an eos_token. */
+    if (needs_end && !chat->eos)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "the chat template (%s) needs the tokenizer's eos_token, which no file "
+                            "of the tokenizer tells",
+                            chat->format->name);
+    enum mics_status status = needs_date ? set_date(chat, err) : MICS_OK;
+
+    if (status == MICS_OK && chat->insisted)
+        status = mics_encoder_new(tokenizer, &encoder, err);
+    for (size_t i = 0; i < MICS_CHAT_TEXTS && encoder && status == MICS_OK; i++)
+        status = texts[i] ? find_split(chat, encoder, texts[i], err) : MICS_OK;
+    mics_encoder_free(encoder);
+    return status;
 }
 
 /* The last step of opening: *out = the chat, which is freed after an error. */
@@ -157,9 +163,10 @@ static enum mics_status name_tokens(struct mics_chat *chat, const struct mics_to
 {
     enum mics_status status = mics_tokenizer_named(tokenizer, "bos_token", &chat->bos, err);
 
-    set_date(chat);
     if (status == MICS_OK)
         status = mics_tokenizer_named(tokenizer, "eos_token", &chat->eos, err);
+    if (status == MICS_OK)
+        status = check_tokens(chat, tokenizer, err);
     if (status == MICS_OK)
         *out = chat;
     else
@@ -211,12 +218,18 @@ void mics_chat_free(struct mics_chat *chat)
     mics_shape_free(&chat->shape);
     free(chat->bos);
     free(chat->eos);
+    free(chat->split);
     free(chat);
 }
 
 const char *mics_chat_name(const struct mics_chat *chat)
 {
     return chat->format->name;
+}
+
+const char *mics_chat_split_marker(const struct mics_chat *chat)
+{
+    return chat->split;
 }
 
 void mics_chat_text_free(struct mics_chat_text *text)
@@ -243,17 +256,12 @@ static enum mics_status put(struct rendering *rendering, const char *text, size_
     return mics_chat_buffer_append(&rendering->out->text, text, size, rendering->err);
 }
 
-/* A token by its name, which files may leave unsaid. Jinja makes nothing of one that is not said,
- * and fails where it has to be joined with a text, as eos_token has. */
+/* A token by its name: the beginning may be unsaid; the end is said where a format has it. */
 static enum mics_status put_token(struct rendering *rendering, char sign)
 {
     const struct mics_chat *chat = rendering->chat;
     const char *text = sign == CHAT_BOS[0] ? chat->bos : chat->eos;
 
-    if (!text && sign == CHAT_EOS[0])
-        return mics_err_set(rendering->err, MICS_ERR_FORMAT,
-                            "the chat template needs the tokenizer's eos_token, which no file of "
-                            "the tokenizer tells");
     return text ? put(rendering, text, strlen(text)) : MICS_OK;
 }
 

@@ -24,8 +24,9 @@
 struct mics_chat;
 
 /* The format of the chat template in a tokenizer's files; with `name`, one of the format of that
- * name: the template's own, if it has it, else the plainest. MICS_ERR_ARG: there is no such format.
- * MICS_ERR_FORMAT: there is no template, or none that is known. The tokenizer outlives *out. */
+ * name: the template's own, if it has it, else the plainest. MICS_ERR_ARG: there is no such format,
+ * or SOURCE_DATE_EPOCH is no time. MICS_ERR_FORMAT: there is no template, or none that is known, or
+ * no eos_token where the format has one. The tokenizer outlives *out. */
 enum mics_status mics_chat_open(const struct mics_tokenizer *tokenizer,
                                 const struct mics_tokenizer_files *files, const char *name,
                                 struct mics_chat **out, struct mics_err *err);
@@ -33,6 +34,9 @@ void mics_chat_free(struct mics_chat *chat); /* NULL is fine */
 
 /* "chatml" */
 const char *mics_chat_name(const struct mics_chat *chat);
+/* A marker of a format that is not the template's own, such as <|im_end|>, that the tokenizer
+ * encodes in pieces; NULL: none. */
+const char *mics_chat_split_marker(const struct mics_chat *chat);
 /* The names of all formats, separated by ", ", in buf. Returns buf. */
 const char *mics_chat_names(char *buf, size_t size);
 

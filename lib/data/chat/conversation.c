@@ -25,24 +25,49 @@ static void add(struct mics_conversation *out, enum mics_chat_role role, const c
         (struct mics_chat_message){.role = role, .text = text, .size = size};
 }
 
-/* Messages may have members that change their text, unless they are null or empty. */
-static enum mics_status refuse_member(const json_t *object, const char *key, const char *where,
-                                      struct mics_err *err)
+/* Members that would change the conversation are refused, unless they are null or empty. `beside`:
+ * the member that does not go with them; NULL: they go with none. */
+static enum mics_status refuse_members(const json_t *object, const char *const *keys,
+                                       const char *where, const char *beside, struct mics_err *err)
 {
-    const json_t *value = json_object_get(object, key);
+    for (; *keys; keys++) {
+        const json_t *value = json_object_get(object, *keys);
 
-    if (!value || json_is_null(value) || (json_is_array(value) && json_array_size(value) == 0) ||
-        (json_is_string(value) && json_string_length(value) == 0))
-        return MICS_OK;
-    return mics_err_set(err, MICS_ERR_FORMAT, "%s\"%s\" is not supported in conversations", where,
-                        key);
+        if (!value || json_is_null(value) ||
+            (json_is_array(value) && json_array_size(value) == 0) ||
+            (json_is_string(value) && json_string_length(value) == 0))
+            continue;
+        if (beside)
+            return mics_err_set(err, MICS_ERR_FORMAT, "%s\"%s\" is not supported beside \"%s\"",
+                                where, *keys, beside);
+        return mics_err_set(err, MICS_ERR_FORMAT, "%s\"%s\" is not supported in conversations",
+                            where, *keys);
+    }
+    return MICS_OK;
+}
+
+/* Members that say whether a message is learned may only say what is so anyway. */
+static enum mics_status check_weight(const json_t *message, const char *where, struct mics_err *err)
+{
+    static const char *const keys[] = {"weight", "train", "training"};
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const json_t *value = json_object_get(message, keys[i]);
+
+        if (value && !json_is_null(value) && !json_is_true(value) &&
+            !(json_is_number(value) && json_number_value(value) == 1))
+            return mics_err_set(err, MICS_ERR_FORMAT,
+                                "%s\"%s\" that is not %s is not supported in conversations", where,
+                                keys[i], i == 0 ? "1" : "true");
+    }
+    return MICS_OK;
 }
 
 static enum mics_status read_message(const json_t *message, size_t index,
                                      struct mics_conversation *out, struct mics_err *err)
 {
     static const char *const refused[] = {"tool_calls", "function_call", "reasoning_content",
-                                          "thinking"};
+                                          "thinking", NULL};
     const json_t *role = json_object_get(message, "role");
     const json_t *content = json_object_get(message, "content");
     const char *name = json_string_value(role);
@@ -51,12 +76,12 @@ static enum mics_status read_message(const json_t *message, size_t index,
     snprintf(where, sizeof where, "messages[%zu]: ", index);
     if (!json_is_object(message))
         return mics_err_set(err, MICS_ERR_FORMAT, "%sexpected an object", where);
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        const enum mics_status status = refuse_member(message, refused[i], where, err);
+    enum mics_status status = refuse_members(message, refused, where, NULL, err);
 
-        if (status != MICS_OK)
-            return status;
-    }
+    if (status == MICS_OK)
+        status = check_weight(message, where, err);
+    if (status != MICS_OK)
+        return status;
     if (!name)
         return mics_err_set(err, MICS_ERR_FORMAT, "%sno string \"role\"", where);
     for (int i = 0; i < MICS_CHAT_ROLES; i++) {
@@ -148,13 +173,21 @@ enum mics_status mics_conversation_read(const json_t *object, struct mics_conver
 {
     static const char *const outputs[] = {"output", NULL};
     static const char *const responses[] = {"response", "completion", "answer", NULL};
+    static const char *const refused[] = {"tools", "functions", "history", NULL};
+    static const char *const beside_messages[] = {"system", NULL};
+    static const char *const beside_prompt[] = {"input", NULL};
     const json_t *messages = json_object_get(object, "messages");
-    enum mics_status status = refuse_member(object, "tools", "", err);
+    const json_t *instruction = json_object_get(object, "instruction");
+    enum mics_status status = refuse_members(object, refused, "", NULL, err);
 
     *out = (struct mics_conversation){0};
     if (status == MICS_OK && messages)
+        status = refuse_members(object, beside_messages, "", "messages", err);
+    else if (status == MICS_OK && !instruction && json_object_get(object, "prompt"))
+        status = refuse_members(object, beside_prompt, "", "prompt", err);
+    if (status == MICS_OK && messages)
         status = read_messages(messages, out, err);
-    else if (status == MICS_OK && json_object_get(object, "instruction"))
+    else if (status == MICS_OK && instruction)
         status = read_pair(object, "instruction", outputs, out, err);
     else if (status == MICS_OK && json_object_get(object, "prompt"))
         status = read_pair(object, "prompt", responses, out, err);

@@ -413,6 +413,40 @@ const struct mics_chat_format *mics_chat_format_by_marker(const char *text, size
     return NULL;
 }
 
+void mics_chat_format_texts(const struct mics_chat_format *format,
+                            const char *texts[MICS_CHAT_TEXTS])
+{
+    const char *const others[] = {format->begin,      format->no_system, format->tool.before,
+                                  format->tool.after, format->end,       format->end_answer};
+
+    memcpy(texts, others, sizeof others);
+    for (size_t i = 0; i < MICS_CHAT_ROLES; i++) {
+        texts[COUNT(others) + 2 * i] = format->role[i].before;
+        texts[COUNT(others) + 2 * i + 1] = format->role[i].after;
+    }
+}
+
+const char *mics_chat_next_marker(const char *text, size_t *length)
+{
+    static const struct {
+        const char *begin, *end;
+    } forms[] = {{"<|", "|>"}, {"<｜", "｜>"}, {"<start_of_", ">"}, {"<end_of_", ">"}};
+
+    for (; *text; text++)
+        for (size_t i = 0; i < COUNT(forms); i++) {
+            const size_t begin = strlen(forms[i].begin);
+            const char *end = strncmp(text, forms[i].begin, begin) == 0
+                                  ? strstr(text + begin, forms[i].end)
+                                  : NULL;
+
+            if (end) {
+                *length = (size_t)(end - text) + strlen(forms[i].end);
+                return text;
+            }
+        }
+    return NULL;
+}
+
 const char *mics_chat_names(char *buf, size_t size)
 {
     size_t used = 0;

@@ -74,6 +74,13 @@ enum mics_status mics_chat_open_shape(const struct mics_tokenizer *tokenizer,
                                       struct mics_shape *shape, struct mics_chat **out,
                                       struct mics_err *err);
 
+#define MICS_CHAT_TEXTS (6 + 2 * MICS_CHAT_ROLES)
+/* All texts of a format, of which some are NULL. */
+void mics_chat_format_texts(const struct mics_chat_format *format,
+                            const char *texts[MICS_CHAT_TEXTS]);
+/* The first marker in a text that is meant to be a token, such as <|im_end|>; NULL: none. */
+const char *mics_chat_next_marker(const char *text, size_t *length);
+
 /* The format whose markers are in a template of unknown shape; NULL: none. */
 const struct mics_chat_format *mics_chat_format_by_marker(const char *text, size_t size,
                                                           const char **marker);

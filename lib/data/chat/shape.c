@@ -102,10 +102,33 @@ static enum mics_status put_data(struct reader *reader, size_t begin, size_t end
     return status == MICS_OK ? put_literal(reader) : status;
 }
 
+/* What an escape of a text stands for, as in Python: *c, the character behind the backslash, or the
+ * backslash itself where Python leaves both. MICS_ERR_FORMAT: it is one that is not known here. */
+static enum mics_status read_escape(struct reader *reader, char *c)
+{
+    static const char known[] = "n\nt\tr\r\\\\'\'\"\"";
+    static const char other[] = "\nabfv01234567xNuU"; /* Jinja decodes these, too */
+    const char at = reader->text[reader->at];
+
+    for (const char *pair = known; *pair; pair += 2)
+        if (*pair == at) {
+            *c = pair[1];
+            reader->at++;
+            return MICS_OK;
+        }
+    if (!strchr(other, at) && (unsigned char)at < 0x80)
+        return MICS_OK;
+    if ((unsigned char)at < 0x80 && at > ' ')
+        return mics_err_set(reader->err, MICS_ERR_FORMAT,
+                            "a text in a tag has the escape '\\%c', which is not supported", at);
+    return mics_err_set(reader->err, MICS_ERR_FORMAT,
+                        "a text in a tag has a backslash before a character that is not supported "
+                        "there");
+}
+
 /* Read a quoted text into reader->literal. */
 static enum mics_status read_literal(struct reader *reader)
 {
-    static const char escapes[] = "n\nt\tr\r\\\\'\'\"\"";
     const char *text = reader->text, quote = text[reader->at++];
     enum mics_status status = MICS_OK;
 
@@ -113,17 +136,10 @@ static enum mics_status read_literal(struct reader *reader)
     while (status == MICS_OK && reader->at < reader->size && text[reader->at] != quote) {
         char c = text[reader->at++];
 
-        if (c == '\\' && reader->at < reader->size) {
-            const char *known = NULL;
-
-            for (const char *pair = escapes; *pair && !known; pair += 2)
-                known = *pair == text[reader->at] ? pair + 1 : NULL;
-            if (known) {
-                c = *known;
-                reader->at++;
-            }
-        }
-        status = mics_chat_buffer_append(&reader->literal, &c, 1, reader->err);
+        if (c == '\\' && reader->at < reader->size)
+            status = read_escape(reader, &c);
+        if (status == MICS_OK)
+            status = mics_chat_buffer_append(&reader->literal, &c, 1, reader->err);
     }
     if (status == MICS_OK && reader->at == reader->size)
         status = mics_err_set(reader->err, MICS_ERR_FORMAT, "a text in a tag has no end");

@@ -31,7 +31,7 @@ struct mics_shape {
     size_t prose_count;
 };
 
-/* MICS_ERR_FORMAT: a tag or a text in one has no end. */
+/* MICS_ERR_FORMAT: a tag or a text in one has no end, or an escape that is not read here. */
 enum mics_status mics_shape_read(const char *text, size_t size, struct mics_shape *out,
                                  struct mics_err *err);
 void mics_shape_free(struct mics_shape *shape); /* all zeros is fine */

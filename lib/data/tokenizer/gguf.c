@@ -8,8 +8,8 @@
  */
 #include "data/tokenizer_gguf.h"
 
+#include "data/chat/template.h"
 #include "data/tokenizer/tokenizer_json.h"
-#include "doc/foreign.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +17,6 @@
 
 /* Types of tokens. */
 enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5, BYTE = 6 };
-
-enum { MAX_CONFIG_BYTES = 16 << 20, MAX_CONFIG_VALUES = 1 << 20 };
 
 #define END_OF_BYTES "<|endoftext|>"
 
@@ -113,38 +111,18 @@ static enum mics_status add_tokens(const struct writer *writer)
 
 /* ---- special tokens and settings ---- */
 
-/* The text of a conversation's template, in tokenizer_config.json or in a file of its own; there
- * may be none. */
+/* The text of the chat template; there may be none. */
 static enum mics_status add_chat_template(const struct writer *writer,
-                                          const struct mics_tokenizer_files *files)
+                                          const struct mics_tokenizer_files *files,
+                                          bool *no_default)
 {
-    static const char key[] = "tokenizer.chat_template";
-    json_t *config = NULL;
-    enum mics_status status = MICS_OK;
-    bool added = false;
+    struct mics_chat_template found;
+    const enum mics_status status = mics_chat_template_find(files, &found, writer->err);
 
-    for (size_t i = 0; i < files->count && !added; i++) {
-        const struct mics_tokenizer_file *file = &files->items[i];
-
-        added = strcmp(file->name, "chat_template.jinja") == 0;
-        if (added)
-            mics_gguf_add_string(writer->gguf, key, file->bytes, file->size);
-    }
-    for (size_t i = 0; i < files->count && !added && status == MICS_OK; i++) {
-        const struct mics_tokenizer_file *file = &files->items[i];
-
-        if (strcmp(file->name, "tokenizer_config.json") != 0 || file->size > MAX_CONFIG_BYTES)
-            continue;
-        status = mics_foreign_read((const char *)file->bytes, file->size, MAX_CONFIG_VALUES,
-                                   &config, writer->err);
-        if (status != MICS_OK)
-            mics_err_prefix(writer->err, "%s", file->name);
-    }
-    const char *text = json_string_value(json_object_get(config, "chat_template"));
-
-    if (status == MICS_OK && text && !added)
-        add_text(writer, key, text);
-    json_decref(config);
+    if (status == MICS_OK && found.text)
+        mics_gguf_add_string(writer->gguf, "tokenizer.chat_template", found.text, found.size);
+    *no_default = found.unnamed;
+    mics_chat_template_close(&found);
     return status;
 }
 
@@ -172,9 +150,8 @@ static enum mics_status add_settings(const struct writer *writer)
     return MICS_OK;
 }
 
-/* Does text stay as it is but for what decoding undoes? llama.cpp has no normalizers. The text is
- * in NFC, which a tokenizer may expect. */
-static enum mics_status check_normalizer(const struct writer *writer)
+/* Does text stay as it is but for what decoding undoes? */
+static enum mics_status check_probe(const struct writer *writer)
 {
     static const char text[] = "x  A \xc3\x89\xef\xac\x81\xe2\x91\xa0 \n\t z ";
     struct mics_encoder *encoder = NULL;
@@ -202,6 +179,31 @@ static enum mics_status check_normalizer(const struct writer *writer)
     mics_encoder_free(encoder);
     mics_decoder_free(decoder);
     return status;
+}
+
+/* llama.cpp has no normalizers but for spaces of SentencePiece. What NFC changes has other ids
+ * there, as the manual says; most text is in NFC. */
+static enum mics_status check_normalizer(const struct writer *writer)
+{
+    const struct mics_tokenizer *tokenizer = writer->tokenizer;
+    const struct mics_normalizer *normalizer = &tokenizer->normalizer;
+    const bool allowed = tokenizer->model.characters ? normalizer->metaspace : normalizer->composes;
+
+    if (normalizer->apply && !allowed)
+        return mics_err_set(writer->err, MICS_ERR_FORMAT,
+                            "its normalizer changes text, which llama.cpp does not");
+    for (uint32_t i = 0; i < tokenizer->added.count; i++) {
+        const struct mics_added_token *token = &tokenizer->added.tokens[i];
+
+        if (token->single_word || token->strip_left || token->strip_right)
+            return mics_err_set(writer->err, MICS_ERR_FORMAT,
+                                "token %lu has \"%s\", which GGUF cannot say",
+                                (unsigned long)token->id,
+                                token->single_word  ? "single_word"
+                                : token->strip_left ? "lstrip"
+                                                    : "rstrip");
+    }
+    return check_probe(writer);
 }
 
 /* ---- BPE on bytes ---- */
@@ -470,12 +472,13 @@ static enum mics_status add_pieces(const struct writer *writer)
 
 enum mics_status mics_tokenizer_add_to_gguf(const struct mics_disk_tokenizer *from,
                                             uint32_t vocab_size, struct mics_gguf *gguf,
-                                            struct mics_err *err)
+                                            bool *no_default, struct mics_err *err)
 {
     const struct mics_tokenizer *tokenizer = from->tokenizer;
     const struct writer writer = {tokenizer, vocab_size, gguf, err};
     enum mics_status status;
 
+    *no_default = false;
     if (!tokenizer) {
         add_text(&writer, "tokenizer.ggml.model", "none");
         return MICS_OK;
@@ -495,7 +498,7 @@ enum mics_status mics_tokenizer_add_to_gguf(const struct mics_disk_tokenizer *fr
     if (status == MICS_OK)
         status = add_settings(&writer);
     if (status == MICS_OK)
-        status = add_chat_template(&writer, &from->files);
+        status = add_chat_template(&writer, &from->files, no_default);
     if (status != MICS_OK)
         mics_err_prefix(err, "tokenizer");
     return status;

@@ -738,12 +738,14 @@ void mics_normalizer_read(const struct mics_cursor *root, struct mics_normalizer
                                     .apply = apply,
                                     .local = true,
                                     .local_at_spaces = true,
+                                    .composes = true,
                                     .metaspace = true};
     for (size_t i = 0; i < state->count; i++) {
         const struct step *step = &state->steps[i];
 
         out->local = out->local && is_local(step);
         out->local_at_spaces = out->local_at_spaces && is_local_at_spaces(step);
+        out->composes = out->composes && step->kind == STEP_FORM && step->form == &forms[0];
         out->metaspace = out->metaspace && is_metaspace(step);
         out->spaces = out->spaces ||
                       ((is_metaspace(step) || joins_spaces(step)) && step->kind == STEP_REPLACE &&

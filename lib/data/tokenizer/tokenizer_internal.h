@@ -456,6 +456,7 @@ struct mics_normalizer {
     bool local;           /* it changes characters where they are: normal forms, lower case */
     bool local_at_spaces; /* so it is between printable ASCII and a space, which stays a space, or
                            * becomes U+2581 */
+    bool composes;        /* it does nothing but NFC */
     bool metaspace;       /* it does nothing but put U+2581 before texts or for spaces */
     bool spaces;          /* it puts U+2581 for spaces, or for runs of them */
     bool byte_level;      /* its last step makes characters of byte-level BPE of bytes */

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/philox.h"
 #include "ckpt/convert/shards.h"
+#include "ckpt/convert/target.h"
 #include "ckpt/format/safetensors.h"
 #include "ckpt/hf/hf.h"
 #include "ckpt/shard_file.h"
@@ -17,6 +18,7 @@
 #include <pthread.h> /* so that it runs under ThreadSanitizer, too */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { UNITS = 4, STATES = 3 };
@@ -262,6 +264,33 @@ static void only_names_inside_the_folder_are_safe(void)
         CHECK(!mics_hf_name_is_safe(bad[i]));
 }
 
+static void a_single_file_does_not_replace_one_that_was_written_meanwhile(void)
+{
+    struct mics_output_folder out = {.single = true};
+    struct mics_comm *comm = NULL;
+    char path[MICS_PATH_MAX], text[8] = "";
+    struct mics_err err = {""};
+
+    CHECK_INT(mics_comm_new_self(&comm, &err), MICS_OK);
+    snprintf(path, sizeof path, "%s/single", folder);
+    for (int taken = 1; taken >= 0; taken--) {
+        out.single = true;
+        CHECK_INT(mics_output_folder_create(&out, comm, path, 1, false, &err), MICS_OK);
+        CHECK_INT(mics_output_folder_write(&out, MICS_SINGLE_FILE, "ours", 4, &err), MICS_OK);
+        FILE *file = taken ? fopen(path, "w") : NULL;
+
+        if (file)
+            CHECK(fputs("mine", file) >= 0 && fclose(file) == 0);
+        CHECK_INT(mics_output_folder_commit(&out, &err), taken ? MICS_ERR_IO : MICS_OK);
+        mics_output_folder_discard(&out);
+        file = fopen(path, "r");
+        CHECK(file && fread(text, 1, 4, file) == 4 && fclose(file) == 0);
+        CHECK_STR(text, taken ? "mine" : "ours");
+        CHECK_INT(unlink(path), 0);
+    }
+    mics_comm_free(comm);
+}
+
 int main(void)
 {
     if (!mkdtemp(folder))
@@ -269,6 +298,7 @@ int main(void)
     TAP_RUN(numbers_are_in_their_places_for_any_shapes_and_back_again);
     TAP_RUN(a_number_that_is_not_finite_stops_a_conversion_and_names_the_tensor);
     TAP_RUN(only_names_inside_the_folder_are_safe);
+    TAP_RUN(a_single_file_does_not_replace_one_that_was_written_meanwhile);
     mics_file_remove_tree(folder, NULL);
     return tap_done();
 }

@@ -113,6 +113,39 @@ static enum mics_status open_changed_universal(const char *changed, const char *
     return status;
 }
 
+/* Exchange rows and columns of fc.weight [3, 5] in a copy of universal-zero1, and open that. */
+static void transposed_universal_parameters_are_refused(void)
+{
+    static const char sizes[] = {'K', 3, 'K', 5}, stride[] = {'K', 5, 'K', 1};
+    char folder[] = "/tmp/mics-foreign-XXXXXX", text[1 << 14];
+    const char *const paths[] = {folder};
+    struct mics_err err = {""};
+    struct mics_hf hf;
+
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(text, sizeof text, "cp -r " FILES "/universal-zero1/. %s", folder);
+    CHECK_INT(system(text), 0);
+    snprintf(text, sizeof text, "%s/zero/fc.weight/fp32.pt", folder);
+    FILE *file = fopen(text, "r+b");
+    const size_t size = file ? fread(text, 1, sizeof text, file) : 0;
+    char *at = memmem(text, size, sizes, sizeof sizes);
+    char *next = at ? memmem(at, size - (size_t)(at - text), stride, sizeof stride) : NULL;
+
+    CHECK(next != NULL && next - at < 16);
+    if (next) {
+        at[1] = 5;
+        at[3] = next[1] = 3;
+        rewind(file);
+        CHECK(fwrite(text, 1, size, file) == size);
+    }
+    if (file)
+        CHECK(fclose(file) == 0);
+    CHECK_INT(mics_foreign_open(MICS_FOREIGN_DEEPSPEED, paths, 1, &hf, &err), MICS_ERR_FORMAT);
+    CHECK(strstr(err.text, "fc.weight/fp32.pt: its shape is not that of param_shapes") != NULL);
+    mics_hf_close(&hf);
+    mics_file_remove_tree(folder, NULL);
+}
+
 static void universal_checkpoints_have_the_numbers_of_those_they_were_made_of(void)
 {
     char folder[] = "/tmp/mics-foreign-XXXXXX", path[MICS_PATH_MAX], *target;
@@ -352,6 +385,7 @@ int main(void)
 {
     TAP_RUN(each_number_of_deepspeed_is_read);
     TAP_RUN(universal_checkpoints_have_the_numbers_of_those_they_were_made_of);
+    TAP_RUN(transposed_universal_parameters_are_refused);
     TAP_RUN(metadata_of_no_files_and_names_without_end_are_refused);
     TAP_RUN(damaged_checkpoints_of_others_are_refused_in_one_line);
     return tap_done();
