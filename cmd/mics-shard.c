@@ -41,7 +41,7 @@ static const struct cli_option options[] = {
      CLI_TO_TEXT(struct request, common.output)},
     {'p', "plan", "FILE", "plan for split and reshard (default: standard input)",
      CLI_TO_TEXT(struct request, plan)},
-    {ID_TO, "to", "hf|gguf", "format that merge writes (default: hf, Hugging Face files)",
+    {ID_TO, "to", "hf|gguf|dcp", "format that merge writes (default: hf, Hugging Face files)",
      CLI_TO_HANDLER},
     {ID_DTYPE, "dtype", "f32|f16|bf16|q8_0",
      "storage type that merge and cast write (default of merge: f32; q8_0: GGUF only)",
@@ -56,7 +56,7 @@ static const struct cli_option options[] = {
 
 static const struct cli_command commands[] = {
     {"split", "convert files of Hugging Face, PyTorch or DeepSpeed to a checkpoint of a plan"},
-    {"merge", "convert the parameters of a checkpoint to Hugging Face files or GGUF"},
+    {"merge", "convert a checkpoint to Hugging Face files, GGUF or PyTorch's format"},
     {"reshard", "convert a checkpoint with its optimizer state to another plan"},
     {"cast", "convert Hugging Face files to another storage type"},
     {"list", "print the tensors of a model or checkpoint"},
@@ -78,14 +78,15 @@ static const struct cli_program program = {
 static enum mics_status parse_format(const char *value, enum mics_merge_format *out,
                                      struct mics_err *err)
 {
-    static const char *const names[] = {[MICS_MERGE_HF] = "hf", [MICS_MERGE_GGUF] = "gguf"};
+    static const char *const names[] = {
+        [MICS_MERGE_HF] = "hf", [MICS_MERGE_GGUF] = "gguf", [MICS_MERGE_DCP] = "dcp"};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(names[i], value) == 0) {
             *out = (enum mics_merge_format)i;
             return MICS_OK;
         }
-    return mics_err_set(err, MICS_ERR_ARG, "'%s': expected hf or gguf", value);
+    return mics_err_set(err, MICS_ERR_ARG, "'%s': expected hf, gguf or dcp", value);
 }
 
 static enum mics_status handle(void *context, const struct cli_option *option, const char *value,
@@ -395,6 +396,8 @@ static int check_options(const struct request *request, const struct command_spe
         return cli_usage("--dtype=q8_0: only merge --to=gguf writes it");
     if (request->has_file_bytes && convert->format != MICS_MERGE_HF)
         return cli_usage("--max-file: only of Hugging Face files");
+    if (convert->base && convert->format == MICS_MERGE_DCP)
+        return cli_usage("--base: merge --to=dcp writes no tokenizer's files");
     if (convert->dry_run && !spec->makes)
         return cli_usage("%s: does not take --dry-run", spec->command);
     if (spec->plan && !request->plan && isatty(STDIN_FILENO))

@@ -198,3 +198,95 @@ refused() # source text
     [[ $stderr == *"tensor 'wte.weight' does not belong to the model"* ]]
     [ ! -e out ]
 }
+
+# Merge to PyTorch's distributed checkpoints (--to=dcp). torch itself reads them in
+# tests/reference/check_dcp.py.
+
+@test "merge --to=dcp: split reads the same numbers, states and step, from one process and two" {
+    requires jq
+    mics-shard split "$files/dcp" -p plan.mp -o first
+    mics-shard merge first --to=dcp -o out
+    [ "$(ls -A out)" = $'.metadata\n__0_0.distcp' ]
+    mics-shard split out -p plan.mp -o second
+    mics-shard diff first second
+    mics-shard verify second
+    [ "$(mics-show --json second | jq -c '[.step, .states]')" = '[2,["param","m","v"]]' ]
+    cmp first/shard-00000.safetensors second/shard-00000.safetensors
+    cmp first/shard-00001.safetensors second/shard-00001.safetensors
+    # The same file again, and from a checkpoint that is cut in another way.
+    mics-plan --model="$files/hf" --strategy=ddp --dtype=f32 --global-batch=4 --seq=8 topo.mp -o ddp.mp
+    mics-shard reshard first -p ddp.mp -o whole
+    mics-shard merge whole --to=dcp -o again
+    cmp out/__0_0.distcp again/__0_0.distcp
+    cmp out/.metadata again/.metadata
+    # Parameters only, and in another type.
+    mics-shard split "$files/hf" -p plan.mp -o hf
+    mics-shard merge hf --to=dcp --dtype=bf16 -o bf16
+    mics-shard split bf16 -p plan.mp -o rounded
+    mics-shard cast "$files/hf" --dtype=bf16 -o cast
+    mics-shard split cast -p plan.mp -o wanted
+    mics-shard diff wanted rounded
+    [ "$(mics-show --json rounded | jq -c .states)" = '["param"]' ]
+}
+
+@test "merge --to=dcp: ranks write the same files as one process" {
+    requires mpi:3
+    mics-shard split "$files/dcp" -p plan.mp -o first
+    mics-shard merge first --to=dcp -o one
+    mpi 3 mics-shard merge first --to=dcp -o three
+    diff -r one three
+}
+
+@test "merge --to=dcp: names are those of modules in transformers, tied heads are left out" {
+    for model in gpt2 mixtral qwen3; do
+        mics-plan --model="$BATS_TEST_DIRNAME/../reference/$model-tiny" --strategy=zero3 --global-batch=4 --seq=8 topo.mp -o $model.mp
+        mics-shard split "$BATS_TEST_DIRNAME/../reference/$model-tiny" -p $model.mp -o $model
+        mics-shard merge $model --to=dcp -o $model-dcp
+        mics-shard split $model-dcp -p $model.mp -o $model-again
+        mics-shard diff $model $model-again
+    done
+    grep -qa 'model\.transformer\.h\.0\.attn\.c_attn\.weight' gpt2-dcp/.metadata
+    run grep -a 'lm_head' gpt2-dcp/.metadata
+    [ "$status" = 1 ]
+    grep -qa 'model\.model\.layers\.0\.block_sparse_moe\.experts\.1\.w2\.weight' mixtral-dcp/.metadata
+    grep -qa 'model\.model\.layers\.0\.self_attn\.q_norm\.weight' qwen3-dcp/.metadata
+}
+
+@test "merge --to=dcp: what is not written is said, what cannot be is refused, and nothing is left" {
+    requires mpi:2 perl
+    mics-shard split "$files/dcp" -p plan.mp -o first
+    refuses() # code text options...
+    {
+        run --separate-stderr mics-shard merge "${@:3}"
+        [ "$status" = "$1" ]
+        [[ ${stderr_lines[0]} == "mics-shard: $2"* ]] || { echo "$stderr"; false; }
+    }
+    mkdir taken
+    touch taken/file
+    refuses 2 "'taken' exists and is not an empty folder" first --to=dcp -o taken
+    [ "$(ls -A taken)" = file ]
+    refuses 2 "--to: 'pt': expected hf, gguf or dcp" first --to=pt -o out
+    refuses 2 "--dtype=q8_0: only merge --to=gguf writes it" first --to=dcp --dtype=q8_0 -o out
+    refuses 2 "--max-file: only of Hugging Face files" first --to=dcp --max-file=1M -o out
+    refuses 2 "--base: merge --to=dcp writes no tokenizer's files" first --to=dcp --base=first -o out
+    # A damaged shard.
+    cp -r first damaged
+    perl -e 'open my $f, "+<:raw", $ARGV[0] or die; seek $f, -3, 2; print $f "\x01"' damaged/shard-00001.safetensors
+    refuses 3 "damaged" damaged --to=dcp -o out
+    [ "$(find . -maxdepth 1 -name 'out*')" = "" ]
+    # States of another optimizer are not written.
+    perl -e 'srand 1; print pack "S<*", map { int rand 16 } 1 .. 4000' >ids.bin
+    mics-plan --model="$files/hf" --optimizer=lion --strategy=zero3 --dtype=f32 --global-batch=4 --seq=8 topo.mp -o lion.mp
+    MICS_NODE_RANKS=2 mpi 2 mics-train -p lion.mp --data=ids.bin --steps=2 --out=run --val-every=0 --sample=0
+    run --separate-stderr mics-shard merge run --to=dcp -o lion
+    [ "$status" = 0 ]
+    [[ $stderr == "mics-shard: 'run/"*"': the states of Lion are not written: only those of AdamW" ]] || { echo "$stderr"; false; }
+    mics-shard split lion -p lion.mp -o lion-again
+    run --separate-stderr mics-shard diff run lion-again
+    [ "$status" = 0 ]
+    # Those of a run with AdamW are, and training goes on with them.
+    MICS_NODE_RANKS=2 mpi 2 mics-train -p plan.mp --data=ids.bin --steps=2 --out=adamw --val-every=0 --sample=0
+    mics-shard merge adamw --to=dcp -o adamw-dcp
+    mics-shard split adamw-dcp -p plan.mp -o adamw-again
+    mics-shard diff adamw adamw-again
+}

@@ -257,7 +257,7 @@ EOF
     refused 3 "llama-s: tokenizer: it has 257 ids, the model 29" llama-s --to=gguf --base=bytes
     refused 2 "--dtype=q8_0: only merge --to=gguf writes it" llama-s --dtype=q8_0
     refused 2 "--max-file: only of Hugging Face files" llama-s --to=gguf --max-file=1M
-    refused 2 "--to: 'onnx': expected hf or gguf" llama-s --to=onnx
+    refused 2 "--to: 'onnx': expected hf, gguf or dcp" llama-s --to=onnx
     run --separate-stderr mics-shard cast llama --to=gguf --dtype=f16 -o "$out"
     [ "$status" = 2 ]
     [ "$(head -n1 <<<"$stderr")" = "mics-shard: cast: does not take --to" ]

@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/threads.h"
+#include "ckpt/convert/dcp_target.h"
 #include "ckpt/convert/disk_model.h"
 #include "ckpt/convert/shards.h"
 #include "ckpt/foreign/foreign.h"
@@ -43,6 +44,7 @@ struct job {
     json_t *config; /* of merge and cast; NULL: write no config.json */
     struct mics_hf_target hf_files;
     struct mics_gguf_target gguf; /* of merge */
+    struct mics_dcp_target dcp;   /* of merge */
 
     struct mics_tokenizer_files tokenizer; /* rank 0 */
 };
@@ -52,6 +54,7 @@ static void close_job(struct job *job)
     mics_shard_target_free(&job->shards);
     mics_hf_target_free(&job->hf_files);
     mics_gguf_target_free(&job->gguf);
+    mics_dcp_target_free(&job->dcp);
     mics_manifest_free(&job->manifest);
     mics_tokenizer_files_free(&job->tokenizer);
     json_decref(job->config);
@@ -538,13 +541,68 @@ static enum mics_status merge_to_gguf(struct job *job, const char *path, struct 
     return run_job(job, prepared, &job->source.reader.store, &job->source.reader, &output, err);
 }
 
+static enum mics_status finish_dcp(struct job *job, struct mics_output_folder *folder,
+                                   struct mics_err *err)
+{
+    const enum mics_status status = mics_output_folder_write(
+        folder, MICS_DCP_METADATA_NAME, job->dcp.metadata, job->dcp.metadata_bytes, err);
+
+    return status == MICS_OK ? mics_output_folder_commit(folder, err) : status;
+}
+
+/* Does a checkpoint have moments of AdamW? Other states are not written: say so. Before the first
+ * step there are none. */
+static bool has_moments(const struct mics_ckpt_reader *reader, struct mics_diagnostics *diagnostics)
+{
+    const struct mics_optimizer_row *row = mics_manifest_optimizer(reader->doc);
+    const uint32_t states = mics_ckpt_inner_states(reader->table.states);
+    const bool moments = states == 3 && row && strcmp(row->name, "adamw") == 0;
+
+    if (states > 1 && !moments)
+        snprintf(diagnostics->note, sizeof diagnostics->note,
+                 "'%.256s': the states of %s are not written: only those of AdamW", reader->folder,
+                 row ? row->title : "its optimizer");
+    else if (reader->table.states > states)
+        snprintf(diagnostics->note, sizeof diagnostics->note,
+                 "'%.256s': the states of outer steps are not written", reader->folder);
+    return moments && reader->manifest.step > 0;
+}
+
+static enum mics_status prepare_dcp(struct job *job, const char *path, struct mics_err *err)
+{
+    const struct mics_convert_request *request = job->request;
+    const struct mics_ckpt_reader *reader = &job->source.reader;
+    enum mics_status status = mics_shard_source_open(path, &job->source, err);
+
+    if (status == MICS_OK)
+        status = mics_dcp_target_of_model(job->source.model, request->dtype,
+                                          has_moments(reader, request->diagnostics),
+                                          reader->manifest.step, &job->dcp, err);
+    return status == MICS_OK ? report_target(job, &job->dcp.target, err) : status;
+}
+
+static enum mics_status merge_to_dcp(struct job *job, const char *path, struct mics_err *err)
+{
+    const enum mics_status prepared = prepare_dcp(job, path, err);
+    const struct output output = {&job->dcp.target, job->dcp.metadata_bytes, finish_dcp};
+
+    return run_job(job, prepared, &job->source.reader.store, &job->source.reader, &output, err);
+}
+
 enum mics_status mics_convert_merge(const struct mics_convert_request *request, const char *path,
                                     struct mics_convert_report *report, struct mics_err *err)
 {
     struct job job = {.request = request, .report = report};
 
-    return request->format == MICS_MERGE_GGUF ? merge_to_gguf(&job, path, err)
-                                              : merge_to_hf(&job, path, err);
+    switch (request->format) {
+    case MICS_MERGE_GGUF:
+        return merge_to_gguf(&job, path, err);
+    case MICS_MERGE_DCP:
+        return merge_to_dcp(&job, path, err);
+    case MICS_MERGE_HF:
+        break;
+    }
+    return merge_to_hf(&job, path, err);
 }
 
 /* *config stays NULL for a folder without config.json, and for single files. */

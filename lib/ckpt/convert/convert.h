@@ -24,7 +24,7 @@
 #define MICS_HF_FILE_BYTES ((uint64_t)5000000000) /* the hub's limit of a file */
 
 /* What merge writes. */
-enum mics_merge_format { MICS_MERGE_HF, MICS_MERGE_GGUF };
+enum mics_merge_format { MICS_MERGE_HF, MICS_MERGE_GGUF, MICS_MERGE_DCP };
 
 struct mics_convert_request {
     struct mics_comm *comm;
@@ -62,7 +62,9 @@ enum mics_status mics_convert_split(const struct mics_convert_request *request,
                                     const char *const *paths, size_t count, json_t *plan_doc,
                                     struct mics_convert_report *report, struct mics_err *err);
 
-/* The parameters of a checkpoint to Hugging Face files, or to another format. */
+/* The parameters of a checkpoint to Hugging Face files, or to another format: to that of
+ * torch.distributed.checkpoint with the states of AdamW. States that are not written are named in
+ * request->diagnostics->note. */
 enum mics_status mics_convert_merge(const struct mics_convert_request *request, const char *path,
                                     struct mics_convert_report *report, struct mics_err *err);
 
