@@ -107,7 +107,7 @@ await_failure()
 }
 
 @test "flights: documents of an earlier run are put aside, and an orderly end leaves none" {
-    MICS_FAULT=1:update:9:hang run four_ranks --steps=1000000 --timeout=3
+    MICS_FAULT=1:update:9:hang run four_ranks --steps=1000000 --timeout=8
     [ "$status" != 0 ]
     [ -e run/flight/rank-00001.mp ]
     four_ranks --steps=2 --timeout=60
@@ -124,7 +124,7 @@ await_failure()
 }
 
 @test "flights: files of ranks are gathered, one alone is a list of operations, others are refused" {
-    MICS_FAULT=2:backward:40:hang run four_ranks --steps=1000000 --timeout=3
+    MICS_FAULT=2:backward:40:hang run four_ranks --steps=1000000 --timeout=8
     mics-show run/flight >folder
     cd run/flight
     mics-show rank-00002.mp rank-00000.mp rank-00003.mp rank-00001.mp >files
