@@ -254,15 +254,33 @@ static const json_t *find_node(const json_t *doc, const char *host)
     return NULL;
 }
 
-/* Has the check looked at what the finding is about: at its node, and at rates if it is one? */
-static bool has_looked(const json_t *doc, const json_t *finding)
+/* Does the check have all hosts of another one? */
+static bool has_hosts_of(const json_t *doc, const json_t *other)
+{
+    const json_t *nodes = json_object_get(other, "nodes");
+
+    for (size_t i = 0; i < json_array_size(nodes); i++)
+        if (!find_node(doc, text_of(json_array_get(nodes, i), "host")))
+            return false;
+    return true;
+}
+
+static bool is_of_links(const char *what)
+{
+    return strncmp(what, "slow_", strlen("slow_")) == 0 || strcmp(what, "links_vary") == 0 ||
+           strcmp(what, "rdma_unused") == 0;
+}
+
+/* Has the check looked at what a finding of another one is about: at its node, or at all of them,
+ * and at rates if it is one? */
+static bool has_looked(const json_t *doc, const json_t *finding, const json_t *of)
 {
     const char *what = text_of(finding, "what"), *host = text_of(finding, "host");
     const json_t *node = find_node(doc, host);
 
-    if (*host && !node)
+    if (*host ? !node : !has_hosts_of(doc, of))
         return false;
-    if (strncmp(what, "slow_", strlen("slow_")) == 0)
+    if (is_of_links(what))
         return json_object_get(doc, "links") != NULL;
     if (node && (strcmp(what, "products") == 0 || strcmp(what, "memory_rate") == 0))
         return json_array_size(json_object_get(node, "rates")) > 0;
@@ -279,7 +297,8 @@ static void put_only_in(struct mics_table *table, const char *change, const json
         const json_t *finding = json_array_get(list, i);
         const char *found = text_of(finding, "found");
 
-        if (!has_finding(json_object_get(other, "findings"), finding) && has_looked(other, finding))
+        if (!has_finding(json_object_get(other, "findings"), finding) &&
+            has_looked(other, finding, doc))
             put_change(table, change, finding, is_now ? "" : found, is_now ? found : "");
     }
 }

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 static const double fault_wait_s = 2;   /* for a document, before the job is ended */
-static const double remove_wait_s = 60; /* at an orderly end */
+static const double remove_wait_s = 10; /* at an orderly end */
 
 /* The file system may hang: only the writer uses it, a detached thread that runs while something is
  * to be done. */
