@@ -331,8 +331,11 @@ static void read_parts(const struct mics_cursor *root, struct mics_plan *plan)
         return;
     }
     reading->status = mics_model_from_json(model.value, &plan->model, reading->err);
-    if (reading->status != MICS_OK)
-        mics_err_prefix(reading->err, "model");
+    if (reading->status == MICS_OK)
+        return;
+    mics_err_prefix(reading->err, "model");
+    if (reading->status != MICS_ERR_NOMEM) /* a family that is not known, too */
+        reading->status = MICS_ERR_FORMAT;
 }
 
 static void read_batch(const struct mics_cursor *root, struct mics_plan *plan)

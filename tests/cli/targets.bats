@@ -144,6 +144,9 @@ after() # option
     jq '.choice.trainer |= empty | .choice.whole_gradients = true' <(mics-show --json plan.mp) >bad.json
     run --separate-stderr mics-show bad.json
     one_line_and_code 3
+    jq '.model.family = "gpt9"' <(mics-show --json plan.mp) >bad.json
+    run --separate-stderr mics-show bad.json
+    one_line_and_code 3
     jq '.choice.trainer = "fairscale"' <(mics-show --json plan.mp) >bad.json
     run --separate-stderr mics-show bad.json
     one_line_and_code 3
