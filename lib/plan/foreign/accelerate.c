@@ -210,6 +210,7 @@ static void take_groups(struct mics_keys *keys, enum kind kind)
                                  "mics-plan --strategy=zero2, the default of accelerate");
         return;
     }
+    mics_keys_say(keys, stage_key, MICS_IGNORED, "only DeepSpeed reads it");
     mics_keys_set_groups(keys, p);
     if (kind == IS_FSDP && mics_keys_count(keys, FSDP "version", 1) >= 2) {
         mics_keys_say(keys, old_strategy, MICS_IGNORED, "FSDP 2 does not read it");

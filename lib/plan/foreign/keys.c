@@ -364,11 +364,29 @@ void mics_keys_say_absent(struct mics_keys *keys, const char *path, enum mics_ve
     add_row(keys, path, "(not there)", verdict, why);
 }
 
+/* Keys that nothing has been said of: those that another one, often a refused one, makes void. */
+static void say_of_the_rest(struct mics_keys *keys)
+{
+    size_t i;
+    json_t *row;
+
+    json_array_foreach(keys->config->keys, i, row)
+    {
+        if (json_string_length(json_object_get(row, "why")) > 0)
+            continue;
+        if (json_object_set_new(row, "verdict", json_string(mics_verdict_name(MICS_IGNORED))) !=
+                0 ||
+            json_object_set_new(row, "why", json_string("void beside another setting")) != 0)
+            fail_nomem(keys);
+    }
+}
+
 void mics_keys_list_refusals(struct mics_keys *keys)
 {
     size_t i;
     json_t *row;
 
+    say_of_the_rest(keys);
     json_array_foreach(keys->config->keys, i,
                        row) if (strcmp(json_string_value(json_object_get(row, "verdict")),
                                        mics_verdict_name(MICS_REFUSED)) == 0)
