@@ -74,7 +74,7 @@ void mics_keys_say(struct mics_keys *keys, const char *path, enum mics_verdict v
 void mics_keys_say_absent(struct mics_keys *keys, const char *path, enum mics_verdict verdict,
                           const char *fmt, ...) MICS_PRINTF(4, 5);
 
-/* At the end: keys of which nothing has been said are void, and the refused ones are in one text. */
+/* At the end: keys of which nothing has been said are void; the refused ones are in one text. */
 void mics_keys_list_refusals(struct mics_keys *keys);
 
 /* Options of mics-train. */
