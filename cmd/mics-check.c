@@ -204,20 +204,6 @@ static void give_up(int signal)
     _exit(CLI_FAILED);
 }
 
-static enum mics_status read_plan(const char *path, struct mics_plan **out, struct mics_err *err)
-{
-    json_t *doc = NULL;
-    enum mics_status status = mics_doc_read_file(path, &doc, err);
-
-    if (status != MICS_OK)
-        return status;
-    status = mics_plan_from_doc(doc, out, err);
-    json_decref(doc);
-    if (status != MICS_OK)
-        mics_err_prefix(err, "%s", strcmp(path, "-") == 0 ? "standard input" : path);
-    return status;
-}
-
 static int check(const struct options *opt)
 {
     const enum mics_health_extent extent = opt->facts   ? MICS_HEALTH_FACTS
@@ -235,7 +221,7 @@ static int check(const struct options *opt)
     if (status == MICS_OK && opt->baseline && cli_rank() == 0)
         status = mics_health_read(opt->baseline, &baseline, &err);
     if (status == MICS_OK && opt->plan && cli_rank() == 0)
-        status = read_plan(opt->plan, &plan, &err);
+        status = mics_plan_read_file(opt->plan, &plan, &err);
     signal(SIGALRM, give_up);
     alarm(opt->timeout_s + (cli_rank() == 0 ? 0 : OTHERS_DELAY_S));
     if (status == MICS_OK)

@@ -332,7 +332,7 @@ static void report_one_node(const struct plan_request *request, const struct mic
         const double times = alone->predicted.step_s / plan->predicted.step_s;
 
         if (times < 1.02)
-            cli_warn("one node alone would be as fast: %.2g times the step of %u nodes, whose "
+            cli_warn("one node alone would not be slower: %.2g times the step of %u nodes, whose "
                      "network costs what they add, or more",
                      times, plan->topology->nodes);
         mics_plan_free(alone);

@@ -231,6 +231,9 @@ void mics_plan_free(struct mics_plan *plan);
 enum mics_status mics_plan_from_doc(json_t *doc, struct mics_plan **out, struct mics_err *err);
 /* The same of a plan that mics itself trains by: MICS_ERR_ARG for one of another trainer. */
 enum mics_status mics_plan_own_from_doc(json_t *doc, struct mics_plan **out, struct mics_err *err);
+/* The same of a file, or of standard input ("-"), whose name begins errors. */
+enum mics_status mics_plan_read_file(const char *path, struct mics_plan **out,
+                                     struct mics_err *err);
 /* *out belongs to the caller. The topology's history becomes the plan's. MICS_ERR_NOMEM. */
 enum mics_status mics_plan_to_doc(const struct mics_plan *plan, json_t **out, struct mics_err *err);
 

@@ -443,6 +443,20 @@ out:
     return MICS_OK;
 }
 
+enum mics_status mics_plan_read_file(const char *path, struct mics_plan **out, struct mics_err *err)
+{
+    json_t *doc = NULL;
+    enum mics_status status = mics_doc_read_file(path, &doc, err);
+
+    if (status != MICS_OK)
+        return status;
+    status = mics_plan_from_doc(doc, out, err);
+    json_decref(doc);
+    if (status != MICS_OK)
+        mics_err_prefix(err, "%s", strcmp(path, "-") == 0 ? "standard input" : path);
+    return status;
+}
+
 enum mics_status mics_plan_own_from_doc(json_t *doc, struct mics_plan **out, struct mics_err *err)
 {
     struct mics_plan *plan = NULL;

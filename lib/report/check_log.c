@@ -141,20 +141,6 @@ static enum mics_status find_files(const char *path, const char *plan_path, char
     return status;
 }
 
-static enum mics_status read_plan(const char *path, struct mics_plan **out, struct mics_err *err)
-{
-    json_t *doc = NULL;
-    enum mics_status status = mics_doc_read_file(path, &doc, err);
-
-    if (status != MICS_OK)
-        return status;
-    status = mics_plan_from_doc(doc, out, err);
-    json_decref(doc);
-    if (status != MICS_OK)
-        mics_err_prefix(err, "%s", strcmp(path, "-") == 0 ? "standard input" : path);
-    return status;
-}
-
 /* Was it this plan that the run executed? */
 static enum mics_status expect_plan(const struct log *log, const struct mics_plan *plan,
                                     struct mics_err *err)
@@ -202,7 +188,7 @@ enum mics_status mics_check_run(const char *path, const char *plan_path, struct 
     status = read_log(metrics, &log, err);
     if (status != MICS_OK)
         goto out;
-    status = read_plan(plan_file, &plan, err);
+    status = mics_plan_read_file(plan_file, &plan, err);
     if (status != MICS_OK)
         goto out;
     status = expect_plan(&log, plan, err);

@@ -28,7 +28,7 @@ plan() # more options
     run -0 --separate-stderr plan --topology='node:3 gpu:2' --hosts='a[08-10]' --hostfile=hosts \
         --launch=mpirun
     [[ $output == 'mpirun -n 6 --map-by ppr:2:node --hostfile hosts mics-train '* ]]
-    [[ $stderr == 'mics-plan: one node alone would be as fast: '+([^$'\n']) ]] # of a small model
+    [[ $stderr == 'mics-plan: one node alone would not be slower: '+([^$'\n']) ]] # of a small model
     [ "$(cat hosts)" = $'a08 slots=2\na09 slots=2\na10 slots=2' ]
     printf 'x slots=4\n# y\nz\n\nw # last\n' >list
     plan --topology='node:3 gpu:2' --hosts=list --hostfile=hosts -o plan.mp
