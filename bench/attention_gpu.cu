@@ -132,7 +132,7 @@ static const char *name_shape(char *to, size_t bytes, const char *what, int D, i
 template <int D, int m, int warps, int keys, bool held, int residents>
 static void forward_shape(struct problem *p)
 {
-    typedef forward_policy<D, m, warps, keys, held, residents> policy;
+    typedef forward_policy<mics_bf16, D, m, warps, keys, held, residents> policy;
     struct forward f = forward_of(&p->forward);
     char shape[64];
 
@@ -144,7 +144,7 @@ static void forward_shape(struct problem *p)
 template <int D, bool keys, int m, int warps, int slice, bool held, int residents>
 static void grad_shape(struct problem *p)
 {
-    typedef grad_policy<D, keys, m, warps, slice, held, residents> policy;
+    typedef grad_policy<mics_bf16, D, keys, m, warps, 64, slice, held, residents> policy;
     struct backward f = backward_of(&p->backward);
     unsigned heads = p->B * (keys ? p->H_kv : p->H);
     char shape[64];
