@@ -42,7 +42,7 @@ static const struct cli_option option_table[] = {
      CLI_TO_TRUE(struct options, facts)},
     {OPT_DEVICE, "device", "auto|host|cuda",
      "device to measure (default: auto, GPUs if all ranks have one)", CLI_TO_HANDLER},
-    {0, "timeout", "S", "give up after S seconds, 1 to 86400 (default: 600)",
+    {0, "timeout", "S", "give up after S seconds, also to start (default: 600)",
      CLI_TO_U32(struct options, timeout_s, 1, 86400)},
     {0, "baseline", "FILE", "compare with an earlier check of the same hosts, too",
      CLI_TO_TEXT(struct options, baseline)},
@@ -122,7 +122,7 @@ static enum mics_status find_programs(char self[MICS_PATH_MAX], char launcher[MI
 /* Become mics-run, which starts this program with the same arguments on all hosts that answer. */
 static int launch(const struct options *opt)
 {
-    char self[MICS_PATH_MAX], launcher[MICS_PATH_MAX], *hosts = NULL, **words;
+    char self[MICS_PATH_MAX], launcher[MICS_PATH_MAX], limit[32], *hosts = NULL, **words;
     struct mics_err err;
     const enum mics_status status = find_programs(self, launcher, &err);
     int count = 0;
@@ -134,8 +134,10 @@ static int launch(const struct options *opt)
         sprintf(hosts, "--hostfile=%s", opt->hosts);
     if (!words || (opt->hosts && !hosts))
         return cli_report(mics_err_nomem(&err), &err);
+    snprintf(limit, sizeof limit, "--limit=%u", opt->timeout_s);
     words[count++] = launcher;
     words[count++] = "--quiet";
+    words[count++] = limit;
     if (hosts) {
         words[count++] = "--available";
         words[count++] = hosts;

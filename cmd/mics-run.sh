@@ -18,6 +18,7 @@ spares|N||hosts of the host file that are used in place of others only (default:
 restarts|N||restart after a failure, at most N times (default: 0)
 elastic|||with too few hosts left, plan again for fewer, and continue
 available|||start on the hosts that answer, also if they are fewer than the host file has
+limit|S||end the job 20 s after S seconds; with --available hosts must start within S
 clean|||remove what ended jobs have left in the memory of the hosts, and start nothing
 no-probe|||do not look for slow hosts before each start
 verbose||v|print the command of each start, and what mpirun says
@@ -25,7 +26,7 @@ quiet||q|print errors only
 help||h|print this help and exit
 version||V|print the version and exit'
 
-ranks='' hostfile='' spares=0 restarts=0 elastic=0 probe=1 available=0 clean=0 verbose=0
+ranks='' hostfile='' spares=0 restarts=0 elastic=0 probe=1 available=0 limit='' clean=0 verbose=0
 declare -A asked=() # the hosts that are being asked
 declare -A port_of=() # of a host, if it is not that of ssh's configuration
 measuring='' # the process that measures them
@@ -50,6 +51,7 @@ take_option() # name value
     restarts) take_count restarts "$2" 0 1000000 && restarts=$2 ;;
     elastic) elastic=1 ;;
     available) available=1 probe=0 ;;
+    limit) take_count limit "$2" 1 1000000 && limit=$2 ;;
     clean) clean=1 ;;
     no-probe) probe=0 ;;
     verbose) verbose=1 ;;

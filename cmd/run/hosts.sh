@@ -4,6 +4,7 @@
 
 answer_limit_s=5  # of a host, to say that it can run the job
 answer_valid_ms=10000 # since it was asked
+start_limit_s=120 # of a host, to start a process by mpirun; --limit may lower it
 measure_limit_s=120 # of the measurement of all hosts; a slow link is measured three times
 measure_s=0.5
 
@@ -168,14 +169,14 @@ ask_early() # code
     fi
 }
 
-# Take the answers. Set alive= to the hosts that can run the job, host_of[name of the system], and
-# least_cores.
+# Take the answers. Set alive= to the hosts that can run the job, host_of[name of the system],
+# name_of[host], and least_cores.
 find_alive()
 {
     local host answer name cores now
     read_clock
     alive=() least_cores=1000000
-    declare -gA host_of=()
+    declare -gA host_of=() name_of=()
     if [ ${#asked[@]} = 0 ] || [ $((now - asked_at)) -gt $answer_valid_ms ]; then ask_hosts; fi
     for host in "${hosts[@]}"; do
         wait "${asked[$host]}"
@@ -185,7 +186,7 @@ find_alive()
             continue
         fi
         read -r _ name cores <<<"$answer"
-        alive+=("$host") host_of[$name]=$host
+        alive+=("$host") host_of[$name]=$host name_of[$host]=$name
         least_cores=$((cores < least_cores ? cores : least_cores))
     done
     asked=()
@@ -207,6 +208,53 @@ write_hosts() # file host...
     for host in "$@"; do
         echo "$host slots=$slots${port_of[$host]:+ port=${port_of[$host]}}"
     done >"$file"
+}
+
+# Can mpirun start a process on each host of a host file within $start_limit_s?
+can_start() # file
+{
+    local agent=${OMPI_MCA_plm_rsh_agent:-ssh}
+    OMPI_MCA_plm_rsh_agent="timeout -s KILL $start_limit_s $agent" \
+        timeout -k 2 $((start_limit_s + 2)) mpirun -q -N 1 --hostfile "$1" true </dev/null 2>&1
+}
+
+# Leave hosts out on which mpirun starts nothing although they answer: ssh hangs there, or they
+# cannot connect to this machine. If not all together can start, each is tried by itself.
+drop_unstartable()
+{
+    local host why started=()
+    if [ ${#alive[@]} = 0 ]; then return; fi
+    write_hosts "$state/alive" "${alive[@]}"
+    if can_start "$state/alive" >/dev/null; then return; fi
+    for host in "${alive[@]}"; do
+        write_hosts "$state/try.$host" "$host"
+        { exec {lock}>&-; can_start "$state/try.$host"; } >"$state/answer.$host" &
+        asked[$host]=$!
+    done
+    for host in "${alive[@]}"; do
+        if wait "${asked[$host]}"; then
+            started+=("$host")
+        else
+            # what comes before mpirun's own paragraph
+            why=$(tr -d '\r\0' <"$state/answer.$host" | sed '/^--*$/,$d' | grep -av '^$' |
+                tail -n 1)
+            why=${why:+: ${why:0:300}}
+            leave_out "$host" "mpirun starts nothing there within $start_limit_s s$why"
+        fi
+    done
+    asked=() alive=("${started[@]}")
+}
+
+# Tell the ranks how the hosts of alive= call themselves and how the user does: each has a line of
+# MICS_HOSTS.
+name_hosts()
+{
+    local host
+    MICS_HOSTS=''
+    for host in "${alive[@]}"; do
+        MICS_HOSTS+="${name_of[$host]} $host${port_of[$host]:+ ${port_of[$host]}}"$'\n'
+    done
+    export MICS_HOSTS
 }
 
 # Set good= to the hosts of alive= without slow ranks or links, by a measurement on all of them.
@@ -256,10 +304,12 @@ choose_hosts()
     find_alive
     prepare_mpirun "$slots" "$slots" "$least_cores" # the slots are declared
     prepare_hosts
+    if [ $available = 1 ]; then drop_unstartable; fi
     find_good
     if [ $available = 1 ]; then
         if [ ${#alive[@]} = 0 ]; then fail 1 "'$hostfile': no host answers: ${left_out%%$'\n'*}"; fi
         needed=${#alive[@]}
+        name_hosts
         if [ -n "$left_out" ]; then export MICS_LEFT_OUT=${left_out%$'\n'}; fi
     fi
     if [ ${#good[@]} -ge "$needed" ] || [ $elastic = 0 ]; then

@@ -8,6 +8,8 @@ end_limit_ms=10000
 mpirun_failure_limit_ms=1000
 # How long a job that was asked twice to stop may go on.
 kill_limit_ms=10000
+# How long a job that limits itself may take to end after --limit.
+limit_delay_s=20
 # When a request to stop is repeated: launchers lose signals that come before they have started the
 # ranks.
 repeat_stop_ms=5000
@@ -74,6 +76,7 @@ watch_launcher()
 {
     local reported='' error='' limit_ms=$end_limit_ms
     read_clock
+    if [ -n "$limit" ] && [ "$now" -ge "$end_at" ]; then kill_at=${kill_at:-$now} limited=1; fi
     if [ -z "$kill_at" ] && [ -s "$MICS_EXIT_FILE" ]; then
         read_report
     fi
@@ -96,9 +99,10 @@ watch_launcher()
 # that a terminal sends Ctrl-C to this program only.
 run_command()
 {
-    local reported='' error=''
+    local reported='' error='' now
     rm -f "$MICS_EXIT_FILE"
-    kill_at='' killed=0
+    read_clock
+    kill_at='' killed=0 limited=0 end_at=$((now + (${limit:-0} + limit_delay_s) * 1000))
     if [ $verbose = 1 ]; then say "start: ${command[*]}"; fi
     if [ -t 0 ]; then exec </dev/null; fi
     take_signals
@@ -118,4 +122,7 @@ run_command()
         code=${reported:-$code} # not that of the launcher
     fi
     why="$(describe $code)${error:+: $error}"
+    if [ $limited = 1 ] && [ -z "$reported" ]; then
+        code=1 why="no end within $((limit + limit_delay_s)) s"
+    fi
 }

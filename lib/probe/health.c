@@ -27,6 +27,67 @@ static uint32_t first_rank_of(const struct mics_world *world, uint32_t node)
     return rank;
 }
 
+/* The line of $MICS_HOSTS for a host that calls itself so; lines that are `used` belong to other
+ * nodes, of which several may call themselves alike. NULL: there is none. */
+static const char *find_line(const struct mics_world *world, uint32_t node, const bool *used,
+                             size_t *number)
+{
+    const char *own = world->host_of_node[node], *line = getenv(MICS_HOSTS);
+    const size_t length = mics_world_host_length(own), most = sizeof world->host_of_node[node] - 1;
+
+    for (*number = 0; line && *line; ++*number) {
+        const size_t name = strcspn(line, " \n");
+
+        /* a world's names may be cut */
+        if (!used[*number] && line[name] == ' ' && strncmp(line, own, length) == 0 &&
+            (name == length || length == most))
+            return line + name + 1;
+        line += strcspn(line, "\n");
+        line += *line == '\n';
+    }
+    return NULL;
+}
+
+static size_t count_lines(const char *text)
+{
+    size_t count = 1;
+
+    for (; text && *text; text++)
+        count += *text == '\n';
+    return count;
+}
+
+/* Name the nodes as the user does: as mics-run tells, else as Slurm. A declared node keeps its
+ * number. */
+static enum mics_status name_nodes(const struct mics_world *world, json_t *nodes,
+                                   struct mics_err *err)
+{
+    bool *used = calloc(count_lines(getenv(MICS_HOSTS)), sizeof *used);
+    enum mics_status status = used ? MICS_OK : mics_err_nomem(err);
+
+    for (uint32_t i = 0; i < world->node_count && status == MICS_OK; i++) {
+        const char *own = world->host_of_node[i], *suffix = own + mics_world_host_length(own);
+        json_t *node = json_array_get(nodes, i);
+        const char *slurm =
+            json_string_value(json_object_get(json_object_get(node, "facts"), "slurm_node"));
+        size_t number, length;
+        const char *named = find_line(world, i, used, &number);
+
+        if (named && !world->declared)
+            used[number] = true;
+        if (!named)
+            named = slurm ? slurm : own;
+        length = named == own ? (size_t)(suffix - own) : strcspn(named, " \n");
+        const int port = named[length] == ' ' ? atoi(named + length + 1) : 0;
+        json_t *host = json_sprintf("%.*s%s", (int)length, named, suffix);
+        if (!host || json_object_set_new(node, "host", host) != 0 ||
+            (port > 0 && json_object_set_new(node, "port", json_integer(port)) != 0))
+            status = mics_err_nomem(err);
+    }
+    free(used);
+    return status;
+}
+
 /* The text of each rank, padded to `*width` bytes with zeros; the caller's. NULL after an error.
  * Collective. */
 static char *gather_texts(const struct mics_world *world, const char *own, size_t *width,
@@ -178,12 +239,12 @@ static json_t *list_left_out(struct mics_findings *findings)
     return list;
 }
 
-static json_t *list_hosts(const struct mics_world *world)
+static json_t *list_hosts(const json_t *nodes)
 {
     json_t *hosts = json_array();
 
-    for (uint32_t i = 0; i < world->node_count; i++)
-        json_array_append_new(hosts, json_string(world->host_of_node[i]));
+    for (size_t i = 0; i < json_array_size(nodes); i++)
+        json_array_append(hosts, json_object_get(json_array_get(nodes, i), "host"));
     return hosts;
 }
 
@@ -216,7 +277,7 @@ static enum mics_status make_document(const struct check *check, json_t **out, s
     bool failed = findings.failed || !doc || json_array_extend(list, check->measured) != 0;
 
     failed |= json_object_set_new(doc, "verdict", json_string(has_fault(list) ? "bad" : "good"));
-    failed |= json_object_set_new(doc, "hosts", list_hosts(world)) != 0;
+    failed |= json_object_set_new(doc, "hosts", list_hosts(check->nodes)) != 0;
     failed |= json_object_set_new(doc, "declared_nodes", json_boolean(world->declared)) != 0;
     failed |= json_object_set_new(doc, "per_node", json_integer(world->ranks_of_node[0])) != 0;
     failed |= json_object_set_new(doc, "unreachable", unreachable) != 0;
@@ -267,6 +328,8 @@ enum mics_status mics_health_check(struct mics_world *world, enum mics_health_ex
     struct check check = {.world = world, .measured = json_array()};
     enum mics_status status = gather_facts(world, &check.nodes, err);
 
+    if (status == MICS_OK)
+        status = name_nodes(world, check.nodes, err);
     if (status == MICS_OK)
         status = add_clocks(world, check.nodes, err);
     if (status == MICS_OK && extent != MICS_HEALTH_FACTS)

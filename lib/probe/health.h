@@ -18,6 +18,10 @@
  * WHY". */
 #define MICS_LEFT_OUT "MICS_LEFT_OUT"
 
+/* $MICS_HOSTS, which mics-run sets: how hosts call themselves, and how the user does, as lines
+ * "NAME HOST" or "NAME HOST PORT" in the order of nodes. Documents have the user's names. */
+#define MICS_HOSTS "MICS_HOSTS"
+
 enum mics_health_extent {
     MICS_HEALTH_FACTS, /* measure nothing */
     MICS_HEALTH_QUICK,

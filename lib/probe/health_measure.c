@@ -278,8 +278,13 @@ static void add_slow_node(struct mics_findings *findings, const struct mics_pair
                       mics_format_rate(reference, expected, sizeof expected));
 }
 
-static void add_slow_pairs(struct mics_findings *findings, const struct mics_world *world,
-                           const struct mics_pair_verdict *verdict, double reference)
+static const char *host_of(const struct mics_findings *findings, uint32_t node)
+{
+    return json_string_value(json_object_get(json_array_get(findings->nodes, node), "host"));
+}
+
+static void add_slow_pairs(struct mics_findings *findings, const struct mics_pair_verdict *verdict,
+                           double reference)
 {
     char found[64], expected[64], where[160];
     double most = 0;
@@ -291,8 +296,8 @@ static void add_slow_pairs(struct mics_findings *findings, const struct mics_wor
         most = fmax(most, pair->rate);
         if (verdict->group)
             continue;
-        snprintf(where, sizeof where, "from %s to %s", world->host_of_node[pair->from],
-                 world->host_of_node[pair->to]);
+        snprintf(where, sizeof where, "from %s to %s", host_of(findings, pair->from),
+                 host_of(findings, pair->to));
         mics_findings_add(findings, verdict->undecidable ? "slow_link" : "slow_pair", -1, where,
                           mics_format_rate(pair->rate, found, sizeof found), expected);
     }
@@ -301,8 +306,8 @@ static void add_slow_pairs(struct mics_findings *findings, const struct mics_wor
     uint32_t other = 0;
     while (verdict->group[other] == 0)
         other++;
-    snprintf(where, sizeof where, "between the groups of %s and %s", world->host_of_node[0],
-             world->host_of_node[other]);
+    snprintf(where, sizeof where, "between the groups of %s and %s", host_of(findings, 0),
+             host_of(findings, other));
     mics_findings_add(findings, "slow_groups", -1, where,
                       mics_format_rate(most, found, sizeof found), expected);
 }
@@ -482,7 +487,7 @@ enum mics_status mics_health_measure_links(struct mics_findings *findings,
         for (uint32_t i = 0; i < nodes; i++)
             if (verdict.slow[i])
                 add_slow_node(findings, &verdict, i, reference);
-        add_slow_pairs(findings, world, &verdict, reference);
+        add_slow_pairs(findings, &verdict, reference);
         find_unused_rdma(findings, reference);
         status = describe(&links, &verdict, best, reference, repeats, out, err);
     }

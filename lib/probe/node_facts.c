@@ -124,12 +124,15 @@ static bool add_host(json_t *out)
 {
     const long long throttled = mics_node_throttled();
     const uint64_t available = available_bytes();
+    const char *slurm_node = getenv("SLURMD_NODENAME");
     struct statvfs disk;
     struct rlimit limit;
     char line[128];
     bool ok = json_object_set_new(out, "cores", json_integer(mics_processors())) == 0 &&
               set_bytes(out, "memory_bytes", mics_node_memory_bytes());
 
+    if (slurm_node && *slurm_node)
+        ok = json_object_set_new(out, "slurm_node", json_string(slurm_node)) == 0 && ok;
     if (available > 0)
         ok = set_bytes(out, "memory_free_bytes", available) && ok;
     if (statvfs("/dev/shm", &disk) == 0)

@@ -660,13 +660,18 @@ static bool is_bad(const json_t *doc, size_t node)
 static void write_hosts(FILE *out, const json_t *doc)
 {
     const json_int_t ranks = json_integer_value(json_object_get(doc, "per_node"));
-    const json_t *hosts = json_object_get(doc, "hosts");
+    const json_t *hosts = json_object_get(doc, "hosts"), *nodes = json_object_get(doc, "nodes");
 
     for (size_t i = 0; i < json_array_size(hosts); i++) {
         const char *name = json_string_value(json_array_get(hosts, i));
+        const json_t *port = json_object_get(json_array_get(nodes, i), "port");
 
-        if (!is_bad(doc, i))
-            fprintf(out, "%.*s slots=%lld\n", (int)strcspn(name, "#"), name, (long long)ranks);
+        if (is_bad(doc, i))
+            continue;
+        fprintf(out, "%.*s slots=%lld", (int)strcspn(name, "#"), name, (long long)ranks);
+        if (json_is_integer(port))
+            fprintf(out, " port=%lld", (long long)json_integer_value(port));
+        fputc('\n', out);
     }
 }
 

@@ -51,9 +51,10 @@ enum mics_status mics_hostfile_read_names(const char *file_or_list, struct mics_
 /* Print a host file that mpirun understands: "[USER@]HOST [slots=N] [port=N]" for each host. */
 void mics_hostfile_print(FILE *out, const struct mics_hostfile *file);
 
-/* Write "HOST slots=RANKS" for each node of the document's "hosts" that is not in its "bad_nodes".
- * A host on which several nodes are declared has a line for each. MICS_ERR_INFEASIBLE: all nodes
- * are bad; MICS_ERR_ARG: the document has no hosts; the file is not touched. */
+/* Write "HOST slots=RANKS" for each node of the document's "hosts" that is not in its "bad_nodes",
+ * and " port=N" behind it if its map in "nodes" has a port. A host on which several nodes are
+ * declared has a line for each. MICS_ERR_INFEASIBLE: all nodes are bad; MICS_ERR_ARG: the document
+ * has no hosts; the file is not touched. */
 enum mics_status mics_hostfile_write(const char *path, const json_t *doc, struct mics_err *err);
 
 /* Write the host of each rank on a line of its own, as srun(1) reads SLURM_HOSTFILE with

@@ -142,6 +142,35 @@ card() # folder name speed mtu state
     [ "${lines[-1]}" = 'good: 1 node' ]
 }
 
+@test "hosts keep the user's names, and one on which the start hangs is left out after --timeout" {
+    requires mpirun
+    unset MICS_NODE_RANKS
+    # shellcheck disable=SC2030,SC2031 # of this test alone
+    export OMPI_MCA_plm_rsh_agent="$PWD/agent"
+    cat >agent <<'END'
+#!/bin/sh
+case $* in hang*orted*) exec sleep 60 ;; esac
+shift
+exec sh -c "$*"
+END
+    chmod +x agent
+    run -0 --separate-stderr mics-check --facts --hostfile=good --json localhost,me@away
+    [ "$(cat good)" = $'localhost slots=1\nme@away slots=1' ]
+    [[ $output == *'"host": "me@away"'* ]]
+    run -4 --separate-stderr mics-check --facts --hostfile=good --timeout=5 localhost,hang
+    echo "$stderr $output"
+    grep -qE '^fault +hang +unreachable +- +mpirun starts nothing there within 5 s +an' <<<"$output"
+    [ "${lines[-1]}" = 'bad: 1 of 2 nodes; leave out hang' ]
+    [ "$(cat good)" = 'localhost slots=1' ]
+    unset OMPI_MCA_plm_rsh_agent
+    # nodes that call themselves alike, and a node of Slurm
+    MICS_HOSTS="$(uname -n) first 2222" mics-check --facts --hostfile=good --json >page
+    grep -q '"host": "first"' page
+    [ "$(cat good)" = 'first slots=1 port=2222' ]
+    SLURMD_NODENAME=rack-3 mics-check --facts --hostfile=good >page
+    [ "$(cat good)" = 'rack-3 slots=1' ]
+}
+
 @test "a host needs not see the temporary files of the machine that starts the check" {
     requires mpirun unshare
     unset MICS_NODE_RANKS
