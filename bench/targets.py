@@ -90,8 +90,10 @@ def check_deepspeed(text, expected):
         get_data_parallel_rank = get_sequence_parallel_rank = lambda self: 0
 
     config = DeepSpeedConfig(json.loads(text), mpu=Mesh())
-    return {**expected, "micro_batch": config.train_micro_batch_size_per_gpu, "batch": config.train_batch_size,
-            "stage": config.zero_optimization_stage}
+    second = config.zero_config.zero_hpz_partition_size
+    shards = second if second > 1 else n if config.zero_optimization_stage == 3 else 1
+    return {"ranks": n, "replicas": n // shards, "shards": shards, "micro_batch": config.train_micro_batch_size_per_gpu,
+            "batch": config.train_batch_size}
 
 
 def check_megatron(text, expected):
@@ -137,4 +139,7 @@ for topology, model, batch in (("p5:1", "llama3.2-1b", "64"), ("p4d:4", "llama3.
         if target == "megatron" and (not megatron or "8b" in model):
             continue
         check(target, module, f"--topology={topology}", f"--model={model}", f"--global-batch={batch}", *seq)
+        if target == "deepspeed" and topology.endswith(":4"):
+            check(target, module, f"--topology={topology}", f"--model={model}", f"--global-batch={batch}",
+                  "--strategy=hpz:8", *seq)
 sys.exit(failed)

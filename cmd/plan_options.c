@@ -60,9 +60,9 @@ static const struct cli_option options[] = {
      "memory per rank (default: that of the topology, on GPUs less --headroom)", CLI_TO_HANDLER},
     {ID_HEADROOM, "headroom", "PERCENT", "leave PERCENT of a GPU's memory free (default: 3)",
      CLI_TO_HANDLER},
-    {0, "strategy", "auto|ddp|zero1|zero2|zero3|mics",
-     "how state is sharded; mics:P: in groups of P ranks; P,G,O: groups of parameters, gradients, "
-     "optimizer state (default: auto)",
+    {0, "strategy", "auto|ddp|zero1|zero2|zero3|mics|hpz",
+     "how state is sharded; mics:P: in groups of P ranks; hpz:P: parameters also within steps; "
+     "P,G,O: groups of parameters, gradients, optimizer state (default: auto)",
      CLI_TO_TEXT(struct plan_request, search.strategy)},
     {ID_EXPERT_GROUP, "expert-group", "auto|same|P",
      "ranks over which experts are sharded; same: as all else (default: auto, with a --strategy: "

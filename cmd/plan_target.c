@@ -47,6 +47,9 @@ search_way(const struct plan_request *request, const struct mics_topology *topol
            struct mics_search_options options, struct mics_plan **out, struct mics_err *err)
 {
     options.allows = way->allows;
+    options.allows_secondary = way->secondary_shards;
+    if (way->secondary_shards && (!options.strategy || strcmp(options.strategy, "auto") == 0))
+        options.strategy = "hpz";
     options.whole_grads = way->accumulation == MICS_ACCUMULATES_WHOLE;
     if (options.whole_grads && options.micro_batch == 0) {
         options.micro_steps = 1;
@@ -114,7 +117,8 @@ static void report(const struct plan_request *request, const struct mics_plan *p
     const uint64_t total = mics_memory_total(&plan->memory, plan->topology);
     const struct mics_target_way any = {.accumulation = way->accumulation};
     const struct mics_target_way all = {.accumulation = MICS_ACCUMULATES_SHARDS};
-    const struct mics_target_way shards = {way->allows, MICS_ACCUMULATES_SHARDS};
+    const struct mics_target_way shards = {way->allows, MICS_ACCUMULATES_SHARDS,
+                                           way->secondary_shards};
     char texts[4][32], step[32];
 
     cli_note(0, "%s: %s per step, %s tokens/s, %s of %s per rank", target->name,

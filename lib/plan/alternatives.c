@@ -116,6 +116,8 @@ char *mics_plan_format_strategy(const struct mics_plan_choice *choice, char *tex
         snprintf(parts[i], sizeof parts[i], sizes[i] == n ? "n" : "%u", sizes[i]);
     if (strcmp(choice->strategy, "mics") == 0)
         snprintf(text, size, "mics:%u", shape->p_param);
+    else if (choice->secondary_shards)
+        snprintf(text, size, "hpz:%u", shape->p_param);
     else if (strcmp(choice->strategy, "custom") != 0)
         snprintf(text, size, "%s", choice->strategy);
     else

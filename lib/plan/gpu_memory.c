@@ -133,25 +133,35 @@ uint64_t mics_nccl_comm_bytes(const struct mics_nccl_node *node, const struct mi
     return nvls && comm->per_node > 2 && !comm->scalars ? bytes + nvls_bytes(node, comm) : bytes;
 }
 
+static uint64_t exchange_comms_bytes(const struct mics_nccl_node *node,
+                                     const struct mics_plan_choice *choice,
+                                     const struct mics_exchange *exchange)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t h = 0; h < exchange->hop_count; h++) {
+        const struct mics_hop *hop = &exchange->hops[h];
+        struct mics_group_position position;
+
+        if (!mics_op_is_comm(hop->kind))
+            continue;
+        mics_shape_position(&choice->shapes[hop->groups], hop->comm, 0, &position);
+        const struct mics_nccl_comm comm = {position.nodes, position.per_node, hop->collective,
+                                            false};
+        bytes += mics_nccl_comm_bytes(node, &comm);
+    }
+    return bytes;
+}
+
 /* The communicators of the routes. */
 static uint64_t route_comms_bytes(const struct mics_nccl_node *node,
                                   const struct mics_plan_choice *choice,
                                   const struct mics_routes *routes)
 {
-    uint64_t bytes = 0;
+    uint64_t bytes = exchange_comms_bytes(node, choice, &routes->first_gather);
 
     for (int kind = 0; kind < MICS_OP_KIND_COUNT; kind++)
-        for (uint32_t h = 0; h < routes->of[kind].hop_count; h++) {
-            const struct mics_hop *hop = &routes->of[kind].hops[h];
-            struct mics_group_position position;
-
-            if (!mics_op_is_comm(hop->kind))
-                continue;
-            mics_shape_position(&choice->shapes[hop->groups], hop->comm, 0, &position);
-            const struct mics_nccl_comm comm = {position.nodes, position.per_node, hop->collective,
-                                                false};
-            bytes += mics_nccl_comm_bytes(node, &comm);
-        }
+        bytes += exchange_comms_bytes(node, choice, &routes->of[kind]);
     return bytes;
 }
 

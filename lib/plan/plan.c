@@ -100,6 +100,27 @@ static enum mics_status check_dispatch(const struct mics_model *model,
     return MICS_OK;
 }
 
+/* What has no gather in a step never gets the parameters of other ranks. */
+static enum mics_status check_secondary(const struct mics_plan_choice *choice, struct mics_err *err)
+{
+    const struct mics_shape *shape = &choice->shapes[MICS_UNIT_DENSE];
+
+    if (!choice->secondary_shards)
+        return MICS_OK;
+    if (shape->p_param == 1 || shape->p_param == shape->p_optim)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "secondary shards: expected parameters cut over more than one rank and "
+                            "fewer than the %u of the optimizer, found %u",
+                            shape->p_optim, shape->p_param);
+    if (mics_choice_groups(choice, MICS_UNIT_EXPERT) == MICS_UNIT_EXPERT || choice->dispatches)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "secondary shards: experts are cut as all other parameters, and "
+                            "gathered");
+    if (choice->outer_steps > 0)
+        return mics_err_set(err, MICS_ERR_ARG, "secondary shards: not with outer steps");
+    return MICS_OK;
+}
+
 /* Outer steps need replicas that are complete in themselves. */
 static enum mics_status check_outer(const struct mics_plan_choice *choice, struct mics_err *err)
 {
@@ -200,6 +221,8 @@ enum mics_status mics_choice_check(const struct mics_model *model,
         status = check_formats(model, choice, err);
     if (status == MICS_OK)
         status = check_dispatch(model, choice, err);
+    if (status == MICS_OK)
+        status = check_secondary(choice, err);
     return status == MICS_OK ? check_outer(choice, err) : status;
 }
 

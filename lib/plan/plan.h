@@ -48,6 +48,11 @@ struct mics_plan_choice {
     struct mics_shape shapes[MICS_UNIT_KIND_COUNT];
     char strategy[16];        /* "ddp", "zero1", "zero2", "zero3", "mics", "custom" */
     bool hierarchical_gather; /* takes effect where the parameter group has a hierarchy */
+    /* ZeRO++'s hpZ (Wang et al. 2023): after an update a rank has only its optimizer shard of the
+     * parameters. The first gather of a unit in a step is over the optimizer group, and what it
+     * brings of the rank's parameter shard is copied into that; later gathers of the step are in
+     * the parameter group. Else updated parameters are published there (MICS_OP_PUBLISH). */
+    bool secondary_shards;
     bool hierarchical_reduce; /* takes effect where the gradient group has a hierarchy */
     uint32_t segments;        /* of large units; 1 or more */
     uint32_t prefetch;        /* units gathered ahead; prefetch + 1 parameter slots */

@@ -198,6 +198,7 @@ static void read_choice(const struct mics_cursor *parent, const struct mics_plan
     out->sync_interval = mics_cursor_opt_u32(&at, "sync_interval", 2, MICS_INTERVAL_MAX, 1);
     out->sync_warmup = mics_cursor_opt_u32(&at, "sync_warmup", 1, MICS_SYNC_WARMUP_MAX, 0);
     read_outer(&at, out);
+    out->secondary_shards = mics_cursor_opt_bool(&at, "secondary_shards", false);
     out->dispatches = mics_cursor_opt_bool(&at, "resident_experts", false);
     out->expert_load = mics_cursor_opt_double(&at, "expert_load", 1, MICS_EXPERTS_MAX, 0);
     out->trainer = read_trainer(&at);
@@ -534,6 +535,8 @@ static json_t *write_choice(const struct mics_plan_choice *choice)
         done = done && put(object, "outer_overlap", json_true());
     if (choice->sync_warmup > 0)
         done = done && put_count(object, "sync_warmup", choice->sync_warmup);
+    if (choice->secondary_shards)
+        done = done && put(object, "secondary_shards", json_true());
     if (choice->dispatches)
         done = done && put(object, "resident_experts", json_true()) &&
                put(object, "expert_load", json_real(mics_choice_expert_load(choice)));

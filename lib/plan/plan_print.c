@@ -198,6 +198,8 @@ static void put_groups_tsv(struct mics_table *table, const struct mics_plan_choi
         put_number(table, "experts.p_grad", choice->shapes[MICS_UNIT_EXPERT].p_grad);
         put_number(table, "experts.p_optim", choice->shapes[MICS_UNIT_EXPERT].p_optim);
     }
+    if (choice->secondary_shards)
+        put_number(table, "secondary_shards", 1);
     put_number(table, "hierarchical_gather", choice->hierarchical_gather);
     put_number(table, "hierarchical_reduce", choice->hierarchical_reduce);
     put_number(table, "segments", choice->segments);
@@ -248,7 +250,8 @@ static void put_groups(struct mics_table *table, const struct mics_plan_choice *
                     n / p == 1 ? "y" : "ies", n, p);
     if (shape->p_grad != p || shape->p_optim != p) {
         mics_table_cell(table, "shards");
-        mics_table_cell(table, "parameters %u, gradients %u, optimizer %u", p, shape->p_grad,
+        mics_table_cell(table, "parameters %u%s, gradients %u, optimizer %u", p,
+                        choice->secondary_shards ? " (secondary)" : "", shape->p_grad,
                         shape->p_optim);
     }
     if (mics_choice_groups(choice, MICS_UNIT_EXPERT) == MICS_UNIT_EXPERT) {
@@ -265,6 +268,10 @@ static void put_groups(struct mics_table *table, const struct mics_plan_choice *
                             ? "between nodes, then inside them"
                             : "in one ring",
                         choice->prefetch, plural(choice->prefetch));
+    }
+    if (choice->secondary_shards) {
+        mics_table_cell(table, "first gather");
+        mics_table_cell(table, "of a unit in a step: over %u ranks", shape->p_optim);
     }
     if (choice->coalesce > 1) {
         mics_table_cell(table, "coalescing");

@@ -52,6 +52,14 @@ static bool is_stage(const struct mics_shape *shape)
            (shape->p_grad == 1 || shape->p_optim == n);
 }
 
+/* Stage 3 with zero_hpz_partition_size. */
+static bool has_second_partition(const struct mics_shape *shape)
+{
+    const uint32_t n = mics_shape_world_size(shape);
+
+    return shape->p_param > 1 && shape->p_param < n && shape->p_grad == n;
+}
+
 /* Parameters and gradients are whole in each rank; the optimizer is cut over all or some. */
 static bool is_distributed_optimizer(const struct mics_shape *shape)
 {
@@ -237,6 +245,11 @@ static void write_deepspeed(FILE *out, const struct mics_plan *plan)
     const struct mics_plan_choice *choice = &plan->choice;
     const struct mics_shape *shape = shape_of(plan);
     const int stage = (shape->p_param > 1) + (shape->p_grad > 1) + (shape->p_optim > 1);
+    char second_partition[64] = "";
+
+    if (choice->secondary_shards)
+        snprintf(second_partition, sizeof second_partition, ", \"zero_hpz_partition_size\": %u",
+                 shape->p_param);
 
     fprintf(out,
             "{\n"
@@ -246,17 +259,17 @@ static void write_deepspeed(FILE *out, const struct mics_plan *plan)
             "  \"gradient_clipping\": %s,\n"
             "  \"bf16\": {\"enabled\": %s},\n"
             "  \"communication_data_type\": \"%s\",\n"
-            "  \"zero_optimization\": {\"stage\": %d, \"overlap_comm\": true}\n"
+            "  \"zero_optimization\": {\"stage\": %d, \"overlap_comm\": true%s}\n"
             "}\n",
             plan->global_batch, choice->micro_batch, choice->micro_steps,
             choice->clip ? "1.0" : "0.0", choice->dtype == MICS_BF16 ? "true" : "false",
-            choice->grad_dtype == MICS_BF16 ? "bf16" : "fp32", stage);
+            choice->grad_dtype == MICS_BF16 ? "bf16" : "fp32", stage, second_partition);
 }
 
 static const struct mics_target targets[] = {
     {.name = "fsdp2",
      .trainer = MICS_TRAINER_FSDP2,
-     .ways = {{is_one_size, MICS_ACCUMULATES_SHARDS}},
+     .ways = {{is_one_size, MICS_ACCUMULATES_SHARDS, false}},
      .way_count = 1,
      .recomputes = {true, false, true},
      .grad_dtype = MICS_F32,
@@ -265,28 +278,29 @@ static const struct mics_target targets[] = {
      .trainer = MICS_TRAINER_TORCHTITAN,
      .defers = "torchtitan 0.3.0 reduces over the replicas in each micro-step; its main branch "
                "once per step, as planned",
-     .ways = {{is_one_size, MICS_ACCUMULATES_SHARDS}},
+     .ways = {{is_one_size, MICS_ACCUMULATES_SHARDS, false}},
      .way_count = 1,
      .recomputes = {true, true, true},
      .grad_dtype = MICS_F32,
      .write = write_torchtitan},
     {.name = "transformers",
      .trainer = MICS_TRAINER_TRANSFORMERS,
-     .ways = {{is_replicated, MICS_ACCUMULATES_SHARDS}, {is_flat, MICS_ACCUMULATES_WHOLE}},
+     .ways = {{is_replicated, MICS_ACCUMULATES_SHARDS, false},
+              {is_flat, MICS_ACCUMULATES_WHOLE, false}},
      .way_count = 2,
      .recomputes = {true, false, true},
      .grad_dtype = MICS_F32,
      .write = write_transformers},
     {.name = "accelerate",
      .trainer = MICS_TRAINER_ACCELERATE,
-     .ways = {{is_sharded, MICS_ACCUMULATES_WHOLE}},
+     .ways = {{is_sharded, MICS_ACCUMULATES_WHOLE, false}},
      .way_count = 1,
      .recomputes = {true, false, true},
      .grad_dtype = MICS_BF16,
      .write = write_accelerate},
     {.name = "megatron",
      .trainer = MICS_TRAINER_MEGATRON,
-     .ways = {{is_distributed_optimizer, MICS_ACCUMULATES_SHARDS}},
+     .ways = {{is_distributed_optimizer, MICS_ACCUMULATES_SHARDS, false}},
      .way_count = 1,
      .recomputes = {true, false, true},
      .grad_dtype = MICS_F32,
@@ -294,8 +308,9 @@ static const struct mics_target targets[] = {
     {.name = "deepspeed",
      .trainer = MICS_TRAINER_DEEPSPEED,
      .launcher = "deepspeed",
-     .ways = {{is_stage, MICS_ACCUMULATES_SHARDS}},
-     .way_count = 1,
+     .ways = {{has_second_partition, MICS_ACCUMULATES_SHARDS, true},
+              {is_stage, MICS_ACCUMULATES_SHARDS, false}},
+     .way_count = 2,
      .recomputes = {true, false, true},
      .grad_dtype = MICS_BF16,
      .write = write_deepspeed},

@@ -27,6 +27,7 @@ enum mics_target_accumulation {
 struct mics_target_way {
     bool (*allows)(const struct mics_shape *shape); /* NULL: all */
     enum mics_target_accumulation accumulation;
+    bool secondary_shards; /* strategies "hpz" */
 };
 
 enum { MICS_TARGET_WAYS = 2 };

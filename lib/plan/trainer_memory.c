@@ -409,7 +409,10 @@ static const uint64_t reduce_bucket_size = 500000000, prefetch_bucket_size = 500
 
 /* Stage 3 keeps gathered parameters as long as they are not more than max_live_parameters, and
  * gathers a bucket ahead. Gradients are reduced from a bucket, stages 1 and 2 have two of them
- * where communication overlaps. The update has gradients in fp32. */
+ * where communication overlaps. The update has gradients in fp32. With zero_hpz_partition_size each
+ * parameter that a forward pass releases for the first time in a step leaves a secondary shard,
+ * beside the primary one, until the end of the step (_partition_param_sec(),
+ * invalidate_secondary_tensor()). */
 static void deepspeed_memory(const struct mics_model *model, const struct mics_plan_choice *choice,
                              struct mics_memory *out)
 {
@@ -438,6 +441,8 @@ static void deepspeed_memory(const struct mics_model *model, const struct mics_p
     };
 
     out->regions[MICS_REGION_PARAM].bytes = mics_ceil_div(elements, shape->p_param) * width;
+    if (choice->secondary_shards)
+        out->regions[MICS_REGION_PARAM].bytes += optimized * width;
     out->regions[MICS_REGION_OPTIM].bytes = optimizer_bytes(choice, optimized);
     set_peak(moments, sizeof moments / sizeof *moments, out);
 }

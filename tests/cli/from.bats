@@ -107,7 +107,7 @@ same='[.strategy, .p_param, .p_grad, .p_optim, .micro_batch, .micro_steps, .seq,
 }
 
 @test "from: what --for writes for DeepSpeed is the plan that it was" {
-    for strategy in zero1 zero2 zero3; do
+    for strategy in zero1 zero2 zero3 hpz:8; do
         mics-plan -q --model=gpt2-nano --topology=p4d:2 --global-batch=64 --seq=128 \
             --for=deepspeed --strategy=$strategy -o there.mp >there.json
         from there.json --seq=128

@@ -54,6 +54,17 @@ after() # option
     for size in $p $g $o; do [ "$size" = 1 ] || [ "$size" = 32 ]; done
     plan deepspeed --strategy=zero3
     [ "$(jq .zero_optimization.stage output)" = 3 ]
+    # A second partition is a strategy of its own, which the search includes.
+    plan deepspeed --strategy=hpz:8
+    jq -e '.zero_optimization | .stage == 3 and .zero_hpz_partition_size == 8' output
+    [ "$(choice p_param p_grad p_optim secondary_shards)" = "8 32 32 true" ]
+    mics-plan -q --model=gpt2-xl --topology='node:4 gpu:8 flops:100T membw:1TB/s mem:8G link:200GB/s,3us net:25gbit,20us' \
+        --global-batch=2048 --micro-batch=2 --seq=1024 --for=deepspeed -o plan.mp >output
+    mics-show --json plan.mp >plan.json
+    [ "$(jq .zero_optimization.zero_hpz_partition_size output)" = "$(choice p_param)" ]
+    mics-show plan.mp | grep -q "parameters $(choice p_param) (secondary), gradients 32, optimizer 32"
+    run --separate-stderr mics-plan --model=gpt2 --topology=p4d:4 --for=deepspeed --strategy=8,32,32
+    one_line_and_code 2
     plan megatron --strategy=1,1,8
     [ "$(after --num-distributed-optimizer-instances)" = 4 ]
     [ "$(choice p_param p_grad p_optim)" = "1 1 8" ]
@@ -130,6 +141,9 @@ after() # option
     # fp32 of 1,235,814,400 parameters on 8 ranks, and two states.
     mics-show --json fsdp2.mp | jq -e '[.memory.regions[0, 2].bytes] == [617910272, 1235816448]'
     mics-show fsdp2.mp | grep -q 'logits and loss  *3.* GiB'
+    # Of 16 bits 1/16 in the primary, 1/8 in the secondary shard.
+    mics-plan "${common[@]}" --topology=p4d:2 --global-batch=16 --for=deepspeed --strategy=hpz:8 -o hpz.mp >/dev/null
+    mics-show --json hpz.mp | jq -e '.memory.regions[0].bytes | . >= 463430400 and . < 463430400 + 4096'
     # DeepSpeed's bucket of 5e8 gradients in bf16.
     mics-show --json deepspeed.mp | jq -e '.memory.regions[4] | .name == "gradients to reduce" and .bytes == 1000001536'
 }

@@ -93,7 +93,7 @@ static const struct mics_key table[] = {
     {ZERO "mics_shard_size", KEY_NUMBER, MICS_TAKEN, NULL, "mics-plan --strategy=mics:P"},
     {ZERO "mics_hierarchical_params_gather", KEY_BOOL, MICS_TAKEN, NULL,
      "mics-plan --hierarchical"},
-    {ZERO "zero_hpz_partition_size", KEY_COUNT, MICS_TAKEN, NULL, "mics-plan --strategy=P,N,N"},
+    {ZERO "zero_hpz_partition_size", KEY_COUNT, MICS_TAKEN, NULL, "mics-plan --strategy=hpz:P"},
     {ZERO "zero_quantized_weights", KEY_BOOL | KEY_OFF, MICS_TAKEN_DIFFERENTLY,
      "exchanged exactly; mics-plan --gather-dtype=int8 sends blocks between nodes", NULL},
     {ZERO "zero_quantized_nontrainable_weights", KEY_BOOL | KEY_OFF, MICS_IGNORED,
@@ -407,11 +407,9 @@ static void take_groups(struct mics_keys *keys)
         mics_keys_set_groups(keys, (uint64_t)p);
         mics_keys_say(keys, mics_size, MICS_TAKEN, "mics-plan --strategy=%s", config->strategy);
     } else if (k > 1) {
-        snprintf(config->strategy, sizeof config->strategy, "%llu,%u,%u", (unsigned long long)k, n,
-                 n);
-        mics_keys_say(keys, hpz_size, MICS_TAKEN_DIFFERENTLY,
-                      "mics-plan --strategy=%s: also the forward pass gathers in the group",
-                      config->strategy);
+        if (k < n)
+            snprintf(config->strategy, sizeof config->strategy, "hpz:%llu", (unsigned long long)k);
+        mics_keys_say(keys, hpz_size, MICS_TAKEN, "mics-plan --strategy=%s", config->strategy);
     }
     if (p > keys->per_node && hierarchical) {
         config->hierarchical = true;

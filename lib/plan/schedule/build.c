@@ -44,6 +44,7 @@ struct build {
     uint32_t pending_count;
     uint32_t *grad_slot_of_unit; /* while it holds the unit's gradients; else MICS_NONE */
     uint32_t *grads_left;        /* stages of the unit whose gradients are not computed yet */
+    bool *gathered;              /* units that have been gathered in this step */
     uint32_t *unit_order;        /* units by their first use */
     struct mics_schedule *out;
     uint32_t capacity; /* of out->ops */
@@ -140,6 +141,8 @@ static const struct mics_exchange *route_of(const struct build *build, enum mics
         build->model ? mics_unit_kind_of(build->model, like->unit) : MICS_UNIT_DENSE;
     const struct route_set *set = like->turn == MICS_TURN_WARMUP ? &build->warmup : &build->routes;
 
+    if (exchange == MICS_OP_GATHER && like->first && set->all[kind].first_gather.hop_count > 0)
+        return &set->all[kind].first_gather;
     return is_exact(build, like->unit) ? &set->exact[kind].of[exchange]
                                        : &set->all[kind].of[exchange];
 }
@@ -152,7 +155,7 @@ static bool are_exchanged_alike(const struct build *build, const struct mics_op 
 
     const struct mics_unit *units = build->model->units;
 
-    return layouts[a->unit].segments == layouts[b->unit].segments &&
+    return layouts[a->unit].segments == layouts[b->unit].segments && a->first == b->first &&
            is_exact(build, a->unit) == is_exact(build, b->unit) &&
            mics_choice_expert_ranks(build->choice, units[a->unit].kind) ==
                mics_choice_expert_ranks(build->choice, units[b->unit].kind) &&
@@ -205,7 +208,7 @@ static void append_exchange(struct build *build, enum mics_op_kind kind, const s
                     struct mics_op op = hop_op(build, &exchange->hops[h], &like[i]);
 
                     op.segment = segment;
-                    op.coalesce_next = i + 1 < first + together;
+                    op.coalesce_next = i + 1 < first + together && mics_op_is_comm(op.kind);
                     append(build, &op);
                 }
 }
@@ -221,6 +224,8 @@ static void gather(struct build *build, uint32_t count)
         like[i] = plain_op(MICS_OP_GATHER, MICS_STREAM_COMPUTE, fetch->unit,
                            mics_compute_order_at(&build->order, fetch->needed).micro_step);
         like[i].param_slot = fetch->slot;
+        like[i].first = !build->gathered[fetch->unit];
+        build->gathered[fetch->unit] = true;
     }
     append_exchange(build, MICS_OP_GATHER, like, count);
     build->next_fetch += count;
@@ -586,12 +591,13 @@ static enum mics_status prepare(struct build *build, struct mics_err *err)
     build->grad_slot_of_unit = malloc(units * sizeof *build->grad_slot_of_unit);
     build->grads_left = calloc(units, sizeof *build->grads_left);
     build->unit_order = calloc(units, sizeof *build->unit_order);
+    build->gathered = calloc(units, sizeof *build->gathered);
     if (build->out) {
         build->out->layouts = calloc(units, sizeof *build->out->layouts);
         build->out->turns = calloc(units, sizeof *build->out->turns);
     }
-    if (!build->grad_slot_of_unit || !build->grads_left || !build->unit_order || !build->out ||
-        !build->out->layouts || !build->out->turns)
+    if (!build->grad_slot_of_unit || !build->grads_left || !build->unit_order || !build->gathered ||
+        !build->out || !build->out->layouts || !build->out->turns)
         return mics_err_nomem(err);
     order_units(build);
     build->out->unit_count = units;
@@ -682,6 +688,7 @@ build_schedule(struct build *build, enum mics_status (*assemble)(struct build *,
     free(build->grad_slot_of_unit);
     free(build->grads_left);
     free(build->unit_order);
+    free(build->gathered);
     return status;
 }
 

@@ -160,6 +160,12 @@ static void list_optimizer(const struct tracker *t, const struct mics_op *op, ui
         access_scalar(t, list, SCALAR_NORM, parity, false);
 }
 
+/* A segment may overlap any segment of the slot's next unit. */
+static bool copies_from_slot(const struct mics_op *op)
+{
+    return op->kind == MICS_OP_CONVERT && op->from.buffer == MICS_BUFFER_PARAM_SLOT;
+}
+
 static void list_accesses(const struct tracker *t, const struct mics_op *op, uint32_t parity,
                           struct access_list *list)
 {
@@ -191,7 +197,8 @@ static void list_accesses(const struct tracker *t, const struct mics_op *op, uin
         add_access(list, t->scalar + parity * SCALAR_COUNT, SCALAR_COUNT, false);
         break;
     default: /* a hop */
-        access_buffer(t, list, op, op->from.buffer, op->kind == MICS_OP_ACCUMULATE, false);
+        access_buffer(t, list, op, op->from.buffer,
+                      op->kind == MICS_OP_ACCUMULATE || copies_from_slot(op), false);
         access_buffer(t, list, op, op->to.buffer, op->kind == MICS_OP_ACCUMULATE, true);
     }
 }

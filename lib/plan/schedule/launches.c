@@ -121,6 +121,11 @@ void mics_conversion_launch(struct mics_stream *stream, const struct mics_op *op
 {
     if (mics_dtype_is_blocks(op->from.dtype) || mics_dtype_is_blocks(op->to.dtype))
         sum_blocks_launch(stream, op, layout, conversion);
+    else if (op->kind == MICS_OP_CONVERT && op->from.dtype == op->to.dtype)
+        mics_launch_copy(stream, &(struct mics_args_copy){
+                                     .dst = conversion->to,
+                                     .src = conversion->from,
+                                     .bytes = mics_wire_bytes(op->from.dtype, conversion->count)});
     else if (op->kind == MICS_OP_ACCUMULATE && !op->first)
         mics_launch_accumulate(stream, &(struct mics_args_accumulate){.sum = conversion->to,
                                                                       .in = conversion->from,

@@ -274,6 +274,29 @@ static struct mics_exchange gather_route(const struct mics_plan_choice *choice,
     return route;
 }
 
+/* From the optimizer shards, which alone are up to date. The parameter shard follows from it. */
+static struct mics_exchange first_gather_route(const struct mics_plan_choice *choice,
+                                               const struct mics_shape *shape)
+{
+    const enum mics_dtype dtype = choice->dtype;
+    const struct mics_operand updated = operand(MICS_BUFFER_PARAM_SHARD, MICS_PIECE_OPTIM, dtype),
+                              whole = operand(MICS_BUFFER_PARAM_SLOT, MICS_PIECE_SEGMENT, dtype),
+                              piece = operand(MICS_BUFFER_PARAM_SLOT, MICS_PIECE_PARAM, dtype),
+                              shard = operand(MICS_BUFFER_PARAM_SHARD, MICS_PIECE_PARAM, dtype);
+    const struct mics_hop hop = make_hop(shape, MICS_OP_GATHER, MICS_COMM_OPTIM, updated, whole);
+    struct mics_exchange route = {.hop_count = 0};
+
+    append_hop(&route, hop);
+    append_hop(&route, make_conversion(&hop, piece, shard, 1));
+    return route;
+}
+
+static bool has_secondary_shards(const struct mics_plan_choice *choice,
+                                 const struct mics_shape *shape)
+{
+    return choice->secondary_shards && shape->p_param > 1 && shape->p_param < shape->p_optim;
+}
+
 /* The gather in reverse. */
 static struct mics_exchange reduce_route(const struct mics_plan_choice *choice,
                                          enum mics_unit_kind groups)
@@ -398,7 +421,7 @@ struct mics_routes mics_choice_routes(const struct mics_plan_choice *choice,
     const struct mics_shape *shape = &choice->shapes[groups];
     const struct mics_operand updated = {MICS_BUFFER_PARAM_SHARD, MICS_PIECE_OPTIM, choice->dtype},
                               param = {MICS_BUFFER_PARAM_SHARD, MICS_PIECE_PARAM, choice->dtype};
-    struct mics_routes routes = {{{.hop_count = 0}}};
+    struct mics_routes routes = {.first_gather = {.hop_count = 0}};
     struct mics_exchange *of = routes.of;
 
     if (mics_choice_expert_ranks(choice, kind) == 0) {
@@ -412,12 +435,16 @@ struct mics_routes mics_choice_routes(const struct mics_plan_choice *choice,
         append_sync(&of[MICS_OP_SYNC], choice, shape);
     if (choice->outer_steps > 0)
         add_outer_routes(of, choice, updated);
-    if (!is_alone(shape, MICS_COMM_PUBLISH))
+    if (has_secondary_shards(choice, shape))
+        routes.first_gather = first_gather_route(choice, shape);
+    else if (!is_alone(shape, MICS_COMM_PUBLISH))
         append_hop(&of[MICS_OP_PUBLISH],
                    make_hop(shape, MICS_OP_PUBLISH, MICS_COMM_PUBLISH, updated, param));
     for (int i = 0; i < MICS_OP_KIND_COUNT; i++)
         for (uint32_t h = 0; h < of[i].hop_count; h++)
             of[i].hops[h].groups = groups;
+    for (uint32_t h = 0; h < routes.first_gather.hop_count; h++)
+        routes.first_gather.hops[h].groups = groups;
     return routes;
 }
 

@@ -109,6 +109,7 @@ struct mics_exchange {
  * not belong to the exchange of SYNC. */
 struct mics_routes {
     struct mics_exchange of[MICS_OP_KIND_COUNT];
+    struct mics_exchange first_gather; /* of a unit in a step, with secondary shards; else empty */
 };
 
 struct mics_routes mics_choice_routes(const struct mics_plan_choice *choice,

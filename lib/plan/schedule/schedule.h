@@ -61,7 +61,8 @@ struct mics_op {
     uint32_t turn;
     /* Executed with the next operation, which has the same kind, stream, communicator and type. */
     bool coalesce_next;
-    bool first;     /* the first use of its gradient buffer in this micro-step: zero it before */
+    bool first;     /* the first use of its gradient buffer in this micro-step: zero it before; of a
+                   gather: the unit's first in this step */
     uint64_t count; /* of a hop: mics_hop_count() */
     uint64_t bytes; /* the same in bytes, as it is read */
     double flops, memory_bytes; /* computation: of all its launches */

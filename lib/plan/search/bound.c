@@ -344,8 +344,12 @@ static struct load step_load(const struct parts *parts)
         const struct unit_times *unit = &parts->times->units[c];
         const double count = bounds->classes[c].count;
 
-        if (parts->gathers)
-            add_load(&load, &unit->gather_load, gather_count(parts, c));
+        if (parts->gathers) {
+            const double first = parts->choice->secondary_shards ? count : 0;
+
+            add_load(&load, &unit->first_gather_load, first);
+            add_load(&load, &unit->gather_load, gather_count(parts, c) - first);
+        }
         add_load(&load, &unit->reduce_load, steps * count);
         load.seconds[parts->times->accumulate] +=
             count * (unit->accumulate[0] + (steps - 1) * unit->accumulate[1]);
@@ -512,6 +516,16 @@ static double start_pause(const struct parts *parts)
     return fmax(start, left_of_start(parts, longer_start(parts)) - parts->passes[0].first_forward);
 }
 
+/* All computation and all loads of a step. */
+static double least_seconds(const struct parts *parts)
+{
+    const struct load load = step_load(parts);
+
+    return fmax(passes_seconds(parts) + optimizer_seconds(parts) +
+                    lost_seconds(parts->times, &load),
+                busiest(&load));
+}
+
 /* All computation and loads of a step. In an interval of I seconds exchanges take no more than a
  * part of I. What else they take is lost outside: a step takes the rest of I, the computation
  * outside, and all that is lost. */
@@ -523,7 +537,7 @@ static double whole_seconds(const struct parts *parts, const struct turn *turn)
     const double lost = lost_seconds(parts->times, &load), passes = passes_seconds(parts);
     const double backward = last->backward + last->last;
     const double rest = 1 - parts->times->most_lost_at_once;
-    double seconds = fmax(passes + optimizer_seconds(parts) + lost, busiest(&load));
+    double seconds = least_seconds(parts);
 
     seconds = fmax(seconds, passes + lost + rest * turn->gradient_to_forward);
     seconds = fmax(seconds, passes - first->forward + lost + rest * turn->gradient_to_head);
@@ -668,6 +682,11 @@ enum mics_status mics_bounds_step(struct mics_bounds *bounds, const struct mics_
         parts.gathers_of_two = mics_bounds_gathers(bounds, parts.param_slots, 2);
         if (!parts.gathers || !parts.gathers_of_two)
             return mics_err_nomem(err);
+    }
+    /* Of gathers of two kinds only the sum of a step is counted. */
+    if (choice->secondary_shards) {
+        *out = least_seconds(&parts);
+        return MICS_OK;
     }
     time_sets(&parts);
     if (bounds->model->stage_count > 1)

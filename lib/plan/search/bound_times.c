@@ -238,7 +238,7 @@ static struct mics_plan_choice pricing_choice(const struct mics_plan_choice *cho
         shape->p_param = 1;
         shape->p_grad = shape->p_optim = choice->shapes[kind].p_grad > 1 ? p : 1;
     }
-    pricing.hierarchical_gather = pricing.hierarchical_reduce = false;
+    pricing.hierarchical_gather = pricing.hierarchical_reduce = pricing.secondary_shards = false;
     pricing.segments = 1;
     pricing.prefetch = 0;
     pricing.coalesce = 1;
@@ -525,6 +525,11 @@ static void time_exchanges(struct mics_bounds *bounds, const struct mics_plan_ch
          .exchange = offsetof(struct unit_times, gather),
          .load = offsetof(struct unit_times, gather_load),
          .most_lost = offsetof(struct unit_times, most_lost_to_gather)},
+        {.route = &routes->first_gather,
+         .coalesced = choice->coalesce,
+         .gathers = true,
+         .exchange = offsetof(struct unit_times, first_gather),
+         .load = offsetof(struct unit_times, first_gather_load)},
         {.route = &of[MICS_OP_PUBLISH],
          .coalesced = 1,
          .gathers = true,

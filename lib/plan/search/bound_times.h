@@ -49,12 +49,12 @@ struct exchange_times {
 
 /* One unit of a class. */
 struct unit_times {
-    struct load gather_load, reduce_load, second_hop_load, publish_load;
+    struct load gather_load, first_gather_load, reduce_load, second_hop_load, publish_load;
     /* What follows the gather's first hop into the slot, which hops into a staging buffer do not
      * need. */
     struct load slot_load;
     double slot_chain;
-    struct exchange_times gather, reduce, scatter, sync, publish;
+    struct exchange_times gather, first_gather, reduce, scatter, sync, publish;
     double accumulate[2]; /* in the first and in a later micro-step */
     double norm, update;
     double most_lost_to_gather, most_lost_to_reduce; /* by the hop inside nodes */

@@ -137,13 +137,13 @@ static bool is_replicated(const struct mics_shape *shape)
 
 /* Keep the strategies whose shape is allowed. Returns whether there are any. */
 static bool keep(struct mics_search *search, struct mics_strategy *strategies,
-                 bool (*allows)(const struct mics_shape *shape))
+                 bool (*allows)(const struct mics_shape *shape), bool secondary_shards)
 {
     const uint32_t count = search->count;
 
     search->count = 0;
     for (uint32_t i = 0; i < count; i++)
-        if (allows(&strategies[i].shape))
+        if (allows(&strategies[i].shape) && strategies[i].secondary_shards == secondary_shards)
             strategies[search->count++] = strategies[i];
     return search->count > 0;
 }
@@ -153,12 +153,12 @@ static enum mics_status filter_strategies(struct mics_search *search,
 {
     const struct mics_search_options *options = &search->options;
 
-    if (options->allows && !keep(search, strategies, options->allows))
+    if (options->allows && !keep(search, strategies, options->allows, options->allows_secondary))
         return mics_err_set(err, MICS_ERR_ARG,
                             "strategy %s: the trainer that is planned for cannot cut a model so",
                             options->strategy);
     /* Outer steps are between replicas. */
-    if (options->outer_steps > 0 && !keep(search, strategies, is_replicated))
+    if (options->outer_steps > 0 && !keep(search, strategies, is_replicated, false))
         return mics_err_set(err, MICS_ERR_ARG,
                             "outer steps need more than one replica of the training state, but "
                             "with strategy %s it is cut over all %u ranks",

@@ -40,8 +40,9 @@ enum mics_hierarchy {
 enum mics_expert_way { MICS_EXPERTS_GATHERED, MICS_EXPERTS_RESIDENT, MICS_EXPERTS_AUTO };
 
 struct mics_search_options {
-    /* "auto" (or NULL), "ddp", "zero1", "zero2", "zero3", "mics", "mics:P", or "P,G,O": the group
-     * sizes of parameters, gradients and optimizer state. */
+    /* "auto" (or NULL), "ddp", "zero1", "zero2", "zero3", "mics", "mics:P", "hpz", "hpz:P" (with
+     * secondary shards, which auto has not), or "P,G,O": the group sizes of parameters, gradients
+     * and optimizer state. */
     const char *strategy;
     /* Ranks over which experts are cut, in a model that has them. 0: as dense units. MICS_AUTO: the
      * fastest where `strategy` is auto, else as dense units. */
@@ -76,6 +77,7 @@ struct mics_search_options {
     /* What another trainer can do: the shapes and the levels of recomputation (an array) that it
      * has, and the most micro-steps. NULL and 0: all. */
     bool (*allows)(const struct mics_shape *shape);
+    bool allows_secondary; /* with secondary shards; else without */
     const bool *recomputes;
     uint32_t micro_steps;
     enum mics_trainer trainer; /* whose memory counts */

@@ -15,6 +15,7 @@
 struct mics_strategy {
     struct mics_shape shape;
     const char *name; /* "mics" */
+    bool secondary_shards;
 };
 
 /* One way to run a strategy. */

@@ -150,6 +150,7 @@ struct mics_plan_choice mics_search_choice(const struct mics_search *search,
     const uint32_t n = mics_shape_world_size(&alternative->strategy.shape);
     struct mics_plan_choice choice = {
         .shapes = MICS_SAME_SHAPE(alternative->strategy.shape),
+        .secondary_shards = alternative->strategy.secondary_shards,
         .hierarchical_gather = option->hierarchical_gather,
         .hierarchical_reduce = option->hierarchical_reduce,
         .segments = option->segments,

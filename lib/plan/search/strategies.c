@@ -4,7 +4,7 @@
  *
  * Group sizes are the divisors of n that fill whole nodes or divide one. "auto" has all that nest:
  * the ZeRO family, the groups (p, p, p) of MiCS, and every other (p_param, p_grad, p_optim), which
- * is called "custom".
+ * is called "custom". "hpz" has the groups (p, n, n) of ZeRO++, with secondary shards.
  */
 #include "base/units.h"
 #include "plan/search/search_internal.h"
@@ -32,7 +32,7 @@ static uint32_t world_size(const struct list *list)
 static void add(struct list *list, const char *name, uint32_t p_param, uint32_t p_grad,
                 uint32_t p_optim)
 {
-    struct mics_strategy *items = list->items, added = {list->shape, name};
+    struct mics_strategy *items = list->items, added = {.shape = list->shape, .name = name};
 
     added.shape.p_param = p_param;
     added.shape.p_grad = p_grad;
@@ -99,6 +99,27 @@ static void add_mics(struct list *list)
         add(list, "mics", sizes[i], sizes[i], sizes[i]);
 }
 
+/* A group of one rank has all parameters, and one of all ranks needs no second shard. */
+static void add_secondary(struct list *list, uint32_t p)
+{
+    const uint32_t n = world_size(list), before = list->count;
+
+    if (p == 1 || p == n)
+        return;
+    add(list, "hpz", p, n, n);
+    if (list->count > before)
+        list->items[before].secondary_shards = true;
+}
+
+static void add_hpz(struct list *list)
+{
+    uint32_t sizes[MAX_SIZES];
+    const uint32_t count = list_sizes(list, sizes, MAX_SIZES);
+
+    for (uint32_t i = 0; i < count; i++)
+        add_secondary(list, sizes[i]);
+}
+
 static void add_all(struct list *list)
 {
     uint32_t sizes[MAX_SIZES];
@@ -115,18 +136,26 @@ static void add_all(struct list *list)
                 add(list, "custom", sizes[p], sizes[g], sizes[o]);
 }
 
-/* "mics:P" */
-static enum mics_status add_one_group(struct list *list, const char *text, struct mics_err *err)
+/* "mics:P", "hpz:P" */
+static enum mics_status add_one_group(struct list *list, const char *text, bool secondary,
+                                      struct mics_err *err)
 {
+    const uint32_t n = world_size(list);
     struct mics_shape shape = list->shape;
     uint64_t p = 0;
-    enum mics_status status = mics_parse_u64(text, 1, world_size(list), &p, err);
+    enum mics_status status = mics_parse_u64(text, 1, n, &p, err);
 
     if (status != MICS_OK)
         return status;
-    shape.p_param = shape.p_grad = shape.p_optim = (uint32_t)p;
+    if (secondary && (p == 1 || p == n))
+        return mics_err_set(err, MICS_ERR_ARG, "hpz:%llu: a group of %s has no secondary shards",
+                            (unsigned long long)p, p == 1 ? "one rank" : "all ranks");
+    shape.p_param = (uint32_t)p;
+    shape.p_grad = shape.p_optim = secondary ? n : (uint32_t)p;
     status = mics_shape_check(&shape, err);
-    if (status == MICS_OK)
+    if (status == MICS_OK && secondary)
+        add_secondary(list, shape.p_param);
+    else if (status == MICS_OK)
         add(list, "mics", shape.p_param, shape.p_grad, shape.p_optim);
     return status;
 }
@@ -199,10 +228,13 @@ static enum mics_status collect(struct list *list, const char *strategy, struct 
         const char *name;
         void (*add)(struct list *list);
     } strategies[] = {{"auto", add_all},    {"ddp", add_ddp},     {"zero1", add_zero1},
-                      {"zero2", add_zero2}, {"zero3", add_zero3}, {"mics", add_mics}};
+                      {"zero2", add_zero2}, {"zero3", add_zero3}, {"mics", add_mics},
+                      {"hpz", add_hpz}};
 
     if (strncmp(strategy, "mics:", 5) == 0)
-        return add_one_group(list, strategy + 5, err);
+        return add_one_group(list, strategy + 5, false, err);
+    if (strncmp(strategy, "hpz:", 4) == 0)
+        return add_one_group(list, strategy + 4, true, err);
     if (strchr(strategy, ','))
         return add_triple(list, strategy, err);
     for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++) {
@@ -213,7 +245,7 @@ static enum mics_status collect(struct list *list, const char *strategy, struct 
     }
     return mics_err_set(err, MICS_ERR_ARG,
                         "'%s': no such strategy; expected auto, ddp, zero1, zero2, zero3, mics, "
-                        "mics:P, or three group sizes P,G,O",
+                        "mics:P, hpz, hpz:P, or three group sizes P,G,O",
                         strategy);
 }
 

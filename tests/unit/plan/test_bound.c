@@ -232,8 +232,8 @@ static void the_bound_holds_for_settings_of_all_kinds(void)
         "a2-highgpu-8g:3",
     };
     const struct mics_model_config *const configs[] = {&blocks, &wide_ends};
-    double sum = 0, least = 1;
-    uint32_t count = 0;
+    double sum = 0, least = 1, secondary_sum = 0;
+    uint32_t count = 0, secondary = 0;
 
     for (size_t c = 0; c < sizeof clusters / sizeof *clusters; c++)
         for (size_t m = 0; m < 2; m++) {
@@ -250,12 +250,19 @@ static void the_bound_holds_for_settings_of_all_kinds(void)
                 sum += ratio;
                 least = ratio < least ? ratio : least;
                 count++;
+                choice.secondary_shards = true;
+                if (mics_choice_check(priced.model, &choice, NULL) != MICS_OK)
+                    continue;
+                secondary_sum += check_bound(&priced, &choice);
+                secondary++;
             }
             close_priced(&priced);
         }
     printf("# %u plan options: bound / step %.3f on average, at least %.3f\n", count, sum / count,
            least);
     CHECK(sum / count > 0.85);
+    printf("# %u with secondary shards: %.3f on average\n", secondary, secondary_sum / secondary);
+    CHECK(secondary > 100 && secondary_sum / secondary > 0.5);
 }
 
 /* A step of many micro-steps is extrapolated: neither below its bound nor far from a simulation of

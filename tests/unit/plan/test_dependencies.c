@@ -174,6 +174,11 @@ static void describe_exchange(const struct graph *g, const struct mics_op *op, s
             use(uses, shard, op->unit, op->segment, true);
         break;
     case MICS_OP_CONVERT:
+        if (op->from.buffer == MICS_BUFFER_PARAM_SLOT) { /* a secondary shard */
+            use_operand(op, &op->from, false, uses);
+            use_operand(op, &op->to, true, uses);
+            break;
+        }
         use(uses, STAGING, op->comm, MICS_NONE, !back);
         use(uses, shard, op->unit, op->segment, back);
         break;
@@ -427,6 +432,50 @@ static void check_shape(uint32_t which, const struct fake_model *fake, bool trai
     }
 }
 
+/* With secondary shards; returns how many schedules there were. */
+static uint32_t check_secondary(uint32_t which, const struct fake_model *fake, bool train,
+                                bool drop)
+{
+    struct mics_plan_choice choice =
+        fake_choice(shapes[which].nodes, shapes[which].per_node, shapes[which].p_param,
+                    shapes[which].p_grad, shapes[which].p_optim);
+    uint32_t count = 0;
+
+    choice.secondary_shards = true;
+    if (mics_choice_check(&fake->model, &choice, NULL) != MICS_OK)
+        return 0;
+    for (uint32_t i = 0; vary(i, &choice); i++) {
+        struct mics_schedule *schedule = NULL;
+        struct graph g;
+
+        if (drop && i % 5 != which % 5)
+            continue;
+        CHECK_INT(mics_schedule_new(&fake->model, &choice, train, &schedule, NULL), MICS_OK);
+        if (!schedule)
+            return count;
+        graph_open(&g, schedule, &choice);
+        CHECK_INT(drop ? count_undetected(&g) : count_races(&g), 0);
+        graph_close(&g);
+        mics_schedule_free(schedule);
+        count++;
+    }
+    return count;
+}
+
+static void secondary_shards_need_every_wait_and_race_with_nothing(void)
+{
+    struct fake_model fake;
+    uint32_t count = 0;
+
+    fake_model_init(&fake, 2, 10000, 7001, true);
+    for (uint32_t i = 0; i < SHAPES; i++) {
+        count += check_secondary(i, &fake, true, false);
+        check_secondary(i, &fake, false, false);
+        check_secondary(i, &fake, true, true);
+    }
+    CHECK(count > 300);
+}
+
 static void no_two_accesses_of_the_same_memory_race(void)
 {
     struct fake_model fake;
@@ -597,6 +646,7 @@ int main(void)
     TAP_RUN(no_accesses_race_in_outer_steps);
     TAP_RUN(no_accesses_race_in_an_evaluation);
     TAP_RUN(every_single_wait_is_needed);
+    TAP_RUN(secondary_shards_need_every_wait_and_race_with_nothing);
     TAP_RUN(no_accesses_race_where_tokens_travel_to_experts);
     TAP_RUN(every_wait_is_needed_where_tokens_travel_to_experts);
     TAP_RUN(conversions_on_other_streams_wait_for_their_collectives);

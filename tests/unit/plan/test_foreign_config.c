@@ -111,7 +111,8 @@ static void stages_of_zero_are_strategies(void)
                  {"\"stage\": 3, \"mics_shard_size\": -1", "zero3"},
                  {"\"stage\": 3, \"mics_shard_size\": 4", "mics:4"},
                  {"\"stage\": 3, \"mics_shard_size\": 32", "zero3"},
-                 {"\"stage\": 3, \"zero_hpz_partition_size\": 8", "8,32,32"},
+                 {"\"stage\": 3, \"zero_hpz_partition_size\": 8", "hpz:8"},
+                 {"\"stage\": 3, \"zero_hpz_partition_size\": 32", "zero3"},
                  {"\"overlap_comm\": null", "ddp"}};
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
