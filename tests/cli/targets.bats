@@ -65,6 +65,12 @@ after() # option
     mics-show plan.mp | grep -q "parameters $(choice p_param) (secondary), gradients 32, optimizer 32"
     run --separate-stderr mics-plan --model=gpt2 --topology=p4d:4 --for=deepspeed --strategy=8,32,32
     one_line_and_code 2
+    run --separate-stderr mics-plan --model=gpt2 --topology='node:1 gpu:2' --strategy=hpz
+    one_line_and_code 2
+    [[ $stderr == *"hpz: no group is larger than one rank and smaller than all 2" ]]
+    run --separate-stderr mics-plan --model=gpt2 --topology=p4d:1 --strategy=hpz:8
+    one_line_and_code 2
+    mics-plan -q --model=gpt2 --topology='node:1 gpu:2' --for=deepspeed -o plan.mp >output
     plan megatron --strategy=1,1,8
     [ "$(after --num-distributed-optimizer-instances)" = 4 ]
     [ "$(choice p_param p_grad p_optim)" = "1 1 8" ]

@@ -256,6 +256,10 @@ enum mics_status mics_search_strategies(const struct mics_topology *topology, co
     struct list list = {.shape = {.nodes = topology->nodes, .per_node = topology->per_node}};
     enum mics_status status = collect(&list, strategy, err);
 
+    if (status == MICS_OK && list.count == 0)
+        status = mics_err_set(err, MICS_ERR_ARG,
+                              "%s: no group is larger than one rank and smaller than all %u",
+                              strategy, world_size(&list));
     if (status != MICS_OK) {
         mics_err_prefix(err, "strategy");
         free(list.items);
