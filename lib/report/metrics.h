@@ -15,6 +15,9 @@
  *     {"event":"keep_failed","step":...,"error":...}
  *     {"event":"save_failed","step":...,"in_a_row":...,"error":...}
  *     {"event":"skipped","step":...,"in_a_row":...,"first_sample":...,"last_sample":...}
+ *     {"event":"slow","step":...,"rank":...,"ranks":...,"host":...,"what":"computing","ms":...,
+ *      "others_ms":...,"cost":...}
+ *                            a rank, or several of a node, that all others have waited for
  *     {"event":"end","step":...,"reason":"done", ...}
  *
  * A number that is not finite is null.

@@ -127,6 +127,18 @@ static enum mics_status read_start(const struct mics_cursor *line, struct mics_m
     return json_array_append_new(log->starts, start) == 0 ? MICS_OK : mics_err_nomem(err);
 }
 
+/* A rank that was slow. */
+static enum mics_status read_slow(const struct mics_cursor *line, struct mics_metrics_log *log,
+                                  struct mics_err *err)
+{
+    json_t *copy = json_copy((json_t *)(uintptr_t)line->value);
+
+    json_object_del(copy, "event");
+    if (!log->slow)
+        log->slow = json_array();
+    return json_array_append_new(log->slow, copy) == 0 ? MICS_OK : mics_err_nomem(err);
+}
+
 static enum mics_status read_line(const json_t *value, struct mics_metrics_log *log,
                                   struct mics_err *err)
 {
@@ -147,6 +159,8 @@ static enum mics_status read_line(const json_t *value, struct mics_metrics_log *
     } else if (strcmp(event, "checkpoint") == 0) {
         log->checkpoints++;
         keep_event(&log->checkpoint, &line);
+    } else if (strcmp(event, "slow") == 0) {
+        reading.status = read_slow(&line, log, err);
     } else if (strcmp(event, "end") == 0) {
         log->ends++;
         keep_event(&log->end, &line);
@@ -162,6 +176,7 @@ void mics_metrics_log_fini(struct mics_metrics_log *log)
     json_decref(log->checkpoint);
     json_decref(log->end);
     json_decref(log->starts);
+    json_decref(log->slow);
     *log = (struct mics_metrics_log){0};
 }
 

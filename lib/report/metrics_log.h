@@ -53,6 +53,7 @@ struct mics_metrics_log {
      * as in its event "run", and of the start before it "ended" (the reason in its event "end") and
      * "last_step"; null: not known. */
     json_t *starts;
+    json_t *slow; /* the events of this name, without it; NULL: none */
     bool last_line_truncated;
     uint64_t bad_lines, first_bad_line; /* that cannot be read and are left out; 0: none */
 };

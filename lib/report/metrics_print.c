@@ -14,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { SHOWN_STARTS = 20 };
+enum { SHOWN_STARTS = 20, SHOWN_SLOW = 20 };
 
 /* Names of fields for people. */
 static const char *field_label(const char *name)
@@ -268,6 +268,42 @@ static enum mics_status print_restarts(FILE *out, const json_t *doc, int tsv, st
     return mics_table_finish(table, out, tsv, err);
 }
 
+/* A row for each time that ranks were found to be slow, the last ones if there are many. */
+static enum mics_status print_slow(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
+{
+    const json_t *events = json_object_get(doc, "slow");
+    const size_t count = json_array_size(events);
+    struct mics_table *table;
+
+    if (count == 0)
+        return MICS_OK;
+    table = mics_table_new(tsv ? "rank|ranks|host|step|what|ms|others_ms|cost"
+                               : "<slow rank|<host|>from step|<in|>ms|>others|>cost");
+    for (size_t i = tsv || count <= SHOWN_SLOW ? 0 : count - SHOWN_SLOW; i < count; i++) {
+        const json_t *event = json_array_get(events, i);
+        const json_int_t ranks = json_integer_value(json_object_get(event, "ranks"));
+
+        if (tsv || ranks < 2)
+            put_value(table, json_object_get(event, "rank"), tsv);
+        else
+            mics_table_cell(table, "%" PRIu64 " and %lld more", count_of(event, "rank"),
+                            (long long)ranks - 1);
+        if (tsv)
+            put_value(table, json_object_get(event, "ranks"), tsv);
+        mics_table_cell(table, "%s", text_of(event, "host"));
+        put_value(table, json_object_get(event, "step"), tsv);
+        mics_table_cell(table, "%s", text_of(event, "what"));
+        put_value(table, json_object_get(event, "ms"), tsv);
+        put_value(table, json_object_get(event, "others_ms"), tsv);
+        if (tsv)
+            put_value(table, json_object_get(event, "cost"), tsv);
+        else
+            mics_table_cell(table, "%.0f %%", 100 * number_of(event, "cost"));
+    }
+    fputc('\n', out);
+    return mics_table_finish(table, out, tsv, err);
+}
+
 static void tell_results(struct mics_table *table, const json_t *doc)
 {
     const json_t *val = json_object_get(doc, "validation");
@@ -339,6 +375,9 @@ enum mics_status mics_metrics_print(FILE *out, const json_t *doc, int tsv, struc
     if (status != MICS_OK)
         return status;
     status = print_restarts(out, doc, tsv, err);
+    if (status != MICS_OK)
+        return status;
+    status = print_slow(out, doc, tsv, err);
     if (status != MICS_OK)
         return status;
     status = print_fields(out, doc, tsv, err);

@@ -199,6 +199,7 @@ static enum mics_status log_to_doc(const struct mics_metrics_log *log, size_t cu
         {"run", describe_event(log->run)},
         {"end", describe_event(log->end)},
         {"starts", log->starts ? json_incref(log->starts) : json_array()},
+        {"slow", log->slow ? json_incref(log->slow) : json_array()},
     };
     bool failed = doc == NULL;
 

@@ -240,6 +240,8 @@ static enum mics_status read_step(void *context, struct mics_err *err)
     const struct mics_data *data = reader->options.data;
     enum mics_status status = MICS_OK;
 
+    if (reader->options.before_read)
+        reader->options.before_read(reader->options.context);
     for (uint32_t row = 0; row < rows_of(reader); row++)
         mics_data_prefetch(data, sample_of(reader, row));
     for (uint32_t row = 0; row < rows_of(reader) && status == MICS_OK; row++)

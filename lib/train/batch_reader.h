@@ -35,6 +35,10 @@ struct mics_reader_options {
     uint32_t rank, world_size, micro_batch, micro_steps;
     /* Samples without targets, in the order of training, from 1; 0: none. */
     uint64_t skip_first, skip_last;
+    /* Called before the sequences of a step are read, in the thread that does; may sleep. For
+     * tests. NULL: none. */
+    void (*before_read)(void *context);
+    void *context;
 };
 
 struct mics_reader {

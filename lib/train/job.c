@@ -494,7 +494,7 @@ static enum mics_status open_engine(struct mics_job *job, struct mics_err *err)
     options.comm = job->comm;
     options.op_durations = job->op_durations;
     status = mics_fault_injection_read(&job->fault, job->world->rank, err);
-    if (job->fault.at > 0) {
+    if (job->fault.at > 0 && !job->fault.reading) {
         options.before_op = mics_fault_injection_before_op;
         options.context = &job->fault;
     }
@@ -629,6 +629,10 @@ enum mics_status mics_job_start(struct mics_job *job, const struct mics_run_obse
                                            .eval = options->eval,
                                            .paced = options->paced,
                                            .observer = *observer};
+    if (job->fault.at > 0 && job->fault.reading) {
+        run_options.before_read = mics_fault_injection_before_read;
+        run_options.before_read_context = &job->fault;
+    }
     run_options.keep.discard_later |= replaces_run(job) && options->keep.last > 0;
     status = mics_run_init(run, &run_options, err);
     if (status != MICS_OK)

@@ -57,9 +57,14 @@ enum mics_status mics_run_init(struct mics_run *run, const struct mics_run_optio
                                                 .micro_batch = choice->micro_batch,
                                                 .micro_steps = choice->micro_steps,
                                                 .skip_first = options->skip_first,
-                                                .skip_last = options->skip_last};
-    const enum mics_status status =
+                                                .skip_last = options->skip_last,
+                                                .before_read = options->before_read,
+                                                .context = options->before_read_context};
+    enum mics_status status =
         mics_agree(options->control, mics_reader_open(&run->reader, &reading, err), err);
+
+    if (status == MICS_OK)
+        status = mics_run_slow_open(run, err);
     return status == MICS_OK ? mics_run_open_saver(run, err) : status;
 }
 
@@ -67,6 +72,7 @@ void mics_run_fini(struct mics_run *run)
 {
     mics_saver_free(run->disk.saver);
     mics_reader_close(&run->reader);
+    mics_run_slow_close(run);
     free(run->rank_flags);
     run->disk.saver = NULL;
     run->rank_flags = NULL;
@@ -251,7 +257,9 @@ static enum mics_status submit(struct mics_run *run, uint64_t step, struct mics_
     struct mics_err read_err = {""};
 
     begin_activity(run, MICS_RUN_READING);
+    run->slow.read[step & 1].begin_s = mics_now_s();
     const enum mics_status read = mics_reader_take(&run->reader, first, &read_err);
+    run->slow.read[step & 1].end_s = mics_now_s();
     begin_activity(run, MICS_RUN_TRAINING);
     enum mics_status status = mics_engine_submit(run->options.engine, &input, err);
 
@@ -372,6 +380,7 @@ static enum mics_status collect(struct mics_run *run, enum mics_status *rank0_st
         record.router = &router;
         mics_run_warn_dropped(run, &record);
     }
+    mics_run_slow_note(run, &result, seconds);
     run->totals.pause_s = 0;
     run->step = result.step;
     run->totals.step_s = seconds;
@@ -422,6 +431,18 @@ static enum mics_status exchange_flags(struct mics_run *run, enum mics_status ra
     for (int i = 0; status == MICS_OK && i < control->size; i++)
         *flags |= run->rank_flags[i];
     return mics_run_mark_local(run, status);
+}
+
+/* Once in a window of steps. Collective. */
+static enum mics_status name_slow_ranks(struct mics_run *run, enum mics_status *rank0_status,
+                                        struct mics_err *err)
+{
+    if (run->slow.steps < MICS_SLOW_WINDOW)
+        return MICS_OK;
+    begin_activity(run, MICS_RUN_AGREEING);
+    const enum mics_status status = mics_run_slow_judge(run, rank0_status, err);
+    begin_activity(run, MICS_RUN_TRAINING);
+    return status;
 }
 
 /* Begin a checkpoint after completing the one before. With `wait`, the last of the run, complete
@@ -530,6 +551,8 @@ static enum mics_status run_iteration(struct mics_run *run, uint64_t step, bool 
         status = collect(run, rank0_status, err);
     if (status == MICS_OK)
         status = exchange_flags(run, *rank0_status, &flags, err);
+    if (status == MICS_OK)
+        status = name_slow_ranks(run, rank0_status, err);
     if (status == MICS_OK && mics_saver_active(run->disk.saver) && !(flags & FLAG_SAVING))
         status = mics_run_survive_save(run, mics_run_advance_save(run, rank0_status, err),
                                        rank0_status, err);

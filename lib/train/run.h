@@ -19,6 +19,7 @@
 #include "train/report/metrics_writer.h"
 #include "train/report/run_trace.h"
 #include "train/train_settings.h"
+#include "train/watch/slow_ranks.h"
 
 #include <stdatomic.h>
 
@@ -66,6 +67,8 @@ struct mics_run_options {
     uint64_t skip_first, skip_last;
     bool eval;  /* for mics_run_eval(): nothing is trained or saved */
     bool paced; /* nothing is computed, so parameters are not initialised, validated or saved */
+    void (*before_read)(void *context); /* of mics_reader_options */
+    void *before_read_context;
     struct mics_run_observer observer;
     struct mics_trace *trace; /* of this rank; NULL: none */
 };
@@ -142,6 +145,19 @@ struct mics_run_doing {
     atomic_uint_fast64_t since_ns; /* by mics_now_s() */
 };
 
+/* To find ranks that are slow. */
+struct mics_run_slow {
+    struct mics_slow_ranks *ranks;    /* on rank 0; NULL elsewhere */
+    struct mics_slow_window *windows; /* [world_size] receives those of all ranks; NULL: one rank */
+    struct mics_slow_window own;
+    uint32_t skipped, steps; /* at the beginning of the run; in `own` */
+    /* When the main thread began to wait for the samples of a step, and ended; by parity. */
+    struct {
+        double begin_s, end_s;
+    } read[2];
+    double step_end_s; /* of the step that was collected last */
+};
+
 struct mics_run {
     struct mics_run_options options;
     struct mics_ckpt_layout form;
@@ -155,6 +171,7 @@ struct mics_run {
     struct mics_run_sync sync;
     struct mics_run_disk disk;
     struct mics_run_memory_ckpt memory;
+    struct mics_run_slow slow;
     atomic_uint_fast64_t submitted_step; /* read by the watchdog, as the next */
     struct mics_run_doing doing;
     uint32_t *rank_flags;   /* [world_size] receives the flags of all ranks */

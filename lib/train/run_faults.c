@@ -13,9 +13,7 @@
  * next checkpoint is. */
 static const double save_retry_s = 10;
 
-/* A warning, on rank 0. */
-MICS_PRINTF(2, 3)
-static void warn(const struct mics_run *run, const char *fmt, ...)
+void mics_run_warn(const struct mics_run *run, const char *fmt, ...)
 {
     struct mics_device_note note = {.level = 0};
     va_list args;
@@ -31,15 +29,15 @@ static void warn(const struct mics_run *run, const char *fmt, ...)
 void mics_run_warn_dropped(const struct mics_run *run, const struct mics_step_record *record)
 {
     if (record->step == 1 && record->router->dropped > 0.5)
-        warn(run,
-             "step 1: experts dropped %.0f %% of their rows: a --capacity of %g is too small for a "
-             "load this uneven",
-             100 * record->router->dropped, record->model->config.expert_capacity);
+        mics_run_warn(
+            run,
+            "step 1: experts dropped %.0f %% of their rows: a --capacity of %g is too small for a "
+            "load this uneven",
+            100 * record->router->dropped, record->model->config.expert_capacity);
 }
 
-/* On rank 0, pass an event to the observer. Takes the reference. */
-static void report_fault(const struct mics_run *run, json_t *event, enum mics_status *rank0_status,
-                         struct mics_err *err)
+void mics_run_report_fault(const struct mics_run *run, json_t *event,
+                           enum mics_status *rank0_status, struct mics_err *err)
 {
     const struct mics_run_observer *observer = &run->options.observer;
 
@@ -69,13 +67,15 @@ static enum mics_status report_overflow(struct mics_run *run, const struct mics_
             "were trained in it often do; %s%s",
             step, record->loss_scale,
             run->disk.last[0] ? "last checkpoint: " : "there is no checkpoint", run->disk.last);
-    warn(run, "step %llu: overflow in fp16 with a loss scale of %g: skipped, the next one is %g",
-         step, record->loss_scale, record->next_loss_scale);
-    report_fault(run,
-                 json_pack("{s:s,s:I,s:o,s:o}", "event", "overflow", "step", (json_int_t)step,
-                           "loss_scale", scale_to_json(record->loss_scale), "next_loss_scale",
-                           scale_to_json(record->next_loss_scale)),
-                 rank0_status, err);
+    mics_run_warn(
+        run, "step %llu: overflow in fp16 with a loss scale of %g: skipped, the next one is %g",
+        step, record->loss_scale, record->next_loss_scale);
+    mics_run_report_fault(run,
+                          json_pack("{s:s,s:I,s:o,s:o}", "event", "overflow", "step",
+                                    (json_int_t)step, "loss_scale",
+                                    scale_to_json(record->loss_scale), "next_loss_scale",
+                                    scale_to_json(record->next_loss_scale)),
+                          rank0_status, err);
     return MICS_OK;
 }
 
@@ -102,15 +102,17 @@ enum mics_status mics_run_check_finite(struct mics_run *run, const struct mics_s
     run->totals.nonfinite++;
     if (run->totals.nonfinite_row < most) {
         run->totals.nonfinite_row++;
-        warn(run,
-             "step %llu: the %s is %g: skipped (%llu in a row of at most %llu; samples %llu-%llu)",
-             step, what, value, (unsigned long long)run->totals.nonfinite_row,
-             (unsigned long long)most, first, last);
-        report_fault(run,
-                     json_pack("{s:s,s:I,s:I,s:I,s:I}", "event", "skipped", "step",
-                               (json_int_t)step, "in_a_row", (json_int_t)run->totals.nonfinite_row,
-                               "first_sample", (json_int_t)first, "last_sample", (json_int_t)last),
-                     rank0_status, err);
+        mics_run_warn(
+            run,
+            "step %llu: the %s is %g: skipped (%llu in a row of at most %llu; samples %llu-%llu)",
+            step, what, value, (unsigned long long)run->totals.nonfinite_row,
+            (unsigned long long)most, first, last);
+        mics_run_report_fault(run,
+                              json_pack("{s:s,s:I,s:I,s:I,s:I}", "event", "skipped", "step",
+                                        (json_int_t)step, "in_a_row",
+                                        (json_int_t)run->totals.nonfinite_row, "first_sample",
+                                        (json_int_t)first, "last_sample", (json_int_t)last),
+                              rank0_status, err);
         return MICS_OK;
     }
     return mics_err_set(
@@ -133,13 +135,14 @@ enum mics_status mics_run_survive_save(struct mics_run *run, enum mics_status st
 
     run->disk.retry_s = mics_now_s() + wait_s;
     run->disk.begun_step = UINT64_MAX;
-    warn(run, "a checkpoint failed (%llu in a row; %llu end the run), next try in %g s: %s",
-         (unsigned long long)run->disk.failures, limit, wait_s, err->text);
-    report_fault(run,
-                 json_pack("{s:s,s:I,s:I,s:s%}", "event", "save_failed", "step", (json_int_t)step,
-                           "in_a_row", (json_int_t)run->disk.failures, "error", err->text,
-                           strlen(err->text)),
-                 rank0_status, err);
+    mics_run_warn(run,
+                  "a checkpoint failed (%llu in a row; %llu end the run), next try in %g s: %s",
+                  (unsigned long long)run->disk.failures, limit, wait_s, err->text);
+    mics_run_report_fault(run,
+                          json_pack("{s:s,s:I,s:I,s:s%}", "event", "save_failed", "step",
+                                    (json_int_t)step, "in_a_row", (json_int_t)run->disk.failures,
+                                    "error", err->text, strlen(err->text)),
+                          rank0_status, err);
     return MICS_OK;
 }
 
@@ -148,11 +151,11 @@ enum mics_status mics_run_survive_keep(struct mics_run *run, uint64_t step, enum
 {
     if (status != MICS_ERR_IO)
         return status;
-    warn(run, "the state of step %llu was not kept in memory: %s", (unsigned long long)step,
-         err->text);
-    report_fault(run,
-                 json_pack("{s:s,s:I,s:s%}", "event", "keep_failed", "step", (json_int_t)step,
-                           "error", err->text, strlen(err->text)),
-                 rank0_status, err);
+    mics_run_warn(run, "the state of step %llu was not kept in memory: %s",
+                  (unsigned long long)step, err->text);
+    mics_run_report_fault(run,
+                          json_pack("{s:s,s:I,s:s%}", "event", "keep_failed", "step",
+                                    (json_int_t)step, "error", err->text, strlen(err->text)),
+                          rank0_status, err);
     return MICS_OK;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run_internal.h - what run.c, run_init.c and run_state.c share.
+ * run_internal.h - what the files of a run share.
  *
  * `rank0_status` collects failures that only rank 0 may have met (of its observer, for example).
  * The ranks agree on it before the next checkpoint or at the end of a step.
@@ -42,6 +42,22 @@ enum mics_status mics_run_survive_keep(struct mics_run *run, uint64_t step, enum
 
 /* *value = its sum over all ranks. Collective. */
 enum mics_status mics_run_sum(struct mics_run *run, uint64_t *value, struct mics_err *err);
+
+/* Find slow ranks: open and close what it takes, note the step that was just collected, and once
+ * there is a window of them (run->slow.steps) judge all ranks and report those that have become
+ * slow. open and judge are collective. */
+enum mics_status mics_run_slow_open(struct mics_run *run, struct mics_err *err);
+void mics_run_slow_close(struct mics_run *run);
+void mics_run_slow_note(struct mics_run *run, const struct mics_step_result *result,
+                        double seconds);
+enum mics_status mics_run_slow_judge(struct mics_run *run, enum mics_status *rank0_status,
+                                     struct mics_err *err);
+
+/* A warning, on rank 0. */
+void mics_run_warn(const struct mics_run *run, const char *fmt, ...) MICS_PRINTF(2, 3);
+/* On rank 0, pass an event to the observer. Takes the reference. */
+void mics_run_report_fault(const struct mics_run *run, json_t *event,
+                           enum mics_status *rank0_status, struct mics_err *err);
 
 /* Warn if experts with a capacity drop more than half of all rows in the first step. */
 void mics_run_warn_dropped(const struct mics_run *run, const struct mics_step_record *record);

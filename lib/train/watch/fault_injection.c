@@ -48,7 +48,8 @@ enum mics_status mics_fault_injection_read(struct mics_fault_injection *fault, u
     if (!text || !*text)
         return MICS_OK;
     if (sscanf(text, "%9u:%31[a-z_]:%18llu%n", &faulty_rank, name, &at, &used) != 3 || at == 0 ||
-        !find_op_kind(name, &fault->kind) || !read_delay(text + used, &fault->delay_s))
+        !(find_op_kind(name, &fault->kind) || (fault->reading = strcmp(name, "input") == 0)) ||
+        !read_delay(text + used, &fault->delay_s))
         return mics_err_set(err, MICS_ERR_ARG,
                             "MICS_FAULT: expected RANK:OPERATION:N, RANK:OPERATION:N:hang or "
                             "RANK:OPERATION:N:SECONDS, found \"%s\"",
@@ -58,14 +59,10 @@ enum mics_status mics_fault_injection_read(struct mics_fault_injection *fault, u
     return MICS_OK;
 }
 
-void mics_fault_injection_before_op(void *context, uint32_t op_index)
+static void happen(struct mics_fault_injection *fault)
 {
-    struct mics_fault_injection *fault = context;
-    const struct mics_op *op = mics_engine_op(fault->engine, false, op_index);
-
-    if (op->kind != fault->kind)
-        return;
     const uint64_t count = atomic_fetch_add(&fault->count, 1) + 1;
+
     if (fault->delay_s == 0 && count == fault->at)
         raise(SIGKILL);
     if (isinf(fault->delay_s) && count == fault->at)
@@ -73,4 +70,17 @@ void mics_fault_injection_before_op(void *context, uint32_t op_index)
             mics_sleep_s(1);
     if (fault->delay_s > 0 && count >= fault->at)
         mics_sleep_s(fault->delay_s);
+}
+
+void mics_fault_injection_before_op(void *context, uint32_t op_index)
+{
+    struct mics_fault_injection *fault = context;
+
+    if (mics_engine_op(fault->engine, false, op_index)->kind == fault->kind)
+        happen(fault);
+}
+
+void mics_fault_injection_before_read(void *context)
+{
+    happen(context);
 }

@@ -36,7 +36,11 @@ static void open_text(struct mics_data *data)
 
 static void open_reader(struct mics_reader *reader, const struct mics_data *data, uint32_t rank)
 {
-    const struct mics_reader_options options = {data, rank, RANKS, MICRO_BATCH, MICRO_STEPS, 0, 0};
+    const struct mics_reader_options options = {.data = data,
+                                                .rank = rank,
+                                                .world_size = RANKS,
+                                                .micro_batch = MICRO_BATCH,
+                                                .micro_steps = MICRO_STEPS};
 
     CHECK_INT(mics_reader_open(reader, &options, NULL), MICS_OK);
 }
