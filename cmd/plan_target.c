@@ -39,13 +39,25 @@ enum mics_status plan_search_copies(const struct plan_request *request,
     return status;
 }
 
+/* Keep the faster of two plans, of which either may be NULL, and free the other one. */
+static struct mics_plan *faster(struct mics_plan *a, struct mics_plan *b)
+{
+    const bool keeps_a = !b || (a && a->predicted.step_s <= b->predicted.step_s);
+
+    mics_plan_free(keeps_a ? b : a);
+    return keeps_a ? a : b;
+}
+
 /* The best plan of one way. Where whole gradients are added up, one micro-step needs no memory for
- * them, and comes first. */
+ * them, which a search among all batches does not expect: it is searched for itself. */
 static enum mics_status
 search_way(const struct plan_request *request, const struct mics_topology *topology,
            const struct mics_model *model, const struct mics_target_way *way,
            struct mics_search_options options, struct mics_plan **out, struct mics_err *err)
 {
+    struct mics_plan *one = NULL, *any = NULL;
+    enum mics_status status = MICS_ERR_INFEASIBLE;
+
     options.allows = way->allows;
     options.allows_secondary = way->secondary_shards;
     if (way->secondary_shards && (!options.strategy || strcmp(options.strategy, "auto") == 0))
@@ -53,13 +65,21 @@ search_way(const struct plan_request *request, const struct mics_topology *topol
     options.whole_grads = way->accumulation == MICS_ACCUMULATES_WHOLE;
     if (options.whole_grads && options.micro_batch == 0) {
         options.micro_steps = 1;
-        const enum mics_status status =
-            plan_search_copies(request, topology, model, &options, out, err);
-        if (status != MICS_ERR_INFEASIBLE)
-            return status;
+        status = plan_search_copies(request, topology, model, &options, &one, err);
         options.micro_steps = 0;
     }
-    return plan_search_copies(request, topology, model, &options, out, err);
+    if (status == MICS_OK || status == MICS_ERR_INFEASIBLE) {
+        const enum mics_status general =
+            plan_search_copies(request, topology, model, &options, &any, err);
+
+        status = one && general == MICS_ERR_INFEASIBLE ? MICS_OK : general;
+    }
+    *out = faster(one, any);
+    if (status == MICS_OK)
+        return MICS_OK;
+    mics_plan_free(*out);
+    *out = NULL;
+    return status;
 }
 
 /* The best plan of all ways. Without any, the reason of the last one. */
@@ -78,15 +98,9 @@ search_target(const struct plan_request *request, const struct mics_topology *to
         status = search_way(request, topology, model, &target->ways[i], *options, &plan, err);
         if (status != MICS_OK && status != MICS_ERR_INFEASIBLE && status != MICS_ERR_ARG)
             break;
-        if (!plan)
-            continue;
-        if (*out && (*out)->predicted.step_s <= plan->predicted.step_s) {
-            mics_plan_free(plan);
-            continue;
-        }
-        mics_plan_free(*out);
-        *out = plan;
-        *way = &target->ways[i];
+        *out = faster(*out, plan);
+        if (plan && *out == plan)
+            *way = &target->ways[i];
     }
     return *out ? MICS_OK : status;
 }

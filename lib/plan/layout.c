@@ -3,6 +3,7 @@
 #include "plan/layout.h"
 
 #include "base/num.h"
+#include "plan/trainer_exchanges.h"
 
 #include <stdlib.h>
 
@@ -253,7 +254,7 @@ enum mics_status mics_slots_init_params(const struct mics_model *model,
                                         const struct mics_plan_choice *choice,
                                         struct mics_slot_set *out, struct mics_err *err)
 {
-    return init_slots(model, choice, false, choice->prefetch + 1, out, err);
+    return init_slots(model, choice, false, mics_choice_param_slots(choice), out, err);
 }
 
 enum mics_status mics_slots_init_grads(const struct mics_model *model,

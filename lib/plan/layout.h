@@ -104,9 +104,10 @@ struct mics_slot_set {
     uint32_t *of_unit;        /* [unit_count] slot of a resident unit, or one of the above */
 };
 
-/* choice->prefetch + 1 rotating slots for parameters, choice->grad_slots for gradients; at most one
- * for each unit that takes turns in them. The caller calls mics_slots_fini(), also after a failure.
- * MICS_ERR_ARG: a unit that several stages use is not resident. MICS_ERR_NOMEM: out of memory. */
+/* mics_choice_param_slots() rotating slots for parameters, choice->grad_slots for gradients; at
+ * most one for each unit that takes turns in them. The caller calls mics_slots_fini(), also after a
+ * failure. MICS_ERR_ARG: a unit that several stages use is not resident. MICS_ERR_NOMEM: out of
+ * memory. */
 enum mics_status mics_slots_init_params(const struct mics_model *model,
                                         const struct mics_plan_choice *choice,
                                         struct mics_slot_set *out, struct mics_err *err);

@@ -25,7 +25,8 @@
 #define MICS_INTERVAL_MAX    64
 #define MICS_SYNC_WARMUP_MAX (1 << 30)
 
-/* Whose memory a plan has: that of mics, or of another trainer (trainer_memory.c). */
+/* Whose memory and exchanges a plan has: those of mics, or of another trainer (trainer_memory.c,
+ * trainer_exchanges.c). */
 enum mics_trainer {
     MICS_TRAINER_MICS,
     MICS_TRAINER_FSDP2, /* a loop of one's own with PyTorch's FSDP2 */

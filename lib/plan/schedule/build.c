@@ -309,7 +309,8 @@ static void append_second_hop(struct build *build, const struct mics_op *like, u
 }
 
 /* Reduce the pending units into their shards, coalesced; in the last micro-step also over the
- * optimizer groups and the replicas. */
+ * optimizer groups and the replicas. Whole gradients are reduced in the last micro-step only: until
+ * then they are added up outside the slots, which costs no time here. */
 static void reduce_pending(struct build *build, uint32_t micro_step)
 {
     const uint32_t count = build->pending_count;
@@ -324,6 +325,11 @@ static void reduce_pending(struct build *build, uint32_t micro_step)
     }
     if (count == 0)
         return;
+    if (build->choice->whole_grads && micro_step + 1 < build->choice->micro_steps) {
+        for (uint32_t i = 0; i < count; i++)
+            build->grad_slot_of_unit[like[i].unit] = MICS_NONE;
+        return;
+    }
     append_exchange(build, MICS_OP_REDUCE, like, count);
     for (uint32_t i = 0; i < count; i++)
         if (like[i].grad_slot != MICS_NONE) {
@@ -705,8 +711,8 @@ enum mics_status mics_schedule_new(const struct mics_model *model,
 
     set_routes(&build.routes, choice);
     set_routes(&build.warmup, &warmup);
-    build.order =
-        (struct mics_compute_order){model->stage_count, train ? choice->micro_steps : 1, train};
+    build.order = (struct mics_compute_order){model->stage_count, train ? choice->micro_steps : 1,
+                                              train, mics_trainer_exchanges(choice->trainer)};
     return build_schedule(&build, assemble_step, out, err);
 }
 
@@ -722,7 +728,8 @@ enum mics_status mics_schedule_new_drain(const struct mics_model *model,
     for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++)
         build.routes.all[kind] = build.routes.exact[kind] =
             mics_choice_drain_routes(choice, (enum mics_unit_kind)kind);
-    build.order = (struct mics_compute_order){model->stage_count, choice->micro_steps, true};
+    build.order = (struct mics_compute_order){model->stage_count, choice->micro_steps, true,
+                                              mics_trainer_exchanges(choice->trainer)};
     return build_schedule(&build, assemble_drain, out, err);
 }
 

@@ -4,12 +4,14 @@
 #define MICS_PLAN_SCHEDULE_BUILD_H
 
 #include "plan/schedule/schedule.h"
+#include "plan/trainer_exchanges.h"
 
 /* The order in which a step computes, numbered from 0: in each micro-step all stages forward, then
  * (in training) all but the last stage backward. */
 struct mics_compute_order {
     uint32_t stage_count, micro_steps;
     bool train;
+    const struct mics_trainer_exchanges *exchanges;
 };
 
 struct mics_computation {
@@ -22,7 +24,7 @@ struct mics_computation mics_compute_order_at(const struct mics_compute_order *o
                                               uint32_t index);
 /* Is it the last computation of its micro-step? */
 bool mics_compute_order_ends_micro_step(const struct mics_compute_order *order, uint32_t index);
-/* Does it read the parameters of its unit? Otherwise the unit need not be gathered. */
+/* Are the parameters of its unit gathered for it? */
 bool mics_compute_order_needs_params(const struct mics_compute_order *order,
                                      const struct mics_model *model, uint32_t index);
 
@@ -35,8 +37,8 @@ struct mics_fetch {
 };
 
 /* Which gathered unit is in which slot at each moment of a step. It is decided once and replayed in
- * every step. Parameters do not change inside a step, so a unit that is still in its slot is not
- * gathered again, even for a later micro-step. */
+ * every step. Parameters do not change inside a step, so mics does not gather a unit again that is
+ * still in its slot, even for a later micro-step; other trainers do (mics_trainer_exchanges). */
 struct mics_residency {
     uint32_t *slots; /* [computations]; MICS_NONE: parameters in the shard, or not needed */
     struct mics_fetch *fetches; /* in the order of `needed` */

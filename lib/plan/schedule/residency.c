@@ -7,6 +7,8 @@
  * through the blocks and back, so this is mostly the slot that has been idle for longest, and the
  * gather can begin `prefetch` computations ahead. Among slots whose units are not needed again,
  * the one that has been idle for longest is taken first.
+ *
+ * A trainer that releases units after each pass leaves empty slots behind, and gathers more.
  */
 #include "plan/schedule/build.h"
 
@@ -43,8 +45,11 @@ bool mics_compute_order_needs_params(const struct mics_compute_order *order,
                                      const struct mics_model *model, uint32_t index)
 {
     const struct mics_computation computation = mics_compute_order_at(order, index);
+    const struct mics_stage *stage = &model->stages[computation.stage];
 
-    return mics_stage_needs_params(&model->stages[computation.stage], computation.backward);
+    if (order->exchanges->releases)
+        return stage->unit != MICS_NO_UNIT;
+    return mics_stage_needs_params(stage, computation.backward);
 }
 
 static uint32_t unit_of(const struct mics_model *model, const struct mics_compute_order *order,
@@ -78,6 +83,39 @@ static uint32_t *find_next_uses(const struct mics_model *model,
     }
     free(upcoming);
     return next;
+}
+
+static bool is_head(const struct mics_compute_order *order, uint32_t index)
+{
+    return order->train && mics_compute_order_at(order, index).stage + 1 == order->stage_count;
+}
+
+/* Elements of parameters that the computations between two of them use. The head has two passes. */
+static uint64_t distance(const struct mics_model *model, const struct mics_compute_order *order,
+                         uint32_t from, uint32_t to)
+{
+    uint64_t elements = 0;
+
+    for (uint32_t i = from + 1; i < to; i++)
+        if (mics_compute_order_needs_params(order, model, i))
+            elements += model->units[unit_of(model, order, i)].count << is_head(order, i);
+    return elements;
+}
+
+/* Does a unit stay in its slot from one computation to the next that uses it? */
+static bool stays(const struct mics_model *model, const struct mics_compute_order *order,
+                  uint32_t from, uint32_t to)
+{
+    const struct mics_trainer_exchanges *exchanges = order->exchanges;
+
+    if (!exchanges->releases)
+        return true;
+    if (to == MICS_NONE || mics_compute_order_at(order, to).micro_step !=
+                               mics_compute_order_at(order, from).micro_step)
+        return false;
+    return (exchanges->keeps_resident && model->units[unit_of(model, order, from)].resident) ||
+           (exchanges->reuse_distance > 0 &&
+            distance(model, order, from, to) < exchanges->reuse_distance);
 }
 
 /* What a slot holds. */
@@ -122,10 +160,16 @@ static void assign_slots(const struct mics_model *model, const struct mics_compu
         const uint32_t slot = slots->of_unit[unit] == MICS_SLOT_ROTATING
                                   ? find_rotating_slot(holdings, slots->rotating, unit)
                                   : slots->of_unit[unit];
-        if (holdings[slot].unit != unit)
+        /* A second gather between the passes of the head is counted before both. */
+        const uint32_t gathers =
+            (holdings[slot].unit != unit) + (order->exchanges->releases_head && is_head(order, i));
+
+        for (uint32_t g = 0; g < gathers; g++)
             out->fetches[out->fetch_count++] =
                 (struct mics_fetch){unit, slot, i, holdings[slot].last};
-        holdings[slot] = (struct holding){unit, i, next[i]};
+        holdings[slot] = stays(model, order, i, next[i])
+                             ? (struct holding){unit, i, next[i]}
+                             : (struct holding){MICS_NONE, i, MICS_NONE};
         out->slots[i] = slot;
     }
 }
@@ -136,12 +180,13 @@ enum mics_status mics_residency_init(const struct mics_model *model,
                                      struct mics_err *err)
 {
     const uint32_t length = mics_compute_order_length(order);
+    const uint32_t most_fetches = length + order->micro_steps;
     uint32_t *next = find_next_uses(model, order);
     struct holding *holdings = malloc((slots->total + 1) * sizeof *holdings);
     enum mics_status status = MICS_OK;
 
     *out = (struct mics_residency){.slots = malloc(length * sizeof *out->slots),
-                                   .fetches = malloc(length * sizeof *out->fetches)};
+                                   .fetches = malloc(most_fetches * sizeof *out->fetches)};
     if (!next || !holdings || !out->slots || !out->fetches) {
         mics_residency_fini(out);
         status = mics_err_nomem(err);

@@ -21,6 +21,7 @@
  */
 #include "base/num.h"
 #include "plan/search/bound_times.h"
+#include "plan/trainer_exchanges.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -185,13 +186,15 @@ static double between_heads(const struct parts *parts, bool later)
     double apart, together;
 
     add_gathers(parts, windows, &backward);
-    add_first_reduces(parts, reduced, later, &backward);
     add_gathers(parts, windows + 1, &forward);
-    add_resident_reduces(parts, later, &forward);
     add_gathers(parts, windows + 2, &all);
-    add_first_reduces(parts, reduced + (head_rotates && rotating >= parts->grad_slots), later,
-                      &all);
-    add_resident_reduces(parts, later, &all);
+    if (!parts->choice->whole_grads) {
+        add_first_reduces(parts, reduced, later, &backward);
+        add_resident_reduces(parts, later, &forward);
+        add_first_reduces(parts, reduced + (head_rotates && rotating >= parts->grad_slots), later,
+                          &all);
+        add_resident_reduces(parts, later, &all);
+    }
     apart = part_seconds(parts, &backward, pass->backward, pass->backward_params,
                          pass->backward_grads) +
             pass->last +
@@ -338,6 +341,7 @@ static struct load step_load(const struct parts *parts)
 {
     const struct mics_bounds *bounds = parts->bounds;
     const double steps = parts->choice->micro_steps;
+    const bool whole = parts->choice->whole_grads; /* reduced in the last micro-step only */
     struct load load = parts->times->scalars;
 
     for (uint32_t c = 0; c < bounds->class_count; c++) {
@@ -350,9 +354,10 @@ static struct load step_load(const struct parts *parts)
             add_load(&load, &unit->first_gather_load, first);
             add_load(&load, &unit->gather_load, gather_count(parts, c) - first);
         }
-        add_load(&load, &unit->reduce_load, steps * count);
+        add_load(&load, &unit->reduce_load, whole ? count : steps * count);
         load.seconds[parts->times->accumulate] +=
-            count * (unit->accumulate[0] + (steps - 1) * unit->accumulate[1]);
+            count * ((whole && steps > 1 ? 0 : unit->accumulate[0]) +
+                     (whole && steps > 1 ? 1 : steps - 1) * unit->accumulate[1]);
         add_load(&load, &unit->second_hop_load, count);
         add_load(&load, &unit->publish_load, count);
     }
@@ -455,7 +460,8 @@ static double tail_pause(const struct parts *parts)
     const struct mics_pass_times *pass = &parts->passes[parts->choice->micro_steps > 1];
     const double tail = left_of_tail(parts, tail_seconds(parts));
 
-    if (!has_second_unit(model) || model->stages[0].backward_needs_params)
+    if (!has_second_unit(model) || model->stages[0].backward_needs_params ||
+        mics_trainer_exchanges(parts->choice->trainer)->releases)
         return tail;
     return fmax(tail, left_of_tail(parts, longer_tail(parts)) - pass->last);
 }
@@ -670,7 +676,7 @@ enum mics_status mics_bounds_step(struct mics_bounds *bounds, const struct mics_
         .choice = choice,
         .passes = passes,
         .times = times,
-        .param_slots = (uint32_t)mics_min_u64(choice->prefetch + 1, bounds->rotating),
+        .param_slots = (uint32_t)mics_min_u64(mics_choice_param_slots(choice), bounds->rotating),
         .grad_slots = (uint32_t)mics_min_u64(choice->grad_slots, bounds->rotating),
         .first = times->units[bounds->class_of[bounds->model->stages[0].unit]],
     };
@@ -678,8 +684,8 @@ enum mics_status mics_bounds_step(struct mics_bounds *bounds, const struct mics_
     double seconds;
 
     if (choice->shapes[MICS_UNIT_DENSE].p_param > 1) {
-        parts.gathers = mics_bounds_gathers(bounds, parts.param_slots, steps);
-        parts.gathers_of_two = mics_bounds_gathers(bounds, parts.param_slots, 2);
+        parts.gathers = mics_bounds_gathers(bounds, choice->trainer, parts.param_slots, steps);
+        parts.gathers_of_two = mics_bounds_gathers(bounds, choice->trainer, parts.param_slots, 2);
         if (!parts.gathers || !parts.gathers_of_two)
             return mics_err_nomem(err);
     }

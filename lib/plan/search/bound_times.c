@@ -190,16 +190,24 @@ static void count_windows(const struct mics_bounds *bounds, const struct mics_co
                   counts + WINDOW_LAST * classes);
 }
 
-const uint32_t *mics_bounds_gathers(struct mics_bounds *bounds, uint32_t slots,
-                                    uint32_t micro_steps)
+const uint32_t *mics_bounds_gathers(struct mics_bounds *bounds, enum mics_trainer trainer,
+                                    uint32_t slots, uint32_t micro_steps)
 {
     const uint32_t kept = bounds->rotating < slots ? bounds->rotating : slots;
     const uint32_t steps = micro_steps < 3 ? micro_steps : 3;
     const size_t index = 3 * (size_t)kept + steps - 1;
     uint32_t *counts = bounds->gathers + index * WINDOW_COUNT * bounds->class_count;
-    const struct mics_compute_order order = {bounds->model->stage_count, steps, true};
+    const struct mics_compute_order order = {bounds->model->stage_count, steps, true,
+                                             mics_trainer_exchanges(trainer)};
     struct mics_residency residency;
 
+    if (bounds->trainer != trainer) {
+        memset(bounds->have_gathers, 0, 3 * (bounds->rotating + 1) * sizeof *bounds->have_gathers);
+        memset(bounds->gathers, 0,
+               3 * (bounds->rotating + (size_t)1) * WINDOW_COUNT * bounds->class_count *
+                   sizeof *bounds->gathers);
+        bounds->trainer = trainer;
+    }
     if (bounds->have_gathers[index])
         return counts;
     uint32_t *of_unit = calloc(bounds->model->unit_count, sizeof *of_unit);

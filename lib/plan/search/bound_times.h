@@ -106,16 +106,17 @@ struct mics_bounds {
     uint32_t rotating;  /* units that are not resident */
     uint32_t *gathers;  /* [rotating + 1][3][WINDOW_COUNT][class_count]; by slots, micro-steps */
     bool *have_gathers; /* [rotating + 1][3] */
-    uint32_t *leading;  /* [unit_count + 1][class_count]: units of the first stages */
-    uint32_t *reduced;  /* [rotating + 1][class_count]: the first units whose gradients come */
+    enum mics_trainer trainer; /* of these gathers */
+    uint32_t *leading;         /* [unit_count + 1][class_count]: units of the first stages */
+    uint32_t *reduced; /* [rotating + 1][class_count]: the first units whose gradients come */
     struct passes_entry *passes;
     struct class_hop *hops; /* [class_count]; while exchanges are timed */
     uint32_t *group;        /* [class_count] */
 };
 
 /* Counts of gathers by window and class, with this many slots and micro-steps (1, 2, or 3 for
- * more). NULL: out of memory. */
-const uint32_t *mics_bounds_gathers(struct mics_bounds *bounds, uint32_t slots,
-                                    uint32_t micro_steps);
+ * more). NULL: out of memory. They are valid until those of another trainer are asked for. */
+const uint32_t *mics_bounds_gathers(struct mics_bounds *bounds, enum mics_trainer trainer,
+                                    uint32_t slots, uint32_t micro_steps);
 
 #endif

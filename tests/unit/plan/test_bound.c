@@ -289,6 +289,35 @@ static void the_bound_holds_for_extrapolated_steps(void)
     close_priced(&priced);
 }
 
+/* Trainers that gather for each pass, or keep what is used again soon, and that reduce gradients
+ * whole. */
+static void the_bound_holds_for_other_trainers(void)
+{
+    static const enum mics_trainer trainers[] = {MICS_TRAINER_FSDP2, MICS_TRAINER_TORCHTITAN,
+                                                 MICS_TRAINER_TRANSFORMERS, MICS_TRAINER_DEEPSPEED};
+    struct priced priced =
+        open_priced("node:4 gpu:2 flops:1T membw:1TB/s link:10GB/s,3us net:10gbit,30us", &blocks);
+    struct priced wide =
+        open_priced("node:2 gpu:4 flops:1T membw:1TB/s link:2GB/s,5us net:1gbit,30us", &wide_ends);
+    double sum = 0;
+
+    for (int i = 0; i < 400; i++) {
+        const struct priced *on = i % 2 ? &priced : &wide;
+        struct mics_plan_choice choice;
+
+        draw_choice(on->topology, &choice);
+        choice.prefetch = choice.coalesce = choice.segments = 1;
+        choice.hierarchical_gather = choice.hierarchical_reduce = false;
+        choice.trainer = trainers[draw(4)];
+        choice.whole_grads = choice.shapes[MICS_UNIT_DENSE].p_grad > 1 && draw(2);
+        sum += check_bound(on, &choice);
+    }
+    printf("# bound / step %.3f on average\n", sum / 400);
+    CHECK(sum / 400 > 0.8);
+    close_priced(&priced);
+    close_priced(&wide);
+}
+
 /* Units take turns: the mean of steps that differ. */
 static void the_bound_holds_for_the_mean_of_an_interval(void)
 {
@@ -393,6 +422,7 @@ int main(void)
     TAP_RUN(the_bound_holds_where_accumulation_and_exchange_overlap);
     TAP_RUN(the_bound_holds_for_settings_of_all_kinds);
     TAP_RUN(the_bound_holds_for_extrapolated_steps);
+    TAP_RUN(the_bound_holds_for_other_trainers);
     TAP_RUN(the_bound_holds_for_the_mean_of_an_interval);
     TAP_RUN(the_bound_holds_for_outer_steps);
     TAP_RUN(the_bound_holds_with_stragglers);

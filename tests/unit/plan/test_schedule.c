@@ -103,6 +103,60 @@ static void an_untied_embedding_is_gathered_for_its_forward_only(void)
     check_backward_without_params(7, 3, 1, 8);
 }
 
+/* Gathers and reductions of another trainer, in a step of 6 blocks whose embedding's backward reads
+ * no parameters, and what a rank sends for them in fp32. All units have `count` elements. */
+static void check_trainer(enum mics_trainer trainer, bool tied, uint64_t count,
+                          uint32_t micro_steps, bool whole_grads, uint32_t gathered,
+                          uint32_t reduced)
+{
+    struct mics_plan_choice choice = fake_choice(1, 4, 4, 4, 4);
+    uint64_t calls[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT];
+    uint64_t sent[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT];
+    struct mics_schedule *schedule;
+
+    fake_model_init(&fake, 6, count, count, tied);
+    fake.stages[0].backward_needs_params = false;
+    choice.trainer = trainer;
+    choice.micro_steps = micro_steps;
+    choice.whole_grads = whole_grads;
+    schedule = make(&choice, true);
+    CHECK_INT(count_ops(schedule, MICS_OP_GATHER), gathered);
+    CHECK_INT(count_ops(schedule, MICS_OP_REDUCE), reduced);
+    mics_schedule_counts(schedule, &choice, 0, calls, sent);
+    CHECK_INT(sent[MICS_UNIT_DENSE][MICS_COMM_GATHER], gathered * count * 4 * 3 / 4);
+    CHECK_INT(sent[MICS_UNIT_DENSE][MICS_COMM_REDUCE], reduced * count * 4 * 3 / 4);
+    mics_schedule_free(schedule);
+}
+
+static void fsdp2_gathers_all_but_the_last_group_for_both_passes(void)
+{
+    check_trainer(MICS_TRAINER_FSDP2, false, 8192, 1, false, 2 + 2 * 6 + 1, 8);
+    check_trainer(MICS_TRAINER_FSDP2, false, 8192, 3, false, 3 * (2 + 2 * 6 + 1), 3 * 8);
+    check_trainer(MICS_TRAINER_FSDP2, true, 8192, 3, false, 3 * (2 * 6 + 1), 3 * 7);
+    check_trainer(MICS_TRAINER_TRANSFORMERS, false, 8192, 2, false, 2 * (2 + 2 * 6 + 1), 2 * 8);
+    check_trainer(MICS_TRAINER_ACCELERATE, true, 8192, 2, false, 2 * (2 * 6 + 1), 2 * 7);
+}
+
+static void torchtitan_gathers_the_last_group_twice_as_well(void)
+{
+    check_trainer(MICS_TRAINER_TORCHTITAN, false, 8192, 2, false, 2 * (2 + 2 * 6 + 2), 2 * 8);
+    check_trainer(MICS_TRAINER_TORCHTITAN, true, 8192, 1, false, 2 * 6 + 2, 7);
+}
+
+static void whole_gradients_are_reduced_in_the_last_micro_step(void)
+{
+    check_trainer(MICS_TRAINER_ACCELERATE, false, 8192, 3, true, 3 * (2 + 2 * 6 + 1), 8);
+    check_trainer(MICS_TRAINER_TRANSFORMERS, false, 8192, 1, true, 2 + 2 * 6 + 1, 8);
+}
+
+/* With units of 1e8 elements the last four blocks are used again after 8e8 or less. */
+static void deepspeed_keeps_what_is_used_again_soon(void)
+{
+    check_trainer(MICS_TRAINER_DEEPSPEED, false, 8192, 2, false, 2 * 8, 2 * 8);
+    check_trainer(MICS_TRAINER_DEEPSPEED, true, 8192, 1, false, 7, 7);
+    check_trainer(MICS_TRAINER_DEEPSPEED, false, 100000000, 2, false, 2 * (8 + 3), 2 * 8);
+}
+
 /* The exchanges are those of blocks of one stage. */
 static void a_stage_without_parameters_exchanges_nothing(void)
 {
@@ -574,6 +628,10 @@ int main(void)
 {
     TAP_RUN(units_still_in_their_slots_are_not_gathered_again);
     TAP_RUN(an_untied_embedding_is_gathered_for_its_forward_only);
+    TAP_RUN(fsdp2_gathers_all_but_the_last_group_for_both_passes);
+    TAP_RUN(torchtitan_gathers_the_last_group_twice_as_well);
+    TAP_RUN(whole_gradients_are_reduced_in_the_last_micro_step);
+    TAP_RUN(deepspeed_keeps_what_is_used_again_soon);
     TAP_RUN(a_stage_without_parameters_exchanges_nothing);
     TAP_RUN(computation_finds_its_unit_in_its_slot);
     TAP_RUN(gathers_run_ahead_by_the_prefetch_depth);
