@@ -4,18 +4,17 @@
 #ifndef MICS_MEASURE_CALIBRATE_H
 #define MICS_MEASURE_CALIBRATE_H
 
+#include "measure/load.h"
 #include "measure/measure_run.h"
 #include "measure/series.h"
 
-struct mics_bench_load;
-
 /* Measure each collective on each shape of mics_group_shapes_list(), all groups of a shape at the
- * same time, in about `budget_s` altogether: points and their fit. With `load`, not NULL, each also
- * while all ranks compute, in two sizes, which takes two to six seconds more for each.
+ * same time, in about `budget_s` altogether: points and their fit. With `load`, not NULL, also
+ * while all ranks compute (mics_load_beside()), which takes longer.
  * The world must be even and have more than one rank. *out is the caller's, to free(), and the same
  * on all ranks. */
 enum mics_status mics_collectives_measure(const struct mics_bench *bench,
-                                          const struct mics_bench_load *load, double budget_s,
+                                          const struct mics_load *load, double budget_s,
                                           struct mics_collective_cost **out, uint32_t *count,
                                           struct mics_err *err);
 

@@ -208,6 +208,9 @@ static enum mics_status share_document(struct mics_comm *comm, uint32_t root, js
  * the rest, or collectives_part if a loaded machine left less. */
 static const double rates_part = 0.06, links_part = 0.12, collectives_part = 0.5;
 
+/* In addition, for each size of a collective beside computation, unless all is to be short. */
+static const double load_part = 0.2, load_least_s = 1;
+
 /* The measurements, and what the document is made of. */
 struct probe {
     struct mics_bench bench;
@@ -222,9 +225,16 @@ static enum mics_status probe_collectives(struct probe *probe, struct mics_err *
     const double left_s = fmax(probe->seconds - mics_bench_elapsed_s(&probe->bench),
                                collectives_part * probe->seconds);
     struct mics_topology *topology = probe->topology;
+    struct mics_load *load = NULL;
+    enum mics_status status = MICS_OK;
 
-    return mics_collectives_measure(&probe->bench, NULL, left_s, &topology->costs,
-                                    &topology->cost_count, err);
+    if (probe->bench.device->on_host && probe->seconds >= load_least_s)
+        status = mics_load_open(&probe->bench, true, load_part * probe->seconds, &load, err);
+    if (status == MICS_OK)
+        status = mics_collectives_measure(&probe->bench, load, left_s, &topology->costs,
+                                          &topology->cost_count, err);
+    mics_load_close(load);
+    return status;
 }
 
 static void name_topology(const struct probe *probe)

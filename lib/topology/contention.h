@@ -3,11 +3,12 @@
  * contention.h - collectives and computation that run at the same time on the same cores, and ranks
  * that share cores.
  *
- * Measured by mics-bench --calibrate on hosts: each collective of two sizes while nothing else
- * runs, and while all ranks compute. What it takes longer is a + b bytes through both sizes, a, b
- * >= 0: the waits of its steps for a core, and the cores that its bytes need. What computation
- * loses is interpolated in the logarithm of the bytes; outside it is that of the nearest size.
- * Also measured is how far ranks get apart that compute and do not wait for each other.
+ * Measured on hosts by mics-probe, or longer by mics-bench --calibrate (measure/load.h): a
+ * collective of two sizes while nothing else runs, and while all ranks compute. What it takes
+ * longer is a + b bytes through both sizes, a, b >= 0: the waits of its steps for a core, and the
+ * cores that its bytes need. What computation loses is interpolated in the logarithm of the bytes;
+ * outside it is that of the nearest size. Also measured is how far ranks get apart that compute and
+ * do not wait for each other.
  */
 #ifndef MICS_TOPOLOGY_CONTENTION_H
 #define MICS_TOPOLOGY_CONTENTION_H

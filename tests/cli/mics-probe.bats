@@ -183,19 +183,21 @@ my_machine() # name card_gbit
 
 @test "mpirun measures links and collectives of one node" {
     requires mpi:4
-    mpi 4 mics-probe --seconds=1 --json --hostfile=hosts >topo.json
+    mpi 4 mics-probe --seconds=0.5 --json --hostfile=hosts >topo.json
     has topo.json '  "nodes": 1'
     has topo.json '  "per_node": 4'
     has topo.json '    "node": \{'
     run ! grep -q '"net": {' topo.json
     # all_gather, reduce_scatter, all_reduce, all_to_all on 2 and on 4 ranks
     [ "$(grep -c '"collective":' topo.json)" = 8 ]
+    # Brief measurements have none beside computation.
+    run ! grep -q '"beside_compute":' topo.json
     [ "$(cat hosts)" = "$(hostname) slots=4" ]
     mics-show --tsv topo.json
 }
 
 @test "probe: MICS_NODE_RANKS declares nodes" {
-    requires mpi:4
+    requires mpi:4 jq
     MICS_NODE_RANKS=2 mpi 4 mics-probe --seconds=1 >topo.mp
     mics-show --json topo.mp >topo.json
     has topo.json '  "nodes": 2'
@@ -203,6 +205,9 @@ my_machine() # name card_gbit
     has topo.json '  "declared_nodes": true'
     has topo.json '    "node": \{'
     has topo.json '    "net": \{'
+    # On groups in a node, across nodes and of all ranks; ranks that share cores wait.
+    jq -e '[.collectives[] | select(has("beside_compute")) | .beside_compute[0] | .[2] >= .[1]] ==
+        [range(12) | true]' topo.json
 }
 
 @test "under mpirun a description is written once" {

@@ -365,7 +365,7 @@ many_sizes() # runs sizes
 @test "expect: measurements of one's own, by the links that were probed" {
     requires mpi:4 jq
     export MICS_NODE_RANKS=2
-    mpi 4 mics-probe --seconds=1 -o topo.mp
+    mpi 4 mics-probe --seconds=0.5 -o topo.mp
     # A link without limits: everything is low.
     mics-show --json topo.mp | jq '.collectives = [] | .links[] |= (.latency_s = 1e-9 | .bandwidth_bytes_per_s = 1e14)' >ideal.json
     run --separate-stderr mpi 4 mics-bench -n 3 -w 1 --outliers=0 --op=all_gather --algo=flat -b 4M -e 4M --expect -o low.mp ideal.json
