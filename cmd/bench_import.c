@@ -2,7 +2,6 @@
 /* bench_import.c - mics-bench --import and --expect: measurements against a topology. */
 #include "bench_options.h"
 
-#include "base/file.h"
 #include "doc/doc.h"
 #include "measure/expect.h"
 #include "measure/import.h"
@@ -11,39 +10,15 @@
 
 #include <string.h>
 
-/* A description, in words of the catalogue. */
-static enum mics_status parse_topology(const char *text, struct mics_topology **out,
-                                       struct mics_err *err)
-{
-    struct mics_catalogue *catalogue = NULL;
-    enum mics_status status = mics_catalogue_open_user(NULL, &catalogue, err);
-
-    if (status == MICS_OK)
-        status = mics_topology_parse_in(catalogue, text, out, err);
-    mics_catalogue_close(catalogue);
-    return status;
-}
-
 enum mics_status bench_open_topology(const struct bench_request *request, json_t *doc,
                                      struct mics_topology **out, struct mics_err *err)
 {
-    const char *text = request->topology;
-    bool is_file = false;
-    json_t *read = NULL;
     enum mics_status status;
 
     *out = NULL;
-    if (!text)
+    if (!request->topology)
         return doc ? mics_topology_from_doc(doc, out, err) : MICS_OK;
-    status = mics_file_exists(text, &is_file, err);
-    if (status == MICS_OK && !is_file && strcmp(text, "-") != 0) {
-        status = parse_topology(text, out, err);
-    } else if (status == MICS_OK) {
-        status = mics_doc_read_file(text, &read, err);
-        if (status == MICS_OK)
-            status = mics_topology_from_doc(read, out, err);
-        json_decref(read);
-    }
+    status = mics_topology_open(request->topology, out, err);
     if (status != MICS_OK)
         mics_err_prefix(err, "--topology");
     return status;

@@ -11,7 +11,9 @@
 #include "comm/world.h"
 #include "doc/doc.h"
 #include "probe/health.h"
+#include "probe/health_collectives.h"
 #include "probe/health_cost.h"
+#include "topology/catalogue.h"
 #include "topology/hostfile.h"
 
 #include <errno.h>
@@ -26,7 +28,7 @@ enum { OTHERS_DELAY_S = 10 };
 
 struct options {
     struct cli_common common;
-    const char *hosts, *hostfile, *baseline, *plan;
+    const char *hosts, *hostfile, *baseline, *plan, *expect;
     bool exclude, facts, quick;
     enum mics_device_kind device;
     uint32_t timeout_s;
@@ -46,6 +48,8 @@ static const struct cli_option option_table[] = {
      CLI_TO_U32(struct options, timeout_s, 1, 86400)},
     {0, "baseline", "FILE", "compare with an earlier check of the same hosts, too",
      CLI_TO_TEXT(struct options, baseline)},
+    {0, "expect", "TOPOLOGY", "compare rates with what p4d:4, or a topology's file, should reach",
+     CLI_TO_TEXT(struct options, expect)},
     {'p', "plan", "FILE", "say what each fault costs the training of this plan",
      CLI_TO_TEXT(struct options, plan)},
     {0, "exclude", NULL, "print only the hosts to leave out, as srun --exclude takes them",
@@ -96,6 +100,8 @@ static int parse(int argc, char **argv, struct options *opt)
         return cli_usage("--facts and --quick exclude each other");
     if (opt->facts && opt->plan)
         return cli_usage("--facts measures nothing, and --plan needs what was measured");
+    if (opt->facts && opt->expect)
+        return cli_usage("--facts measures nothing, and --expect needs what was measured");
     opt->argc = argc;
     opt->argv = argv;
     return -1;
@@ -206,41 +212,88 @@ static void give_up(int signal)
     _exit(CLI_FAILED);
 }
 
+/* What rank 0 compares with. */
+struct references {
+    json_t *baseline;
+    struct mics_plan *plan;
+    struct mics_topology *expected;
+};
+
+static enum mics_status read_references(const struct options *opt, struct references *out,
+                                        struct mics_err *err)
+{
+    enum mics_status status = MICS_OK;
+
+    if (cli_rank() != 0)
+        return MICS_OK;
+    if (opt->baseline)
+        status = mics_health_read(opt->baseline, &out->baseline, err);
+    if (status == MICS_OK && opt->plan)
+        status = mics_plan_read_file(opt->plan, &out->plan, err);
+    if (status == MICS_OK && opt->expect) {
+        status = mics_topology_open(opt->expect, &out->expected, err);
+        if (status != MICS_OK)
+            mics_err_prefix(err, "--expect");
+    }
+    return status;
+}
+
+static void free_references(struct references *references)
+{
+    json_decref(references->baseline);
+    mics_plan_free(references->plan);
+    mics_topology_free(references->expected);
+}
+
+/* Findings by comparison, and prices. */
+static enum mics_status compare(const struct options *opt, const struct references *with,
+                                json_t *doc, struct mics_err *err)
+{
+    enum mics_status status = MICS_OK;
+
+    if (with->expected) {
+        status = mics_health_expect(doc, with->expected, opt->expect, err);
+        if (status == MICS_ERR_FORMAT)
+            mics_err_prefix(err, "--expect");
+    }
+    if (status == MICS_OK && with->baseline) {
+        status = mics_health_compare(doc, with->baseline, err);
+        if (status == MICS_ERR_FORMAT)
+            mics_err_prefix(err, "--baseline");
+    }
+    if (status == MICS_OK && with->plan)
+        status = mics_health_add_costs(doc, with->plan, err);
+    return status;
+}
+
 static int check(const struct options *opt)
 {
     const enum mics_health_extent extent = opt->facts   ? MICS_HEALTH_FACTS
                                            : opt->quick ? MICS_HEALTH_QUICK
                                                         : MICS_HEALTH_WHOLE;
+    struct references references = {0};
     struct mics_world *world = NULL;
     struct mics_err err;
-    json_t *doc = NULL, *baseline = NULL;
-    struct mics_plan *plan = NULL;
+    json_t *doc = NULL;
     enum mics_status status = cli_check_output(opt->hostfile, &err);
     int code = CLI_DONE;
 
     if (status == MICS_OK)
         status = cli_check_output(opt->common.output, &err);
-    if (status == MICS_OK && opt->baseline && cli_rank() == 0)
-        status = mics_health_read(opt->baseline, &baseline, &err);
-    if (status == MICS_OK && opt->plan && cli_rank() == 0)
-        status = mics_plan_read_file(opt->plan, &plan, &err);
+    if (status == MICS_OK)
+        status = read_references(opt, &references, &err);
     signal(SIGALRM, give_up);
     alarm(opt->timeout_s + (cli_rank() == 0 ? 0 : OTHERS_DELAY_S));
     if (status == MICS_OK)
         status = mics_world_open(&world, &err);
     if (status != MICS_OK) {
-        mics_plan_free(plan);
-        json_decref(baseline);
+        free_references(&references);
         return cli_fail_start(status, &err);
     }
     cli_set_rank((int)world->rank, (int)world->size);
     status = mics_health_check(world, extent, opt->device, &doc, &err);
-    if (status == MICS_OK && baseline)
-        status = mics_health_compare(doc, baseline, &err);
-    if (status == MICS_ERR_FORMAT && baseline)
-        mics_err_prefix(&err, "--baseline");
-    if (status == MICS_OK && plan)
-        status = mics_health_add_costs(doc, plan, &err);
+    if (status == MICS_OK)
+        status = compare(opt, &references, doc, &err);
     if (status != MICS_OK)
         code = cli_fail_job(world->comm, status, &err);
     alarm(0);
@@ -249,8 +302,7 @@ static int check(const struct options *opt)
     if (code == CLI_DONE && !mics_health_is_good(doc))
         code = CLI_NO_ANSWER;
     json_decref(doc);
-    json_decref(baseline);
-    mics_plan_free(plan);
+    free_references(&references);
     mics_world_close(world);
     return code;
 }

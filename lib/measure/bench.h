@@ -64,8 +64,11 @@ struct mics_rates {
 enum mics_status mics_bench_rates(const struct mics_bench *bench, double seconds,
                                   struct mics_rates *out, struct mics_err *err);
 
-/* Copies between a GPU and pinned host memory, all ranks at once: bytes/s of the slowest rank. 0 if
- * the device is the host. */
+/* Copies between a GPU and pinned host memory, all ranks at once: bytes/s of each rank,
+ * [world->size], the same on all ranks. 0 if the device is the host. */
+enum mics_status mics_bench_host_copy_rates(const struct mics_bench *bench, double *from_host,
+                                            double *to_host, struct mics_err *err);
+/* Those of the slowest rank. */
 enum mics_status mics_bench_host_copies(const struct mics_bench *bench, double *from_host,
                                         double *to_host, struct mics_err *err);
 

@@ -15,6 +15,7 @@
 #include "measure/statistics.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { MAX_RUNS = 64, MIN_RUNS = 3, HOST_MATRIX = 512, GPU_MATRIX = 256, MAX_REPEATS = 100 };
 
@@ -193,7 +194,7 @@ enum mics_status mics_bench_rates(const struct mics_bench *bench, double seconds
     return mics_comm_all_gather_now(comm, &own, out, sizeof own, err);
 }
 
-/* The minimum over ranks. */
+/* out[world size] */
 static enum mics_status time_host_copy(const struct mics_bench *bench, const struct workload *work,
                                        double *out, struct mics_err *err)
 {
@@ -206,23 +207,37 @@ static enum mics_status time_host_copy(const struct mics_bench *bench, const str
     if (status != MICS_OK)
         return status;
     const double own = (double)bench->buffer_bytes / times.median;
-    double *all = mics_all_gather(comm, &own, sizeof own, &status, err);
-    for (uint32_t i = 0; i < bench->world->size && status == MICS_OK; i++)
-        *out = i == 0 || all[i] < *out ? all[i] : *out;
-    free(all);
-    return status;
+    return mics_comm_all_gather_now(comm, &own, out, sizeof own, err);
 }
 
-enum mics_status mics_bench_host_copies(const struct mics_bench *bench, double *from_host,
-                                        double *to_host, struct mics_err *err)
+enum mics_status mics_bench_host_copy_rates(const struct mics_bench *bench, double *from_host,
+                                            double *to_host, struct mics_err *err)
 {
     const struct workload from = {.launch = launch_from_host, .repeats = 1};
     const struct workload to = {.launch = launch_to_host, .repeats = 1};
     enum mics_status status;
 
-    *from_host = *to_host = 0;
+    memset(from_host, 0, bench->world->size * sizeof *from_host);
+    memset(to_host, 0, bench->world->size * sizeof *to_host);
     if (bench->device->on_host)
         return MICS_OK;
     status = time_host_copy(bench, &from, from_host, err);
     return status == MICS_OK ? time_host_copy(bench, &to, to_host, err) : status;
+}
+
+enum mics_status mics_bench_host_copies(const struct mics_bench *bench, double *from_host,
+                                        double *to_host, struct mics_err *err)
+{
+    const uint32_t size = bench->world->size;
+    double *rates = calloc(2 * (size_t)size, sizeof *rates);
+    enum mics_status status =
+        rates ? mics_bench_host_copy_rates(bench, rates, rates + size, err) : mics_err_nomem(err);
+
+    *from_host = *to_host = 0;
+    for (uint32_t i = 0; i < size && status == MICS_OK; i++) {
+        *from_host = i == 0 || rates[i] < *from_host ? rates[i] : *from_host;
+        *to_host = i == 0 || rates[size + i] < *to_host ? rates[size + i] : *to_host;
+    }
+    free(rates);
+    return status;
 }

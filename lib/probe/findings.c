@@ -60,6 +60,12 @@ static const struct mics_finding_kind kinds[] = {
     {"rdma_unused", false, "MPI seems to use TCP: look at UCX or the BTL that it chooses"},
     {"products", true, "compare clocks, power and temperature with those of the others"},
     {"memory_rate", true, "look at memory modules and NUMA settings, and for other programs"},
+    {"host_copies", true, "look at its slot, lanes and generation of PCIe, and NUMA settings"},
+    {"node_links", true,
+     "look at NVLink and PCIe of that node, and at NCCL's log: NCCL_DEBUG=INFO"},
+    {"below_expected", true, "what all nodes share: look at drivers, switches and NCCL's settings"},
+    {"collectives_low", false, "far below what pairs of nodes reach: look at switches under load"},
+    {"uneven_ranks", false, "start as many ranks on each node: no collectives were measured"},
     {"slow_send", true, "look at its card, cable and switch port: what it sends is slow"},
     {"slow_receive", true, "look at its card, cable and switch port: what it receives is slow"},
     {"slow_card", true, "look at its card, cable and switch port: slow in both directions"},
@@ -101,6 +107,20 @@ void mics_findings_add(struct mics_findings *findings, const char *what, int nod
     if (!ok || json_array_append(findings->list, finding) != 0)
         findings->failed = true;
     json_decref(finding);
+}
+
+void mics_findings_add_slow(struct mics_findings *findings, const char *what, int node,
+                            const char *where, const char *found, const char *expected,
+                            struct mics_slowdown slowdown)
+{
+    mics_findings_add(findings, what, node, where, found, expected);
+    json_t *finding = json_array_get(findings->list, json_array_size(findings->list) - 1);
+    if (!(slowdown.times > 1) || !isfinite(slowdown.times))
+        return;
+    if (json_object_set_new(finding, "slows", json_string(slowdown.slows)) != 0 ||
+        json_object_set_new(finding, "times", json_real(slowdown.times)) != 0 ||
+        (slowdown.at_most && json_object_set_new(finding, "at_most", json_true()) != 0))
+        findings->failed = true;
 }
 
 json_t *mics_findings_bad_nodes(const json_t *list, size_t node_count)
@@ -173,6 +193,14 @@ const char *mics_figure(char text[64], double value, enum mics_figure_unit unit)
         return mics_format_bytes((uint64_t)value, text, 64);
     if (unit == MICS_FIGURE_BITS_PER_S)
         return mics_format_rate(value / 8, text, 64);
+    if (unit == MICS_FIGURE_BYTES_PER_S)
+        return mics_format_rate(value, text, 64);
+    if (unit == MICS_FIGURE_FLOPS) {
+        char count[32];
+
+        snprintf(text, 64, "%sFLOP/s", mics_format_count(value, count, sizeof count));
+        return text;
+    }
     snprintf(text, 64, "%.12g", value);
     return text;
 }

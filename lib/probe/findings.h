@@ -8,7 +8,9 @@
  * named, and no node.
  *
  * A finding is {what, level ("fault" or "notice"), ? node (its index) and host, ? where, found,
- * ? expected}. Only faults make a cluster bad.
+ * ? expected}. Only faults make a cluster bad. That of a slow rate also has what of a training step
+ * takes so much longer: "slows" ("compute", "memory", "node" or "net") and "times", and "at_most"
+ * where collectives may not use what is slow.
  */
 #ifndef MICS_PROBE_FINDINGS_H
 #define MICS_PROBE_FINDINGS_H
@@ -39,6 +41,18 @@ struct mics_findings {
  * NULL. */
 void mics_findings_add(struct mics_findings *findings, const char *what, int node,
                        const char *where, const char *found, const char *expected);
+
+/* What a slow rate slows, and how many times it takes as long. */
+struct mics_slowdown {
+    const char *slows;
+    double times; /* 1 or less, or NAN: not known, and not written */
+    bool at_most;
+};
+
+/* The same of a slow rate. */
+void mics_findings_add_slow(struct mics_findings *findings, const char *what, int node,
+                            const char *where, const char *found, const char *expected,
+                            struct mics_slowdown slowdown);
 
 /* Append what the facts of all nodes, and their "time_offset_s" if they have one, show. */
 enum mics_status mics_findings_of_facts(const json_t *nodes, json_t *list, struct mics_err *err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* findings_internal.h - what findings.c and findings_gpu.c share. */
+/* findings_internal.h - what those that make findings share. */
 #ifndef MICS_PROBE_FINDINGS_INTERNAL_H
 #define MICS_PROBE_FINDINGS_INTERNAL_H
 
@@ -15,7 +15,13 @@ double mics_upper_median(const double *values, size_t count);
 /* A member that is a number; NAN: there is none. */
 double mics_number_of(const json_t *object, const char *key);
 
-enum mics_figure_unit { MICS_FIGURE_PLAIN, MICS_FIGURE_BYTES, MICS_FIGURE_BITS_PER_S };
+enum mics_figure_unit {
+    MICS_FIGURE_PLAIN,
+    MICS_FIGURE_BYTES,
+    MICS_FIGURE_BITS_PER_S,
+    MICS_FIGURE_BYTES_PER_S,
+    MICS_FIGURE_FLOPS
+};
 const char *mics_figure(char text[64], double value, enum mics_figure_unit unit);
 
 /* What the GPUs of all nodes show. */

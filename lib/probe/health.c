@@ -6,7 +6,9 @@
 #include "comm/world.h"
 #include "doc/doc.h"
 #include "measure/statistics.h"
+#include "plan/plan.h"
 #include "probe/findings.h"
+#include "probe/health_collectives.h"
 #include "probe/health_measure.h"
 #include "probe/node_facts.h"
 
@@ -262,8 +264,8 @@ static bool has_fault(const json_t *list)
 /* What a check has found so far. */
 struct check {
     const struct mics_world *world;
-    json_t *nodes, *measured, *links; /* of the document; findings by measurements */
-    const char *device;               /* that was measured; NULL: none */
+    json_t *nodes, *measured, *links, *collectives; /* of the document; findings */
+    const char *device, *dtype; /* that was measured, and of products; NULL: none */
 };
 
 /* The members that `check` owns are shared with the document. */
@@ -286,9 +288,12 @@ static enum mics_status make_document(const struct check *check, json_t **out, s
     failed |= json_object_set_new(doc, "findings", list) != 0;
     failed |= json_object_set(doc, "nodes", check->nodes) != 0;
     if (check->device)
-        failed |= json_object_set_new(doc, "device", json_string(check->device)) != 0;
+        failed |= json_object_set_new(doc, "device", json_string(check->device)) != 0 ||
+                  json_object_set_new(doc, "flops_dtype", json_string(check->dtype)) != 0;
     if (check->links)
         failed |= json_object_set(doc, "links", check->links) != 0;
+    if (check->collectives)
+        failed |= json_object_set(doc, "collectives", check->collectives) != 0;
     if (status == MICS_OK && failed)
         status = mics_err_nomem(err);
     if (status == MICS_OK)
@@ -298,9 +303,9 @@ static enum mics_status make_document(const struct check *check, json_t **out, s
     return status;
 }
 
-/* Seconds of each kind of work of a rank, and of a transfer between nodes. */
+/* Seconds of each kind of work of a rank, of a transfer between nodes, and of a collective. */
 static const double quick_work_s = 0.1, whole_work_s = 0.5, quick_transfer_s = 0.1,
-                    whole_transfer_s = 0.4;
+                    whole_transfer_s = 0.4, quick_collective_s = 0.1, whole_collective_s = 2;
 
 /* Collective. */
 static enum mics_status measure(struct check *check, struct mics_world *world, bool quick,
@@ -315,10 +320,17 @@ static enum mics_status measure(struct check *check, struct mics_world *world, b
     status = mics_health_measure_ranks(&findings, &bench, quick ? quick_work_s : whole_work_s,
                                        check->nodes, err);
     check->device = bench.device->on_host ? "host" : "cuda";
+    check->dtype = mics_dtype_name(bench.product_dtype);
+    if (status == MICS_OK)
+        status = mics_health_measure_collectives(&findings, &bench,
+                                                 quick ? quick_collective_s : whole_collective_s,
+                                                 check->nodes, &check->collectives, err);
     mics_bench_fini(&bench);
     if (status == MICS_OK && world->node_count > 1)
         status = mics_health_measure_links(
             &findings, world, quick ? quick_transfer_s : whole_transfer_s, &check->links, err);
+    if (status == MICS_OK)
+        mics_health_compare_with_links(&findings, check->collectives, check->links);
     return status == MICS_OK && findings.failed ? mics_err_nomem(err) : status;
 }
 
@@ -341,7 +353,19 @@ enum mics_status mics_health_check(struct mics_world *world, enum mics_health_ex
     json_decref(check.nodes);
     json_decref(check.measured);
     json_decref(check.links);
+    json_decref(check.collectives);
     return status;
+}
+
+enum mics_status mics_health_settle(json_t *doc, struct mics_err *err)
+{
+    const json_t *list = json_object_get(doc, "findings");
+    json_t *bad = mics_findings_bad_nodes(list, json_array_size(json_object_get(doc, "nodes")));
+
+    if (json_object_set_new(doc, "bad_nodes", bad) != 0 ||
+        json_object_set_new(doc, "verdict", json_string(has_fault(list) ? "bad" : "good")) != 0)
+        return mics_err_nomem(err);
+    return MICS_OK;
 }
 
 bool mics_health_is_good(const json_t *doc)

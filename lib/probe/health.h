@@ -45,6 +45,16 @@ enum mics_status mics_health_validate(const json_t *doc, struct mics_err *err);
  * MICS_ERR_FORMAT: `before` has none of the hosts. */
 enum mics_status mics_health_compare(json_t *doc, const json_t *before, struct mics_err *err);
 
+/* Set "bad_nodes" and "verdict" by the findings. */
+enum mics_status mics_health_settle(json_t *doc, struct mics_err *err);
+
+/* The median over all ranks of one of their "rates"; NAN: there is none. */
+double mics_health_usual_rate(const json_t *doc, const char *key);
+
+/* Print what was measured, what is expected, by what, and whether a finding says that it is low.
+ * For mics_health_print(). */
+enum mics_status mics_health_print_rates(FILE *out, const json_t *doc, struct mics_err *err);
+
 /* Has the document no fault? */
 bool mics_health_is_good(const json_t *doc);
 

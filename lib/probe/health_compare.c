@@ -2,6 +2,7 @@
 /* health_compare.c - what has become worse since an earlier check, host by host. */
 #include "probe/findings_internal.h"
 #include "probe/health.h"
+#include "probe/health_collectives.h"
 
 #include "base/units.h"
 #include "doc/doc.h"
@@ -16,29 +17,29 @@ static const double slower_share = 0.8;
 /* Kernels keep a little more memory at one start than at another. */
 static const double less_share = 15.0 / 16;
 
-enum unit { PLAIN, BYTES, RATE, FLOPS };
-
-static const char *format(char text[64], double value, enum unit unit)
-{
-    char count[32];
-
-    if (unit == RATE)
-        return mics_format_rate(value, text, 64);
-    if (unit != FLOPS)
-        return mics_figure(text, value, unit == BYTES ? MICS_FIGURE_BYTES : MICS_FIGURE_PLAIN);
-    snprintf(text, 64, "%sFLOP/s", mics_format_count(value, count, sizeof count));
-    return text;
-}
-
 /* One figure of a node, now and before; NAN: it was not found. */
-static void compare(struct mics_findings *findings, int node, const char *what, const char *where,
-                    double now, double before, double share, enum unit unit)
+static void compare(struct mics_findings *findings, int node, const char *where, double now,
+                    double before, double share, enum mics_figure_unit unit)
 {
     char found[64], expected[64];
 
     if (now < share * before)
-        mics_findings_add(findings, what, node, where, format(found, now, unit),
-                          format(expected, before, unit));
+        mics_findings_add(findings, "less", node, where, mics_figure(found, now, unit),
+                          mics_figure(expected, before, unit));
+}
+
+/* The same of a rate, and what it slows. */
+static void compare_rate(struct mics_findings *findings, int node, const char *where, double now,
+                         double before, double share, const char *slows)
+{
+    const enum mics_figure_unit unit =
+        strcmp(slows, "compute") == 0 ? MICS_FIGURE_FLOPS : MICS_FIGURE_BYTES_PER_S;
+    char found[64], expected[64];
+
+    if (now < share * before)
+        mics_findings_add_slow(findings, "slower", node, where, mics_figure(found, now, unit),
+                               mics_figure(expected, before, unit),
+                               (struct mics_slowdown){slows, before / now, false});
 }
 
 static void compare_versions(struct mics_findings *findings, int node, const json_t *now,
@@ -91,8 +92,8 @@ static void compare_cards(struct mics_findings *findings, int node, const json_t
         if (!card)
             mics_findings_add(findings, "less", node, where, "missing", "present");
         else
-            compare(findings, node, "less", where, mics_number_of(card, rate) * bytes,
-                    mics_number_of(old, rate) * bytes, 0.99, RATE);
+            compare(findings, node, where, mics_number_of(card, rate) * bytes,
+                    mics_number_of(old, rate) * bytes, 0.99, MICS_FIGURE_BYTES_PER_S);
     }
 }
 
@@ -101,12 +102,12 @@ static void compare_facts(struct mics_findings *findings, int node, const json_t
 {
     compare_versions(findings, node, json_object_get(now, "versions"),
                      json_object_get(before, "versions"));
-    compare(findings, node, "less", "cores", mics_number_of(now, "cores"),
-            mics_number_of(before, "cores"), 1, PLAIN);
-    compare(findings, node, "less", "memory", mics_number_of(now, "memory_bytes"),
-            mics_number_of(before, "memory_bytes"), less_share, BYTES);
-    compare(findings, node, "less", "GPUs", (double)json_array_size(json_object_get(now, "gpus")),
-            (double)json_array_size(json_object_get(before, "gpus")), 1, PLAIN);
+    compare(findings, node, "cores", mics_number_of(now, "cores"), mics_number_of(before, "cores"),
+            1, MICS_FIGURE_PLAIN);
+    compare(findings, node, "memory", mics_number_of(now, "memory_bytes"),
+            mics_number_of(before, "memory_bytes"), less_share, MICS_FIGURE_BYTES);
+    compare(findings, node, "GPUs", (double)json_array_size(json_object_get(now, "gpus")),
+            (double)json_array_size(json_object_get(before, "gpus")), 1, MICS_FIGURE_PLAIN);
     compare_cards(findings, node, json_object_get(now, "interfaces"),
                   json_object_get(before, "interfaces"), "bits_per_s", 1.0 / 8);
     compare_cards(findings, node, json_object_get(now, "rdma"), json_object_get(before, "rdma"),
@@ -116,17 +117,75 @@ static void compare_facts(struct mics_findings *findings, int node, const json_t
 static void compare_rates(struct mics_findings *findings, int node, const json_t *now,
                           const json_t *before)
 {
+    static const struct {
+        const char *key, *name, *slows;
+    } kinds[] = {{"flops_per_s", "products", "compute"},
+                 {"memory_bytes_per_s", "memory", "memory"},
+                 {"from_host_bytes_per_s", "copies from the host", "copies"},
+                 {"to_host_bytes_per_s", "copies to the host", "copies"}};
     char where[64];
 
-    for (size_t i = 0; i < json_array_size(now) && i < json_array_size(before); i++) {
-        const json_t *own = json_array_get(now, i), *old = json_array_get(before, i);
+    for (size_t i = 0; i < json_array_size(now) && i < json_array_size(before); i++)
+        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+            snprintf(where, sizeof where, "%s of local rank %zu", kinds[k].name, i);
+            compare_rate(findings, node, where,
+                         mics_number_of(json_array_get(now, i), kinds[k].key),
+                         mics_number_of(json_array_get(before, i), kinds[k].key), slower_share,
+                         kinds[k].slows);
+        }
+}
 
-        snprintf(where, sizeof where, "products of local rank %zu", i);
-        compare(findings, node, "slower", where, mics_number_of(own, "flops_per_s"),
-                mics_number_of(old, "flops_per_s"), slower_share, FLOPS);
-        snprintf(where, sizeof where, "memory of local rank %zu", i);
-        compare(findings, node, "slower", where, mics_number_of(own, "memory_bytes_per_s"),
-                mics_number_of(old, "memory_bytes_per_s"), slower_share, RATE);
+/* Collectives on hosts share their processors with other programs. */
+static const double host_collectives_share = 0.65;
+
+static bool same_collective(const json_t *a, const json_t *b)
+{
+    return strcmp(text_of(a, "op"), text_of(b, "op")) == 0 &&
+           strcmp(text_of(a, "group"), text_of(b, "group")) == 0;
+}
+
+/* The row of the same collective and size. */
+static const json_t *find_size(const json_t *rows, const json_t *like)
+{
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        const json_t *row = json_array_get(rows, i);
+
+        if (same_collective(row, like) &&
+            mics_number_of(row, "bytes") == mics_number_of(like, "bytes"))
+            return row;
+    }
+    return NULL;
+}
+
+/* Is this the largest size of its collective that both have? */
+static bool is_largest_common(const json_t *now, const json_t *before, const json_t *row)
+{
+    for (size_t i = 0; i < json_array_size(now); i++) {
+        const json_t *other = json_array_get(now, i);
+
+        if (same_collective(other, row) && find_size(before, other) &&
+            mics_number_of(other, "bytes") > mics_number_of(row, "bytes"))
+            return false;
+    }
+    return find_size(before, row) != NULL;
+}
+
+/* Collectives in a node, or with node -1 over all ranks, now and before. */
+static void compare_collectives(struct mics_findings *findings, int node, const json_t *now,
+                                const json_t *before, bool on_host)
+{
+    const char *rate = node < 0 ? "busbw_bytes_per_s" : "bytes_per_s";
+    char where[96];
+
+    for (size_t i = 0; i < json_array_size(now); i++) {
+        const json_t *own = json_array_get(now, i);
+
+        if ((node < 0 && strcmp(text_of(own, "group"), "world") != 0) ||
+            !is_largest_common(now, before, own))
+            continue;
+        compare_rate(findings, node, mics_health_name_row(own, where), mics_number_of(own, rate),
+                     mics_number_of(find_size(before, own), rate),
+                     on_host ? host_collectives_share : slower_share, node < 0 ? "net" : "node");
     }
 }
 
@@ -151,16 +210,36 @@ static void compare_node(struct mics_findings *findings, const json_t *doc, size
 
     compare_facts(findings, node, json_object_get(now, "facts"), json_object_get(old, "facts"));
     if (ranks != old_ranks) {
-        mics_findings_add(findings, "changed", node, "ranks", format(found, ranks, PLAIN),
-                          format(expected, old_ranks, PLAIN));
+        mics_findings_add(findings, "changed", node, "ranks",
+                          mics_figure(found, ranks, MICS_FIGURE_PLAIN),
+                          mics_figure(expected, old_ranks, MICS_FIGURE_PLAIN));
         return;
     }
-    if (same_device)
+    if (same_device) {
         compare_rates(findings, node, json_object_get(now, "rates"), json_object_get(old, "rates"));
-    compare(findings, node, "slower", "what it sends", link_rate(doc, "send", i),
-            link_rate(before, "send", j), slower_share, RATE);
-    compare(findings, node, "slower", "what it receives", link_rate(doc, "receive", i),
-            link_rate(before, "receive", j), slower_share, RATE);
+        compare_collectives(findings, node, json_object_get(now, "collectives"),
+                            json_object_get(old, "collectives"),
+                            strcmp(text_of(doc, "device"), "host") == 0);
+    }
+    compare_rate(findings, node, "what it sends", link_rate(doc, "send", i),
+                 link_rate(before, "send", j), slower_share, "net");
+    compare_rate(findings, node, "what it receives", link_rate(doc, "receive", i),
+                 link_rate(before, "receive", j), slower_share, "net");
+}
+
+static const json_t *rows_of(const json_t *doc)
+{
+    return json_object_get(json_object_get(doc, "collectives"), "rows");
+}
+
+/* Did collectives run over as many nodes and ranks? */
+static bool same_shape(const json_t *doc, const json_t *other)
+{
+    const json_t *own = json_object_get(doc, "collectives"),
+                 *theirs = json_object_get(other, "collectives");
+
+    return mics_number_of(own, "nodes") == mics_number_of(theirs, "nodes") &&
+           mics_number_of(own, "per_node") == mics_number_of(theirs, "per_node");
 }
 
 enum mics_status mics_health_compare(json_t *doc, const json_t *before, struct mics_err *err)
@@ -186,11 +265,10 @@ enum mics_status mics_health_compare(json_t *doc, const json_t *before, struct m
         return mics_err_set(err, MICS_ERR_FORMAT, "it has none of these hosts");
     if (!same_device && *device && *old_device)
         mics_findings_add(&findings, "changed", -1, "device", device, old_device);
-    json_t *bad = mics_findings_bad_nodes(list, json_array_size(nodes));
-    if (findings.failed || json_object_set_new(doc, "bad_nodes", bad) != 0 ||
-        (!mics_health_is_good(doc) && json_object_set_new(doc, "verdict", json_string("bad")) != 0))
-        return mics_err_nomem(err);
-    return MICS_OK;
+    if (same_device && same_shape(doc, before))
+        compare_collectives(&findings, -1, rows_of(doc), rows_of(before),
+                            strcmp(device, "host") == 0);
+    return findings.failed ? mics_err_nomem(err) : mics_health_settle(doc, err);
 }
 
 /* The findings of mics_health_compare() alone; the caller's. NULL after an error. */

@@ -3,17 +3,17 @@
  * health_cost.h - what the faults of a cluster cost a training that is planned.
  *
  * All ranks wait for the slowest. So a slow rank makes all computation as slow, a slow card or pair
- * all collectives between nodes; a slow memory what is limited by memory. The plan is priced again
- * with these costs. Findings that are no rates, as errors of memory, have no price.
+ * all collectives between nodes, slow links of a node those inside nodes; a slow memory what is
+ * limited by memory. The plan is priced again with these costs. Findings that are no rates, as
+ * errors of memory, have no price.
  */
 #ifndef MICS_PROBE_HEALTH_COST_H
 #define MICS_PROBE_HEALTH_COST_H
 
 #include "plan/plan.h"
 
-/* Add to each finding of `doc`, a document mics.health, that has a price "adds_share", the part of
- * the predicted step that it adds, and "at_most" where that is an upper bound: collectives may not
- * use the pair. The document gets "plan", {step_s, step_with_faults_s}. */
+/* Add to each finding of `doc`, a document mics.health, that tells what is how many times slower
+ * (findings.h) "adds_share", the part of the predicted step that it adds. The document gets "plan", {step_s, step_with_faults_s}. */
 enum mics_status mics_health_add_costs(json_t *doc, const struct mics_plan *plan,
                                        struct mics_err *err);
 

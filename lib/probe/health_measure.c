@@ -6,31 +6,56 @@
 #include "base/units.h"
 #include "comm/agree.h"
 #include "measure/statistics.h"
+#include "probe/findings_internal.h"
 #include "probe/pairs.h"
+#include "topology/host_list.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS = 5, RATES = 2 };
+/* Rates of a rank: products, memory, and copies of a GPU from and to the host. */
+enum { ROUNDS = 5, PRODUCTS = 0, MEMORY, FROM_HOST, TO_HOST, RATES };
 
 /* A rank is slow below this share of the median, and MICS_SLOW_MADS deviations below it. Hosts
  * share their processors with other programs. */
 static const double host_share = 0.65, gpu_share = 0.87;
 
-/* The best of each rank, of all rounds. */
-static void take_best(const struct mics_rates *rates, uint32_t count, double *best)
+static const struct {
+    const char *what, *key, *slows, *where; /* `where`: of which of two copies */
+} rate_kinds[RATES] = {
+    [PRODUCTS] = {"products", "flops_per_s", "compute", ""},
+    [MEMORY] = {"memory_rate", "memory_bytes_per_s", "memory", ""},
+    [FROM_HOST] = {"host_copies", "from_host_bytes_per_s", "copies", ", from host"},
+    [TO_HOST] = {"host_copies", "to_host_bytes_per_s", "copies", ", to host"},
+};
+
+/* One measurement of all ranks; best[RATES][count] keeps the best of each, 0 what there is not. */
+static enum mics_status measure_once(const struct mics_bench *bench, double seconds,
+                                     struct mics_rates *rates, double *scratch, double *best,
+                                     struct mics_err *err)
 {
-    for (uint32_t i = 0; i < count; i++) {
-        best[i] = fmax(best[i], rates[i].best_flops);
-        best[count + i] = fmax(best[count + i], rates[i].best_memory_rate);
+    const uint32_t count = bench->world->size;
+    enum mics_status status = mics_bench_rates(bench, seconds, rates, err);
+
+    if (status == MICS_OK && !bench->device->on_host)
+        status = mics_bench_host_copy_rates(bench, scratch, scratch + count, err);
+    for (uint32_t i = 0; i < count && status == MICS_OK; i++) {
+        best[PRODUCTS * count + i] = fmax(best[PRODUCTS * count + i], rates[i].best_flops);
+        best[MEMORY * count + i] = fmax(best[MEMORY * count + i], rates[i].best_memory_rate);
+        if (bench->device->on_host)
+            continue;
+        best[FROM_HOST * count + i] = fmax(best[FROM_HOST * count + i], scratch[i]);
+        best[TO_HOST * count + i] = fmax(best[TO_HOST * count + i], scratch[count + i]);
     }
+    return status;
 }
 
-static bool is_slow_rank(const struct mics_class *class, double rate, double share)
+bool mics_health_is_slow(const struct mics_class *class, double rate, bool on_host)
 {
-    return rate < share * class->median && rate < class->median - MICS_SLOW_MADS * class->mad;
+    return rate < (on_host ? host_share : gpu_share) * class->median &&
+           rate < class->median - MICS_SLOW_MADS * class->mad;
 }
 
 static enum mics_status add_rates(const struct mics_world *world, const double *best, json_t *nodes,
@@ -40,36 +65,38 @@ static enum mics_status add_rates(const struct mics_world *world, const double *
 
     for (uint32_t node = 0; node < world->node_count; node++) {
         json_t *list = json_array();
+        bool ok = true;
 
-        for (uint32_t i = 0; i < world->ranks_of_node[node]; i++, rank++)
-            if (json_array_append_new(list, json_pack("{s:f, s:f}", "flops_per_s", best[rank],
-                                                      "memory_bytes_per_s",
-                                                      best[world->size + rank])) != 0)
-                return mics_err_nomem(err);
-        if (json_object_set_new(json_array_get(nodes, node), "rates", list) != 0)
+        for (uint32_t i = 0; i < world->ranks_of_node[node]; i++, rank++) {
+            json_t *own = json_object();
+
+            for (int kind = 0; kind < RATES; kind++)
+                if (best[(size_t)kind * world->size + rank] > 0)
+                    ok = json_object_set_new(own, rate_kinds[kind].key,
+                                             json_real(best[(size_t)kind * world->size + rank])) ==
+                             0 &&
+                         ok;
+            ok = json_array_append_new(list, own) == 0 && ok;
+        }
+        if (json_object_set_new(json_array_get(nodes, node), "rates", list) != 0 || !ok)
             return mics_err_nomem(err);
     }
     return MICS_OK;
 }
 
 static void add_slow_rank(struct mics_findings *findings, const struct mics_world *world,
-                          uint32_t rank, bool memory, double rate, double median)
+                          uint32_t rank, int kind, double rate, double median)
 {
-    char found[64], expected[64], number[32], where[32];
+    const enum mics_figure_unit unit =
+        kind == PRODUCTS ? MICS_FIGURE_FLOPS : MICS_FIGURE_BYTES_PER_S;
+    char found[64], expected[64], where[64];
     uint32_t first;
     const uint32_t node = mics_world_node_of(world, rank, &first);
 
-    if (memory) {
-        mics_format_rate(rate, found, sizeof found);
-        mics_format_rate(median, expected, sizeof expected);
-    } else {
-        snprintf(found, sizeof found, "%sFLOP/s", mics_format_count(rate, number, sizeof number));
-        snprintf(expected, sizeof expected, "%sFLOP/s",
-                 mics_format_count(median, number, sizeof number));
-    }
-    snprintf(where, sizeof where, "local rank %u", rank - first);
-    mics_findings_add(findings, memory ? "memory_rate" : "products", (int)node, where, found,
-                      expected);
+    snprintf(where, sizeof where, "local rank %u%s", rank - first, rate_kinds[kind].where);
+    mics_findings_add_slow(findings, rate_kinds[kind].what, (int)node, where,
+                           mics_figure(found, rate, unit), mics_figure(expected, median, unit),
+                           (struct mics_slowdown){rate_kinds[kind].slows, median / rate, false});
 }
 
 enum mics_status mics_health_measure_ranks(struct mics_findings *findings,
@@ -78,29 +105,28 @@ enum mics_status mics_health_measure_ranks(struct mics_findings *findings,
 {
     const struct mics_world *world = bench->world;
     const uint32_t count = world->size;
-    const double share = bench->device->on_host ? host_share : gpu_share;
+    const bool on_host = bench->device->on_host;
     struct mics_rates *rates = calloc(count, sizeof *rates);
     double *best = calloc((RATES + 2) * (size_t)count, sizeof *best);
-    double *scratch = best ? best + RATES * count : NULL;
+    double *scratch = best ? best + RATES * (size_t)count : NULL;
     struct mics_class classes[RATES] = {{0}};
     enum mics_status status = rates && best ? MICS_OK : mics_err_nomem(err);
     bool slow = true;
 
     for (int round = 0; round < ROUNDS && slow && status == MICS_OK; round++) {
-        status = mics_bench_rates(bench, (1 << round) * seconds, rates, err);
-        if (status != MICS_OK)
-            break;
-        take_best(rates, count, best);
+        status = measure_once(bench, (1 << round) * seconds, rates, scratch, best, err);
         slow = false;
-        for (int kind = 0; kind < RATES; kind++) {
-            classes[kind] = mics_class_of(best + kind * count, count, scratch);
+        for (int kind = 0; kind < RATES && status == MICS_OK; kind++) {
+            const double *own = best + kind * (size_t)count;
+
+            classes[kind] = mics_class_of(own, count, scratch);
             for (uint32_t i = 0; i < count; i++)
-                slow |= is_slow_rank(&classes[kind], best[kind * count + i], share);
+                slow |= mics_health_is_slow(&classes[kind], own[i], on_host);
         }
     }
     for (uint32_t i = 0; i < RATES * count && status == MICS_OK; i++)
-        if (is_slow_rank(&classes[i / count], best[i], share))
-            add_slow_rank(findings, world, i % count, i >= count, best[i],
+        if (mics_health_is_slow(&classes[i / count], best[i], on_host))
+            add_slow_rank(findings, world, i % count, (int)(i / count), best[i],
                           classes[i / count].median);
     if (status == MICS_OK)
         status = add_rates(world, best, nodes, err);
@@ -268,14 +294,19 @@ static void add_slow_node(struct mics_findings *findings, const struct mics_pair
                         : slow == MICS_SLOW_RECEIVE
                             ? verdict->receive[node]
                             : fmax(verdict->send[node], verdict->receive[node]);
+    /* collectives wait for the slower direction */
+    const double least = slow == MICS_SLOW_SEND || slow == MICS_SLOW_RECEIVE
+                             ? rate
+                             : fmin(verdict->send[node], verdict->receive[node]);
     char found[64], expected[64];
 
-    mics_findings_add(findings,
-                      slow == MICS_SLOW_SEND      ? "slow_send"
-                      : slow == MICS_SLOW_RECEIVE ? "slow_receive"
-                                                  : "slow_card",
-                      (int)node, NULL, mics_format_rate(rate, found, sizeof found),
-                      mics_format_rate(reference, expected, sizeof expected));
+    mics_findings_add_slow(findings,
+                           slow == MICS_SLOW_SEND      ? "slow_send"
+                           : slow == MICS_SLOW_RECEIVE ? "slow_receive"
+                                                       : "slow_card",
+                           (int)node, NULL, mics_format_rate(rate, found, sizeof found),
+                           mics_format_rate(reference, expected, sizeof expected),
+                           (struct mics_slowdown){"net", reference / least, false});
 }
 
 static const char *host_of(const struct mics_findings *findings, uint32_t node)
@@ -286,7 +317,7 @@ static const char *host_of(const struct mics_findings *findings, uint32_t node)
 static void add_slow_pairs(struct mics_findings *findings, const struct mics_pair_verdict *verdict,
                            double reference)
 {
-    char found[64], expected[64], where[160];
+    char found[64], expected[64], where[2 * MICS_HOST_NAME + 32];
     double most = 0;
 
     mics_format_rate(reference, expected, sizeof expected);
@@ -298,8 +329,10 @@ static void add_slow_pairs(struct mics_findings *findings, const struct mics_pai
             continue;
         snprintf(where, sizeof where, "from %s to %s", host_of(findings, pair->from),
                  host_of(findings, pair->to));
-        mics_findings_add(findings, verdict->undecidable ? "slow_link" : "slow_pair", -1, where,
-                          mics_format_rate(pair->rate, found, sizeof found), expected);
+        mics_findings_add_slow(
+            findings, verdict->undecidable ? "slow_link" : "slow_pair", -1, where,
+            mics_format_rate(pair->rate, found, sizeof found), expected,
+            (struct mics_slowdown){"net", reference / pair->rate, !verdict->undecidable});
     }
     if (!verdict->group)
         return;
@@ -308,8 +341,9 @@ static void add_slow_pairs(struct mics_findings *findings, const struct mics_pai
         other++;
     snprintf(where, sizeof where, "between the groups of %s and %s", host_of(findings, 0),
              host_of(findings, other));
-    mics_findings_add(findings, "slow_groups", -1, where,
-                      mics_format_rate(most, found, sizeof found), expected);
+    mics_findings_add_slow(findings, "slow_groups", -1, where,
+                           mics_format_rate(most, found, sizeof found), expected,
+                           (struct mics_slowdown){"net", reference / most, true});
 }
 
 /* An active port of RDMA of a node that carries much more than nodes exchange, in all of them. */

@@ -6,10 +6,16 @@
 
 #include "comm/world.h"
 #include "measure/bench.h"
+#include "measure/statistics.h"
 #include "probe/findings.h"
 
-/* Products and copies of all ranks at once, for about `seconds` each, up to five times while a
- * rank is slow. Adds "rates", [{flops_per_s, memory_bytes_per_s}] of its ranks, to each node. */
+/* Is a rank's or a node's rate slow, beside those of its class? */
+bool mics_health_is_slow(const struct mics_class *class, double rate, bool on_host);
+
+/* Products and passes over memory of all ranks at once, for about `seconds` each, and copies of
+ * GPUs from and to their hosts, up to five times while a rank is slow. Adds "rates" of its ranks,
+ * [{flops_per_s, memory_bytes_per_s, ? from_host_bytes_per_s, to_host_bytes_per_s}], to each
+ * node. */
 enum mics_status mics_health_measure_ranks(struct mics_findings *findings,
                                            const struct mics_bench *bench, double seconds,
                                            json_t *nodes, struct mics_err *err);

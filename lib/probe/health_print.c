@@ -268,6 +268,10 @@ enum mics_status mics_health_print(FILE *out, const json_t *doc, int tsv, struct
     if (tsv)
         return print_findings(out, list, plan != NULL, tsv, err);
     status = print_cluster(out, doc, err);
+    if (status == MICS_OK && json_object_get(doc, "device")) {
+        fputc('\n', out);
+        status = mics_health_print_rates(out, doc, err);
+    }
     if (status == MICS_OK && json_array_size(list) > 0) {
         fputc('\n', out);
         status = print_findings(out, list, plan != NULL, 0, err);

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/suggest.h"
 #include "doc/cursor.h"
+#include "doc/doc.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -765,4 +766,33 @@ enum mics_status mics_instance_topology(const struct mics_instance *instance, ui
     }
     *out = topology;
     return MICS_OK;
+}
+
+static enum mics_status parse_description(const char *text, struct mics_topology **out,
+                                          struct mics_err *err)
+{
+    struct mics_catalogue *catalogue = NULL;
+    enum mics_status status = mics_catalogue_open_user(NULL, &catalogue, err);
+
+    if (status == MICS_OK)
+        status = mics_topology_parse_in(catalogue, text, out, err);
+    mics_catalogue_close(catalogue);
+    return status;
+}
+
+enum mics_status mics_topology_open(const char *text, struct mics_topology **out,
+                                    struct mics_err *err)
+{
+    bool is_file = false;
+    json_t *doc = NULL;
+    enum mics_status status = mics_file_exists(text, &is_file, err);
+
+    if (status == MICS_OK && !is_file && strcmp(text, "-") != 0)
+        return parse_description(text, out, err);
+    if (status == MICS_OK)
+        status = mics_doc_read_file(text, &doc, err);
+    if (status == MICS_OK)
+        status = mics_topology_from_doc(doc, out, err);
+    json_decref(doc);
+    return status;
 }

@@ -135,4 +135,9 @@ enum mics_status mics_catalogue_print(FILE *out, const struct mics_catalogue *ca
 enum mics_status mics_catalogue_print_instance(FILE *out, const struct mics_catalogue *catalogue,
                                                const char *name, int tsv, struct mics_err *err);
 
+/* Open the topology of a document ("-": standard input) or, if there is no file of this name, of a
+ * description in words of the user's catalogue, such as p4d.24xlarge:4. *out is the caller's. */
+enum mics_status mics_topology_open(const char *text, struct mics_topology **out,
+                                    struct mics_err *err);
+
 #endif

@@ -313,6 +313,42 @@ END
     [[ $stderr == *'mics-check: no result within --timeout; a node does not communicate'* ]]
 }
 
+@test "each rate is judged: by others, by what a topology should reach, and by a baseline" {
+    requires mpi:4 jq
+    export MICS_NODE_RANKS=2
+    code=0
+    mpi 4 mics-check --quick --no-history --json -o before.json >page || code=$?
+    cat page
+    [ $code = 0 ] || [ $code = 4 ] # this machine's rates may differ
+    for rate in products memory 'between nodes'; do grep -qE "^$rate +[0-9].* (normal|low)$" page; done
+    for op in all_gather reduce_scatter all_reduce; do
+        grep -qE "^$op of [0-9.]+ .iB over all ranks +[0-9].* links +(normal|low)$" page
+        grep -qE "^$op of [0-9.]+ .iB in nodes +[0-9].*#[01] .* other nodes +(normal|low)$" page
+    done
+    jq -e '[.collectives.rows[].group] | unique == ["node", "world"]' before.json
+    jq -e '[.nodes[].collectives | length > 14] == [true, true]' before.json
+    # a topology that promises too much, and one of other devices
+    mics-plan -q --model=gpt2-nano --global-batch=4 -o plan.mp \
+        --topology='node:2 gpu:2 flops:50G mem:4G membw:10GB/s net:1gbit,50us link:5GB/s'
+    run -4 --separate-stderr mpi 4 mics-check --quick --tsv -p plan.mp \
+        --expect='node:2 gpu:2 flops:1000T mem:4G membw:900TB/s net:900tbit,1us link:900TB/s'
+    echo "$stderr $output"
+    for rate in memory 'between nodes' 'all_gather of .* over all ranks' 'all_reduce of .* in nodes'; do
+        [ "$(grep -cP "^fault\tcluster\tbelow_expected\t$rate\t.*\(node:2 .*\)\t[0-9]" <<<"$output")" = 1 ]
+    done
+    run --separate-stderr mpi 4 mics-check --quick --expect=p4d
+    [ "$status" = 3 ]
+    [[ $stderr == *'mics-check: --expect: it says nothing of what was measured here'* ]]
+    # what was faster before, with its price
+    jq '.collectives.rows[].busbw_bytes_per_s = 1e18 | .nodes[0].collectives[].bytes_per_s = 1e18 |
+        .nodes[1].rates[0].flops_per_s = 1e18' before.json >fast.json
+    run -4 --separate-stderr mpi 4 mics-check --quick --tsv -p plan.mp --baseline=fast.json
+    echo "$stderr $output"
+    [ "$(grep -cP '^fault\tcluster\tslower\tall_reduce of .* over all ranks\t.*\t[0-9.e+]+\tfalse$' <<<"$output")" = 1 ]
+    [ "$(grep -cP '^fault\t[^\t]+#0\tslower\tall_gather of .* in nodes\t.*\t[0-9.e+]+\tfalse$' <<<"$output")" = 1 ]
+    [ "$(grep -cP '^fault\t[^\t]+#1\tslower\tproducts of local rank 0\t.*\t[0-9.e+]+\tfalse$' <<<"$output")" = 1 ]
+}
+
 @test "a changed document of a check is refused with its path" {
     mics-check --facts --json -o good.json >/dev/null
     sed 's/"findings": \[\]/"findings": [{"what": 3}]/' good.json >bad.json
@@ -419,6 +455,11 @@ checked() # bytes_per_s findings version
     [[ $stderr == 'mics-check: bad.mp: '* ]]
     run -2 --separate-stderr mics-check --facts -p plan.mp
     [ "${stderr_lines[0]}" = 'mics-check: --facts measures nothing, and --plan needs what was measured' ]
+    run -2 --separate-stderr mics-check --facts --expect=p4d
+    [ "${stderr_lines[0]}" = 'mics-check: --facts measures nothing, and --expect needs what was measured' ]
+    run --separate-stderr mics-check --quick --expect=nothing-known
+    one_line_and_code 2
+    [[ $stderr == 'mics-check: --expect: '* ]]
 }
 
 @test "mistakes on the command line of a check exit 2" {

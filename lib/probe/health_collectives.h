@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * health_collectives.h - collectives inside nodes and over all ranks, by size, and what a topology
+ * says that they and other rates should reach.
+ */
+#ifndef MICS_PROBE_HEALTH_COLLECTIVES_H
+#define MICS_PROBE_HEALTH_COLLECTIVES_H
+
+#include "measure/bench.h"
+#include "probe/findings.h"
+#include "topology/topology.h"
+
+/* All-gather, reduce-scatter and all-reduce in each node and over all ranks, over growing sizes for
+ * about `seconds` each; those in nodes up to five times while a node is slow. A node is slow if two
+ * of the three are, at the largest size, compared with the other nodes. Adds "collectives",
+ * [{op, bytes, bytes_per_s (on the bus)}], to each node; *out becomes a document mics.bench, the
+ * caller's, or NULL if nodes have different numbers of ranks or there is one rank. Collective. */
+enum mics_status mics_health_measure_collectives(struct mics_findings *findings,
+                                                 const struct mics_bench *bench, double seconds,
+                                                 json_t *nodes, json_t **out, struct mics_err *err);
+
+/* Compare a document mics.health with what `topology` says that the cluster should reach, and add a
+ * finding for what is lower by more than MICS_EXPECT_TOLERANCE; also "expected", what each rate
+ * should be, and "expected_by", the `name` of the topology. What was measured on another device
+ * than the topology's is not compared; MICS_ERR_FORMAT: nothing was. */
+enum mics_status mics_health_expect(json_t *doc, const struct mics_topology *topology,
+                                    const char *name, struct mics_err *err);
+
+/* Add a notice for collectives over all ranks that are far slower than pairs of nodes ("links"). */
+void mics_health_compare_with_links(struct mics_findings *findings, const json_t *bench,
+                                    const json_t *links);
+
+/* Of a row of mics.bench: "all_gather of 4 MiB in nodes", and whether it is that of the largest
+ * size of its collective and group. */
+const char *mics_health_name_row(const json_t *row, char text[96]);
+bool mics_health_is_largest(const json_t *rows, const json_t *row);
+
+#endif
