@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """targets_traffic.py - do the trainers of mics-plan --for send what the plan says?
 
-usage: bench/targets_traffic.py BUILD [CASE...]    (in an environment with torch and transformers;
+usage: bench/targets_traffic.py BUILD [CASE...]    (in an environment with torch, transformers and accelerate;
                                                     needs what mics-lab needs)
 
 Plans small Llamas for two nodes of two ranks, trains each for some steps in an emulated cluster (mics-lab, Gloo on
-hosts) with what mics-plan --for=fsdp2 or --for=transformers prints, and compares what a node sends in a step with the
-plan's network bytes per node, and what a rank sends with the plan's bytes of a rank:
+hosts) with what mics-plan --for=fsdp2, transformers or accelerate prints, and compares what a node sends in a step with
+the plan's network bytes per node, and what a rank sends with the plan's bytes of a rank:
 
 calls   the collectives that the trainer calls, their bytes counted as rings in node order send them
 card    what the kernel counts at the node's network card, with headers, from the end of the first step to the last
@@ -15,6 +15,8 @@ card    what the kernel counts at the node's network card, with headers, from th
 Gloo reduces and scatters by an all-reduce, which sends twice the bytes of a ring. Cases of groups that are larger than
 a node therefore have a ring of sends and receives in its place ("ring"). Exits with 1 if the calls of a node or rank,
 or the card, are more than 2 % off the plan; a card with Gloo's own reduce-scatter is printed only.
+
+accelerate shards on GPUs only: it is told that it has some, and the ranks of a node are started by `accelerate launch`.
 """
 import json
 import os
@@ -47,6 +49,10 @@ CASES = (
     ("transformers", FOUR, "bf16", 2, "none", 2, "gloo"),
     ("transformers", TIED, "bf16", 2, "full", 2, "gloo"),
     ("transformers", DEEP, "bf16", 1, "none", 4, "ring"),
+    ("transformers", TIED, "bf16", 2, "full", 4, "ring"),
+    ("accelerate", FOUR, "bf16", 2, "none", 2, "gloo"),
+    ("accelerate", FOUR, "bf16", 2, "none", 4, "ring"),
+    ("accelerate", TIED, "bf16", 2, "none", 2, "gloo"),
 )
 
 
@@ -173,6 +179,43 @@ def train_transformers(case, calls, counter):
             callbacks=[AtEnd()]).train()
 
 
+def train_accelerate(case, _, counter):
+    import torch
+    from accelerate import Accelerator
+    from accelerate.state import PartialState
+    from accelerate.utils import DistributedType
+    from transformers import AutoModelForCausalLM
+
+    PartialState._prepare_backend = lambda *_, **__: ("gloo", DistributedType.MULTI_GPU)
+    PartialState.set_device = lambda state: setattr(state, "device", torch.device("cpu"))
+    accelerator = Accelerator()
+    assert accelerator.is_fsdp2 and accelerator.gradient_accumulation_steps == case[3]
+    model = AutoModelForCausalLM.from_pretrained("model", dtype=torch.float32)
+    model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters()))
+    tokens = torch.randint(case[1][0], (1, SEQ))
+    for _ in range(STEPS):
+        for _ in range(case[3]):
+            with accelerator.accumulate(model):
+                accelerator.backward(model(input_ids=tokens, labels=tokens, use_cache=False).loss)
+                if accelerator.sync_gradients:
+                    accelerator.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+                optimizer.zero_grad()
+        counter.end_step()
+
+
+def launch(index):
+    """On each node: accelerate launch, with the variables that its first line sets."""
+    with open(f"{index}/calls.py") as file:
+        words = file.readline().split()
+    steps = next(word for word in words if word.startswith("ACCELERATE_GRADIENT_ACCUMULATION_STEPS="))
+    os.environ.update([steps.split("=")], CUDA_VISIBLE_DEVICES="")
+    os.execv(sys.executable, [
+        sys.executable, "-m", "accelerate.commands.launch", "--config_file", f"{index}/calls.py", "--machine_rank",
+        os.environ["RANK"], "--main_process_ip", os.environ["MASTER_ADDR"], os.path.abspath(__file__), "--rank",
+        str(index)])
+
+
 def train(indices):
     """On each rank: the cases of one trainer, in folders of their numbers."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -257,19 +300,23 @@ def report(case, planned, found):
 def main(build, chosen):
     failed = False
     print("MB (10^6 bytes) per step: of a node to the other one; rank: what a rank sends to ranks on any node")
-    for trainer in ("fsdp2", "transformers"):
+    for trainer in ("fsdp2", "transformers", "accelerate"):
         indices = [index for index in chosen or range(len(CASES)) if CASES[index][0] == trainer]
         if not indices:
             continue
+        # accelerate starts the ranks of a node itself, for one case
+        runs = [("--launch", 1, [index]) for index in indices] if trainer == "accelerate" else \
+            [("--rank", SLOTS, indices)]
         with tempfile.TemporaryDirectory() as folder:
             planned = {}
             for index in indices:
                 os.mkdir(f"{folder}/{index}")
                 save_model(CASES[index][1], f"{folder}/{index}")
                 planned[index] = plan(build, CASES[index], f"{folder}/{index}")
-            subprocess.run([f"{build}/mics-lab", "run", "-q", f"--nodes={NODES}", f"--slots={SLOTS}", "--net=2gbit",
-                            "--env=torch", "--", sys.executable, os.path.abspath(__file__), "--rank",
-                            *map(str, indices)], check=True, cwd=folder, stdout=subprocess.DEVNULL)
+            for how, slots, some in runs:
+                subprocess.run([f"{build}/mics-lab", "run", "-q", f"--nodes={NODES}", f"--slots={slots}",
+                                "--net=2gbit", "--env=torch", "--", sys.executable, os.path.abspath(__file__), how,
+                                *map(str, some)], check=True, cwd=folder, stdout=subprocess.DEVNULL)
             for index in indices:
                 right = report(CASES[index], planned[index], read(f"{folder}/{index}/result"))
                 failed = failed or not right
@@ -278,5 +325,7 @@ def main(build, chosen):
 
 if sys.argv[1] == "--rank":
     train([int(word) for word in sys.argv[2:]])
+elif sys.argv[1] == "--launch":
+    launch(int(sys.argv[2]))
 else:
     main(os.path.abspath(sys.argv[1]), [int(word) for word in sys.argv[2:]])

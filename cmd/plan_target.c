@@ -3,6 +3,8 @@
 
 #include "base/units.h"
 #include "plan/memory.h"
+#include "plan/search/range.h"
+#include "plan/trainer_exchanges.h"
 #include "plan/trainer_memory.h"
 
 #include <stdlib.h>
@@ -124,6 +126,26 @@ static void report_gain(const struct plan_request *request, const struct mics_pl
     mics_plan_free(better);
 }
 
+/* Say what exchanging a tied embedding and head one by one costs this plan. */
+static void report_tied(const struct plan_request *request, const struct mics_plan *plan)
+{
+    const struct mics_trainer_exchanges *exchanges = mics_trainer_exchanges(plan->choice.trainer);
+    const double as_planned[MICS_COST_CLASS_COUNT] = {1, 1, 1};
+    struct mics_plan once = *plan;
+    struct mics_err err;
+    double step_s;
+
+    if (mics_choice_world_size(&plan->choice) == 1 ||
+        mics_trainer_exchange_times(exchanges, plan->model, plan->model->stages[0].unit) == 1)
+        return;
+    once.choice.trainer = MICS_TRAINER_FSDP2;
+    if (mics_plan_predict_scaled(&once, as_planned, &step_s, &err) == MICS_OK)
+        cli_note(0,
+                 "%s shards a model before it ties the head to the embedding, gathers and reduces "
+                 "both: +%.1f %% step",
+                 request->target->name, 100 * (plan->predicted.step_s / step_s - 1));
+}
+
 static void report(const struct plan_request *request, const struct mics_plan *plan,
                    const struct mics_target_way *way, struct mics_search_options options)
 {
@@ -146,6 +168,7 @@ static void report(const struct plan_request *request, const struct mics_plan *p
                                    sizeof texts[2]));
     if (target->defers && mics_choice_has_second_hop(&plan->choice) && plan->choice.micro_steps > 1)
         cli_note(0, "%s", target->defers);
+    report_tied(request, plan);
     if (target->launcher)
         cli_note(0,
                  "start it with: %s --num_nodes=%u --num_gpus=%u train.py --deepspeed_config FILE",

@@ -23,9 +23,14 @@ struct mics_trainer_exchanges {
      * of parameters. All of them may be gathered at once. */
     uint64_t reuse_distance;
     bool releases_head; /* between the forward and the backward pass of the last stage */
+    bool repeats_tied;  /* all exchanges of a unit that is embedding and head are made twice */
 };
 
 const struct mics_trainer_exchanges *mics_trainer_exchanges(enum mics_trainer trainer);
+
+/* How often each exchange of a unit is made: 1 or 2. */
+uint32_t mics_trainer_exchange_times(const struct mics_trainer_exchanges *exchanges,
+                                     const struct mics_model *model, uint32_t unit);
 
 /* Rotating slots for parameters that a choice can use, whatever the model. */
 uint32_t mics_choice_param_slots(const struct mics_plan_choice *choice);

@@ -27,6 +27,7 @@
 #include "base/num.h"
 #include "model/family.h"
 #include "plan/memory.h"
+#include "plan/trainer_exchanges.h"
 
 #include <string.h>
 
@@ -311,12 +312,16 @@ static struct fsdp2 count_fsdp2(const struct mics_model *model,
     const bool one_size = p == shape->p_optim;
     const uint64_t reduce = reduce_width(choice);
     const bool replicated = shape->p_grad < mics_shape_world_size(shape);
-    const struct groups groups = count_groups(model, p);
+    struct groups groups = count_groups(model, p);
     const uint64_t shard = mics_ceil_div(groups.all, shape->p_grad);
     const uint64_t optimized = mics_ceil_div(groups.all, shape->p_optim);
     /* Whole gradients are added up in the type of the reduction. What is reduced is the memory of
      * the shards; with another type than theirs replicas keep it beside. */
     const uint64_t whole = mics_trainer_whole_grads(model, choice);
+    /* Embedding and head side by side. */
+    if (mics_trainer_exchange_times(mics_trainer_exchanges(choice->trainer), model,
+                                    model->stages[0].unit) > 1)
+        groups.head += groups.matrix;
     struct fsdp2 out = {
         .layer = groups.layer * width,
         .head = groups.head * width,

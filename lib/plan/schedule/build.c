@@ -30,6 +30,10 @@ struct route_set {
     struct mics_routes all[MICS_UNIT_KIND_COUNT], exact[MICS_UNIT_KIND_COUNT];
 };
 
+/* Units that are reduced together. The last of them may be there twice
+ * (mics_trainer_exchange_times()). */
+enum { REDUCED_MAX = MICS_COALESCE_MAX + 1 };
+
 struct build {
     const struct mics_model *model;
     const struct mics_plan_choice *choice;
@@ -40,7 +44,7 @@ struct build {
     struct mics_residency residency;
     uint32_t next_fetch; /* fetches before it have their gathers */
     uint32_t next_grad_slot;
-    uint32_t pending[MICS_COALESCE_MAX]; /* units whose gradients wait to be reduced together */
+    uint32_t pending[REDUCED_MAX]; /* units whose gradients wait to be reduced together */
     uint32_t pending_count;
     uint32_t *grad_slot_of_unit; /* while it holds the unit's gradients; else MICS_NONE */
     uint32_t *grads_left;        /* stages of the unit whose gradients are not computed yet */
@@ -287,10 +291,10 @@ static void append_accumulate(struct build *build, const struct mics_op *like)
 /* Over the optimizer groups and the replicas; those of the same turn are coalesced. */
 static void append_second_hop(struct build *build, const struct mics_op *like, uint32_t count)
 {
-    bool appended[MICS_COALESCE_MAX] = {false};
+    bool appended[REDUCED_MAX] = {false};
 
     for (uint32_t first = 0; first < count; first++) {
-        struct mics_op set[MICS_COALESCE_MAX];
+        struct mics_op set[REDUCED_MAX];
         uint32_t size = 0;
 
         for (uint32_t i = first; i < count; i++)
@@ -314,7 +318,7 @@ static void append_second_hop(struct build *build, const struct mics_op *like, u
 static void reduce_pending(struct build *build, uint32_t micro_step)
 {
     const uint32_t count = build->pending_count;
-    struct mics_op like[MICS_COALESCE_MAX];
+    struct mics_op like[REDUCED_MAX];
 
     build->pending_count = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -472,8 +476,11 @@ static void compute(struct build *build, uint32_t index)
     else
         append(build, &op);
     if (makes_grads && build->grads_left[op.unit] == 0)
-        build->pending[build->pending_count++] = op.unit;
-    if (build->pending_count == reduction_set_size(build) ||
+        for (uint32_t times =
+                 mics_trainer_exchange_times(build->order.exchanges, build->model, unit);
+             times > 0; times--)
+            build->pending[build->pending_count++] = unit;
+    if (build->pending_count >= reduction_set_size(build) ||
         mics_compute_order_ends_micro_step(&build->order, index))
         reduce_pending(build, at.micro_step);
 }

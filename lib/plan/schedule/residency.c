@@ -161,8 +161,9 @@ static void assign_slots(const struct mics_model *model, const struct mics_compu
                                   ? find_rotating_slot(holdings, slots->rotating, unit)
                                   : slots->of_unit[unit];
         /* A second gather between the passes of the head is counted before both. */
-        const uint32_t gathers =
-            (holdings[slot].unit != unit) + (order->exchanges->releases_head && is_head(order, i));
+        const uint32_t gathers = ((holdings[slot].unit != unit) +
+                                  (order->exchanges->releases_head && is_head(order, i))) *
+                                 mics_trainer_exchange_times(order->exchanges, model, unit);
 
         for (uint32_t g = 0; g < gathers; g++)
             out->fetches[out->fetch_count++] =
@@ -180,7 +181,7 @@ enum mics_status mics_residency_init(const struct mics_model *model,
                                      struct mics_err *err)
 {
     const uint32_t length = mics_compute_order_length(order);
-    const uint32_t most_fetches = length + order->micro_steps;
+    const uint32_t most_fetches = length + 2 * order->micro_steps;
     uint32_t *next = find_next_uses(model, order);
     struct holding *holdings = malloc((slots->total + 1) * sizeof *holdings);
     enum mics_status status = MICS_OK;

@@ -149,6 +149,12 @@ static void whole_gradients_are_reduced_in_the_last_micro_step(void)
     check_trainer(MICS_TRAINER_TRANSFORMERS, false, 8192, 1, true, 2 + 2 * 6 + 1, 8);
 }
 
+static void transformers_exchanges_a_tied_unit_twice(void)
+{
+    check_trainer(MICS_TRAINER_TRANSFORMERS, true, 8192, 2, false, 2 * (2 * 6 + 2), 2 * 8);
+    check_trainer(MICS_TRAINER_TRANSFORMERS, true, 8192, 2, true, 2 * (2 * 6 + 2), 8);
+}
+
 /* With units of 1e8 elements the last four blocks are used again after 8e8 or less. */
 static void deepspeed_keeps_what_is_used_again_soon(void)
 {
@@ -631,6 +637,7 @@ int main(void)
     TAP_RUN(fsdp2_gathers_all_but_the_last_group_for_both_passes);
     TAP_RUN(torchtitan_gathers_the_last_group_twice_as_well);
     TAP_RUN(whole_gradients_are_reduced_in_the_last_micro_step);
+    TAP_RUN(transformers_exchanges_a_tied_unit_twice);
     TAP_RUN(deepspeed_keeps_what_is_used_again_soon);
     TAP_RUN(a_stage_without_parameters_exchanges_nothing);
     TAP_RUN(computation_finds_its_unit_in_its_slot);
