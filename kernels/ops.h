@@ -630,7 +630,7 @@ struct mics_args_router_stats {
  * offsets[e + 1]). order[rows k]: the assignment of each sorted row; position[rows k], its inverse:
  * the sorted row of each assignment. With a `capacity` an expert has at most so many rows, those of
  * its first assignments; the position of others is MICS_NO_ROW, and so is order[] behind the last
- * row. On hosts only. */
+ * row. */
 struct mics_args_sort_experts {
     uint32_t *offsets, *order, *position;
     const int32_t *experts;
@@ -649,8 +649,8 @@ struct mics_args_gather_rows {
 };
 
 /* out[r] = add[r] + in[position[r k]] + ... + in[position[r k + k - 1]], rows of C, r < rows; added
- * in fp32 in this order and rounded once. add may be NULL, or out. On hosts a position that is
- * MICS_NO_ROW adds nothing. */
+ * in fp32 in this order and rounded once. add may be NULL, or out. A position that is MICS_NO_ROW
+ * adds nothing. */
 struct mics_args_combine_rows {
     void *out;
     const void *in, *add;

@@ -441,7 +441,8 @@ cudaError_t mics_cuda_router_stats(const struct mics_cuda_at *at,
 
 /*
  * Assignments by expert (mics_sort_launch()), then the inverse and where experts begin. 12 bytes
- * per assignment and pass of the sort, 16 here.
+ * per assignment and pass of the sort, 16 here; with a capacity another 16, and no other result
+ * than the host's either: what an expert drops is the end of its sorted assignments.
  */
 
 /* A thread: one sorted assignment; the first and the last also the experts without rows beside. */
@@ -460,30 +461,99 @@ __global__ void __launch_bounds__(THREADS)
         args.offsets[e] = count;
 }
 
+/* One block: where experts begin when each has at most its capacity of the rows that `ranges`
+ * gives it. */
+__global__ void __launch_bounds__(THREADS)
+    capacity_offsets_kernel(struct mics_args_sort_experts args, const uint32_t *ranges)
+{
+    MICS_SHARED(uint32_t, rows, [MICS_EXPERTS_MAX]);
+
+    for (uint32_t e = threadIdx.x; e < args.E; e += THREADS) {
+        const uint32_t count = ranges[e + 1] - ranges[e];
+
+        rows[e] = count < args.capacity ? count : args.capacity;
+    }
+    __syncthreads();
+    if (threadIdx.x > 0)
+        return;
+    uint32_t sum = 0;
+
+    for (uint32_t e = 0; e < args.E; e++) {
+        args.offsets[e] = sum;
+        sum += rows[e];
+    }
+    args.offsets[args.E] = sum;
+}
+
+/* A thread: the sorted assignment `i`, which moves to the rows that remain, or is dropped; and row
+ * `i` of the result, if that is behind the last. */
+__global__ void __launch_bounds__(THREADS)
+    capacity_rows_kernel(struct mics_args_sort_experts args, const uint32_t *ranges,
+                         const uint32_t *keys, const uint32_t *order, uint32_t count)
+{
+    const uint32_t i = blockIdx.x * THREADS + threadIdx.x;
+
+    if (i >= count)
+        return;
+    const uint32_t key = keys[i], a = order[i], place = i - ranges[key];
+    const bool taken = place < args.capacity;
+
+    args.position[a] = taken ? args.offsets[key] + place : MICS_NO_ROW;
+    if (taken)
+        args.order[args.offsets[key] + place] = a;
+    if (i >= args.offsets[args.E])
+        args.order[i] = MICS_NO_ROW;
+}
+
+/* Drop what is beyond the capacity. `all`: the arguments, with the sorted assignments of all
+ * experts and where these begin. */
+static cudaError_t capacity_launch(const struct mics_cuda_at *at,
+                                   const struct mics_args_sort_experts *args,
+                                   const struct mics_args_sort_experts *all, const uint32_t *keys,
+                                   uint32_t count)
+{
+    const cudaError_t error =
+        MICS_LAUNCH(capacity_offsets_kernel, 1, THREADS, 0, at->stream, *args, all->offsets);
+
+    return error != cudaSuccess
+               ? error
+               : MICS_LAUNCH(capacity_rows_kernel, (count - 1) / THREADS + 1, THREADS, 0,
+                             at->stream, *args, all->offsets, keys, all->order, count);
+}
+
 cudaError_t mics_cuda_sort_experts(const struct mics_cuda_at *at,
                                    const struct mics_args_sort_experts *args)
 {
     const uint64_t count = (uint64_t)args->rows * args->k;
     const uint64_t tiles = (count + MICS_SORT_TILE - 1) / MICS_SORT_TILE;
+    /* Where the lists of the sort end, and with a capacity one more. */
+    const uint64_t places = (args->capacity > 0 ? 4 : 3) * count;
+    const uint64_t ranges = places + tiles * MICS_SORT_DIGITS;
     const int result = mics_sort_result(args->E);
     uint32_t *space = (uint32_t *)at->workspace;
+    struct mics_args_sort_experts all = *args;
     cudaError_t error;
 
-    if (args->capacity > 0)
-        return cudaErrorInvalidValue;
-    if (3 * count + tiles * MICS_SORT_DIGITS > MICS_CUDA_WORKSPACE_BYTES / sizeof *space)
+    if (args->E > MICS_EXPERTS_MAX ||
+        ranges + (args->capacity > 0 ? args->E + 1 : 0) > MICS_CUDA_WORKSPACE_BYTES / sizeof *space)
         return cudaErrorInvalidValue;
     if (count == 0)
         return cudaMemsetAsync(args->offsets, 0, (args->E + 1) * sizeof *args->offsets, at->stream);
-    struct mics_sort sort = {args->experts,    (uint32_t)count, args->E, {space, space + count}, {},
-                             space + 3 * count};
-    sort.order[result] = args->order;
+    if (args->capacity > 0) {
+        all.order = space + 3 * count;
+        all.offsets = space + ranges;
+    }
+    struct mics_sort sort = {args->experts, (uint32_t)count, args->E, {space, space + count}, {},
+                             space + places};
+    sort.order[result] = all.order;
     sort.order[!result] = space + 2 * count;
     error = mics_sort_launch(at->stream, &sort);
-    if (error != cudaSuccess)
+    if (error == cudaSuccess)
+        error = MICS_LAUNCH(expert_ranges_kernel, (unsigned)((count - 1) / THREADS + 1), THREADS, 0,
+                            at->stream, all, sort.keys[result], (uint32_t)count);
+    if (error != cudaSuccess || args->capacity == 0)
         return error;
-    return MICS_LAUNCH(expert_ranges_kernel, (unsigned)((count - 1) / THREADS + 1), THREADS, 0,
-                       at->stream, *args, sort.keys[result], (uint32_t)count);
+    return capacity_launch(at, args, &all, sort.keys[result], (uint32_t)count);
 }
 
 /*
@@ -671,6 +741,8 @@ __global__ void __launch_bounds__(THREADS) combine_rows_kernel(struct mics_args_
         if (args.add)
             mics_load<T, W>((const T *)args.add + at, sum);
         for (uint32_t j = 0; j < args.k; j++) {
+            if (position[j] == MICS_NO_ROW)
+                continue;
             mics_load<T, W>((const T *)args.in + (size_t)position[j] * args.C + c, x);
 #pragma unroll
             for (int i = 0; i < W; i++)

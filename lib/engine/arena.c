@@ -193,6 +193,26 @@ static enum mics_status allocate_host(struct mics_engine *engine, struct mics_er
     return status;
 }
 
+/* What decides how many rounds of tokens travel to experts. */
+static enum mics_status allocate_counts(struct mics_engine *engine, struct mics_err *err)
+{
+    const uint64_t bytes = mics_choice_counts_bytes(engine->model, &engine->choice);
+    struct mics_device *device = engine->device;
+    void *memory;
+
+    if (bytes == 0 || device->on_host)
+        return MICS_OK;
+    engine->rounds = calloc(engine->model->stage_count, sizeof *engine->rounds);
+    if (!engine->rounds)
+        return mics_err_nomem(err);
+    enum mics_status status = device->ops->event_open(device, &engine->counted, err);
+    if (status == MICS_OK)
+        status = device->ops->host_alloc(device, bytes, &memory, err);
+    if (status == MICS_OK)
+        engine->host_counts = memory;
+    return status;
+}
+
 /* If memory is short, the message has what the plan needs and what communicators have taken. */
 static enum mics_status allocate_arena(struct mics_engine *engine, struct mics_err *err)
 {
@@ -241,6 +261,8 @@ enum mics_status mics_engine_map_memory(struct mics_engine *engine, struct mics_
         status = map_batch(engine, err);
     if (status == MICS_OK)
         status = allocate_host(engine, err);
+    if (status == MICS_OK)
+        status = allocate_counts(engine, err);
     return status;
 }
 
@@ -256,6 +278,9 @@ void mics_engine_unmap_memory(struct mics_engine *engine)
     }
     device->ops->host_release(device, engine->host_scalars[0]);
     device->ops->host_release(device, engine->host_loss_scale[0]);
+    device->ops->host_release(device, engine->host_counts);
+    device->ops->event_close(engine->counted);
+    free(engine->rounds);
     free(engine->units);
     free(engine->stages);
     free(engine->param_slots);

@@ -37,9 +37,6 @@ static enum mics_status check_shape(const struct mics_engine_options *options, s
                             "the plan is in bf16, which this GPU (%s) does not multiply: plan with "
                             "--dtype=fp16 or f32",
                             options->device->description);
-    if (options->model->config.expert_capacity > 0 && !options->device->on_host)
-        return mics_err_set(err, MICS_ERR_UNSUPPORTED,
-                            "experts of the plan drop rows (--capacity), which is for hosts");
     return mics_choice_check_shapes(options->choice, err);
 }
 

@@ -96,6 +96,13 @@ struct mics_engine {
     /* On the host: after the last steps of each parity, and what is copied to the device. */
     struct mics_loss_scale *host_loss_scale[3];
 
+    /* Where tokens travel to the experts of GPUs in several rounds; else NULL. The rows that all
+     * ranks have for each expert of the layer that counted last, in pinned memory; an event behind
+     * the copy; and [stage_count] in how many rounds of a stage there are rows. */
+    uint32_t *host_counts;
+    struct mics_event *counted;
+    uint32_t *rounds;
+
     struct flight flights[2], eval_flight;
     uint64_t replays;                 /* of any kind, so far */
     atomic_uint submitted, collected; /* steps, in total; read by the watchdog */
@@ -203,6 +210,11 @@ struct issue {
     struct mics_args_scalars *read; /* destination of READ */
 };
 void mics_engine_issue(struct mics_engine *engine, const struct issue *issue);
+/* Is this operation in a round of tokens to experts that no rank needs? On a GPU the host leaves it
+ * out then; on a host it does nothing by itself. Before the second round of a layer, in a forward
+ * pass, it waits until the GPU has counted the rows, which is while that computes the first. */
+bool mics_engine_round_is_empty(struct mics_engine *engine, const struct issue *issue,
+                                const struct mics_op *op);
 
 /* replay.c: all operations of a schedule, once. `issue` holds what all of them share. */
 enum mics_status mics_replay_open(struct mics_engine *engine, const struct mics_schedule *schedule,

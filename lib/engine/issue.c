@@ -344,6 +344,39 @@ static const uint32_t *active_flag(const struct mics_engine *engine, const struc
     return issue->op->surplus ? &never : NULL;
 }
 
+static void copy_counts(struct mics_engine *engine, struct mics_stream *stream, const void *counts)
+{
+    mics_launch_copy(stream, &(struct mics_args_copy){
+                                 .dst = engine->host_counts,
+                                 .src = counts,
+                                 .bytes = mics_choice_counts_bytes(engine->model, &engine->choice),
+                             });
+    engine->device->ops->event_record(engine->counted, stream);
+}
+
+/* A device that has failed does nothing more, in however many rounds. */
+static uint32_t read_rounds(const struct mics_engine *engine)
+{
+    const struct mics_batch batch = mics_choice_batch(&engine->choice, MICS_UNIT_EXPERT, true);
+    struct mics_err failure;
+
+    return engine->device->ops->event_sync(engine->counted, &failure) == MICS_OK
+               ? mics_model_dispatch_rounds(engine->model, &batch, engine->host_counts)
+               : 1;
+}
+
+bool mics_engine_round_is_empty(struct mics_engine *engine, const struct issue *issue,
+                                const struct mics_op *op)
+{
+    if (!engine->host_counts || op->round == 0)
+        return false;
+    if (engine->options.op_durations && issue->schedule == engine->train.schedule)
+        return op->surplus;
+    if (op->kind == MICS_OP_FORWARD && op->phase == MICS_PHASE_SEND && op->round == 1)
+        engine->rounds[op->stage] = read_rounds(engine);
+    return op->round >= engine->rounds[op->stage];
+}
+
 /* Tokens to their experts, or results back. */
 static void issue_dispatch(struct mics_engine *engine, const struct issue *issue)
 {
@@ -354,10 +387,12 @@ static void issue_dispatch(struct mics_engine *engine, const struct issue *issue
 
     engine->model->ops->exchanges(&pass, op->stage, op->backward, exchanges);
     const struct mics_pass_exchange *exchange = &exchanges[op->array];
-    if (exchange->gathers)
+    if (exchange->gathers) {
         mics_comm_all_gather(comm, issue->stream, exchange->from, exchange->to, exchange->bytes,
                              MICS_U8);
-    else
+        if (engine->host_counts)
+            copy_counts(engine, issue->stream, exchange->to);
+    } else
         mics_comm_all_to_all_if(comm, issue->stream, exchange->from, exchange->to, exchange->bytes,
                                 MICS_U8, active_flag(engine, issue, exchange));
 }

@@ -142,8 +142,10 @@ static bool is_idle(void *context, uint32_t index)
         return !c->issue->warmup;
     if (op->turn != MICS_NONE)
         return !(c->issue->turns >> op->turn & 1);
-    return c->issue->tail && op->kind != MICS_OP_TARGET_COUNT &&
-           op->kind != MICS_OP_LOSS_NORM_REDUCE && op->kind != MICS_OP_READ;
+    if (!c->issue->tail)
+        return mics_engine_round_is_empty(c->engine, c->issue, op);
+    return op->kind != MICS_OP_TARGET_COUNT && op->kind != MICS_OP_LOSS_NORM_REDUCE &&
+           op->kind != MICS_OP_READ;
 }
 
 static void issue_op(void *context, uint32_t index, struct mics_stream *stream)

@@ -212,6 +212,22 @@ struct mics_dispatch mics_model_dispatch(const struct mics_model *model,
                                   .rows = (uint32_t)mics_round_up((uint64_t)busiest, k)};
 }
 
+uint32_t mics_model_dispatch_rounds(const struct mics_model *model, const struct mics_batch *batch,
+                                    const uint32_t *offsets)
+{
+    const uint32_t E = model->config.n_expert, ranks = batch->expert_ranks, experts = E / ranks;
+    uint32_t most = 0; /* rows from one rank to another */
+
+    for (uint32_t from = 0; from < ranks; from++, offsets += E + 1)
+        for (uint32_t to = 0; to < ranks; to++) {
+            const uint32_t rows = offsets[(to + 1) * experts] - offsets[to * experts];
+
+            most = rows > most ? rows : most;
+        }
+    const uint64_t rounds = mics_ceil_div(most, mics_model_dispatch(model, batch).slots);
+    return rounds > 1 ? (uint32_t)rounds : 1;
+}
+
 uint64_t mics_model_active_params(const struct mics_model *model)
 {
     const struct mics_model_config *c = &model->config;

@@ -337,6 +337,10 @@ uint32_t mics_model_expert_rows(const struct mics_model *model, const struct mic
 /* The rounds of a layer with experts for a batch with expert_ranks. */
 struct mics_dispatch mics_model_dispatch(const struct mics_model *model,
                                          const struct mics_batch *batch);
+/* In how many of these rounds is there a row, on any rank, or 1 if there is none? From
+ * offsets[expert_ranks, n_expert + 1], where the sorted rows of each expert begin on each rank. */
+uint32_t mics_model_dispatch_rounds(const struct mics_model *model, const struct mics_batch *batch,
+                                    const uint32_t *offsets);
 /* Does that layer have experts? */
 bool mics_model_is_sparse(const struct mics_model *model, uint32_t layer);
 /* Parameters that a token is multiplied with: of the experts only its own. */

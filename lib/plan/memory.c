@@ -356,16 +356,14 @@ static uint64_t host_workspace_bytes(const struct mics_topology *topology,
            (mics_choice_world_size(choice) > 1 ? MICS_MPI_BYTES : 0);
 }
 
-/* Rounds that no rank needs are only left out on hosts. */
-static enum mics_status check_dispatch_on(const struct mics_topology *topology,
-                                          const struct mics_plan_choice *choice,
-                                          struct mics_err *err)
+uint64_t mics_choice_counts_bytes(const struct mics_model *model,
+                                  const struct mics_plan_choice *choice)
 {
-    if (!mics_nccl_is_used(topology) || mics_choice_expert_ranks(choice, MICS_UNIT_EXPERT) == 0)
-        return MICS_OK;
-    return mics_err_set(err, MICS_ERR_ARG,
-                        "resident experts: on GPUs every round would be sent, also those that no "
-                        "rank needs; there experts are gathered");
+    const struct mics_batch batch = mics_choice_batch(choice, MICS_UNIT_EXPERT, true);
+
+    if (batch.expert_ranks == 0 || mics_model_dispatch(model, &batch).rounds == 1)
+        return 0;
+    return batch.expert_ranks * (model->config.n_expert + 1) * sizeof(uint32_t);
 }
 
 enum mics_status mics_memory_compute_on(const struct mics_topology *topology,
@@ -373,15 +371,8 @@ enum mics_status mics_memory_compute_on(const struct mics_topology *topology,
                                         const struct mics_plan_choice *choice,
                                         struct mics_memory *out, struct mics_err *err)
 {
-    enum mics_status status = mics_memory_compute(model, choice, out, err);
+    const enum mics_status status = mics_memory_compute(model, choice, out, err);
 
-    if (status == MICS_OK && model->config.expert_capacity > 0 && mics_nccl_is_used(topology))
-        return mics_err_set(err, MICS_ERR_ARG,
-                            "--capacity: for hosts only; on GPUs experts take "
-                            "all rows");
-
-    if (status == MICS_OK)
-        status = check_dispatch_on(topology, choice, err);
     if (status != MICS_OK)
         return status;
     out->process_bytes = (topology->process_bytes ? topology->process_bytes : MICS_PROCESS_BYTES) +
@@ -391,7 +382,7 @@ enum mics_status mics_memory_compute_on(const struct mics_topology *topology,
         out->workspace_bytes = host_workspace_bytes(topology, model, choice);
         return MICS_OK;
     }
-    out->pinned_bytes = batch_bytes(model, choice);
+    out->pinned_bytes = batch_bytes(model, choice) + mics_choice_counts_bytes(model, choice);
     out->workspace_bytes = MICS_GPU_COMPUTE_STREAMS * MICS_GPU_WORKSPACE_BYTES;
     out->context_bytes = MICS_GPU_CONTEXT_BYTES;
     out->communicator_bytes = mics_nccl_communicators_bytes(topology, model, choice);

@@ -34,6 +34,11 @@ enum mics_status mics_memory_compute(const struct mics_model *model,
                                      const struct mics_plan_choice *choice, struct mics_memory *out,
                                      struct mics_err *err);
 
+/* Bytes of the rows that all ranks have for each expert, which a GPU copies to the host: it decides
+ * how many rounds of tokens a layer has. 0: no tokens travel, or always in one round. */
+uint64_t mics_choice_counts_bytes(const struct mics_model *model,
+                                  const struct mics_plan_choice *choice);
+
 /* The same with what the devices of a topology need outside the arena. */
 enum mics_status mics_memory_compute_on(const struct mics_topology *topology,
                                         const struct mics_model *model,

@@ -147,6 +147,26 @@ agree() # dtype tolerance
     agree bf16 5e-3
 }
 
+@test "nccl: resident experts of emulated GPUs, also with a capacity, have the host's losses, over NCCL and staged" {
+    prepare zero3 f32
+    while read -r strategy dtype most comm options; do
+        # shellcheck disable=SC2086 # several options
+        mics-plan --topology='node:2 gpu:2' --model=moe-nano --global-batch=4 --seq=16 --strategy="$strategy" --dtype="$dtype" \
+            --experts=resident $options -o plan.mp >/dev/null
+        rm -f ./*.jsonl
+        for device in host cuda; do
+            MICS_COMM=${comm#nccl} mpi 4 "${job[@]}" --steps=2 --device=$device --out=$device --overwrite --metrics=$device.jsonl
+        done
+        jq -se --argjson most "$most" '[.[] | select(.event == "step")] | length == 4 and (.[0].rank_load == .[2].rank_load) and
+            all(range(2) as $i | (.[$i].loss - .[$i + 2].loss, (.[$i].grad_norm - .[$i + 2].grad_norm) / 10); fabs < $most) and
+            (.[0].dropped_share // 0) == (.[2].dropped_share // 0)' host.jsonl cuda.jsonl
+    done <<'END'
+zero3 f32 1e-4 nccl
+mics:2 bf16 5e-3 staged
+mics:2 f32 1e-4 nccl --capacity=1 --micro-batch=1
+END
+}
+
 # Each communicator of the emulated NCCL takes 1 MiB when it joins, and 1 MiB when it is used.
 @test "nccl: the communicators' GPU memory is measured before the first step and reported" {
     prepare mics:4 f32

@@ -302,6 +302,56 @@ static void check_moves(const struct mixture *m, enum mics_dtype dtype, unsigned
     ARRAYS_FREE(&in, &sorted, &gates, &out, &grad, &slope);
 }
 
+/* Experts that take `capacity` rows at most, and tokens without the rows that were dropped. */
+static void check_capacity(const struct mixture *m, uint32_t capacity)
+{
+    const uint32_t N = m->N, C = m->is.C, rows = m->is.rows, k = m->is.k, E = m->is.E;
+    struct tensor offsets = array_output(MICS_F32, E + 1, 0);
+    struct tensor order = array_output(MICS_F32, N, 0);
+    struct tensor position = array_output(MICS_F32, N, 0);
+    struct tensor sorted = array_random(MICS_F32, (size_t)N * C, 1, 6, 0);
+    struct tensor out = array_output(MICS_F32, (size_t)rows * C, 0);
+    uint32_t *want_offsets = need((E + 1) * sizeof *want_offsets);
+    uint32_t *want_order = need(N * sizeof *want_order);
+    uint32_t *want_position = need(N * sizeof *want_position);
+    const struct mics_args_sort_experts sort = {
+        offsets.device, order.device, position.device, m->experts.device, rows, E, k, capacity};
+    const struct mics_args_combine_rows combine = {
+        out.device, sorted.device, NULL, position.device, rows, k, C, MICS_F32};
+
+    RUN(sort_experts, &sort, &offsets, &order, &position);
+    mics_host_sort_experts(gpu.pool,
+                           &(struct mics_args_sort_experts){want_offsets, want_order, want_position,
+                                                            m->host_experts, rows, E, k, capacity});
+    CHECK(same_words(&offsets, want_offsets));
+    CHECK(same_words(&order, want_order));
+    CHECK(same_words(&position, want_position));
+    RUN(combine_rows, &combine, &out);
+    mics_host_combine_rows(gpu.pool,
+                           &(struct mics_args_combine_rows){out.values, sorted.values, NULL,
+                                                            want_position, rows, k, C, MICS_F32});
+    CHECK_ARRAY(&out, out.values, 0);
+    ARRAYS_FREE(&offsets, &order, &position, &sorted, &out);
+    free(want_offsets);
+    free(want_order);
+    free(want_position);
+}
+
+/* A capacity of one row, of some, and of more than there are. */
+static void experts_drop_the_rows_that_the_host_drops(void)
+{
+    const struct expert_case wide = {"wide", 300, 600, 5, 8, 8, LOGITS_TIED, false};
+    const uint32_t capacities[] = {1, 9, 4096};
+
+    for (size_t i = 0; i <= EXPERT_CASES; i++) {
+        struct mixture m = mixture_new(i < EXPERT_CASES ? &expert_cases[i] : &wide);
+
+        for (size_t c = 0; c < LENGTH(capacities); c++)
+            check_capacity(&m, capacities[c]);
+        mixture_free(&m);
+    }
+}
+
 /* Rows back from the order of experts: each assignment gets its token's row. */
 static void check_scatter(const struct mixture *m, enum mics_dtype dtype)
 {
@@ -472,6 +522,7 @@ int main(void)
     TAP_RUN(routers_agree);
     TAP_RUN(many_experts_and_rows_are_routed_as_on_the_host);
     TAP_RUN(rows_are_moved_and_activated_as_on_the_host);
+    TAP_RUN(experts_drop_the_rows_that_the_host_drops);
     TAP_RUN(rows_travel_in_the_rounds_of_the_host);
     TAP_RUN(products_of_experts_agree);
     TAP_RUN(products_of_large_experts_agree);

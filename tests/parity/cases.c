@@ -173,3 +173,11 @@ struct mics_model *cases_experts(bool padded)
         .balance = {.kind = MICS_BALANCE_SEQUENCE, .coefficient = 0.05, .z_coefficient = 0.01},
     });
 }
+
+void cases_zero_routers(struct mics_model *model)
+{
+    for (uint32_t u = 0; u < model->unit_count; u++)
+        for (uint32_t i = 0; i < model->units[u].tensor_count; i++)
+            if (strstr(model->units[u].tensors[i].name, ".mlp.gate.weight"))
+                model->units[u].tensors[i].init = MICS_INIT_ZERO;
+}

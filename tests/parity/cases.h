@@ -26,5 +26,8 @@ struct mics_model *cases_llama(bool untied);
 /* A Qwen3-MoE whose first layer has no experts, with a loss of balance by sequence. If padded, no
  * matrix is a multiple of the alignment: the first backward pass then adds to zeros. */
 struct mics_model *cases_experts(bool padded);
+/* Logits of routers are equal at first: all tokens go to the first experts, which are on one rank,
+ * and no other rank receives a row. */
+void cases_zero_routers(struct mics_model *model);
 
 #endif

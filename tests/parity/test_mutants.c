@@ -227,14 +227,6 @@ static void a_collective_beside_its_conversion_is_detected(void)
 /* Sums are not exact here: a run that is right differs from the reference by less. */
 #define RESIDENT_TOLERANCE 2e-6
 
-static void zero_routers(struct mics_model *model)
-{
-    for (uint32_t u = 0; u < model->unit_count; u++)
-        for (uint32_t i = 0; i < model->units[u].tensor_count; i++)
-            if (strstr(model->units[u].tensors[i].name, ".mlp.gate.weight"))
-                model->units[u].tensors[i].init = MICS_INIT_ZERO;
-}
-
 /* Tokens travel to the experts of two ranks. All go to the first expert at first, so that both
  * rounds are needed. */
 static struct parity_case make_resident_case(struct mics_model **model)
@@ -246,7 +238,7 @@ static struct parity_case make_resident_case(struct mics_model **model)
     config.n_expert_used = 1;
     CHECK_INT(mics_model_new(&config, model, NULL), MICS_OK);
     mics_model_free(experts);
-    zero_routers(*model);
+    cases_zero_routers(*model);
     c.model = *model;
     c.choice = cases_choice(&(struct mics_shape){2, 2, 2, 2, 2});
     c.choice.micro_steps = 2;
@@ -475,8 +467,8 @@ static double distance_with(void (*mutation)(const struct mics_pass *pass, enum 
     CHECK_INT(mics_model_new(&config, &model, NULL), MICS_OK);
     mutated = mutated_model(model, &ops);
     if (level) {
-        zero_routers(model);
-        zero_routers(mutated);
+        cases_zero_routers(model);
+        cases_zero_routers(mutated);
     }
     mutate = mutation;
     c.model = mutated;

@@ -86,6 +86,82 @@ static void blocks_have_the_bits_of_hosts_in_every_order(void)
     }
 }
 
+/* Rounds that no rank needs. */
+static bool is_second_round(const struct mics_op *op)
+{
+    return op->comm == MICS_COMM_DISPATCH && op->kind == MICS_OP_DISPATCH && op->round > 0;
+}
+
+/* Sends of tokens in a step: in all planned rounds, or in the first ones alone. */
+static uint64_t count_sends(const struct parity_case *c, bool all)
+{
+    struct mics_schedule *schedule = NULL;
+    uint64_t sends = 0;
+
+    CHECK_INT(mics_schedule_new(c->model, &c->choice, true, &schedule, NULL), MICS_OK);
+    for (uint32_t i = 0; schedule && i < schedule->op_count; i++)
+        sends += schedule->ops[i].kind == MICS_OP_DISPATCH &&
+                 (all || !is_second_round(&schedule->ops[i]));
+    mics_schedule_free(schedule);
+    return sends;
+}
+
+/* Tokens travel to the experts of two GPUs, which have them evenly, or all on one: then all rounds
+ * are sent, and else none is that no rank needs. */
+static void check_travelling_tokens(struct mics_model *model, bool even, const char *order,
+                                    double capacity)
+{
+    struct parity_case c = make_case(&mics);
+    struct parity_result *result = NULL, *reference = NULL;
+    struct mics_err err = {""};
+
+    c.model = model;
+    c.steps = 2;
+    c.lr = even ? 0.1f : 0; /* then routers stay as they are */
+    c.choice.micro_steps = 2;
+    c.choice.dispatches = true;
+    const struct parity_case reference_case = parity_reference(&c);
+
+    setenv("MICS_EMULATED_ORDER", order, 1);
+    CHECK_INT(parity_run(&reference_case, &reference, &err), MICS_OK);
+    CHECK_INT(parity_run(&c, &result, &err), MICS_OK);
+    CHECK_STR(err.text, "");
+    if (result && reference) {
+        const uint64_t calls = result->counts[0][MICS_UNIT_DENSE][MICS_COMM_DISPATCH].calls;
+        const uint64_t least = c.steps * count_sends(&c, false);
+        const uint64_t most = c.steps * count_sends(&c, true);
+
+        CHECK(parity_distance(&c, reference, result) <= 2e-6);
+        CHECK_NEAR(result->loss, reference->loss, 1e-6 * reference->loss);
+        CHECK_NEAR(result->grad_norm, reference->grad_norm, 1e-5 * reference->grad_norm);
+        CHECK_NEAR(result->eval_loss, reference->eval_loss, 1e-6 * reference->eval_loss);
+        CHECK(capacity > 0 ? least == most : least < most);
+        CHECK(even ? calls >= least && calls <= most && (calls < most || least == most)
+                   : calls == most);
+    }
+    parity_result_free(result);
+    parity_result_free(reference);
+}
+
+static void tokens_travel_in_the_rounds_that_are_needed(void)
+{
+    for (int i = 0; i < 3; i++) {
+        struct mics_model *model = cases_experts(false);
+        const double capacity = i == 2 ? 1 : 0;
+
+        if (i == 1)
+            cases_zero_routers(model);
+        if (capacity > 0)
+            CHECK_INT(mics_model_set_expert_capacity(&model, capacity, NULL), MICS_OK);
+        for (int order = 0; order < (i < 2 ? ORDERS : 2); order++)
+            check_travelling_tokens(model, i != 1, orders[order], capacity);
+        setenv("MICS_COMM", "staged", 1);
+        check_travelling_tokens(model, i != 1, orders[i], capacity);
+        unsetenv("MICS_COMM");
+        mics_model_free(model);
+    }
+}
+
 /* In how many orders does the result differ? */
 static int orders_that_differ(const struct parity_case *c)
 {
@@ -208,6 +284,7 @@ int main(void)
     TAP_RUN(no_order_changes_what_is_trained);
     TAP_RUN(blocks_have_the_bits_of_hosts_in_every_order);
     TAP_RUN(no_order_changes_what_is_converted);
+    TAP_RUN(tokens_travel_in_the_rounds_that_are_needed);
     TAP_RUN(no_order_changes_training_with_host_staging);
     TAP_RUN(a_dropped_wait_of_the_schedule_is_detected);
     TAP_RUN(a_dropped_wait_for_the_second_hop_is_detected);

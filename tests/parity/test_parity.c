@@ -527,16 +527,6 @@ static void resident_experts_agree_for_every_cut_of_2_and_4_ranks(void)
         }
 }
 
-/* All logits are equal at first, so that all tokens go to the first k experts, which are on one
- * rank, and no other receives a row. */
-static void start_routers_at_zero(struct mics_model *model)
-{
-    for (uint32_t u = 0; u < model->unit_count; u++)
-        for (uint32_t i = 0; i < model->units[u].tensor_count; i++)
-            if (strstr(model->units[u].tensors[i].name, ".mlp.gate.weight"))
-                model->units[u].tensors[i].init = MICS_INIT_ZERO;
-}
-
 static void resident_experts_agree_whatever_the_load(void)
 {
     for (uint32_t used = 1; used <= 4; used++) {
@@ -549,7 +539,7 @@ static void resident_experts_agree_whatever_the_load(void)
         if (!model)
             return;
         if (used % 2 == 1)
-            start_routers_at_zero(model);
+            cases_zero_routers(model);
         walk.model = model;
         walk.base.dispatches = true;
         walk.base.recompute = MICS_RECOMPUTE_SELECTIVE;

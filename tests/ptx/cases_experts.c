@@ -126,6 +126,42 @@ static void sort_case(struct suite *suite, const struct mixture *m)
     case_end(suite);
 }
 
+/* Experts that drop some rows, all of an expert's but one, or none; and tokens without them. */
+static void capacity_case(struct suite *suite, const struct mixture *m, uint32_t capacity)
+{
+    const struct expert_case *c = m->is;
+    void *experts, *offsets, *order, *position;
+    struct mixture want = {.offsets = need(c->E + 1), .order = need(m->N), .position = need(m->N)};
+    struct tensor sorted, out;
+
+    case_begin(suite, 0, "sort_experts_capacity_%u_%s", capacity, c->name);
+    experts = send_words(suite, "experts", m->experts, m->N);
+    offsets = send_words(suite, "offsets", NULL, c->E + 1);
+    order = send_words(suite, "order", NULL, m->N);
+    position = send_words(suite, "position", NULL, m->N);
+    sorted = case_random(suite, "sorted", MICS_F32, (size_t)m->N * c->C, 1, 6, 0);
+    out = case_output(suite, "out", MICS_F32, (size_t)c->rows * c->C, 0);
+    case_ran(suite, mics_cuda_sort_experts(&suite->at, &(struct mics_args_sort_experts){
+                                                           offsets, order, position, experts,
+                                                           c->rows, c->E, c->k, capacity}));
+    case_ran(suite,
+             mics_cuda_combine_rows(&suite->at, &(struct mics_args_combine_rows){
+                                                    out.device, sorted.device, NULL, position,
+                                                    c->rows, c->k, c->C, MICS_F32}));
+    mics_host_sort_experts(
+        suite->pool, &(struct mics_args_sort_experts){want.offsets, want.order, want.position,
+                                                      m->experts, c->rows, c->E, c->k, capacity});
+    mics_host_combine_rows(suite->pool, &(struct mics_args_combine_rows){
+                                            out.values, sorted.values, NULL, want.position, c->rows,
+                                            c->k, c->C, MICS_F32});
+    case_expect_bytes(suite, offsets, want.offsets, (c->E + 1) * sizeof *want.offsets);
+    case_expect_bytes(suite, order, want.order, m->N * sizeof *want.order);
+    case_expect_bytes(suite, position, want.position, m->N * sizeof *want.position);
+    case_expect(suite, &out, 0);
+    case_end(suite);
+    free_mixture(&want);
+}
+
 static void route_grad_case(struct suite *suite, const struct mixture *m, enum mics_dtype dtype)
 {
     const struct expert_case *c = m->is;
@@ -425,6 +461,7 @@ void record_expert_cases(struct suite *suite)
             route_case(suite, &m);
         if (c->logits == LOGITS_TIED || c->logits == LOGITS_FEW) {
             sort_case(suite, &m);
+            capacity_case(suite, &m, 9);
             losses_case(suite, &m);
             stats_case(suite, &m);
             for (size_t d = odd; d < LENGTH(dtypes); d += odd ? 1 : LENGTH(dtypes))

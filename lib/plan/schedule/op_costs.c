@@ -8,6 +8,7 @@
  */
 #include "plan/schedule/op_costs.h"
 
+#include "device/launch.h"
 #include "plan/memory.h"
 #include "plan/schedule/launches.h"
 #include "topology/compute.h"
@@ -252,6 +253,21 @@ double mics_op_costs_compute(struct mics_op_costs *costs, const struct mics_plan
         return run_seconds(costs, choice, op);
     mics_recorder_init(&recorder, add_launch, &sum);
     mics_op_launches(costs->model, choice, op, true, &recorder);
+    return seconds_of(&sum);
+}
+
+double mics_op_costs_read_back(const struct mics_op_costs *costs,
+                               const struct mics_plan_choice *choice, const struct mics_op *op)
+{
+    struct launch_sum sum = launches_on(costs);
+    struct mics_recorder recorder;
+
+    if (op->phase != MICS_PHASE_COUNT || !mics_nccl_is_used(costs->topology))
+        return 0;
+    const uint64_t bytes = mics_choice_counts_bytes(costs->model, choice);
+    mics_recorder_init(&recorder, add_launch, &sum);
+    if (bytes > 0)
+        mics_launch_copy(&recorder.stream, &(struct mics_args_copy){.bytes = bytes});
     return seconds_of(&sum);
 }
 

@@ -57,6 +57,11 @@ struct mics_collective_price mics_op_costs_collective(struct mics_op_costs *cost
                                                       enum mics_collective collective,
                                                       enum mics_comm_kind comm, uint64_t bytes);
 
+/* Seconds that a GPU needs to copy to the host what this collective has gathered: the rows for each
+ * expert, which decide how many rounds follow. 0: for all other collectives, and on hosts. */
+double mics_op_costs_read_back(const struct mics_op_costs *costs,
+                               const struct mics_plan_choice *choice, const struct mics_op *op);
+
 /* Seconds of one segment of a hop of this unit, a collective or a conversion. */
 double mics_op_costs_hop(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
                          const struct mics_hop *hop, uint32_t unit);

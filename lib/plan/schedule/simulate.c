@@ -15,7 +15,8 @@
  * (`sharing`). Exchanges of different streams over the same links (all cards, or all links inside
  * nodes) divide these in equal parts while they transfer; their latencies do not add. Computation
  * runs slower while communication uses the same device; an exchange that has a part of its links
- * takes only that part of what it takes alone. The host always issues in time.
+ * takes only that part of what it takes alone. The host always issues in time, also where it waits
+ * for the rows of experts that a GPU has counted: the GPU computes the first round meanwhile.
  */
 #include "plan/schedule/timeline.h"
 
@@ -114,6 +115,7 @@ static void set_costs(struct sim *sim, const struct mics_plan_choice *choice,
         if (op->coalesce_next)
             continue;
         sim->costs[i] = collective_cost(costs, choice, op, coalesced);
+        sim->costs[i].latency_s += mics_op_costs_read_back(costs, choice, op);
         coalesced = 0;
     }
 }

@@ -3,6 +3,7 @@
 #include "model_gradients.h"
 #include "tap.h"
 
+#include "host/kernels.h"
 #include "model/config.h"
 
 #include <math.h>
@@ -325,8 +326,48 @@ static void stats_say_how_even_the_load_is(void)
     mics_model_free(model);
 }
 
+/* The rounds of a layer are those in which the operation on the device finds rows. */
+static void rounds_are_those_that_any_rank_needs(void)
+{
+    enum { RANKS = 2, ROWS = 12, ROUNDS = 3 };
+    struct mics_model_config config = tiny;
+    uint32_t seen[ROUNDS + 1] = {0}, bits = 1;
+
+    config.n_expert = 8;
+    struct mics_model *model = model_of(&config);
+    const struct mics_batch batch = {.B = 1, .T = ROWS, .train = true, .expert_ranks = RANKS};
+    const struct mics_dispatch dispatch = mics_model_dispatch(model, &batch);
+    const uint32_t E = config.n_expert, most = ROWS * config.n_expert_used;
+    CHECK_INT(dispatch.rounds, 2);
+    for (int i = 0; i < 200; i++) {
+        uint32_t offsets[RANKS][8 + 1], order[ROWS * 8] = {0}, rounds = 0;
+        uint32_t row[64], assignment[64], begins[8 + 1], received[64], active;
+
+        for (uint32_t rank = 0; rank < RANKS; rank++)
+            for (uint32_t e = 0, at = 0; e <= E; e++) {
+                bits = bits * 1664525 + 1013904223;
+                offsets[rank][e] = at;
+                at += i == 0 ? 0 : (bits >> 16) % (most - at + 1) / (1 + bits % 3);
+            }
+        CHECK(RANKS * dispatch.slots <= 64);
+        for (uint32_t round = 0; round < ROUNDS; round++) {
+            mics_host_dispatch_round(
+                NULL, &(struct mics_args_dispatch_round){row, assignment, begins, received, &active,
+                                                         offsets[0], order, RANKS, 1, E,
+                                                         dispatch.slots, round});
+            rounds += active;
+        }
+        const uint32_t want = rounds > 0 ? rounds : 1;
+        CHECK_INT(mics_model_dispatch_rounds(model, &batch, offsets[0]), want);
+        seen[rounds]++;
+    }
+    CHECK(seen[0] > 0 && seen[1] > 20 && seen[2] > 20);
+    mics_model_free(model);
+}
+
 int main(void)
 {
+    TAP_RUN(rounds_are_those_that_any_rank_needs);
     TAP_RUN(stats_say_how_even_the_load_is);
     TAP_RUN(released_models_have_their_total_and_active_parameters);
     TAP_RUN(the_matrices_of_an_expert_lie_together);
