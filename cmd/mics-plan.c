@@ -375,6 +375,18 @@ static void warn_if_memory_is_missing(const struct plan_request *request,
                  mics_format_bytes(present, texts[1], sizeof texts[1]));
 }
 
+/* The kernels of mics-train need compute capability 7.5. */
+static void warn_if_gpu_is_too_old(const struct plan_request *request, const struct mics_plan *plan)
+{
+    const struct mics_topology *topology = plan->topology;
+
+    if (!request->target && topology->profile != MICS_PROFILE_PYTORCH &&
+        strstr(topology->device, "V100"))
+        cli_warn("%s has compute capability 7.0, on which mics-train does not run (7.5 is the "
+                 "least): for another trainer, plan with --for",
+                 topology->device);
+}
+
 /* Some plans cannot be in fp16, the only 16-bit type that some GPUs multiply. */
 static void warn_if_type_is_missing(const struct mics_plan *plan)
 {
@@ -526,6 +538,7 @@ static enum mics_status run(struct plan_request *request, int argc, char **argv,
         model = NULL;
     }
     warn_if_type_is_missing(plan);
+    warn_if_gpu_is_too_old(request, plan);
     report_interval(request, plan);
     warn_if_memory_is_missing(request, plan);
     warn_if_not_compressed(request, plan);

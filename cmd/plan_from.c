@@ -11,6 +11,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Is there another type on the command line than fp16 in the configuration, or the reverse? */
+static bool replaces_f16(const struct plan_request *request,
+                         const struct mics_foreign_config *config)
+{
+    const uint32_t given = request->search.dtype;
+
+    return given != MICS_AUTO && (given == MICS_F16) != (config->dtype == MICS_F16);
+}
+
 /* What both plans have in common: the job. */
 static void take_job(const struct plan_request *request, const struct mics_foreign_config *config,
                      struct mics_search_options *options)
@@ -21,7 +30,7 @@ static void take_job(const struct plan_request *request, const struct mics_forei
         options->seq = config->seq;
     if (options->dtype == MICS_AUTO)
         options->dtype = config->dtype;
-    if (options->grad_dtype == MICS_AUTO)
+    if (options->grad_dtype == MICS_AUTO && !replaces_f16(request, config))
         options->grad_dtype = config->grad_dtype;
     if (!request->has_optimizer && config->optimizer != MICS_AUTO)
         options->optimizer = (enum mics_optimizer)config->optimizer;
@@ -67,6 +76,25 @@ static enum mics_status ignore_keys(const struct mics_foreign_config *config, co
     return MICS_OK;
 }
 
+/* A key that only the configuration's optimizer has is ignored where that is replaced. */
+static enum mics_status ignore_key(const struct mics_foreign_config *config, const char *path,
+                                   struct mics_err *err)
+{
+    size_t i;
+    json_t *key;
+
+    json_array_foreach(config->keys, i, key)
+    {
+        if (strcmp(json_string_value(json_object_get(key, "key")), path) != 0)
+            continue;
+        if (json_object_set_new(key, "verdict", json_string(mics_verdict_name(MICS_IGNORED))) !=
+                0 ||
+            json_object_set_new(key, "why", json_string("the command line has --optimizer")) != 0)
+            return mics_err_nomem(err);
+    }
+    return MICS_OK;
+}
+
 /* Is there another optimizer on the command line than in the configuration? */
 static bool replaces_optimizer(const struct plan_request *request,
                                const struct mics_foreign_config *config)
@@ -82,6 +110,10 @@ static enum mics_status drop_settings(const struct plan_request *request,
                                       struct mics_err *err)
 {
     static const char *const of_optimizer[] = {"beta1", "beta2", "eps", "momentum"};
+    static const char *const of_adam[] = {"optimizer.params.adam_w_mode",
+                                          "optimizer.params.bias_correction"};
+    static const char *const of_f16[] = {"loss-scale", "initial-loss-scale", "min-loss-scale",
+                                         "loss-scale-window", "hysteresis"};
     enum mics_status status = MICS_OK;
 
     if (cli_given(&request->common, "no-clip")) {
@@ -91,6 +123,12 @@ static enum mics_status drop_settings(const struct plan_request *request,
     for (size_t i = 0; i < 4 && status == MICS_OK && replaces_optimizer(request, config); i++) {
         json_object_del(config->settings, of_optimizer[i]);
         status = ignore_keys(config, "mics-train", of_optimizer[i], "optimizer", err);
+    }
+    for (size_t i = 0; i < 2 && status == MICS_OK && replaces_optimizer(request, config); i++)
+        status = ignore_key(config, of_adam[i], err);
+    for (size_t i = 0; i < 5 && status == MICS_OK && replaces_f16(request, config); i++) {
+        json_object_del(config->settings, of_f16[i]);
+        status = ignore_keys(config, "mics-train", of_f16[i], "dtype", err);
     }
     return status;
 }

@@ -476,9 +476,6 @@ enum mics_status plan_check_exchanges(const struct plan_request *request, struct
     if (search->expert_load > 0 && search->experts == MICS_EXPERTS_GATHERED)
         return mics_err_set(err, MICS_ERR_ARG,
                             "--expert-load goes with --experts=resident and --experts=auto");
-    if (search->dtype == MICS_F16 && search->sync_interval > 1) /* auto, too */
-        return mics_err_set(err, MICS_ERR_ARG,
-                            "--dtype=fp16 and --sync-interval exclude each other");
     if (search->outer_steps > 0 && search->sync_interval > 1)
         return mics_err_set(err, MICS_ERR_ARG,
                             "--outer-steps and --sync-interval exclude each other");

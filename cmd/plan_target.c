@@ -166,6 +166,8 @@ static void report(const struct plan_request *request, const struct mics_plan *p
         cli_note(0, "%s adds up whole gradients over micro-steps: %s more per rank", target->name,
                  mics_format_bytes(mics_trainer_whole_grads(plan->model, &plan->choice), texts[2],
                                    sizeof texts[2]));
+    if (target->f16_differs && plan->choice.dtype == MICS_F16)
+        cli_note(0, "%s: %s", target->name, target->f16_differs);
     if (target->defers && mics_choice_has_second_hop(&plan->choice) && plan->choice.micro_steps > 1)
         cli_note(0, "%s", target->defers);
     report_tied(request, plan);
@@ -187,6 +189,18 @@ static void report(const struct plan_request *request, const struct mics_plan *p
     report_gain(request, plan, &all, &options, "with all its restrictions");
 }
 
+/* The 16-bit type that the devices multiply, if the trainer has it. Without clipping there is no
+ * plan in fp16. */
+static enum mics_dtype default_dtype(const struct mics_target *target,
+                                     const struct mics_search_options *options,
+                                     const struct mics_topology *topology)
+{
+    if (strcmp(topology->flops_dtype, "bf16") == 0)
+        return MICS_BF16;
+    return strcmp(topology->flops_dtype, "f16") == 0 && !target->no_f16 && options->clip ? MICS_F16
+                                                                                         : MICS_F32;
+}
+
 enum mics_status plan_for_target(const struct plan_request *request,
                                  const struct mics_topology *topology,
                                  const struct mics_model *model, struct mics_plan **out,
@@ -194,15 +208,11 @@ enum mics_status plan_for_target(const struct plan_request *request,
 {
     struct mics_search_options options = request->search;
     const struct mics_target_way *way = NULL;
-    const bool bf16 = options.dtype == MICS_BF16 ||
-                      (options.dtype == MICS_AUTO && strcmp(topology->flops_dtype, "bf16") == 0);
+    const struct mics_target *target = request->target;
     enum mics_status status;
 
-    if (options.dtype == MICS_F16)
-        return mics_err_set(err, MICS_ERR_ARG,
-                            "--for=%s: its configuration is written for bf16 "
-                            "and f32, not for --dtype=fp16",
-                            request->target->name);
+    if (options.dtype == MICS_F16 && target->no_f16)
+        return mics_err_set(err, MICS_ERR_ARG, "--dtype=fp16: %s", target->no_f16);
     options.hierarchical = MICS_HIERARCHY_OFF;
     options.segments = options.coalesce = 1;
     options.prefetch = 1;
@@ -210,10 +220,12 @@ enum mics_status plan_for_target(const struct plan_request *request,
     options.experts = MICS_EXPERTS_GATHERED;
     options.recomputes = request->target->recomputes;
     if (options.dtype == MICS_AUTO)
-        options.dtype = bf16 ? MICS_BF16 : MICS_F32;
-    options.trainer = request->target->trainer;
-    if (bf16)
-        options.grad_dtype = request->target->grad_dtype;
+        options.dtype = default_dtype(target, &options, topology);
+    options.trainer = target->trainer;
+    if (options.dtype == MICS_BF16)
+        options.grad_dtype = target->grad_dtype;
+    if (options.dtype == MICS_F16)
+        options.grad_dtype = target->grad_dtype == MICS_BF16 ? MICS_F16 : target->grad_dtype;
     status = search_target(request, topology, model, &options, &way, out, err);
     if (status != MICS_OK) {
         mics_err_prefix(err, "--for=%s", request->target->name);

@@ -433,11 +433,13 @@ struct mics_args_select_rows {
     uint32_t rows, most;
 };
 
-/* *sum += sum of in[i]^2, in double, in a fixed order. */
+/* *sum += sum of in[i]^2, in double, in a fixed order; with check_only it stays as it is if that is
+ * finite, and becomes NaN if not. */
 struct mics_args_squared_norm {
     double *sum;
     const float *in;
     uint64_t count;
+    bool check_only;
 };
 
 /* What an update reads from device memory when it runs. The order lets one small all-reduce add up
@@ -448,10 +450,13 @@ struct mics_args_scalars {
     double targets;
     double loss_sum; /* of the whole step; over all ranks after the reduction */
     union {
-        double squared_norm; /* of the summed, unscaled gradients of all parameters, likewise */
+        double squared_norm; /* of the summed gradients of all parameters, likewise */
         double hits;         /* of an evaluation: see struct mics_args_cross_entropy */
     };
-    double step_targets; /* of the whole step, where that differs from `targets` */
+    union {
+        double step_targets; /* of the whole step, where that differs from `targets` */
+        double skipped;      /* see struct mics_args_loss_scale */
+    };
 };
 
 /* The scale of fp16's gradients, in device memory: those of a step are multiplied by `factor`, so
@@ -466,23 +471,27 @@ struct mics_loss_scale {
     uint32_t at_minimum; /* 1: it was, and the factor should have fallen below the least */
 };
 
-/* End a step, whose gradients were multiplied by `factor`: `used` takes it, and `overflow` says
- * whether squared_norm or loss_sum is not finite. In such a step the patience falls by one, and
- * where it is 1 already, the factor by `step`, but not below `min`. After `window` steps without in
- * a row the factor rises by `step`, up to `max`, and the patience is `hysteresis` again; window 0:
- * never. */
+/* End a step, whose gradients were multiplied by `factor`: `used` takes it, squared_norm is divided
+ * by its square, and `overflow` says whether squared_norm or loss_sum is not finite. In such a step
+ * the patience falls by one, and where it is 1 already, the factor by `step`, but not below `min`.
+ * After `window` steps without in a row the factor rises by `step`, up to `max`, and the patience
+ * is `hysteresis` again; window 0: never. With `drains`, an update without a step, one without
+ * counts for nothing.
+ * With `counts`, scalars->skipped is written: whether there was an overflow, or infinity if the
+ * factor should have fallen below the least. */
 struct mics_args_loss_scale {
     struct mics_loss_scale *state;
-    const struct mics_args_scalars *scalars;
+    struct mics_args_scalars *scalars;
     double step, min, max;
     uint32_t window, hysteresis;
+    bool drains, counts;
 };
 
 /* One step of an optimizer on a slice of `count` elements, all fp32. `copy`, unless NULL, takes the
  * updated parameters in bf16, or in fp16 if copy_f16. The gradient is
  *     g = grad / scale / targets * min(1, clip / (norm + 1e-6))
- * with norm = sqrt(squared_norm) / scale / targets, and scale 1, or loss_scale->used; clip 0 means
- * no clipping. Nothing changes, and the copy takes the old parameters, when targets is 0, or clip >
+ * with norm = sqrt(squared_norm) / targets, and scale 1, or loss_scale->used; clip 0 means no
+ * clipping. Nothing changes, and the copy takes the old parameters, when targets is 0, or clip >
  * 0 and the norm or loss_sum is not finite, or loss_scale->overflow is set.
  * Only the first `decay_count` elements decay. grad is not written. With wd = weight_decay:
  *
@@ -523,15 +532,16 @@ struct mics_args_difference {
  *
  *     d = scale * delta, momentum = mu momentum + d, anchor -= lr (d + mu momentum)
  *
- * param takes the new anchor, and so does `copy`, unless NULL, in bf16. delta is the sum over
- * replicas of what the parameters have moved away from the anchor since the last outer step, with
- * the sign of a gradient: anchor - param. It is not written. */
+ * param takes the new anchor, and so does `copy`, unless NULL, in bf16, or in fp16 if copy_f16.
+ * delta is the sum over replicas of what the parameters have moved away from the anchor since the
+ * last outer step, with the sign of a gradient: anchor - param. It is not written. */
 struct mics_args_outer_update {
     float *param, *anchor, *momentum;
     uint16_t *copy;
     const float *delta;
     uint64_t count;
     float scale, lr, mu;
+    bool copy_f16;
 };
 
 /*
@@ -566,6 +576,7 @@ struct mics_args_route {
  *     otherwise:       dl[e] = p[e] (g[e] - sum over chosen p g), for all e
  *     balance set:     dl[e] += p[e] (b[e] - sum over all p b), b = balance[r / group_rows]
  *     z_coefficient:   dl[e] += 2 z_coefficient logsumexp(logits) p[e] where targets[r] >= 0
+ * What the two losses add is multiplied by *grad_scale unless that is NULL, as grad_weights are.
  * balance[ceil(rows / group_rows), E] or NULL, of mics_args_balance_loss. targets[rows] may be NULL
  * where z_coefficient is 0. */
 struct mics_args_route_grad {
@@ -579,6 +590,7 @@ struct mics_args_route_grad {
     float z_coefficient;
     bool renormalise;
     enum mics_dtype dtype;
+    const double *grad_scale;
 };
 
 /* What losses of balance need of the choice of a router. rows are cut into groups of group_rows

@@ -152,6 +152,7 @@ __global__ void __launch_bounds__(THREADS) route_grad_kernel(struct mics_args_ro
     const uint32_t row = blockIdx.x * WARPS + threadIdx.y;
     const size_t slots = (size_t)row * args.k;
     const float *logits = args.logits + (size_t)row * args.E;
+    const float scale = args.grad_scale ? (float)*args.grad_scale : 1;
     float mean = 0, shift = 0;
 
     if (row >= args.rows)
@@ -175,7 +176,7 @@ __global__ void __launch_bounds__(THREADS) route_grad_kernel(struct mics_args_ro
             if (args.experts[slots + j] == (int32_t)e)
                 grad[0] = args.weights[slots + j] * (args.grad_weights[slots + j] - mean);
         if (balance || counted)
-            grad[0] += p * ((balance ? balance[e] : 0) + shift);
+            grad[0] += scale * (p * ((balance ? balance[e] : 0) + shift));
         mics_store<T, 1>((T *)args.grad_logits + (size_t)row * args.E + e, grad);
     }
 }

@@ -68,7 +68,9 @@ template <int W> struct outer_update {
         mics_store<float, W>(args.momentum + i, momentum);
         mics_store<float, W>(args.anchor + i, anchor);
         mics_store<float, W>(args.param + i, anchor);
-        if (args.copy)
+        if (args.copy && args.copy_f16)
+            mics_store<mics_f16, W>((mics_f16 *)args.copy + i, anchor);
+        else if (args.copy)
             mics_store<mics_bf16, W>((mics_bf16 *)args.copy + i, anchor);
     }
 };

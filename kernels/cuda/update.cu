@@ -34,8 +34,6 @@ __device__ __forceinline__ bool update_scale(const struct mics_args_update &args
     if (scalars->targets == 0 || (args.loss_scale && args.loss_scale->overflow))
         return false;
     factor = 1.0 / scalars->targets;
-    if (args.loss_scale)
-        factor /= args.loss_scale->used;
     if (clip > 0) {
         norm = sqrt(scalars->squared_norm) * factor;
         if (!isfinite(norm) || !isfinite(scalars->loss_sum))
@@ -43,6 +41,8 @@ __device__ __forceinline__ bool update_scale(const struct mics_args_update &args
         if (clip < norm + 1e-6)
             factor *= clip / (norm + 1e-6);
     }
+    if (args.loss_scale)
+        factor /= args.loss_scale->used;
     *scale = (float)factor;
     return true;
 }
@@ -336,10 +336,14 @@ cudaError_t mics_cuda_update(const struct mics_cuda_at *at, const struct mics_ar
 __global__ void loss_scale_kernel(struct mics_args_loss_scale args)
 {
     struct mics_loss_scale state = *args.state;
+    struct mics_args_scalars *scalars = args.scalars;
 
     state.used = state.factor;
-    state.overflow = !isfinite(args.scalars->squared_norm) || !isfinite(args.scalars->loss_sum);
+    state.overflow = !isfinite(scalars->squared_norm) || !isfinite(scalars->loss_sum);
     state.at_minimum = state.overflow && state.patience <= 1 && state.factor <= args.min;
+    scalars->squared_norm /= state.used * state.used;
+    if (args.counts)
+        scalars->skipped = state.at_minimum ? (double)INFINITY : state.overflow;
     if (state.overflow) {
         state.overflows++;
         state.clean = 0;
@@ -347,7 +351,7 @@ __global__ void loss_scale_kernel(struct mics_args_loss_scale args)
             state.patience--;
         else
             state.factor = fmax(state.factor / args.step, args.min);
-    } else {
+    } else if (!args.drains) {
         state.clean++;
         if (args.window > 0 && state.clean >= args.window) {
             state.factor = fmin(state.factor * args.step, args.max);
@@ -418,9 +422,9 @@ __global__ void __launch_bounds__(NORM_THREADS)
         partials[blockIdx.x] = sum[0];
 }
 
-/* One block: *to += the sum of all partials. */
+/* One block: *to += weight times the sum of all partials. */
 __global__ void __launch_bounds__(NORM_THREADS)
-    sum_partials_kernel(const double *partials, unsigned count, double *to)
+    sum_partials_kernel(const double *partials, unsigned count, double weight, double *to)
 {
     MICS_SHARED(double, shared, [MICS_WARPS_MAX]);
     double sum[1] = {0};
@@ -429,7 +433,7 @@ __global__ void __launch_bounds__(NORM_THREADS)
         sum[0] += partials[i];
     mics_team_sum<1>(sum, shared);
     if (threadIdx.x == 0)
-        *to += sum[0];
+        *to += weight * sum[0];
 }
 
 cudaError_t mics_cuda_squared_norm(const struct mics_cuda_at *at,
@@ -452,5 +456,5 @@ cudaError_t mics_cuda_squared_norm(const struct mics_cuda_at *at,
     if (error != cudaSuccess)
         return error;
     return MICS_LAUNCH(sum_partials_kernel, 1, NORM_THREADS, 0, at->stream, partials, blocks,
-                       args->sum);
+                       args->check_only ? 0.0 : 1.0, args->sum);
 }

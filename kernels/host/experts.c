@@ -143,6 +143,7 @@ static void losses_backward(const struct mics_args_route_grad *args, uint64_t r,
                             const struct softmax *s, float *grad)
 {
     const bool counted = args->z_coefficient > 0 && args->targets[r] >= 0;
+    const float scale = args->grad_scale ? (float)*args->grad_scale : 1;
     const float z = counted ? 2 * args->z_coefficient * s->log_sum : 0;
     const float *const balance =
         args->balance ? args->balance + r / args->group_rows * args->E : NULL;
@@ -151,9 +152,9 @@ static void losses_backward(const struct mics_args_route_grad *args, uint64_t r,
     for (uint32_t e = 0; balance && e < args->E; e++)
         mean += s->p[e] * balance[e];
     for (uint32_t e = 0; balance && e < args->E; e++)
-        grad[e] += s->p[e] * (balance[e] - mean + z);
+        grad[e] += scale * (s->p[e] * (balance[e] - mean + z));
     for (uint32_t e = 0; !balance && e < args->E; e++)
-        grad[e] += s->p[e] * z;
+        grad[e] += scale * (s->p[e] * z);
 }
 
 static void route_grad_rows(void *context, uint64_t begin, uint64_t end)

@@ -43,7 +43,8 @@ static inline void outer_lanes(const struct mics_args_outer_update *args, uint64
     mics_vstore_part(args->anchor + i, anchor, count);
     mics_vstore_part(args->param + i, anchor, count);
     for (unsigned j = 0; args->copy && j < count; j++)
-        args->copy[i + j] = mics_bf16_round(args->param[i + j]);
+        args->copy[i + j] = args->copy_f16 ? mics_f16_round(args->param[i + j])
+                                           : mics_bf16_round(args->param[i + j]);
 }
 
 static void outer_blocks(void *context, uint64_t begin, uint64_t end)

@@ -154,7 +154,7 @@ static void lion_blocks(void *context, uint64_t begin, uint64_t end)
 }
 
 /* What the summed gradients are multiplied by: factor * min(1, clip / (norm + 1e-6)), with factor =
- * 1 / targets, without the loss scale, and norm = factor times the square root of squared_norm.
+ * 1 / targets and norm = factor times the square root of squared_norm, without the loss scale.
  * false: nothing may be changed, because there are no targets, a gradient has overflowed, or
  * clipping is on (clip > 0) and the norm or the loss is not finite. */
 static bool update_scale(const struct mics_args_update *args, float *scale)
@@ -166,8 +166,6 @@ static bool update_scale(const struct mics_args_update *args, float *scale)
     if (scalars->targets == 0 || (args->loss_scale && args->loss_scale->overflow))
         return false;
     factor = 1.0 / scalars->targets;
-    if (args->loss_scale)
-        factor /= args->loss_scale->used;
     if (clip > 0) {
         norm = sqrt(scalars->squared_norm) * factor;
         if (!isfinite(norm) || !isfinite(scalars->loss_sum))
@@ -175,6 +173,8 @@ static bool update_scale(const struct mics_args_update *args, float *scale)
         if (clip < norm + 1e-6)
             factor *= clip / (norm + 1e-6);
     }
+    if (args->loss_scale)
+        factor /= args->loss_scale->used;
     *scale = (float)factor;
     return true;
 }
@@ -213,12 +213,18 @@ void mics_host_update(struct mics_pool *pool, const struct mics_args_update *arg
 void mics_host_loss_scale(struct mics_pool *pool, const struct mics_args_loss_scale *args)
 {
     struct mics_loss_scale *state = args->state;
+    struct mics_args_scalars *scalars = args->scalars;
 
     (void)pool;
     state->used = state->factor;
-    state->overflow = !isfinite(args->scalars->squared_norm) || !isfinite(args->scalars->loss_sum);
+    state->overflow = !isfinite(scalars->squared_norm) || !isfinite(scalars->loss_sum);
     state->at_minimum = state->overflow && state->patience <= 1 && state->factor <= args->min;
+    scalars->squared_norm /= state->used * state->used;
+    if (args->counts)
+        scalars->skipped = state->at_minimum ? INFINITY : state->overflow;
     if (!state->overflow) {
+        if (args->drains)
+            return;
         state->clean++;
         if (args->window == 0 || state->clean < args->window)
             return;
@@ -300,6 +306,6 @@ void mics_host_squared_norm(struct mics_pool *pool, const struct mics_args_squar
 
         mics_flat_run(pool, norm.count, sum_blocks, &norm);
         for (uint64_t block = 0; block < blocks; block++)
-            *args->sum += norm.sums[block];
+            *args->sum += args->check_only ? 0 * norm.sums[block] : norm.sums[block];
     }
 }

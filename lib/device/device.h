@@ -115,6 +115,7 @@ struct mics_device {
     bool on_host;            /* its memory is host memory, which host code may read and write */
     char uuid[16];           /* of a GPU: equal on two ranks that share it */
     bool has_bf16;           /* it multiplies bf16 in hardware, and faster than fp32 */
+    bool has_f16;            /* likewise fp16 */
     bool onednn;             /* a host multiplies bf16 by oneDNN */
     char model[64];          /* of a GPU: "NVIDIA H200"; else empty */
     /* Processor and libraries, which products in bf16 and the choices of prepare() depend on. */

@@ -235,6 +235,33 @@ static void end_turns(struct mics_engine *engine, uint64_t turns)
             engine->carried[i] = (struct carried){0};
 }
 
+/* What a step in fp16 leaves of the gradients that units carry: nothing after an overflow, of which
+ * some are not finite on some rank; else those of the next step's loss scale. All ranks know the
+ * same of it. */
+static void follow_loss_scale(struct mics_engine *engine, const struct mics_loss_scale *after)
+{
+    if (after->overflow)
+        memset(engine->carried, 0, sizeof engine->carried);
+    else if (after->used > 0)
+        mics_engine_scale_carried(engine, after->factor / after->used);
+}
+
+/* Wait for the last step, if what units carry depends on it. */
+static enum mics_status settle_carried(struct mics_engine *engine, struct mics_err *err)
+{
+    const uint32_t parity = (engine->submitted - 1) & 1;
+    enum mics_status status;
+
+    if (!engine->unsettled)
+        return MICS_OK;
+    status = mics_replay_wait(engine, &engine->train, parity, err);
+    if (status != MICS_OK)
+        return status;
+    engine->unsettled = false;
+    follow_loss_scale(engine, engine->host_loss_scale[parity]);
+    return engine->device->ops->stream_sync(engine->executor.streams[MICS_STREAM_COMPUTE], err);
+}
+
 enum mics_status mics_engine_submit(struct mics_engine *engine, const struct mics_step_input *input,
                                     struct mics_err *err)
 {
@@ -246,6 +273,9 @@ enum mics_status mics_engine_submit(struct mics_engine *engine, const struct mic
     if (engine->submitted == 0)
         engine->last_end_s = mics_now_s();
     fill_batch(engine, parity, choice->micro_steps, input->fill, input->fill_context);
+    const enum mics_status settled = settle_carried(engine, err);
+    if (settled != MICS_OK)
+        return settled;
     mics_engine_note_begin(engine, &engine->flights[parity], MICS_REPLAY_STEP, input->step);
     engine->last_lr = input->lr;
     struct issue issue = {
@@ -269,6 +299,7 @@ enum mics_status mics_engine_submit(struct mics_engine *engine, const struct mic
     engine->last_step = input->step;
     mics_replay_run(engine, &engine->train, &issue);
     end_turns(engine, issue.turns);
+    engine->unsettled = mics_choice_checks_carried(choice);
     return engine->device->ops->failure(engine->device, err);
 }
 
@@ -295,16 +326,21 @@ static void read_timeline(struct mics_engine *engine, uint32_t parity, double *b
     *end_s = last;
 }
 
+/* `skipped`: by replicas with outer steps (struct mics_args_loss_scale). */
 static void report_loss_scale(const struct mics_engine *engine, const struct mics_loss_scale *after,
-                              struct mics_step_result *out)
+                              double skipped, struct mics_step_result *out)
 {
     const double divisor = mics_choice_loss_divisor(&engine->choice);
 
-    out->grad_norm /= after->used;
     out->loss_scale = after->used * divisor;
     out->next_loss_scale = after->factor * divisor;
     out->overflow = after->overflow;
     out->at_minimum = after->at_minimum;
+    if (engine->choice.outer_steps == 0)
+        return;
+    out->overflow = skipped > 0;
+    out->at_minimum = isinf(skipped);
+    out->skipped = isinf(skipped) ? 0 : (uint32_t)skipped;
 }
 
 enum mics_status mics_engine_collect(struct mics_engine *engine, struct mics_step_result *out,
@@ -343,7 +379,7 @@ enum mics_status mics_engine_collect(struct mics_engine *engine, struct mics_ste
     if (scalars->targets > 0)
         out->grad_norm = sqrt(scalars->squared_norm * norms) / scalars->targets;
     if (engine->loss_scale)
-        report_loss_scale(engine, engine->host_loss_scale[parity], out);
+        report_loss_scale(engine, engine->host_loss_scale[parity], scalars->skipped, out);
     engine->timeline.period_s = out->seconds;
     engine->last_end_s = end;
     return mics_timeline_overlap(schedule, &engine->timeline, &out->overlap, err);
@@ -490,15 +526,17 @@ enum mics_status mics_engine_complete_meeting(struct mics_engine *engine, struct
     return run_tail(engine, &issue, 0, err);
 }
 
-enum mics_status mics_engine_update_carried(struct mics_engine *engine, double *grad_norm,
-                                            struct mics_err *err)
+enum mics_status mics_engine_update_carried(struct mics_engine *engine,
+                                            struct mics_step_result *out, struct mics_err *err)
 {
     enum mics_status status = mics_engine_check_idle(engine, err);
     uint64_t turns;
     uint32_t steps;
     double targets = 0;
 
-    *grad_norm = 0;
+    *out = (struct mics_step_result){0};
+    if (status == MICS_OK)
+        status = settle_carried(engine, err);
     while (status == MICS_OK && (turns = find_oldest(engine, &steps, &targets)) != 0) {
         struct issue issue = {.turns = turns, .steps = steps, .lr = engine->last_lr};
 
@@ -507,7 +545,13 @@ enum mics_status mics_engine_update_carried(struct mics_engine *engine, double *
 
         const struct mics_args_scalars *result = issue.read;
         const double norm = result->targets > 0 ? sqrt(result->squared_norm) / result->targets : 0;
-        *grad_norm = norm > *grad_norm || !isfinite(norm) ? norm : *grad_norm;
+        out->grad_norm = norm > out->grad_norm || !isfinite(norm) ? norm : out->grad_norm;
+        if (status == MICS_OK && engine->loss_scale) {
+            const struct mics_loss_scale *after = engine->host_loss_scale[issue.parity];
+
+            report_loss_scale(engine, after, 0, out);
+            follow_loss_scale(engine, after);
+        }
     }
     return status;
 }

@@ -84,9 +84,12 @@ struct mics_step_result {
     const double *stats;
     uint32_t turn; /* mics_schedule_turn(), or MICS_TURN_NEVER if no meeting was there to merge */
     /* fp16: the loss scale of the step and of the next one; 0 with other types. After an overflow
-     * nothing was updated; at_minimum: and the scale should have fallen below the least. */
+     * nothing was updated, and with an interval units have lost the gradients that they carried;
+     * at_minimum: and the scale should have fallen below the least. With outer steps the scale is
+     * this replica's, which alone skips its step; `overflow` and at_minimum are of any replica. */
     double loss_scale, next_loss_scale;
     bool overflow, at_minimum;
+    uint32_t skipped; /* with outer steps: replicas in which there was an overflow, of all */
 };
 
 /* What an update changes of a unit, in fp32: this rank's optimizer shard, segment by segment, of
@@ -119,7 +122,8 @@ enum mics_status mics_engine_init(struct mics_engine *engine, uint64_t seed, str
 /* Gradients and optimizer state 0; the parameters must be imported and published. */
 enum mics_status mics_engine_zero_state(struct mics_engine *engine, struct mics_err *err);
 
-/* fp16's loss scale, which init and zero_state set to the initial one. All steps must be collected.
+/* fp16's loss scale, which init and zero_state set to the initial one. Gradients that units carry
+ * become those of the new one. All steps must be collected.
  * MICS_ERR_ARG: they are not. */
 enum mics_status mics_engine_get_loss_scale(struct mics_engine *engine,
                                             struct mics_loss_scale_state *out,
@@ -138,11 +142,12 @@ uint32_t mics_engine_uncollected(const struct mics_engine *engine);
 
 /* Give units that have accumulated gradients since their last update their turn now, so that no
  * gradient is left behind: those that wait for longest first, units of as many steps together, each
- * exchange and update as in a step, with the rate of the last one. *grad_norm: the largest of their
- * mean gradients, not finite if one is not; 0 if there is nothing to do, as without an interval.
- * All steps must be collected. Collective. */
-enum mics_status mics_engine_update_carried(struct mics_engine *engine, double *grad_norm,
-                                            struct mics_err *err);
+ * exchange and update as in a step, with the rate of the last one. out->grad_norm: the largest of
+ * their mean gradients, not finite if one is not; 0 if there is nothing to do, as without an
+ * interval. In fp16 also what concerns the loss scale; an overflow ends it, and what is left is
+ * lost. Of *out nothing else is set. All steps must be collected. Collective. */
+enum mics_status mics_engine_update_carried(struct mics_engine *engine,
+                                            struct mics_step_result *out, struct mics_err *err);
 
 /* Sums over all ranks' targets; hits of encoders only. */
 struct mics_eval_sums {
@@ -176,7 +181,8 @@ enum mics_status mics_engine_publish(struct mics_engine *engine, struct mics_err
 /* With outer steps: begin them at the present parameters, without momentum. */
 enum mics_status mics_engine_start_outer(struct mics_engine *engine, struct mics_err *err);
 /* With outer steps: replace parameters and optimizer states, which replicas train on their own, by
- * their means over the replicas, so that all hold the same; anchor and outer momentum are the same
+ * their means over the replicas, and fp16's loss scale by the least, so that all hold the same;
+ * anchor and outer momentum are the same
  * anyway. A meeting that the next step would complete is completed instead. In the first steps,
  * in which replicas are the same, outer steps begin here. Nothing to do if there was no step since.
  * All steps must be collected. Collective. */

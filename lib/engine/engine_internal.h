@@ -108,11 +108,12 @@ struct mics_engine {
     atomic_uint submitted, collected; /* steps, in total; read by the watchdog */
     atomic_bool evaluating, draining;
     struct carried carried[MICS_INTERVAL_MAX]; /* by turn, of what is submitted */
-    float last_lr;                             /* of the step submitted last */
-    uint32_t last_step;                        /* submitted */
-    bool diverged;     /* replicas have states of their own, since that step */
-    bool merges;       /* the next step has the outer update of the meeting in the last one */
-    double last_end_s; /* of the step collected last, on mics_now_s()'s clock */
+    bool unsettled;     /* fp16: the last step may have changed the loss scale of what is carried */
+    float last_lr;      /* of the step submitted last */
+    uint32_t last_step; /* submitted */
+    bool diverged;      /* replicas have states of their own, since that step */
+    bool merges;        /* the next step has the outer update of the meeting in the last one */
+    double last_end_s;  /* of the step collected last, on mics_now_s()'s clock */
     struct mics_timeline timeline;
     struct hook *hooks; /* [op_count of train], with the test hook only */
 };
@@ -148,7 +149,7 @@ static inline void *mics_engine_updated_piece(const struct mics_engine *engine, 
 /* Where segment `segment` of what an outer step reads and writes is; `count` elements of each. */
 struct outer_piece {
     float *param;   /* the master, or the parameters */
-    uint16_t *copy; /* in bf16 (fp16 has no outer steps); NULL: the parameters are fp32 */
+    uint16_t *copy; /* in bf16 or fp16; NULL: the parameters are fp32 */
     float *anchor, *momentum;
     float *grad;  /* in the gradient shard */
     float *delta; /* there too, or beside it */
@@ -215,6 +216,14 @@ void mics_engine_issue(struct mics_engine *engine, const struct issue *issue);
  * pass, it waits until the GPU has counted the rows, which is while that computes the first. */
 bool mics_engine_round_is_empty(struct mics_engine *engine, const struct issue *issue,
                                 const struct mics_op *op);
+
+static inline bool mics_engine_has_turn(const struct issue *issue, uint32_t unit)
+{
+    return issue->turns >> issue->schedule->turns[unit] & 1;
+}
+
+/* fp16: multiply the gradients that units carry, which then are those of another loss scale. */
+void mics_engine_scale_carried(struct mics_engine *engine, double by);
 
 /* replay.c: all operations of a schedule, once. `issue` holds what all of them share. */
 enum mics_status mics_replay_open(struct mics_engine *engine, const struct mics_schedule *schedule,

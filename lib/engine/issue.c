@@ -76,22 +76,32 @@ static void issue_exchange(struct mics_engine *engine, const struct issue *issue
 }
 
 /* After the second hop all replicas hold the same gradients: only the first one adds its norm. With
- * outer steps each has its own. */
+ * outer steps each has its own, and so has a unit that waits for its turn, whose gradients need
+ * only be finite. */
 static void issue_norm(struct mics_engine *engine, const struct issue *issue)
 {
     const struct mics_groups *groups = mics_engine_groups(engine, issue->op->unit);
     const struct mics_layout *layout = layout_of(issue);
+    double *const sum = &engine->scalars[issue->parity]->squared_norm;
 
+    if (mics_choice_checks_carried(&engine->choice) &&
+        !mics_engine_has_turn(issue, issue->op->unit)) {
+        mics_launch_squared_norm(issue->stream, &(struct mics_args_squared_norm){
+                                                    .sum = sum,
+                                                    .in = engine->units[issue->op->unit].grad,
+                                                    .count = mics_layout_grad_shard(layout),
+                                                    .check_only = true});
+        return;
+    }
     if (groups->members[MICS_COMM_REPLICA].block != 0 && engine->choice.outer_steps == 0)
         return;
     for (uint32_t segment = 0; segment < layout->segments; segment++)
-        mics_launch_squared_norm(
-            issue->stream,
-            &(struct mics_args_squared_norm){.sum = &engine->scalars[issue->parity]->squared_norm,
-                                             .in = engine->units[issue->op->unit].grad +
-                                                   segment * layout->grad_piece +
-                                                   mics_groups_optim_in_grad(groups, layout),
-                                             .count = layout->optim_piece});
+        mics_launch_squared_norm(issue->stream, &(struct mics_args_squared_norm){
+                                                    .sum = sum,
+                                                    .in = engine->units[issue->op->unit].grad +
+                                                          segment * layout->grad_piece +
+                                                          mics_groups_optim_in_grad(groups, layout),
+                                                    .count = layout->optim_piece});
 }
 
 /* One segment: how far the parameters have moved since the last meeting, in place of gradients. */
@@ -121,10 +131,12 @@ static void issue_outer_update(struct mics_engine *engine, const struct issue *i
                                                 .count = at.count,
                                                 .scale = 1.0f / (float)mics_choice_replicas(choice),
                                                 .lr = (float)choice->outer_lr,
-                                                .mu = (float)choice->outer_momentum});
+                                                .mu = (float)choice->outer_momentum,
+                                                .copy_f16 = choice->dtype == MICS_F16});
 }
 
-/* After the sum over all ranks: every rank comes to the same loss scale. */
+/* After the sum over all ranks: every rank comes to the same loss scale. With outer steps the sum
+ * is over one replica, and each has its own. */
 static void issue_loss_scale(struct mics_engine *engine, const struct issue *issue)
 {
     const struct mics_loss_scale_settings *with = &engine->options.loss_scale;
@@ -138,6 +150,8 @@ static void issue_loss_scale(struct mics_engine *engine, const struct issue *iss
                                               .max = with->max / divisor,
                                               .window = with->window,
                                               .hysteresis = with->hysteresis,
+                                              .drains = issue->tail,
+                                              .counts = engine->choice.outer_steps > 0,
                                           });
 }
 

@@ -140,6 +140,9 @@ static bool is_idle(void *context, uint32_t index)
 
     if (op->turn == MICS_TURN_WARMUP)
         return !c->issue->warmup;
+    if (op->kind == MICS_OP_NORM && c->issue->tail &&
+        mics_choice_checks_carried(&c->engine->choice))
+        return !mics_engine_has_turn(c->issue, op->unit);
     if (op->turn != MICS_NONE)
         return !(c->issue->turns >> op->turn & 1);
     if (!c->issue->tail)

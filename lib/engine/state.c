@@ -7,6 +7,7 @@
 #include "host/numbers.h"
 #include "host/pool.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -178,6 +179,21 @@ static void put_loss_scale(struct mics_engine *engine, const struct mics_loss_sc
         &(struct mics_args_copy){.dst = engine->loss_scale, .src = host, .bytes = sizeof *host});
 }
 
+void mics_engine_scale_carried(struct mics_engine *engine, double by)
+{
+    for (uint32_t i = 0; i < engine->model->unit_count && by != 1; i++) {
+        float *grad = engine->units[i].grad;
+
+        if (engine->carried[engine->train.schedule->turns[i]].steps > 0)
+            mics_launch_difference(compute(engine),
+                                   &(struct mics_args_difference){
+                                       .dst = grad,
+                                       .a = grad,
+                                       .count = mics_layout_grad_shard(engine->units[i].layout),
+                                       .scale = (float)by});
+    }
+}
+
 static void reset_loss_scale(struct mics_engine *engine)
 {
     const struct mics_loss_scale_settings *with = &engine->options.loss_scale;
@@ -205,10 +221,13 @@ enum mics_status mics_engine_set_loss_scale(struct mics_engine *engine,
                                             const struct mics_loss_scale_state *state,
                                             struct mics_err *err)
 {
-    const enum mics_status status = mics_engine_check_idle(engine, err);
+    struct mics_loss_scale_state now;
+    const enum mics_status status = mics_engine_get_loss_scale(engine, &now, err);
 
     if (status != MICS_OK)
         return status;
+    if (now.scale > 0)
+        mics_engine_scale_carried(engine, state->scale / now.scale);
     put_loss_scale(engine, state);
     return engine->device->ops->stream_sync(compute(engine), err);
 }
@@ -451,6 +470,32 @@ static bool have_diverged(const struct mics_engine *engine)
            (engine->choice.outer_overlap || engine->last_step % engine->choice.outer_steps != 0);
 }
 
+/* The replicas' loss scales become one: the least, which may rise as late as any would have. */
+static enum mics_status join_loss_scales(struct mics_engine *engine, struct mics_err *err)
+{
+    struct mics_comm *comm = engine->options.world->comm;
+    struct mics_loss_scale_state own, joined;
+    enum mics_status status;
+
+    if (!engine->loss_scale)
+        return MICS_OK;
+    status = mics_engine_get_loss_scale(engine, &own, err);
+    struct mics_loss_scale_state *all = calloc((size_t)comm->size, sizeof *all);
+    if (status == MICS_OK && !all)
+        status = mics_err_nomem(err);
+    if (status == MICS_OK)
+        status = mics_comm_all_gather_now(comm, &own, all, sizeof own, err);
+    joined = own;
+    for (int i = 0; status == MICS_OK && i < comm->size; i++) {
+        joined.scale = fmin(joined.scale, all[i].scale);
+        joined.clean = (uint32_t)mics_min_u64(joined.clean, all[i].clean);
+        joined.patience = (uint32_t)mics_min_u64(joined.patience, all[i].patience);
+        joined.overflows = mics_max_u64(joined.overflows, all[i].overflows);
+    }
+    free(all);
+    return status == MICS_OK ? mics_engine_set_loss_scale(engine, &joined, err) : status;
+}
+
 enum mics_status mics_engine_average(struct mics_engine *engine, struct mics_err *err)
 {
     struct mics_stream *stream = engine->executor.streams[MICS_STREAM_REDUCE_NET];
@@ -472,6 +517,8 @@ enum mics_status mics_engine_average(struct mics_engine *engine, struct mics_err
     average_states(engine, stream);
     engine->diverged = false;
     status = engine->device->ops->stream_sync(stream, err);
+    if (status == MICS_OK)
+        status = join_loss_scales(engine, err);
     return status == MICS_OK && params ? mics_engine_publish(engine, err) : status;
 }
 

@@ -50,10 +50,10 @@ static enum mics_status free_memory(const struct mics_bench *bench, const struct
 /* What one rank knows of its device. */
 struct device_facts {
     uint64_t memory_bytes;
-    bool has_bf16, onednn;
+    bool has_bf16, has_f16, onednn;
 };
 
-/* The least memory of all ranks, and bf16 only where all ranks have it. */
+/* The least memory of all ranks, and bf16, or else fp16, only where all ranks have it. */
 static enum mics_status agree_on_device(struct mics_bench *bench, const struct idle_gpus *gpus,
                                         struct mics_err *err)
 {
@@ -64,20 +64,23 @@ static enum mics_status agree_on_device(struct mics_bench *bench, const struct i
 
     if (status != MICS_OK)
         return status;
-    const struct device_facts facts = {
-        .memory_bytes = own, .has_bf16 = bench->device->has_bf16, .onednn = bench->device->onednn};
+    const struct device_facts facts = {.memory_bytes = own,
+                                       .has_bf16 = bench->device->has_bf16,
+                                       .has_f16 = bench->device->has_f16,
+                                       .onednn = bench->device->onednn};
+    bool bf16 = true, f16 = true;
     struct device_facts *all = mics_all_gather(world->comm, &facts, sizeof facts, &status, err);
 
-    bench->product_dtype = MICS_BF16;
     for (uint32_t i = 0; i < world->size && status == MICS_OK; i++) {
         least = mics_min_u64(least, all[i].memory_bytes);
-        if (!all[i].has_bf16)
-            bench->product_dtype = MICS_F32;
+        bf16 &= all[i].has_bf16;
+        f16 &= all[i].has_f16;
         bench->onednn |= all[i].onednn;
     }
     free(all);
     if (status != MICS_OK)
         return status;
+    bench->product_dtype = bf16 ? MICS_BF16 : f16 ? MICS_F16 : MICS_F32;
     bench->free_bytes = on_host ? 0 : least;
     bench->own_memory_bytes = on_host ? own : mics_gpu_memory_limit(own);
     bench->memory_bytes = on_host ? least : mics_gpu_memory_limit(least);

@@ -27,7 +27,7 @@ struct mics_bench {
     uint32_t threads;      /* of this rank */
     uint64_t memory_bytes; /* that one rank may use: the minimum over ranks */
     uint64_t own_memory_bytes;     /* that this rank may use */
-    enum mics_dtype product_dtype; /* bf16 if all ranks multiply it in hardware, else fp32 */
+    enum mics_dtype product_dtype; /* bf16 if all ranks multiply it in hardware; else fp16, fp32 */
     bool onednn;                   /* hosts: some rank multiplies bf16 by oneDNN */
     uint64_t free_bytes; /* of a GPU before the measurements, the minimum too; 0 on the host */
     double begun_s;      /* on this rank's clock */

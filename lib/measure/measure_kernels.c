@@ -289,7 +289,8 @@ static void launch_outer_update(const struct launch *launch)
                                  .param = piece(launch, 0),
                                  .anchor = piece(launch, 1),
                                  .momentum = piece(launch, 2),
-                                 .copy = launch->shape.dtype == MICS_BF16 ? piece(launch, 4) : NULL,
+                                 .copy = launch->shape.dtype == MICS_F32 ? NULL : piece(launch, 4),
+                                 .copy_f16 = launch->shape.dtype == MICS_F16,
                                  .delta = piece(launch, 3),
                                  .count = (uint64_t)launch->shape.m,
                                  .scale = 1,
@@ -328,7 +329,8 @@ static void launch_flat(const struct launch *launch)
         return;
     case MICS_K_SQUARED_NORM:
         mics_launch_squared_norm(
-            stream, &(struct mics_args_squared_norm){&scalars(launch)->step_targets, a, count});
+            stream, &(struct mics_args_squared_norm){
+                        .sum = &scalars(launch)->step_targets, .in = a, .count = count});
         return;
     case MICS_K_DIFFERENCE:
         mics_launch_difference(stream, &(struct mics_args_difference){a, b, c, count, 1});

@@ -157,10 +157,8 @@ static enum mics_status check_outer(const struct mics_plan_choice *choice, struc
     return MICS_OK;
 }
 
-/* The loss scale is one of a step, of which it is known before the updates whether a gradient has
- * overflowed. */
-static enum mics_status check_f16(const struct mics_model *model,
-                                  const struct mics_plan_choice *choice, struct mics_err *err)
+/* Before the updates of a step it must be known whether a gradient has overflowed. */
+static enum mics_status check_f16(const struct mics_plan_choice *choice, struct mics_err *err)
 {
     const bool f16 = choice->dtype == MICS_F16;
 
@@ -171,12 +169,6 @@ static enum mics_status check_f16(const struct mics_model *model,
         return mics_err_set(err, MICS_ERR_ARG,
                             "fp16 needs the norm of the gradients, which shows overflows: plan "
                             "with clipping");
-    if (f16 && (mics_choice_interval(choice) > 1 || choice->outer_steps > 0))
-        return mics_err_set(err, MICS_ERR_ARG,
-                            "fp16 needs the second hop of all units in each step");
-    if (f16 && model->stat_count > 0)
-        return mics_err_set(err, MICS_ERR_ARG,
-                            "fp16 is for models without experts: use bf16 or f32");
     return MICS_OK;
 }
 
@@ -216,7 +208,7 @@ enum mics_status mics_choice_check(const struct mics_model *model,
                             "%u steps with all second hops: expected up to %d, and an interval or "
                             "outer steps",
                             choice->sync_warmup, MICS_SYNC_WARMUP_MAX);
-    status = check_f16(model, choice, err);
+    status = check_f16(choice, err);
     if (status == MICS_OK)
         status = check_formats(model, choice, err);
     if (status == MICS_OK)
@@ -282,7 +274,8 @@ double mics_choice_loss_divisor(const struct mics_plan_choice *choice)
     double tokens = (double)choice->micro_batch * choice->seq;
 
     if (choice->grad_dtype == MICS_F16)
-        tokens *= (double)choice->micro_steps * mics_choice_world_size(choice);
+        tokens *= (double)choice->micro_steps * mics_choice_world_size(choice) *
+                  mics_choice_interval(choice);
     return exp2(ceil(log2(tokens)));
 }
 

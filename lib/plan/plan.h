@@ -332,6 +332,12 @@ static inline uint32_t mics_choice_interval(const struct mics_plan_choice *choic
     return choice->sync_interval > 1 ? choice->sync_interval : 1;
 }
 
+/* fp16: must each step also find out whether the gradients that units carry have overflowed? */
+static inline bool mics_choice_checks_carried(const struct mics_plan_choice *choice)
+{
+    return choice->dtype == MICS_F16 && mics_choice_interval(choice) > 1;
+}
+
 /* Is the step, from 1, one of those in which all units are synchronised and updated? */
 static inline bool mics_choice_warms_up(const struct mics_plan_choice *choice, uint64_t step)
 {
@@ -389,7 +395,8 @@ const char *mics_dtype_name(enum mics_dtype dtype); /* "f32", "f64", "bf16", "in
 
 /* In fp16: the power of two by which the loss scale is divided for gradients of the sum of a
  * micro-batch's losses. It is at least the tokens of a micro-batch; where gradients are summed over
- * ranks in fp16, those of a step, so that they are divided before they are summed. */
+ * ranks in fp16, those of a step, or of all steps of an interval, so that they are divided before
+ * they are summed. */
 double mics_choice_loss_divisor(const struct mics_plan_choice *choice);
 
 #endif

@@ -74,6 +74,12 @@ static void write_torchrun(FILE *out, const struct mics_plan *plan)
             shape_of(plan)->nodes, shape_of(plan)->per_node);
 }
 
+/* It joins what it finds over the mesh of the parameters: FSDP 1 needed ShardedGradScaler. */
+static const char fsdp2_scaler[] =
+    "# scaler.scale(loss).backward(), scaler.unscale_(optimizer) before clipping,\n"
+    "# scaler.step(optimizer), scaler.update()\n"
+    "scaler = torch.amp.GradScaler(\"cuda\")\n";
+
 /* Calls for a loop of one's own. A mesh of two dimensions has replicas, whose all-reduce waits for
  * the last micro-step. */
 static void write_fsdp2(FILE *out, const struct mics_plan *plan)
@@ -91,12 +97,14 @@ static void write_fsdp2(FILE *out, const struct mics_plan *plan)
             "from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard\n"
             "\n"
             "SEQ, MICRO_BATCH, MICRO_STEPS = %u, %u, %u\n"
+            "%s"
             "# parameters in fp32; each layer %s\n"
             "\n\n"
             "def shard(model, layers, embedding, head):\n"
             "    \"\"\"`head`: a list of the final norm and the output; of a tied model also the\n"
             "    embedding, and `embedding` is None.\"\"\"\n",
             choice->seq, choice->micro_batch, choice->micro_steps,
+            choice->dtype == MICS_F16 ? fsdp2_scaler : "",
             choice->recompute == MICS_RECOMPUTE_FULL
                 ? "in torch.utils.checkpoint.checkpoint(use_reentrant=False)"
                 : "without checkpointing");
@@ -107,12 +115,13 @@ static void write_fsdp2(FILE *out, const struct mics_plan *plan)
                 device, replicas, shards);
     else
         fprintf(out, "    mesh = init_device_mesh(\"%s\", (%u,))\n", device, shards);
-    if (choice->dtype == MICS_BF16)
-        fputs("    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, "
-              "reduce_dtype=torch.float32)\n",
-              out);
-    else
+    if (choice->dtype == MICS_F32)
         fputs("    policy = MixedPrecisionPolicy()\n", out);
+    else
+        fprintf(out,
+                "    policy = MixedPrecisionPolicy(param_dtype=torch.%s, "
+                "reduce_dtype=torch.float32)\n",
+                choice->dtype == MICS_F16 ? "float16" : "bfloat16");
     fputs("    for layer in layers:\n"
           "        fully_shard(layer, mesh=mesh, mp_policy=policy)\n"
           "    if embedding is not None:\n"
@@ -178,11 +187,12 @@ static void write_transformers(FILE *out, const struct mics_plan *plan)
             "    gradient_accumulation_steps=%u,\n"
             "    max_grad_norm=%s,\n"
             "    gradient_checkpointing=%s,\n"
-            ")\n",
+            "%s)\n",
             shape_of(plan)->p_param, world_size(plan) / shape_of(plan)->p_param,
             bf16 ? "True" : "False", choice->micro_batch, choice->micro_steps,
             choice->clip ? "1.0" : "0.0",
-            choice->recompute == MICS_RECOMPUTE_FULL ? "True" : "False");
+            choice->recompute == MICS_RECOMPUTE_FULL ? "True" : "False",
+            choice->dtype == MICS_F16 ? "    fp16=True,\n" : "");
 }
 
 static void write_accelerate(FILE *out, const struct mics_plan *plan)
@@ -210,7 +220,10 @@ static void write_accelerate(FILE *out, const struct mics_plan *plan)
             "  parallelism_config_dp_replicate_size: %u\n"
             "  parallelism_config_dp_shard_size: %u\n",
             choice->micro_steps, choice->micro_batch, choice->seq,
-            choice->dtype == MICS_BF16 ? "bf16" : "no", shape_of(plan)->nodes, world_size(plan),
+            choice->dtype == MICS_BF16  ? "bf16"
+            : choice->dtype == MICS_F16 ? "fp16"
+                                        : "no",
+            shape_of(plan)->nodes, world_size(plan),
             choice->recompute == MICS_RECOMPUTE_FULL ? "true" : "false",
             world_size(plan) / shape_of(plan)->p_param, shape_of(plan)->p_param);
 }
@@ -233,12 +246,20 @@ static void write_megatron(FILE *out, const struct mics_plan *plan)
         fprintf(out, " --num-distributed-optimizer-instances %u", world_size(plan) / optimizer);
     if (choice->dtype == MICS_BF16)
         fputs(" \\\n    --bf16", out);
+    if (choice->dtype == MICS_F16)
+        fputs(" \\\n    --fp16 --accumulate-allreduce-grads-in-fp32 --initial-loss-scale 65536 "
+              "--min-loss-scale 1 \\\n    --loss-scale-window 1000 --hysteresis 2",
+              out);
     if (choice->recompute == MICS_RECOMPUTE_FULL)
         fputs(" \\\n    --recompute-granularity full --recompute-method uniform "
               "--recompute-num-layers 1",
               out);
     fputs("\n", out);
 }
+
+static const char deepspeed_fp16[] =
+    "\"fp16\": {\"enabled\": true, \"loss_scale\": 0, \"initial_scale_power\": 16,\n"
+    "           \"loss_scale_window\": 1000, \"hysteresis\": 2, \"min_loss_scale\": 1}";
 
 static void write_deepspeed(FILE *out, const struct mics_plan *plan)
 {
@@ -257,13 +278,19 @@ static void write_deepspeed(FILE *out, const struct mics_plan *plan)
             "  \"train_micro_batch_size_per_gpu\": %u,\n"
             "  \"gradient_accumulation_steps\": %u,\n"
             "  \"gradient_clipping\": %s,\n"
-            "  \"bf16\": {\"enabled\": %s},\n"
+            "  %s,\n"
             "  \"communication_data_type\": \"%s\",\n"
             "  \"zero_optimization\": {\"stage\": %d, \"overlap_comm\": true%s}\n"
             "}\n",
             plan->global_batch, choice->micro_batch, choice->micro_steps,
-            choice->clip ? "1.0" : "0.0", choice->dtype == MICS_BF16 ? "true" : "false",
-            choice->grad_dtype == MICS_BF16 ? "bf16" : "fp32", stage, second_partition);
+            choice->clip ? "1.0" : "0.0",
+            choice->dtype == MICS_F16    ? deepspeed_fp16
+            : choice->dtype == MICS_BF16 ? "\"bf16\": {\"enabled\": true}"
+                                         : "\"bf16\": {\"enabled\": false}",
+            choice->grad_dtype == MICS_F16    ? "fp16"
+            : choice->grad_dtype == MICS_BF16 ? "bf16"
+                                              : "fp32",
+            stage, second_partition);
 }
 
 static const struct mics_target targets[] = {
@@ -282,6 +309,7 @@ static const struct mics_target targets[] = {
      .way_count = 1,
      .recomputes = {true, true, true},
      .grad_dtype = MICS_F32,
+     .no_f16 = "torchtitan has no loss scale: bf16 or f32",
      .write = write_torchtitan},
     {.name = "transformers",
      .trainer = MICS_TRAINER_TRANSFORMERS,
@@ -290,6 +318,8 @@ static const struct mics_target targets[] = {
      .way_count = 2,
      .recomputes = {true, false, true},
      .grad_dtype = MICS_F32,
+     .f16_differs = "its fp16 is autocast: parameters are gathered in fp32, twice the bytes that "
+                    "are planned",
      .write = write_transformers},
     {.name = "accelerate",
      .trainer = MICS_TRAINER_ACCELERATE,

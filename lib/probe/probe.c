@@ -248,8 +248,8 @@ static void name_topology(const struct probe *probe)
     snprintf(topology->source, sizeof topology->source, "measured");
     snprintf(topology->device, sizeof topology->device, "%s",
              mics_bench_device_name(&probe->bench));
-    snprintf(topology->flops_dtype, sizeof topology->flops_dtype,
-             probe->bench.product_dtype == MICS_BF16 ? "bf16" : "f32");
+    snprintf(topology->flops_dtype, sizeof topology->flops_dtype, "%s",
+             mics_dtype_name(probe->bench.product_dtype));
     topology->onednn = probe->bench.onednn;
     topology->nodes = world->node_count;
     topology->per_node = world->local_size;

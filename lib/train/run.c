@@ -372,6 +372,7 @@ static enum mics_status collect(struct mics_run *run, enum mics_status *rank0_st
         .next_loss_scale = result.next_loss_scale,
         .overflow = result.overflow,
         .at_minimum = result.at_minimum,
+        .skipped = result.skipped,
     };
     if (result.stats) {
         mics_model_router_summary(record.model, result.stats, result.targets,
@@ -479,12 +480,20 @@ static bool must_keep(const struct mics_run *run, uint64_t step)
 static enum mics_status update_carried(struct mics_run *run, enum mics_status *rank0_status,
                                        struct mics_err *err)
 {
-    struct mics_step_record record = {.step = run->step};
-    const enum mics_status status = mics_run_mark_local(
-        run, mics_engine_update_carried(run->options.engine, &record.grad_norm, err));
+    struct mics_step_result result;
+    const enum mics_status status =
+        mics_run_mark_local(run, mics_engine_update_carried(run->options.engine, &result, err));
 
-    if (status != MICS_OK || isfinite(record.grad_norm))
+    if (status != MICS_OK || isfinite(result.grad_norm))
         return status;
+    const struct mics_step_record record = {
+        .step = run->step,
+        .grad_norm = result.grad_norm,
+        .loss_scale = result.loss_scale,
+        .next_loss_scale = result.next_loss_scale,
+        .overflow = result.overflow,
+        .at_minimum = result.at_minimum,
+    };
     return mics_run_check_finite(run, &record, rank0_status, err);
 }
 

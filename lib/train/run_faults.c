@@ -58,6 +58,8 @@ static enum mics_status report_overflow(struct mics_run *run, const struct mics_
                                         enum mics_status *rank0_status, struct mics_err *err)
 {
     const unsigned long long step = record->step;
+    const struct mics_plan_choice *choice = &run->options.plan->choice;
+    const uint32_t replicas = choice->outer_steps > 0 ? mics_choice_replicas(choice) : 0;
 
     if (record->at_minimum)
         return mics_err_set(
@@ -67,15 +69,21 @@ static enum mics_status report_overflow(struct mics_run *run, const struct mics_
             "were trained in it often do; %s%s",
             step, record->loss_scale,
             run->disk.last[0] ? "last checkpoint: " : "there is no checkpoint", run->disk.last);
-    mics_run_warn(
-        run, "step %llu: overflow in fp16 with a loss scale of %g: skipped, the next one is %g",
-        step, record->loss_scale, record->next_loss_scale);
-    mics_run_report_fault(run,
-                          json_pack("{s:s,s:I,s:o,s:o}", "event", "overflow", "step",
-                                    (json_int_t)step, "loss_scale",
-                                    scale_to_json(record->loss_scale), "next_loss_scale",
-                                    scale_to_json(record->next_loss_scale)),
-                          rank0_status, err);
+    if (replicas > 0)
+        mics_run_warn(run, "step %llu: overflow in fp16 on %u of %u replicas, which skip the step",
+                      step, record->skipped, replicas);
+    else
+        mics_run_warn(
+            run,
+            "step %llu: overflow in fp16 with a loss scale of %g: skipped, the next one is %g%s",
+            step, record->loss_scale, record->next_loss_scale,
+            mics_choice_interval(choice) > 1 ? "; so are gradients that units have carried" : "");
+    json_t *event = json_pack("{s:s,s:I,s:o,s:o}", "event", "overflow", "step", (json_int_t)step,
+                              "loss_scale", scale_to_json(record->loss_scale), "next_loss_scale",
+                              scale_to_json(record->next_loss_scale));
+    if (event && replicas > 0)
+        json_object_set_new(event, "replicas", json_integer(record->skipped));
+    mics_run_report_fault(run, event, rank0_status, err);
     return MICS_OK;
 }
 

@@ -119,9 +119,7 @@ steps() # metrics
 2|--no-clip: --dtype=fp16 needs the norm|mics-plan --topology="node:1 gpu:2" --model=gpt2-nano --dtype=fp16 --no-clip
 2|--grad-dtype=bf16: with --dtype=fp16|mics-plan --topology="node:1 gpu:2" --model=gpt2-nano --dtype=fp16 --grad-dtype=bf16
 2|--grad-dtype=fp16 goes with --dtype=fp16|mics-plan --topology="node:1 gpu:2" --model=gpt2-nano --dtype=bf16 --grad-dtype=fp16
-2|--dtype=fp16: not for models with experts|mics-plan --topology="node:1 gpu:2" --model=moe-nano --dtype=fp16
-2|--dtype=fp16 and --sync-interval exclude each other|mics-plan --topology="node:2 gpu:2" --model=gpt2-nano --dtype=fp16 --sync-interval=2
-2|not for --dtype=fp16|mics-plan --topology="node:2 gpu:2" --model=gpt2-nano --dtype=fp16 --for=torchtitan
+2|--dtype=fp16: torchtitan has no loss scale|mics-plan --topology="node:2 gpu:2" --model=gpt2-nano --dtype=fp16 --for=torchtitan
 2|--loss-scale=1000: expected a power of two|mics-train -q -p 1-fp16.mp --data=text --loss-scale=1000
 2|below --min-loss-scale=8|mics-train -q -p 1-fp16.mp --data=text --initial-loss-scale=4 --min-loss-scale=8
 2|--hysteresis: the plan is in f32|mics-train -q -p 1-f32.mp --data=text --hysteresis=3
@@ -149,9 +147,88 @@ END
     [[ $stderr == *"--on-nonfinite=skip: in fp16 every step that overflows is skipped"* ]]
     run -2 --separate-stderr train 1-fp16.mp 1 --steps=2 --loss-scale=512 --hysteresis=7 --out="$out"
     [[ $stderr == *"--hysteresis goes with a dynamic loss scale"* ]]
-    for interval in 2 auto; do
-        run -2 --separate-stderr mics-plan --topology='node:8 gpu:2 net:0.001gbit' --strategy=mics:2 --dtype=fp16 \
-            --sync-interval=$interval --model=gpt2-nano --global-batch=64
-        [[ $stderr == *"--dtype=fp16 and --sync-interval exclude each other"* ]]
+}
+
+@test "a mixture of experts trains in fp16 as in fp32 but for rounding, its losses of balance too" {
+    requires jq mpi:4
+    local balance=(--model=moe-nano --balance-loss=sequence:0.01 --router-z-loss=0.001)
+    plan moe-f32.mp 'node:1 gpu:1' ddp "${balance[@]}" --dtype=f32
+    plan moe-1.mp 'node:1 gpu:1' ddp "${balance[@]}" --dtype=fp16
+    plan moe-2.mp 'node:2 gpu:2' mics:2 "${balance[@]}" --dtype=fp16 --expert-group=4
+    plan moe-3.mp 'node:1 gpu:2' zero3 "${balance[@]}" --dtype=fp16 --grad-dtype=f32 --experts=resident
+    train moe-f32.mp 1 --steps=8 --out="$out-0" --metrics="$out-0.jsonl"
+    train moe-1.mp 1 --steps=8 --out="$out-1" --metrics="$out-1.jsonl"
+    train moe-2.mp 4 --steps=8 --out="$out-2" --metrics="$out-2.jsonl"
+    train moe-3.mp 2 --steps=8 --out="$out-3" --metrics="$out-3.jsonl"
+    for i in 1 2 3; do
+        steps "$out-$i.jsonl" >"$out-got"
+        [ "$(wc -l <"$out-got")" = 8 ]
+        paste <(steps "$out-0.jsonl" | jq '.[1]') <(jq '.[1]' "$out-got") |
+            awk '{ d = $1 / $2 - 1; if (d * d > 4e-6) exit 1 }'
+        jq -se 'all(.[]; .[3] == 65536)' "$out-got"
     done
+}
+
+# Interrupted in the middle and resumed: the same to the bit, through overflows and a scale that rises.
+repeats() # plan ranks options...
+{
+    local plan=$1 ranks=$2
+    local scale=(--initial-loss-scale=4294967296 --loss-scale-window=4 --hysteresis=1)
+    train "$plan" "$ranks" --steps=20 --out="$out-a" --metrics="$out-a.jsonl" "${scale[@]}" --save-every=11 --keep=0 2>"$out-err"
+    train "$plan" "$ranks" --resume="$out-a/step-000011" --out="$out-b" --metrics="$out-b.jsonl"
+    diff <(steps "$out-a.jsonl" | tail -n 9) <(steps "$out-b.jsonl")
+    mics-shard diff "$out-a/latest" "$out-b/latest"
+    [ "$(jq -s '[.[] | select(.event == "overflow")] | length' "$out-a.jsonl")" -ge 4 ]
+    jq -se '.[-1] | .event != "overflow"' "$out-a.jsonl"
+    [ "$(steps "$out-b.jsonl" | jq '.[3]' | sort -u | wc -l)" -ge 2 ]
+}
+
+@test "units that take turns in fp16 lose what they carry at an overflow, and a resumed run repeats the other" {
+    requires jq mpi:4
+    plan turns.mp 'node:2 gpu:2' mics:2 --dtype=fp16 --sync-interval=3 --sync-warmup=2
+    repeats turns.mp 4
+    grep -q 'skipped, the next one is .*; so are gradients that units have carried' "$out-err"
+    steps "$out-a.jsonl" | jq -se '.[-1][1] < .[0][1] - 0.3'
+}
+
+@test "replicas with outer steps in fp16 skip steps of their own, and a resumed run repeats the other" {
+    requires jq mpi:4
+    plan outer.mp 'node:2 gpu:2' mics:2 --dtype=fp16 --outer-steps=3 --sync-warmup=0
+    repeats outer.mp 4
+    grep -q 'overflow in fp16 on [12] of 2 replicas, which skip the step' "$out-err"
+    jq -se 'all(.[] | select(.event == "overflow"); .replicas >= 1 and .replicas <= 2)' "$out-a.jsonl"
+    steps "$out-a.jsonl" | jq -se '.[-1][1] < .[0][1] - 0.1'
+    # All replicas: it ends, on every rank.
+    run -1 --separate-stderr train outer.mp 4 --steps=24 --out="$out-c" --initial-loss-scale=274877906944 --min-loss-scale=274877906944
+    [[ $stderr == *"overflow in fp16 with the least loss scale"* ]]
+}
+
+@test "plans in fp16 for other trainers have a loss scale in their syntax" {
+    requires jq
+    for_trainer() { mics-plan --topology=p4d.24xlarge --model=gpt2 --global-batch=64 --dtype=fp16 --for="$1" 2>"$out-err"; }
+    for_trainer deepspeed | jq -e '.fp16.enabled and .fp16.loss_scale == 0 and .communication_data_type == "fp16" and (has("bf16") | not)'
+    [[ $(for_trainer megatron) == *"--fp16 --accumulate-allreduce-grads-in-fp32 --initial-loss-scale 65536"*"--hysteresis 2"* ]]
+    [[ $(for_trainer accelerate) == *"mixed_precision: 'fp16'"* ]]
+    [[ $(for_trainer fsdp2) == *"torch.amp.GradScaler"*"param_dtype=torch.float16, reduce_dtype=torch.float32"* ]]
+    [[ $(for_trainer transformers) == *"fsdp_mixed_precision=False"*"fp16=True"* ]]
+    grep -q 'transformers: its fp16 is autocast' "$out-err"
+}
+
+@test "fp16 of DeepSpeed and accelerate is planned as such, with its loss scale, unless the command line has another type" {
+    requires jq
+    cat >ds.json <<'END'
+{"train_batch_size": 8, "gradient_clipping": 0, "fp16": {"enabled": true, "initial_scale_power": 12, "loss_scale_window": 500,
+ "hysteresis": 3, "min_loss_scale": 0.3, "consecutive_hysteresis": true}, "zero_optimization": {"stage": 1}}
+END
+    run -0 --separate-stderr mics-plan --topology='node:1 gpu:2' --model=gpt2-nano --seq=32 --from=ds.json --settings=ds.settings --json
+    jq -e '.choice.dtype == "f16" and .choice.grad_dtype == "f16"' <<<"$output"
+    jq -e '[.configured.keys[] | select(.key == "fp16.min_loss_scale").verdict] == ["taken differently"]' <<<"$output"
+    jq -e '.["initial-loss-scale"] == 4096 and .["loss-scale-window"] == 500 and .hysteresis == 3 and .["min-loss-scale"] == 0.25
+        and .clip == 1e9' ds.settings
+    run -0 --separate-stderr mics-plan --topology='node:1 gpu:2' --model=gpt2-nano --seq=32 --from=ds.json --dtype=bf16 --settings=ds.settings --json
+    jq -e '.choice.dtype == "bf16"' <<<"$output"
+    jq -e '[keys[] | select(test("scale|hysteresis"))] == []' ds.settings
+    sed 's/"initial_scale_power": 12/"loss_scale": 1000/' ds.json >static.json
+    run -0 --separate-stderr mics-plan --topology='node:1 gpu:2' --model=gpt2-nano --seq=32 --from=static.json --settings=ds.settings -o static.mp
+    jq -e '.["loss-scale"] == 512 and (has("hysteresis") | not)' ds.settings
 }

@@ -216,9 +216,18 @@ within_limit() # a b limit
     [[ $stderr == *"the plan is in bf16, which this GPU (emulated (GPU 0)) does not multiply: plan with --dtype=fp16 or f32" ]]
 }
 
+@test "a probe measures fp16 on a GPU without bf16, and the plan is in it" {
+    requires jq
+    for arch in 75 80; do
+        MICS_EMULATED_ARCH=$arch mics-probe --device=cuda --seconds=0.1 --json >topo.json
+        jq -r .device.flops_dtype topo.json
+        mics-plan --model=gpt2-nano --global-batch=4 --seq=16 --json topo.json | jq -r .choice.dtype
+    done | diff - <(printf '%s\n' f16 f16 bf16 bf16)
+}
+
 @test "a mixture of experts on the emulated GPU gives the losses of the host" {
-    for dtype in f32 bf16; do
-        mics-plan --topology='node:1 gpu:1' --model=moe-nano --balance-loss=sequence:0.01 --global-batch=2 --seq=16 \
+    for dtype in f32 bf16 fp16; do
+        mics-plan --topology='node:1 gpu:1' --model=moe-nano --balance-loss=sequence:0.01 --router-z-loss=0.001 --global-batch=2 --seq=16 \
             --dtype=$dtype >"$BATS_FILE_TMPDIR/moe.mp"
         for device in host cuda; do
             train moe.mp --device=$device -q --metrics=m.jsonl

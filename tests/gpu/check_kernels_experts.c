@@ -120,7 +120,8 @@ static void check_route_grad(const struct mixture *m, enum mics_dtype dtype, boo
     struct tensor slope = array_random(MICS_F32, m->N, 1, 3, 0);
     struct tensor balance = array_random(MICS_F32, (size_t)3 * E, 1, 4, 0);
     int32_t *targets = make_targets(m->is.rows);
-    struct tensor counted = words(targets, m->is.rows);
+    double scale = 4;
+    struct tensor counted = words(targets, m->is.rows), sent_scale = words(&scale, 2);
     struct mics_args_route_grad args = {.grad_logits = grad.device,
                                         .logits = m->logits.device,
                                         .experts = m->experts.device,
@@ -134,7 +135,8 @@ static void check_route_grad(const struct mixture *m, enum mics_dtype dtype, boo
                                         .group_rows = group,
                                         .z_coefficient = losses ? 0.25f : 0,
                                         .renormalise = m->is.renormalise,
-                                        .dtype = dtype};
+                                        .dtype = dtype,
+                                        .grad_scale = losses ? sent_scale.device : NULL};
 
     RUN(route_grad, &args, &grad);
     args.grad_logits = grad.values;
@@ -144,10 +146,11 @@ static void check_route_grad(const struct mixture *m, enum mics_dtype dtype, boo
     args.grad_weights = slope.values;
     args.balance = losses ? balance.values : NULL;
     args.targets = losses ? targets : NULL;
+    args.grad_scale = losses ? &scale : NULL;
     args.dtype = MICS_F32;
     mics_host_route_grad(gpu.pool, &args);
     CHECK_ARRAY(&grad, grad.values, 4e-6);
-    ARRAYS_FREE(&grad, &slope, &balance, &counted);
+    ARRAYS_FREE(&grad, &slope, &balance, &counted, &sent_scale);
     free(targets);
 }
 

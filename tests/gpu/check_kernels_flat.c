@@ -106,8 +106,10 @@ static void squares_are_summed_in_double_onto_what_is_there(void)
     for (size_t i = 0; i < LENGTH(flat_cases); i++)
         if (flat_cases[i].suites & GPU)
             squared_norm_case(&gpu, &flat_cases[i]);
-    for (size_t i = 0; i < LENGTH(square_cases); i++)
+    for (size_t i = 0; i < LENGTH(square_cases); i++) {
         squared_norm_case(&gpu, &square_cases[i]);
+        check_only_case(&gpu, &square_cases[i]);
+    }
 }
 
 static void outer_updates_and_their_differences_agree(void)

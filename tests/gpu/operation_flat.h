@@ -75,22 +75,43 @@ static void difference_case(struct suite *suite, const struct flat_case *c)
     case_end(suite);
 }
 
-static void outer_update_case(struct suite *suite, const struct flat_case *c)
+static void outer_update_case_to(struct suite *suite, const struct flat_case *c,
+                                 enum mics_dtype copy_dtype)
 {
     struct tensor anchor, delta, momentum, param, copy;
 
-    case_begin(suite, 0, "outer_update_%u", c->count);
+    case_begin(suite, 0, "outer_update_%u%s", c->count, copy_dtype == MICS_F16 ? "_f16" : "");
     anchor = case_random(suite, "anchor", MICS_F32, c->count, 9, 1, c->shift);
     delta = case_random(suite, "delta", MICS_F32, c->count, 9, 2, c->shift);
     momentum = case_random(suite, "momentum", MICS_F32, c->count, 9, 3, c->shift);
     param = case_output(suite, "param", MICS_F32, c->count, c->shift);
-    copy = case_output(suite, "copy", MICS_BF16, c->count, c->shift);
+    copy = case_output(suite, "copy", copy_dtype, c->count, c->shift);
     OPERATION(suite, outer_update, AT(param), AT(anchor), AT(momentum), PLACE(copy.device, NULL),
-              AT(delta), c->count, 0.25f, 0.7f, 0.9f);
+              AT(delta), c->count, 0.25f, 0.7f, 0.9f, copy_dtype == MICS_F16);
     case_expect(suite, &param, 2e-6);
     case_expect(suite, &anchor, 2e-6);
     case_expect(suite, &momentum, 1e-6);
-    case_expect_copy(suite, &copy, &param, 0.004);
+    case_expect_copy(suite, &copy, &param, copy_dtype == MICS_F16 ? 0.0006 : 0.004);
+    case_end(suite);
+}
+
+static void outer_update_case(struct suite *suite, const struct flat_case *c)
+{
+    outer_update_case_to(suite, c, MICS_BF16);
+    outer_update_case_to(suite, c, MICS_F16);
+}
+
+/* Finite: nothing is added. */
+static void check_only_case(struct suite *suite, const struct flat_case *c)
+{
+    double want = 0.5, *sum;
+    struct tensor in;
+
+    case_begin(suite, 2, "squared_norm_check_%u", c->count);
+    in = case_random(suite, "in", MICS_F32, c->count, 100, 7, c->shift);
+    sum = case_bytes(suite, "sum", &want, sizeof want, 0);
+    OPERATION(suite, squared_norm, PLACE(sum, &want), AT(in), c->count, true);
+    case_expect_double(suite, sum, 0.5, 0);
     case_end(suite);
 }
 
@@ -102,7 +123,7 @@ static void squared_norm_case(struct suite *suite, const struct flat_case *c)
     case_begin(suite, 2, "squared_norm_%u", c->count);
     in = case_random(suite, "in", MICS_F32, c->count, 100, 7, c->shift);
     sum = case_bytes(suite, "sum", &want, sizeof want, 0);
-    OPERATION(suite, squared_norm, PLACE(sum, &want), AT(in), c->count);
+    OPERATION(suite, squared_norm, PLACE(sum, &want), AT(in), c->count, false);
     case_expect_double(suite, sum, want, 1e-13);
     case_end(suite);
 }

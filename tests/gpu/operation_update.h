@@ -93,7 +93,8 @@ static void update_case(struct suite *suite, enum mics_optimizer optimizer,
 
 /* One step of fp16's loss scale, equal to the bit. */
 static inline void loss_scale_case(struct suite *suite, const char *name,
-                                   struct mics_loss_scale state, struct mics_args_scalars scalars)
+                                   struct mics_loss_scale state, struct mics_args_scalars scalars,
+                                   bool drains, bool counts)
 {
     struct mics_loss_scale *sent;
     struct mics_args_scalars *sent_scalars;
@@ -102,8 +103,9 @@ static inline void loss_scale_case(struct suite *suite, const char *name,
     sent = case_bytes(suite, "state", &state, sizeof state, 0);
     sent_scalars = case_bytes(suite, "scalars", &scalars, sizeof scalars, 0);
     OPERATION(suite, loss_scale, PLACE(sent, &state), PLACE(sent_scalars, &scalars), 2, 0.25, 16, 3,
-              2);
+              2, drains, counts);
     case_expect_bytes(suite, sent, &state, sizeof state);
+    case_expect_bytes(suite, sent_scalars, &scalars, sizeof scalars);
     case_end(suite);
 }
 
@@ -114,17 +116,25 @@ static inline void loss_scale_cases(struct suite *suite)
                                    bad_norm = {.targets = 8, .squared_norm = INFINITY},
                                    bad_loss = {.targets = 8, .loss_sum = NAN};
 
-    loss_scale_case(suite, "clean", (struct mics_loss_scale){.factor = 4, .patience = 1}, good);
+    loss_scale_case(suite, "clean", (struct mics_loss_scale){.factor = 4, .patience = 1}, good,
+                    false, false);
     loss_scale_case(suite, "rises",
-                    (struct mics_loss_scale){.factor = 4, .patience = 1, .clean = 2}, good);
+                    (struct mics_loss_scale){.factor = 4, .patience = 1, .clean = 2}, good, false,
+                    true);
+    loss_scale_case(suite, "drains",
+                    (struct mics_loss_scale){.factor = 4, .patience = 1, .clean = 2}, good, true,
+                    false);
     loss_scale_case(suite, "most",
-                    (struct mics_loss_scale){.factor = 16, .patience = 1, .clean = 2}, good);
+                    (struct mics_loss_scale){.factor = 16, .patience = 1, .clean = 2}, good, false,
+                    false);
     loss_scale_case(suite, "waits",
-                    (struct mics_loss_scale){.factor = 4, .patience = 2, .clean = 2}, bad_norm);
+                    (struct mics_loss_scale){.factor = 4, .patience = 2, .clean = 2}, bad_norm,
+                    false, true);
     loss_scale_case(suite, "falls",
-                    (struct mics_loss_scale){.factor = 4, .patience = 1, .overflows = 7}, bad_loss);
+                    (struct mics_loss_scale){.factor = 4, .patience = 1, .overflows = 7}, bad_loss,
+                    true, false);
     loss_scale_case(suite, "least", (struct mics_loss_scale){.factor = 0.25, .patience = 1},
-                    bad_norm);
+                    bad_norm, false, true);
 }
 
 #endif

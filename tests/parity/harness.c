@@ -4,6 +4,8 @@
 #include "base/clock.h"
 #include "base/philox.h"
 #include "comm/staged.h"
+#include "device/launch.h"
+#include "host/numbers.h"
 #include "ops.h"
 #include "plan/layout.h"
 
@@ -75,6 +77,38 @@ static void fill_same(void *context, uint32_t micro_step, int32_t *tokens, int32
         parity_sample(rank->c, 0, b, tokens + b * choice->seq, targets + b * choice->seq);
 }
 
+static void make_infinite(void *context)
+{
+    const struct parity_injection *injection = context;
+    const struct mics_args_cross_entropy *loss = &injection->loss;
+    uint32_t row = 0;
+
+    while (!injection->in_experts && loss->targets[row] < 0)
+        row++;
+    *(injection->in_experts ? injection->of_experts
+                            : (uint16_t *)loss->logits + row * (loss->ld ? loss->ld : loss->V)) =
+        mics_f16_round(INFINITY);
+}
+
+void parity_inject(void *context, struct mics_stream *stream, enum mics_kernel kernel,
+                   const void *args)
+{
+    const struct mics_args_cross_entropy *loss = args;
+    const struct mics_args_grouped_matmul_grad *experts = args;
+    struct parity_injection *injection = context;
+
+    if (injection->in_experts ? kernel != MICS_K_GROUPED_MATMUL_GRAD
+                              : kernel != MICS_K_CROSS_ENTROPY || !loss->grad)
+        return;
+    if (injection->seen++ != injection->at)
+        return;
+    if (injection->in_experts)
+        injection->of_experts = (uint16_t *)(uintptr_t)experts->b;
+    else
+        injection->loss = *loss;
+    mics_launch_call(stream, &(struct mics_args_call){.fn = make_infinite, .context = injection});
+}
+
 /* Called by the threads of the streams, so the counter of draws is atomic. */
 static void delay(void *context, uint32_t op)
 {
@@ -110,14 +144,14 @@ static enum mics_status use_carried(struct rank *rank, struct mics_engine *engin
                                     struct mics_step_result *step)
 {
     enum mics_status status = MICS_OK;
-    double norm;
+    struct mics_step_result carried;
 
     if (rank->c->carried_every == 0 || rank->step % rank->c->carried_every != 0)
         return MICS_OK;
     while (status == MICS_OK && mics_engine_uncollected(engine) > 0)
         status = mics_engine_collect(engine, step, &rank->err);
     if (status == MICS_OK)
-        status = mics_engine_update_carried(engine, &norm, &rank->err);
+        status = mics_engine_update_carried(engine, &carried, &rank->err);
     return status == MICS_OK ? mics_engine_average(engine, &rank->err) : status;
 }
 
@@ -407,4 +441,18 @@ struct parity_case parity_reference(const struct parity_case *c)
     reference.plugin = NULL;
     reference.reuses_batch = false;
     return reference;
+}
+
+struct parity_injection parity_injection_in(const struct parity_case *c, uint32_t step)
+{
+    struct parity_injection count = {.at = UINT32_MAX};
+    struct parity_case first = *c;
+    struct parity_result *result = NULL;
+
+    first.steps = 1;
+    first.watch = parity_inject;
+    first.watch_context = &count;
+    if (parity_run(&first, &result, NULL) == MICS_OK)
+        parity_result_free(result);
+    return (struct parity_injection){.at = (step - 1) * count.seen};
 }

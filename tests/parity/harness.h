@@ -37,6 +37,21 @@ struct parity_case {
     const double *op_durations; /* as in struct mics_engine_options; NULL: compute */
 };
 
+/* An overflow on rank 0, where this is the context of a case's `watch`, parity_inject(): before one
+ * of the losses, counted from 0, a logit of a counted target becomes infinite; or, with
+ * `in_experts`, before one of the gradients of experts a gradient of their rows. In fp16. */
+struct parity_injection {
+    uint32_t at;
+    bool in_experts;
+    uint32_t seen; /* so far */
+    struct mics_args_cross_entropy loss;
+    uint16_t *of_experts;
+};
+/* In the first loss of a step of rank 0. */
+struct parity_injection parity_injection_in(const struct parity_case *c, uint32_t step);
+void parity_inject(void *injection, struct mics_stream *stream, enum mics_kernel kernel,
+                   const void *args);
+
 enum { PARITY_INIT_SEED = 5 };
 struct mics_optimizer_settings parity_optimizer(const struct parity_case *c);
 

@@ -35,6 +35,7 @@ struct worker {
     struct mics_device *device;
     struct mics_engine *engine;
     uint32_t replica, step;
+    uint32_t overflows; /* the step in which its gradients overflow; 0: none */
 };
 
 /* The micro-steps of one rank are those of the replica's ranks, one rank after another. */
@@ -62,11 +63,14 @@ static bool open_worker(struct worker *worker, const struct parity_case *c, uint
     bool done = mics_comm_new_threads(1, &comm, &err) == MICS_OK &&
                 mics_world_open_over(comm, 1, &worker->world, &err) == MICS_OK &&
                 mics_device_new_host(1, &worker->device, &err) == MICS_OK;
-    const struct mics_engine_options options = {.model = c->model,
-                                                .choice = &worker->own.choice,
-                                                .world = worker->world,
-                                                .device = worker->device,
-                                                .optimizer = parity_optimizer(c)};
+    const struct mics_engine_options options = {
+        .model = c->model,
+        .choice = &worker->own.choice,
+        .world = worker->world,
+        .device = worker->device,
+        .optimizer = parity_optimizer(c),
+        .loss_scale = {
+            .initial = 4096, .step = 2, .min = 1, .max = 65536, .window = 1000, .hysteresis = 2}};
 
     done = done && mics_engine_new(&options, &worker->engine, &err) == MICS_OK &&
            mics_engine_init(worker->engine, PARITY_INIT_SEED, &err) == MICS_OK;
@@ -87,7 +91,11 @@ static void take_step(struct worker *worker, uint32_t step)
     struct mics_step_result result;
     const struct mics_step_input input = {step, worker->c->lr, fill, worker};
 
+    if (step == worker->overflows)
+        return;
     worker->step = step;
+    if (worker->own.choice.dtype != MICS_F32) /* of the masters, which meetings have changed */
+        CHECK_INT(mics_engine_publish(worker->engine, NULL), MICS_OK);
     CHECK_INT(mics_engine_submit(worker->engine, &input, NULL), MICS_OK);
     CHECK_INT(mics_engine_collect(worker->engine, &result, NULL), MICS_OK);
 }
@@ -193,8 +201,9 @@ static void train_workers(struct worker *workers, uint32_t count, struct outer_u
 }
 
 /* The largest difference between the parameters of the workers and those of the run. */
-static double reference_distance(const struct parity_case *c, const struct parity_result *result,
-                                 enum mutant mutant)
+static double distance_with_overflow(const struct parity_case *c,
+                                     const struct parity_result *result, enum mutant mutant,
+                                     uint32_t overflows)
 {
     const uint32_t count = mics_choice_replicas(&c->choice), units = c->model->unit_count;
     struct worker workers[WORKERS_MAX] = {{0}};
@@ -204,6 +213,7 @@ static double reference_distance(const struct parity_case *c, const struct parit
 
     for (uint32_t w = 0; w < count; w++)
         open = open_worker(&workers[w], c, w) && open;
+    workers[0].overflows = overflows;
     for (uint32_t u = 0; open && u < units; u++) {
         const uint64_t size = c->model->units[u].count;
         float *values = malloc(size * sizeof *values);
@@ -232,6 +242,12 @@ static double reference_distance(const struct parity_case *c, const struct parit
         close_worker(&workers[w]);
     free(outer);
     return open ? largest : INFINITY;
+}
+
+static double reference_distance(const struct parity_case *c, const struct parity_result *result,
+                                 enum mutant mutant)
+{
+    return distance_with_overflow(c, result, mutant, 0);
 }
 
 static struct parity_case make_case(const struct mics_model *model, struct mics_shape shape,
@@ -318,6 +334,37 @@ static void replicas_train_as_workers_of_diloco_in_one_process(void)
         c.choice.clip = true;
         c.all_counted = false; /* each has its own number of targets */
         check_diloco(c);
+    }
+    mics_model_free(model);
+}
+
+/* In fp16 a replica whose gradients overflow skips its step alone, also one in which it merges a
+ * meeting. */
+static void a_replica_skips_a_step_of_its_own(void)
+{
+    const double rounding = 1.25e-4; /* as in test_loss_scale.c */
+    struct mics_model *model = cases_gpt2();
+
+    for (int i = 0; i < 4; i++) {
+        struct parity_case c = make_case(model, shapes[i], 2, 4);
+        const uint32_t overflows = 2 + (uint32_t)i % 2;
+
+        c.choice.dtype = MICS_F16;
+        c.choice.grad_dtype = i == 0 ? MICS_F32 : MICS_F16;
+        c.choice.outer_overlap = i % 2;
+        c.choice.clip = true;
+        c.clip = 0.5f;
+        struct parity_injection injection = parity_injection_in(&c, overflows);
+        c.watch = parity_inject;
+        c.watch_context = &injection;
+        struct parity_result *result = run(&c);
+
+        if (!result)
+            continue;
+        CHECK(isfinite(result->loss) && isfinite(result->grad_norm));
+        CHECK(distance_with_overflow(&c, result, NO_MUTANT, overflows) <= rounding);
+        CHECK(distance_with_overflow(&c, result, NO_MUTANT, 0) > 10 * rounding);
+        parity_result_free(result);
     }
     mics_model_free(model);
 }
@@ -510,6 +557,7 @@ int main(void)
 {
     TAP_RUN(meetings_in_every_step_are_the_step_with_the_mean_gradient);
     TAP_RUN(replicas_train_as_workers_of_diloco_in_one_process);
+    TAP_RUN(a_replica_skips_a_step_of_its_own);
     TAP_RUN(overlapping_meetings_have_a_delay_of_one_step);
     TAP_RUN(a_checkpoint_completes_the_meeting_before_it);
     TAP_RUN(the_first_steps_sum_gradients);

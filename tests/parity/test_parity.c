@@ -497,6 +497,23 @@ static void experts_agree_for_every_cut_of_1_2_and_4_ranks(void)
         }
 }
 
+/* In fp16 the losses of balance are scaled with the rest. */
+static void experts_agree_in_fp16_for_every_cut_of_4_ranks(void)
+{
+    struct walk walk = gpt2_walk(2, 2, 1);
+
+    walk.model = experts;
+    walk.tolerance = BF16_TOLERANCE / 4;
+    walk.rounding = BF16_ROUNDING / 4;
+    walk.base.dtype = walk.base.grad_dtype = MICS_F16;
+    walk.base.clip = true;
+    walk.clip = 0.5f;
+    walk_all(&walk, 4);
+    walk.base.dispatches = true;
+    walk.base.grad_dtype = MICS_F32;
+    walk_all(&walk, 2);
+}
+
 /* The groups of experts may be smaller or larger than those of the rest of a layer. */
 static void experts_agree_in_groups_of_other_sizes(void)
 {
@@ -785,6 +802,7 @@ int main(void)
     TAP_RUN(attention_of_documents_is_another_than_that_of_sequences);
     TAP_RUN(the_loss_is_the_mean_over_the_masked_tokens_of_the_whole_step);
     TAP_RUN(experts_agree_for_every_cut_of_1_2_and_4_ranks);
+    TAP_RUN(experts_agree_in_fp16_for_every_cut_of_4_ranks);
     TAP_RUN(experts_agree_in_groups_of_other_sizes);
     TAP_RUN(resident_experts_agree_for_every_cut_of_2_and_4_ranks);
     TAP_RUN(resident_experts_agree_whatever_the_load);

@@ -173,6 +173,7 @@ static void route_grad_case(struct suite *suite, const struct mixture *m, enum m
                                         .renormalise = c->renormalise,
                                         .dtype = dtype};
     struct tensor grad, logits, weights, slope, balance;
+    double scale = 4;
 
     case_begin(suite, 0, "route_grad_%s_%s", dtype_name(dtype), c->name);
     logits = send_logits(suite, m);
@@ -187,6 +188,8 @@ static void route_grad_case(struct suite *suite, const struct mixture *m, enum m
     args.grad_weights = slope.device;
     args.balance = balance.device;
     args.targets = send_words(suite, "targets", m->targets, c->rows);
+    if (dtype == MICS_F16)
+        args.grad_scale = case_bytes(suite, "grad_scale", &scale, sizeof scale, 0);
     case_ran(suite, mics_cuda_route_grad(&suite->at, &args));
     args.grad_logits = grad.values;
     args.logits = logits.values;
@@ -195,6 +198,7 @@ static void route_grad_case(struct suite *suite, const struct mixture *m, enum m
     args.grad_weights = slope.values;
     args.balance = balance.values;
     args.targets = m->targets;
+    args.grad_scale = dtype == MICS_F16 ? &scale : NULL;
     args.dtype = MICS_F32;
     mics_host_route_grad(suite->pool, &args);
     case_expect(suite, &grad, 4e-6);

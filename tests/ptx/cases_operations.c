@@ -27,8 +27,10 @@ static void flat_cases_of(struct suite *suite)
         }
     }
     for (size_t i = 0; i < LENGTH(square_cases); i++)
-        if (square_cases[i].suites & PTX)
+        if (square_cases[i].suites & PTX) {
             squared_norm_case(suite, &square_cases[i]);
+            check_only_case(suite, &square_cases[i]);
+        }
 }
 
 /* Gradients of parameters in either type, in turn. */

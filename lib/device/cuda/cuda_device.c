@@ -600,6 +600,7 @@ static void describe(struct cuda_device *device, const struct cudaDeviceProp *pr
     snprintf(device->base.model, sizeof device->base.model, "%.63s", prop->name);
     device->base.description = device->description;
     device->base.has_bf16 = prop->major >= 8;
+    device->base.has_f16 = prop->major >= 7;
     device->multiprocessors = prop->multiProcessorCount;
 }
 

@@ -144,6 +144,7 @@ void mics_router_backward(const struct mics_sublayer *sublayer, void *grad_norme
                                .z_coefficient = (float)balance->z_coefficient,
                                .renormalise = pass->model->config.norm_topk_prob,
                                .dtype = pass->batch.dtype,
+                               .grad_scale = pass->grad_scale,
                            });
     mics_linear_grad_params(&router, dims->rows, sublayer->taken, sublayer->acts->grad_logits);
     mics_linear_grad_in(&router, dims->rows, sublayer->acts->grad_logits, pass->grad[MICS_NORMED],

@@ -244,10 +244,20 @@ static void take_precision(struct mics_keys *keys, enum kind kind)
         if (!mics_keys_at(keys, path))
             mics_keys_say_absent(keys, path, MICS_TAKEN,
                                  "mics-plan --dtype=f32, the default of accelerate");
-    } else if (strcmp(word, "fp16") == 0 || strcmp(word, "fp8") == 0) {
-        mics_keys_say(keys, path, MICS_TAKEN_DIFFERENTLY, "planned in the type of the topology%s",
-                      strcmp(word, "fp16") == 0 ? "; mics-plan --dtype=fp16 has it"
-                                                : ": mics-plan --dtype");
+    } else if (strcmp(word, "fp16") == 0) {
+        config->dtype = MICS_F16;
+        config->grad_dtype = kind == IS_DDP ? MICS_F32 : MICS_F16;
+        mics_keys_say(keys, path, MICS_TAKEN, "mics-plan --dtype=fp16 --grad-dtype=%s",
+                      kind == IS_DDP ? "f32" : "fp16");
+        if (kind == IS_DEEPSPEED) /* whose loss scale is that of mics-train */
+            return;
+        mics_keys_set(keys, "loss-scale-window", json_integer(2000));
+        mics_keys_set(keys, "hysteresis", json_integer(1));
+        mics_keys_say_absent(keys, "loss scale", MICS_TAKEN,
+                             "mics-train --loss-scale-window=2000 --hysteresis=1, as GradScaler");
+    } else if (strcmp(word, "fp8") == 0) {
+        mics_keys_say(keys, path, MICS_TAKEN_DIFFERENTLY,
+                      "planned in the type of the topology: mics-plan --dtype");
     } else {
         mics_keys_fail(keys, "%s: expected no, fp16, bf16 or fp8, found '%.40s'", path, word);
     }
@@ -262,11 +272,7 @@ static void take_clipping(struct mics_keys *keys)
         return;
     if (norm < 0)
         mics_keys_fail(keys, "%s: expected a number, 0 or more, found %g", path, norm);
-    keys->config->clips = norm > 0;
-    if (norm > 0)
-        mics_keys_take(keys, path, "clip", 0);
-    else
-        mics_keys_say(keys, path, MICS_TAKEN, "mics-plan --no-clip");
+    mics_keys_take_clip(keys, path, norm);
 }
 
 void mics_accelerate_interpret(struct mics_keys *keys)

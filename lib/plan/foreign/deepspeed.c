@@ -17,8 +17,7 @@
 static const char layout[] = "how pieces are laid out and exchanged is planned";
 static const char memory[] = "what is kept gathered is planned: mics-plan --memory, --prefetch";
 static const char no_offload[] = "part of offloading";
-static const char fp16_scale[] =
-    "only --dtype=fp16 has one: mics-train --loss-scale, --initial-loss-scale, ...";
+static const char fp16_scale[] = "only fp16 has a loss scale";
 static const char tracing[] = "mics-train --trace and --metrics have it";
 static const char loggers[] = "mics-train --metrics has all; --tensorboard, --prometheus";
 static const char own_checkpoints[] = "mics-train writes its own checkpoints";
@@ -68,12 +67,14 @@ static const struct mics_key table[] = {
     {"bfloat16.enabled", KEY_BOOL, MICS_TAKEN, NULL, "mics-plan --dtype"},
     {"fp16.enabled", KEY_BOOL, MICS_TAKEN, NULL, "mics-plan --dtype"},
     {"fp16.auto_cast", KEY_BOOL, MICS_IGNORED, "inputs are token ids", NULL},
-    {"fp16.loss_scale", KEY_NUMBER, MICS_IGNORED, fp16_scale, NULL},
-    {"fp16.initial_scale_power", KEY_NUMBER, MICS_IGNORED, fp16_scale, NULL},
-    {"fp16.loss_scale_window", KEY_NUMBER, MICS_IGNORED, fp16_scale, NULL},
-    {"fp16.hysteresis", KEY_NUMBER, MICS_IGNORED, fp16_scale, NULL},
+    {"fp16.loss_scale", KEY_NUMBER, MICS_IGNORED, fp16_scale, "mics-train --loss-scale"},
+    {"fp16.initial_scale_power", KEY_NUMBER, MICS_IGNORED, fp16_scale,
+     "mics-train --initial-loss-scale"},
+    {"fp16.loss_scale_window", KEY_COUNT, MICS_IGNORED, fp16_scale,
+     "mics-train --loss-scale-window"},
+    {"fp16.hysteresis", KEY_COUNT, MICS_IGNORED, fp16_scale, "mics-train --hysteresis"},
     {"fp16.consecutive_hysteresis", KEY_BOOL, MICS_IGNORED, fp16_scale, NULL},
-    {"fp16.min_loss_scale", KEY_NUMBER, MICS_IGNORED, fp16_scale, NULL},
+    {"fp16.min_loss_scale", KEY_NUMBER, MICS_IGNORED, fp16_scale, "mics-train --min-loss-scale"},
     {"fp16.fp16_master_weights_and_grads", KEY_BOOL | KEY_OFF, MICS_TAKEN_DIFFERENTLY,
      "masters and accumulated gradients are fp32", NULL},
     {"amp", KEY_ANY | KEY_OFF, MICS_TAKEN_DIFFERENTLY, "see fp16: mics-plan --dtype", NULL},
@@ -342,6 +343,55 @@ static bool is_f32(const char *word)
            strcmp(word, "float") == 0 || strcmp(word, "torch.float32") == 0;
 }
 
+/* A loss scale as an option: a power of two, which changes no other bit. */
+static void take_scale(struct mics_keys *keys, const char *path, const char *option, double scale)
+{
+    const double power = scale > 0 ? exp2(floor(log2(scale))) : 0;
+
+    if (!mics_keys_at(keys, path))
+        return;
+    mics_keys_set(keys, option, json_real(power));
+    mics_keys_say(keys, path, power == scale ? MICS_TAKEN : MICS_TAKEN_DIFFERENTLY,
+                  "mics-train --%s=%.12g%s", option, power,
+                  power == scale ? "" : ": a power of two");
+}
+
+/* The defaults are those of mics-train. */
+static void take_loss_scale(struct mics_keys *keys)
+{
+    static const char *const dynamic[] = {"fp16.initial_scale_power", "fp16.loss_scale_window",
+                                          "fp16.hysteresis", "fp16.min_loss_scale",
+                                          "fp16.consecutive_hysteresis"};
+    static const char fixed[] = "fp16.loss_scale";
+    const double scale = mics_keys_number(keys, fixed, 0);
+
+    if (scale < 0)
+        mics_keys_fail(keys, "%s: expected a number, 0 or more, found %g", fixed, scale);
+    take_scale(keys, fixed, "loss-scale", scale);
+    for (size_t i = 0; scale > 0 && i < sizeof dynamic / sizeof *dynamic; i++)
+        mics_keys_say(keys, dynamic[i], MICS_IGNORED, "the loss scale is static");
+    if (scale > 0)
+        return;
+    take_scale(keys, dynamic[0], "initial-loss-scale",
+               exp2(mics_keys_number(keys, dynamic[0], 16)));
+    take_scale(keys, dynamic[3], "min-loss-scale", mics_keys_number(keys, dynamic[3], 1));
+    if (mics_keys_at(keys, dynamic[1]))
+        mics_keys_take(keys, dynamic[1], "loss-scale-window", 1000);
+    if (mics_keys_at(keys, dynamic[2]))
+        mics_keys_take(keys, dynamic[2], "hysteresis", 2);
+    if (mics_keys_bool(keys, dynamic[4], false))
+        mics_keys_say(keys, dynamic[4], MICS_TAKEN_DIFFERENTLY,
+                      "--hysteresis is full again after --loss-scale-window steps");
+    else
+        mics_keys_say(keys, dynamic[4], MICS_TAKEN, "as always");
+}
+
+static bool is_f16(const char *word)
+{
+    return strcmp(word, "fp16") == 0 || strcmp(word, "float16") == 0 || strcmp(word, "half") == 0 ||
+           strcmp(word, "torch.float16") == 0;
+}
+
 static void take_precision(struct mics_keys *keys)
 {
     static const char communication[] = "communication_data_type";
@@ -358,26 +408,28 @@ static void take_precision(struct mics_keys *keys)
 
     if (bf16 && fp16)
         mics_keys_fail(keys, "bf16.enabled and fp16.enabled exclude each other");
-    config->dtype = bf16 ? MICS_BF16 : fp16 || open ? MICS_AUTO : MICS_F32;
+    config->dtype = bf16 ? MICS_BF16 : fp16 ? MICS_F16 : open ? MICS_AUTO : MICS_F32;
     mics_keys_say(keys, "bf16.enabled", MICS_TAKEN, bf16 ? "mics-plan --dtype=bf16" : "off");
     mics_keys_say(keys, "bfloat16.enabled", MICS_TAKEN, bf16 ? "mics-plan --dtype=bf16" : "off");
-    mics_keys_say(keys, "fp16.enabled", fp16 ? MICS_TAKEN_DIFFERENTLY : MICS_TAKEN,
-                  fp16 ? "planned in the type of the topology; mics-plan --dtype=fp16 has it"
-                       : "off");
+    mics_keys_say(keys, "fp16.enabled", MICS_TAKEN, fp16 ? "mics-plan --dtype=fp16" : "off");
+    if (fp16)
+        take_loss_scale(keys);
     if (config->dtype == MICS_F32)
         mics_keys_say_absent(keys, "bf16", MICS_TAKEN,
                              "mics-plan --dtype=f32, the default of DeepSpeed");
     if (!type)
         return;
-    if (is_bf16(type) || is_f32(type)) {
-        config->grad_dtype = is_f32(type) ? MICS_F32 : MICS_BF16;
-        if (config->dtype == MICS_F32)
-            config->grad_dtype = MICS_F32;
+    if (is_f32(type) || (fp16 ? is_f16(type) : is_bf16(type))) {
+        config->grad_dtype = is_f32(type) || config->dtype == MICS_F32 ? MICS_F32
+                             : fp16                                    ? MICS_F16
+                                                                       : MICS_BF16;
         mics_keys_say(keys, communication, MICS_TAKEN, "mics-plan --grad-dtype=%s",
-                      config->grad_dtype == MICS_F32 ? "f32" : "bf16");
+                      config->grad_dtype == MICS_F32 ? "f32"
+                      : fp16                         ? "fp16"
+                                                     : "bf16");
     } else {
         mics_keys_say(keys, communication, MICS_TAKEN_DIFFERENTLY,
-                      "gradients are bf16 or f32; with mics-plan --dtype=fp16 they are fp16");
+                      "gradients are in the type of the parameters, or in f32");
     }
 }
 
@@ -491,11 +543,7 @@ static void take_clipping(struct mics_keys *keys)
     }
     if (norm < 0)
         mics_keys_fail(keys, "%s: expected a number, 0 or more, found %g", path, norm);
-    keys->config->clips = norm > 0;
-    if (norm > 0)
-        mics_keys_take(keys, path, "clip", 0);
-    else
-        mics_keys_say(keys, path, MICS_TAKEN, "mics-plan --no-clip");
+    mics_keys_take_clip(keys, path, norm);
 }
 
 static void take_betas(struct mics_keys *keys, double beta1, double beta2)

@@ -31,7 +31,7 @@ struct mics_foreign_config {
     uint64_t global_batch;
     uint32_t micro_batch, seq;
     char strategy[48];   /* as in struct mics_search_options */
-    uint32_t dtype;      /* enum mics_dtype; fp16: MICS_AUTO */
+    uint32_t dtype;      /* enum mics_dtype */
     uint32_t grad_dtype; /* likewise */
     uint32_t recompute;  /* enum mics_recompute */
     uint32_t optimizer;  /* enum mics_optimizer */

@@ -523,10 +523,13 @@ static void build_forward_backward(struct build *build)
     }
 }
 
+/* In fp16 also of units that wait for their turn: whether their gradients have overflowed. */
 static void append_norm(struct build *build, uint32_t unit, uint32_t micro_step)
 {
-    const struct mics_op op = turn_op(build, MICS_OP_NORM, unit, micro_step);
+    struct mics_op op = turn_op(build, MICS_OP_NORM, unit, micro_step);
 
+    if (mics_choice_checks_carried(build->choice))
+        op.turn = MICS_NONE;
     append(build, &op);
 }
 
@@ -573,9 +576,10 @@ static void build_optimizer_tail(struct build *build)
                    stats || mics_choice_interval(build->choice) > 1 ? 3 + stats : 2);
     for (uint32_t i = 0; i < units && build->order.train && clip; i++)
         append_update(build, build->unit_order[i], last);
+    /* In fp16 also how many replicas have skipped the step. */
     if (summing_ranks(build) != MICS_COMM_WORLD)
         reduce_scalars(build, MICS_OP_REPLICA_REDUCE, MICS_COMM_REPLICA, last,
-                       stats ? 4 + stats : 3);
+                       stats || build->choice->dtype == MICS_F16 ? 4 + stats : 3);
     append(build, &read);
 }
 

@@ -20,9 +20,11 @@ struct mics_step_record {
      * is what they are. */
     uint64_t sync_bytes, exact_sync_bytes;
     /* In fp16: the loss scale of the step and of the next; else 0. After an overflow nothing was
-     * updated; at_minimum: and the loss scale is the least already. */
+     * updated; at_minimum: and the loss scale is the least already. With outer steps of any
+     * replica, `skipped` of them; the scale is that of the first. */
     double loss_scale, next_loss_scale;
     bool overflow, at_minimum;
+    uint32_t skipped;
     /* Of a model with experts, else NULL: its stats of the step, and what they say. */
     const struct mics_model *model;
     const double *stats;

@@ -299,7 +299,22 @@ static void check_route_grad(const struct mixture *m, const struct slopes *s)
     double logits[64], worst = 0, worst_narrow = 0;
     struct mics_args_route_grad args = route_grad_args(m, s, grad, MICS_F32);
 
+    /* Powers of two change no bit. */
+    const double scale = 64;
+    float *scaled = random_floats(count, 1), *slopes = copy_floats(s->grad_weights, m->N);
+    for (uint32_t i = 0; i < m->N; i++)
+        slopes[i] *= (float)scale;
+    args.grad_logits = scaled;
+    args.grad_weights = slopes;
+    args.grad_scale = &scale;
+    mics_host_route_grad(pools[0], &args);
+    for (size_t i = 0; i < count; i++)
+        scaled[i] /= (float)scale;
+    args = route_grad_args(m, s, grad, MICS_F32);
     mics_host_route_grad(pools[2], &args);
+    CHECK_SAME_BITS(scaled, grad, count);
+    free(scaled);
+    free(slopes);
     args = route_grad_args(m, s, narrow, MICS_BF16);
     mics_host_route_grad(pools[1], &args);
     for (uint32_t r = 0; r < m->is.rows; r++) {

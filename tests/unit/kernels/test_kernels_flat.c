@@ -150,15 +150,21 @@ static void a_long_array_is_summed_group_by_group(void)
 static void a_norm_neither_overflows_nor_hides_nan(void)
 {
     float in[3] = {3e38f, 0, 1};
-    double sum = 0;
+    double sum = 0, check = 7;
+    const struct mics_args_squared_norm check_only = {
+        .sum = &check, .in = in, .count = 3, .check_only = true};
 
     mics_host_squared_norm(pools[0],
                            &(struct mics_args_squared_norm){.sum = &sum, .in = in, .count = 3});
     CHECK_NEAR(sum / 9e76, 1, 1e-6);
+    mics_host_squared_norm(pools[0], &check_only);
+    CHECK(check == 7);
     in[1] = INFINITY;
     mics_host_squared_norm(pools[0],
                            &(struct mics_args_squared_norm){.sum = &sum, .in = in, .count = 3});
     CHECK(isinf(sum));
+    mics_host_squared_norm(pools[0], &check_only);
+    CHECK(isnan(check));
     in[2] = NAN;
     mics_host_squared_norm(pools[0],
                            &(struct mics_args_squared_norm){.sum = &sum, .in = in, .count = 3});

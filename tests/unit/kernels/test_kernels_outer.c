@@ -42,7 +42,7 @@ static void outer_updates_agree_with_the_formula(void)
 
             mics_host_outer_update(
                 pools[p], &(struct mics_args_outer_update){param, anchor, m, p ? copy : NULL, delta,
-                                                           count, scale, lr, mu});
+                                                           count, scale, lr, mu, p == 1});
             for (size_t i = 0; i < count; i++) {
                 const double d = (double)scale * delta[i], next = (double)mu * m_was[i] + d;
 
@@ -50,7 +50,9 @@ static void outer_updates_agree_with_the_formula(void)
                 CHECK_NEAR(anchor[i], was[i] - (double)lr * (d + (double)mu * next),
                            1e-6 * (1 + fabs((double)anchor[i])));
                 CHECK(param[i] == anchor[i]);
-                CHECK(copy[i] == (p ? mics_bf16_round(anchor[i]) : 0));
+                CHECK(copy[i] == (p == 0   ? 0
+                                  : p == 1 ? mics_f16_round(anchor[i])
+                                           : mics_bf16_round(anchor[i])));
             }
             CHECK(param[count] == 0 && copy[count] == 0);
             free(anchor);

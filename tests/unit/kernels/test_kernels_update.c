@@ -316,7 +316,7 @@ static void the_loss_scale_moves_as_by_hand(void)
 
     for (size_t i = 0; steps[i]; i++) {
         const double before = state.factor;
-        const struct mics_args_scalars scalars = {
+        struct mics_args_scalars scalars = {
             .targets = 5,
             .loss_sum = steps[i] == 'x' && i % 2 ? (double)NAN : 1,
             .squared_norm = steps[i] == 'x' && i % 2 == 0 ? (double)INFINITY : 1};
@@ -327,7 +327,11 @@ static void the_loss_scale_moves_as_by_hand(void)
                                                                       .min = .25,
                                                                       .max = 16,
                                                                       .window = 3,
-                                                                      .hysteresis = 2});
+                                                                      .hysteresis = 2,
+                                                                      .counts = true});
+        CHECK(scalars.skipped == (i == 12 ? (double)INFINITY : steps[i] == 'x'));
+        CHECK(scalars.squared_norm ==
+              (steps[i] == 'x' && i % 2 == 0 ? (double)INFINITY : 1 / (before * before)));
         overflows += steps[i] == 'x';
         CHECK(state.used == before && state.factor == after[i]);
         CHECK_INT(state.overflow, steps[i] == 'x');
@@ -341,7 +345,7 @@ static void a_static_loss_scale_stays(void)
     struct mics_loss_scale state = {.factor = 8, .patience = 1};
 
     for (unsigned i = 0; i < 6; i++) {
-        const struct mics_args_scalars scalars = {.squared_norm = i < 3 ? 1 : (double)INFINITY};
+        struct mics_args_scalars scalars = {.squared_norm = i < 3 ? 1 : (double)INFINITY};
 
         mics_host_loss_scale(
             pools[0],
@@ -351,16 +355,34 @@ static void a_static_loss_scale_stays(void)
     }
 }
 
+/* It falls, but a clean one does not let it rise. */
+static void a_drain_counts_for_the_loss_scale_only_if_it_overflows(void)
+{
+    struct mics_loss_scale state = {.factor = 8, .patience = 1, .clean = 2};
+
+    for (unsigned i = 0; i < 4; i++) {
+        struct mics_args_scalars scalars = {.squared_norm = i < 3 ? 1 : (double)INFINITY};
+
+        mics_host_loss_scale(pools[0], &(struct mics_args_loss_scale){.state = &state,
+                                                                      .scalars = &scalars,
+                                                                      .step = 2,
+                                                                      .max = 16,
+                                                                      .window = 3,
+                                                                      .hysteresis = 1,
+                                                                      .drains = true});
+        CHECK(state.factor == (i < 3 ? 8 : 4) && state.clean == (i < 3 ? 2 : 0));
+        CHECK(scalars.skipped == 0);
+    }
+}
+
 /* Powers of two change no bit: the update of scaled gradients is that of plain ones. */
 static void updates_take_the_loss_scale_off_again(void)
 {
     for (int optimizer = 0; optimizer < MICS_OPT_COUNT; optimizer++) {
-        const struct mics_args_scalars scaled = {.targets = ordinary.targets,
-                                                 .squared_norm = ordinary.squared_norm * 0x1p24};
         const struct mics_loss_scale scale = {.factor = 1, .used = 0x1p12};
         struct state a = make_state(), b = make_state();
         struct mics_args_update plain = update_of((enum mics_optimizer)optimizer, &a, &ordinary);
-        struct mics_args_update args = update_of((enum mics_optimizer)optimizer, &b, &scaled);
+        struct mics_args_update args = update_of((enum mics_optimizer)optimizer, &b, &ordinary);
         uint16_t *copy = calloc(COUNT, sizeof *copy);
 
         for (int i = 0; i < COUNT; i++)
@@ -416,6 +438,7 @@ int main(void)
     TAP_RUN(optimizers_are_found_by_name);
     TAP_RUN(the_loss_scale_moves_as_by_hand);
     TAP_RUN(a_static_loss_scale_stays);
+    TAP_RUN(a_drain_counts_for_the_loss_scale_only_if_it_overflows);
     TAP_RUN(updates_take_the_loss_scale_off_again);
     TAP_RUN(an_overflow_changes_nothing_with_and_without_clipping);
     return close_pools();

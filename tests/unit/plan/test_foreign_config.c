@@ -193,7 +193,7 @@ static void types_without_a_section_are_f32(void)
                  {", \"amp\": null", MICS_F32},
                  {", \"amp\": {\"enabled\": false}", MICS_F32},
                  {", \"amp\": {\"enabled\": true}", MICS_AUTO},
-                 {", \"fp16\": {\"enabled\": true}", MICS_AUTO},
+                 {", \"fp16\": {\"enabled\": true}", MICS_F16},
                  {", \"bf16\": {\"enabled\": true}", MICS_BF16}};
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -208,7 +208,7 @@ static void types_without_a_section_are_f32(void)
                     "\"loss_scale\": 0}}"),
               MICS_OK);
     CHECK(strstr(member("fp16.enabled", "why"), "mics-plan --dtype=fp16"));
-    CHECK(strstr(member("fp16.loss_scale", "why"), "mics-train --loss-scale"));
+    CHECK(strstr(member("fp16.loss_scale", "why"), "mics-train --loss-scale=0"));
     mics_foreign_config_fini(&config);
 }
 
