@@ -239,7 +239,18 @@ END
     [ "$(field "$out-auto.mp" '.choice.resident_experts == true')" = \
         "$(field "$out-resident.mp" '.experts | .resident_step_s < 0.995 * .gathered_step_s')" ]
     mics-show "$out-resident.mp" | tr '\n' ' ' | grep -qE 'below about [0-9.]+ k? ?tokens .* up to a load of [0-9.]+\.'
+    # The micro-batches of gathered experts leave no room for tokens that are sent.
+    options=(--topology=p4d:4 --model=qwen3-30b-a3b --strategy=zero3 --seq=2048 --global-batch=512 --balance-loss=sequence:0.01 --no-history)
+    for way in gathered resident; do mics-plan "${options[@]}" --experts=$way -o "$out-$way.mp"; done
+    of() { field "$out-$1.mp" ".choice.$2"; }
+    [ "$(of resident micro_batch)" -lt "$(of gathered micro_batch)" ]
+    [ $(($(of resident micro_batch) * $(of resident micro_steps))) = $(($(of gathered micro_batch) * $(of gathered micro_steps))) ]
+    run --separate-stderr mics-plan "${options[@]}" --experts=resident --micro-batch="$(of gathered micro_batch)"
+    [ "$status" = 4 ]
+    [[ $stderr == *"resident experts need "*" more than the plan's memory limit, for tokens that are sent; a smaller --micro-batch needs less"* ]]
     # One round in buffers of its size: nothing is read.
+    options=(--topology=p4d:4 --model=qwen3-30b-a3b --strategy=zero3 --seq=1024 --global-batch=64 --micro-batch=1 --no-history)
+    for way in gathered resident; do mics-plan "${options[@]}" --experts=$way -o "$out-$way.mp"; done
     mics-plan "${options[@]}" --experts=resident --capacity=1 -o "$out-one.mp"
     [ "$(field "$out-one.mp" .memory.pinned_bytes)" = "$(field "$out-gathered.mp" .memory.pinned_bytes)" ]
     [ "$(field "$out-one.mp" .memory.arena_bytes)" -lt "$(field "$out-resident.mp" .memory.arena_bytes)" ]

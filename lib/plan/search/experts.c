@@ -3,7 +3,7 @@
  * experts.c - a plan with gathered experts, as the search finds it, or with resident ones.
  *
  * Everything else of the plan is kept, so that the two differ in nothing but where tokens and
- * parameters meet. How uneven loads are decides what resident experts cost: all ranks wait for the
+ * parameters meet; only micro-batches are smaller where tokens that are sent do not fit. How uneven loads are decides what resident experts cost: all ranks wait for the
  * busiest, and what does not fit into a round takes another one. Gathered experts compute the rows
  * of a rank's own tokens, which are as many whatever the router chooses.
  */
@@ -22,25 +22,46 @@ struct resident {
 };
 
 static enum mics_status check_memory(const struct mics_topology *topology,
-                                     const struct mics_plan *plan, const struct mics_memory *memory,
+                                     const struct mics_plan *plan, const struct resident *resident,
                                      struct mics_err *err)
 {
-    const uint64_t total = mics_memory_total(memory, topology);
+    const uint64_t total = mics_memory_total(&resident->memory, topology);
     char more[32];
 
     if (total <= plan->memory_limit)
         return MICS_OK;
     mics_format_bytes(total - plan->memory_limit, more, sizeof more);
-    return mics_err_set(err, MICS_ERR_INFEASIBLE,
-                        "resident experts need %s more than the plan's memory limit, for tokens "
-                        "that are sent; a smaller --micro-batch needs less",
-                        more);
+    return mics_err_set(
+        err, MICS_ERR_INFEASIBLE,
+        "resident experts need %s more than the plan's memory limit, for tokens "
+        "that are sent%s",
+        more, resident->choice.micro_batch > 1 ? "; a smaller --micro-batch needs less" : "");
+}
+
+/* The next smaller micro-batch that divides this one, in as many more micro-steps. */
+static bool shrink_micro_batch(const struct mics_search_options *options,
+                               struct mics_plan_choice *choice)
+{
+    const uint64_t share = (uint64_t)choice->micro_batch * choice->micro_steps;
+    const uint64_t most = options->micro_steps ? options->micro_steps : MICS_MICRO_STEPS_MAX;
+
+    if (options->micro_batch)
+        return false;
+    for (uint32_t smaller = choice->micro_batch / 2; smaller > 0; smaller--)
+        if (choice->micro_batch % smaller == 0 && share / smaller <= most) {
+            choice->micro_batch = smaller;
+            choice->micro_steps = (uint32_t)(share / smaller);
+            return true;
+        }
+    return false;
 }
 
 /* MICS_ERR_ARG, MICS_ERR_INFEASIBLE: this plan cannot have resident experts; the reason. */
 static enum mics_status make_resident(const struct mics_topology *topology,
-                                      const struct mics_model *model, const struct mics_plan *plan,
-                                      struct resident *out, struct mics_err *err)
+                                      const struct mics_model *model,
+                                      const struct mics_search_options *options,
+                                      const struct mics_plan *plan, struct resident *out,
+                                      struct mics_err *err)
 {
     enum mics_status status;
 
@@ -51,8 +72,12 @@ static enum mics_status make_resident(const struct mics_topology *topology,
                             "resident experts: strategy %s does not cut parameters, so that each "
                             "rank has all experts",
                             plan->choice.strategy);
-    status = mics_memory_compute_on(topology, model, &out->choice, &out->memory, err);
-    return status == MICS_OK ? check_memory(topology, plan, &out->memory, err) : status;
+    do {
+        status = mics_memory_compute_on(topology, model, &out->choice, &out->memory, err);
+        if (status == MICS_OK)
+            status = check_memory(topology, plan, out, err);
+    } while (status == MICS_ERR_INFEASIBLE && shrink_micro_batch(options, &out->choice));
+    return status;
 }
 
 /* With gathers and reductions; the second hop is the same for both ways. */
@@ -60,6 +85,13 @@ static double param_exchanges_s(const struct mics_class_times *times)
 {
     return times->busy_s[MICS_CLASS_GATHER_NET] + times->busy_s[MICS_CLASS_GATHER_NODE] +
            times->busy_s[MICS_CLASS_REDUCE_NET] + times->busy_s[MICS_CLASS_REDUCE_NODE];
+}
+
+/* What gathered experts have of these, and resident ones do not. */
+static double gathered_exchanges_s(const struct mics_class_times *gathered,
+                                   const struct mics_class_times *resident)
+{
+    return fmax(0, param_exchanges_s(gathered) - param_exchanges_s(resident));
 }
 
 /* Seconds of a step at a load. */
@@ -115,18 +147,23 @@ static enum mics_status find_crossing(struct loads *loads, struct mics_expert_wa
     return MICS_OK;
 }
 
+/* The exchanges of gathered experts are with the same micro-batches as resident ones have. */
 static enum mics_status compare(struct mics_op_costs *costs, const struct mics_model *model,
                                 const struct mics_plan *plan, const struct resident *resident,
                                 struct mics_expert_ways *out, struct mics_err *err)
 {
     struct loads loads = {.costs = costs, .model = model, .choice = resident->choice};
-    enum mics_status status;
+    struct mics_plan_choice gathered = resident->choice;
+    struct mics_class_times classes;
 
+    gathered.dispatches = false;
+    enum mics_status status = mics_plan_predict_classes(costs, model, &gathered, &classes, err);
+    if (status != MICS_OK)
+        return status;
     *out = (struct mics_expert_ways){
         .gathered_step_s = plan->predicted.step_s,
         .resident_step_s = resident->predicted.step_s,
-        .gathered_s =
-            fmax(0, param_exchanges_s(&plan->classes) - param_exchanges_s(&resident->classes)),
+        .gathered_s = gathered_exchanges_s(&classes, &resident->classes),
         .resident_s = resident->classes.busy_s[MICS_CLASS_DISPATCH_NET] +
                       resident->classes.busy_s[MICS_CLASS_DISPATCH_NODE],
         .load = mics_choice_expert_load(&resident->choice),
@@ -160,7 +197,7 @@ enum mics_status mics_search_experts(const struct mics_topology *topology,
     if (model->config.n_expert == 0)
         return mics_err_set(err, MICS_ERR_ARG, "resident experts: the model '%s' has no experts",
                             model->config.name);
-    status = make_resident(topology, model, plan, &resident, err);
+    status = make_resident(topology, model, options, plan, &resident, err);
     if ((status == MICS_ERR_ARG || status == MICS_ERR_INFEASIBLE) && way == MICS_EXPERTS_AUTO)
         return MICS_OK;
     if (status == MICS_OK)
@@ -178,8 +215,10 @@ enum mics_status mics_search_experts(const struct mics_topology *topology,
     if (status != MICS_OK)
         return status;
     if (way == MICS_EXPERTS_AUTO &&
-        resident.predicted.step_s >= (1 - MICS_STEP_TIE) * plan->predicted.step_s)
+        resident.predicted.step_s >= (1 - MICS_STEP_TIE) * plan->predicted.step_s) {
+        plan->experts.gathered_s = gathered_exchanges_s(&plan->classes, &resident.classes);
         return MICS_OK;
+    }
     plan->choice = resident.choice;
     plan->memory = resident.memory;
     plan->predicted = resident.predicted;
