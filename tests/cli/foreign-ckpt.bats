@@ -165,6 +165,19 @@ refused() # source text
     perl -0pi -e 's/TensorStorageMetadata/TensorStorageMetadat_/' dcp/.metadata
     perl -0pi -e 's/filesystem\x94\x8c\x0c_StorageInfo/filesystem\x94\x8c\x0cStorageInfo_/; s/torch.distributed.checkpoint.filesystem/torch.distributed.checkpoint.filesyste_/' dcp/.metadata
     refused dcp "' is not a class that is read (nothing was executed)"
+    # Chunks that overlap, another type than .metadata says, and a tensor that the model does not have.
+    cp -r "$files/dcp/." dcp
+    perl -0777 -pi -e 's/K\x08K\x00\x86/K\x07K\x00\x86/g' dcp/.metadata
+    refused dcp "dcp: pieces of tensor 'model.model.embed_tokens.weight' overlap at number 56"
+    cp -r "$files/dcp/." dcp
+    perl -0pi -e 's/float32/float16/' dcp/.metadata
+    refused dcp "tensor 'model.model.embed_tokens.weight': is of F32, but .metadata says F16"
+    cp -r "$files/dcp/." dcp
+    perl -0pi -e 's/model.norm.weight/model.nurm.weight/' dcp/.metadata
+    run --separate-stderr mics-shard split dcp -p plan.mp -o out
+    [ "$status" = 3 ]
+    [[ $stderr == *"tensor 'model.model.nurm.weight' does not belong to the model"* ]]
+    [ ! -e out ]
     # A pickle that would run a program, in the archive of a file.
     cp "$files/weights.pt" bad.pt
     perl -0pi -e 's/ctorch._utils\n_rebuild_tensor_v2\n/"cposix\nsystem\n" . "N" x 19/e' bad.pt
