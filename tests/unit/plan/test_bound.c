@@ -251,6 +251,8 @@ static void the_bound_holds_for_settings_of_all_kinds(void)
                 least = ratio < least ? ratio : least;
                 count++;
                 choice.secondary_shards = true;
+                if (i % 2)
+                    choice.trainer = MICS_TRAINER_DEEPSPEED;
                 if (mics_choice_check(priced.model, &choice, NULL) != MICS_OK)
                     continue;
                 secondary_sum += check_bound(&priced, &choice);
