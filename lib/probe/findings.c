@@ -35,6 +35,7 @@ static const struct mics_finding_kind kinds[] = {
     {"rdma_missing", true, "look for the card and its driver: ibv_devinfo, lspci"},
     {"rdma_state", true, "look at the cable, the switch's port and the subnet manager: ibstat"},
     {"rdma_rate", true, "look at the cable: some of its lanes may have failed"},
+    {"rdma_errors", false, "errors on the link: watch its counters, and clean or change the cable"},
     {"gpu_count", true, "a GPU is missing: lspci and dmesg of that node; it may need a restart"},
     {"gpu_driver", true, "restart the node: NVML does not work there"},
     {"gpu_model", true, "use GPUs of one model in a job"},
@@ -359,7 +360,7 @@ static const json_t *find_card(const json_t *list, const json_t *like)
 /* What is compared of a kind of cards. */
 struct card_rules {
     const char *key; /* of the facts */
-    const char *missing, *state, *rate, *mtu;
+    const char *missing, *state, *rate, *mtu, *errors;
     const char *rate_key;
     double bits; /* of a unit of the rate */
 };
@@ -416,6 +417,24 @@ static void judge_mtu(struct mics_findings *findings, const char *what, const js
     }
 }
 
+/* Some errors of a link are normal, such as those when its cable is plugged in. */
+static const double normal_errors = 100, errors_times = 10;
+
+static void judge_errors(struct mics_findings *findings, const char *what, const json_t **cards,
+                         const char *where, double *values, size_t count)
+{
+    char found[64], expected[64];
+
+    for (size_t i = 0; i < count; i++)
+        values[i] = mics_number_of(cards[i], "errors");
+    const double usual = mics_upper_median(values, count);
+    for (size_t i = 0; i < count; i++)
+        if (values[i] > normal_errors && (count < 3 || values[i] > errors_times * usual))
+            mics_findings_add(findings, what, (int)i, where,
+                              mics_figure(found, values[i], MICS_FIGURE_PLAIN),
+                              mics_figure(expected, count < 3 ? 0 : usual, MICS_FIGURE_PLAIN));
+}
+
 /* Cards of one name on all nodes. `cards`: those of the nodes, NULL where there is none. */
 static void judge_card(struct mics_findings *findings, const struct card_rules *rules,
                        const json_t **cards, double *values, size_t count)
@@ -434,6 +453,8 @@ static void judge_card(struct mics_findings *findings, const struct card_rules *
     compare_numbers(findings, rules->rate, where, values, count, 0.01, MICS_FIGURE_BITS_PER_S);
     if (rules->mtu)
         judge_mtu(findings, rules->mtu, cards, where, values, count);
+    if (rules->errors)
+        judge_errors(findings, rules->errors, cards, where, values, count);
 }
 
 /* Each name once: where it is first found. */
@@ -478,6 +499,7 @@ enum mics_status mics_findings_of_facts(const json_t *nodes, json_t *list, struc
         .missing = "rdma_missing",
         .state = "rdma_state",
         .rate = "rdma_rate",
+        .errors = "rdma_errors",
         .rate_key = "gbit_per_s",
         .bits = 1e9,
     };

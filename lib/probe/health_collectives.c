@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS = 5, OPS = 3 };
+enum { ROUNDS = 5, OPS = MICS_HEALTH_OPS };
 
 static const struct {
     enum mics_collective collective;
@@ -154,22 +154,18 @@ static void rates_of_nodes(const struct study *study, int op, size_t k, double *
     }
 }
 
-/* Nodes in `slow` of which an op is slow at its largest size: a bit for each op. rates[OPS][nodes]
- * and classes[OPS] are set. */
-static bool find_slow_nodes(const struct study *study, double *rates, struct mics_class *classes,
-                            double *scratch, unsigned char *slow)
+bool mics_health_slow_nodes(const double *rates, uint32_t nodes, bool on_host, double *scratch,
+                            struct mics_class *classes, unsigned char *slow)
 {
-    const uint32_t nodes = study->bench->world->node_count;
     bool any = false;
 
     memset(slow, 0, nodes);
     for (int op = 0; op < OPS; op++) {
-        double *own = rates + op * (size_t)nodes;
+        const double *own = rates + op * (size_t)nodes;
 
-        rates_of_nodes(study, op, study->curves[op].count - 1, own);
         classes[op] = mics_class_of(own, nodes, scratch);
         for (uint32_t i = 0; i < nodes; i++)
-            if (mics_health_is_slow(&classes[op], own[i], study->bench->device->on_host))
+            if (mics_health_is_slow(&classes[op], own[i], on_host))
                 slow[i] |= (unsigned char)(1 << op);
     }
     for (uint32_t i = 0; i < nodes; i++) {
@@ -237,8 +233,11 @@ static enum mics_status study_nodes(struct study *study, struct mics_findings *f
 
     for (int round = 0; round < ROUNDS && any && status == MICS_OK; round++) {
         status = study_repeat(study, (1 << round) * seconds, err);
-        any = status == MICS_OK &&
-              find_slow_nodes(study, rates, classes, rates + OPS * (size_t)count, slow);
+        for (int op = 0; op < OPS && status == MICS_OK; op++)
+            rates_of_nodes(study, op, study->curves[op].count - 1, rates + op * (size_t)count);
+        any =
+            status == MICS_OK && mics_health_slow_nodes(rates, count, study->bench->device->on_host,
+                                                        rates + OPS * (size_t)count, classes, slow);
     }
     for (uint32_t i = 0; i < count && status == MICS_OK; i++)
         if (slow[i])

@@ -7,6 +7,7 @@
 #define MICS_PROBE_HEALTH_COLLECTIVES_H
 
 #include "measure/bench.h"
+#include "measure/statistics.h"
 #include "probe/findings.h"
 #include "topology/topology.h"
 
@@ -18,6 +19,15 @@
 enum mics_status mics_health_measure_collectives(struct mics_findings *findings,
                                                  const struct mics_bench *bench, double seconds,
                                                  json_t *nodes, json_t **out, struct mics_err *err);
+
+/* All-gather, reduce-scatter, all-reduce. */
+enum { MICS_HEALTH_OPS = 3 };
+
+/* Set slow[nodes] to a bit for each collective in which a node is slow, or 0 if it is in fewer than
+ * two, and `classes` to the rates of each; is any? `scratch` has room for `nodes` values.
+ * rates[MICS_HEALTH_OPS][nodes] are those of the largest size. */
+bool mics_health_slow_nodes(const double *rates, uint32_t nodes, bool on_host, double *scratch,
+                            struct mics_class *classes, unsigned char *slow);
 
 /* Compare a document mics.health with what `topology` says that the cluster should reach, and add a
  * finding for what is lower by more than MICS_EXPECT_TOLERANCE; also "expected", what each rate

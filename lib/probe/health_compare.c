@@ -360,7 +360,12 @@ static bool has_looked(const json_t *doc, const json_t *finding, const json_t *o
         return false;
     if (is_of_links(what))
         return json_object_get(doc, "links") != NULL;
-    if (node && (strcmp(what, "products") == 0 || strcmp(what, "memory_rate") == 0))
+    if (strcmp(what, "node_links") == 0 || strcmp(what, "collectives_low") == 0)
+        return json_object_get(doc, "collectives") != NULL;
+    if (strcmp(what, "below_expected") == 0)
+        return json_object_get(doc, "expected") != NULL;
+    if (node && (strcmp(what, "products") == 0 || strcmp(what, "memory_rate") == 0 ||
+                 strcmp(what, "host_copies") == 0))
         return json_array_size(json_object_get(node, "rates")) > 0;
     return true;
 }

@@ -13,7 +13,8 @@
 #include "plan/plan.h"
 
 /* Add to each finding of `doc`, a document mics.health, that tells what is how many times slower
- * (findings.h) "adds_share", the part of the predicted step that it adds. The document gets "plan", {step_s, step_with_faults_s}. */
+ * (findings.h) "adds_share", the part of the predicted step that it adds. The document gets "plan",
+ * {step_s, step_with_faults_s}. */
 enum mics_status mics_health_add_costs(json_t *doc, const struct mics_plan *plan,
                                        struct mics_err *err);
 

@@ -206,6 +206,23 @@ static bool add_interfaces(json_t *out)
     return json_object_set_new(out, "interfaces", list) == 0 && ok;
 }
 
+/* "errors" of a port since its driver was loaded: of bits on the cable, and of the link. */
+static void add_port_errors(json_t *out, const char *card, const char *port)
+{
+    static const char *const counters[] = {"symbol_error", "link_error_recovery", "link_downed",
+                                           "local_link_integrity_errors", "port_rcv_errors"};
+    char line[128];
+    long long sum = -1;
+
+    for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
+        if (read_line(line, "/sys/class/infiniband/%s/ports/%s/counters/%s", card, port,
+                      counters[i]) &&
+            parse_count(line) >= 0)
+            sum = (sum < 0 ? 0 : sum) + parse_count(line);
+    if (sum >= 0)
+        json_object_set_new(out, "errors", json_integer(sum));
+}
+
 /* A port: its state is "4: ACTIVE", its rate "100 Gb/sec (4X EDR)". */
 static json_t *describe_port(const char *card, const char *port)
 {
@@ -223,6 +240,7 @@ static json_t *describe_port(const char *card, const char *port)
         if (end > line)
             json_object_set_new(out, "gbit_per_s", json_real(rate));
     }
+    add_port_errors(out, card, port);
     if (read_line(line, "/sys/class/infiniband/%s/ports/%s/link_layer", card, port))
         json_object_set_new(out, "link_layer", json_string(line));
     return out;

@@ -112,6 +112,17 @@ card() # folder name speed mtu state
     run -4 --separate-stderr check_with "export MICS_SYSTEM_ROOT=$PWD" mics-check --facts
     grep -qE '^fault +[^ ]+#1 +interface_missing +eth0 +missing +present' <<<"$output"
     [[ $output != *br0* ]]
+    for folder in system slow; do
+        port=$folder/sys/class/infiniband/mlx5_0/ports/1
+        mkdir -p $port/counters
+        echo '4: ACTIVE' >$port/state
+        echo '400 Gb/sec (4X NDR)' >$port/rate
+        echo 3 >$port/counters/link_downed
+    done
+    echo 4000 >$port/counters/symbol_error
+    run -4 --separate-stderr check_with "export MICS_SYSTEM_ROOT=$PWD/slow" mics-check --facts
+    grep -qE '^notice +[^ ]+#1 +rdma_errors +mlx5_0 port 1 +4003 +3$' <<<"$output"
+    rm -r {system,slow}/sys/class/infiniband
     if [ "$(ulimit -l)" = unlimited ] && (ulimit -l 64); then
         run -4 --separate-stderr check_with 'ulimit -l 64' mics-check --facts
         grep -qE '^fault +[^ ]+#1 +memlock +- +64.0 KiB +unlimited' <<<"$output"

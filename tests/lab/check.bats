@@ -69,3 +69,10 @@ check_finds() # extended_regular_expression
     check_finds '^fault +node4 +slow_send +- +[0-9.]+ Mbit/s +[0-9.]+ Mbit/s'
     mics-lab heal -q --name="$lab" node4
 }
+
+@test "nodes with different numbers of ranks are a notice, and no collectives are measured" {
+    mics-lab exec --name="$lab" -- mpirun -q -n 3 --oversubscribe --host node1:2,node2:1 \
+        mics-check --quick --json -o uneven.json >page || true # rates of this machine may differ
+    grep -E '^notice +cluster +uneven_ranks +- +different numbers of ranks +-' page
+    run ! grep -q 'over all ranks\|in nodes' page
+}
