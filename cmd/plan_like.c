@@ -39,6 +39,8 @@ static void take_options(const struct mics_plan *plan, struct plan_request *requ
     search->clip = choice->clip;
     search->memory_limit = plan->memory_limit;
     take_formats(plan, request);
+    if (!request->has_offload && choice->offload_piece > 0)
+        search->offload = MICS_OFFLOAD_OPTIMIZER;
     if (search->sync_interval == 0)
         search->sync_interval = choice->sync_interval;
     if (search->outer_steps == 0)

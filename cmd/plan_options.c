@@ -24,6 +24,7 @@ enum {
     ID_EXPERTS,
     ID_BALANCE_LOSS,
     ID_NO_CLIP,
+    ID_OFFLOAD,
     ID_LAUNCH,
     ID_FOR,
     ID_PROFILE,
@@ -71,6 +72,10 @@ static const struct cli_option options[] = {
     {ID_RECOMPUTE, "recompute", "auto|none|selective|full",
      "what the backward pass recomputes (default: auto)", CLI_TO_HANDLER},
     {ID_OPTIMIZER, "optimizer", MICS_OPTIMIZER_NAMES, "optimizer (default: adamw)", CLI_TO_HANDLER},
+    {ID_OFFLOAD, "offload", "none|optimizer|auto",
+     "keep the optimizer's states and masters in host memory; auto: if nothing fits without "
+     "(default: none)",
+     CLI_TO_HANDLER},
     {0, "prefetch", "N", "units gathered ahead (default: the fastest number that fits)",
      CLI_TO_U32(struct plan_request, search.prefetch, 0, 65535)},
     {0, "segments", "N",
@@ -370,6 +375,7 @@ static enum mics_status handle(void *context, const struct cli_option *option, c
     static const char *const roundings[] = {"nearest", "stochastic", NULL};
     static const char *const gathers[] = {"exact", "int8", NULL};
     static const char *const experts[] = {"gathered", "resident", "auto", NULL};
+    static const char *const offloads[] = {"none", "optimizer", "auto", NULL};
     static const enum mics_dtype of_dtypes[] = {MICS_F32, MICS_BF16, MICS_F16};
     struct plan_request *request = context;
     struct mics_search_options *search = &request->search;
@@ -416,6 +422,11 @@ static enum mics_status handle(void *context, const struct cli_option *option, c
         status = parse_word(value, experts, &index, err);
         search->experts = (enum mics_expert_way)index;
         return status;
+    case ID_OFFLOAD:
+        request->has_offload = true;
+        status = parse_word(value, offloads, &index, err);
+        search->offload = (enum mics_offload)index;
+        return status;
     case ID_SYNC_INTERVAL:
         return parse_interval(value, &search->sync_interval, err);
     case ID_BALANCE_LOSS:
@@ -460,7 +471,8 @@ static int check_usage_of_check(struct plan_request *request, int argc, char **a
     if (request->model || request->topology || request->launch || request->schedule ||
         request->trace || request->hostfile || request->cluster.hosts ||
         request->cluster.switches || request->training.tokens > 0 || common->output ||
-        sets_training(request) || request->has_experts || request->search.expert_load > 0)
+        sets_training(request) || request->has_experts || request->has_offload ||
+        request->search.expert_load > 0)
         return cli_usage("--check only goes with a plan, --json and --tsv");
     request->file = operands < argc ? argv[operands] : NULL;
     return -1;
@@ -479,6 +491,8 @@ enum mics_status plan_check_exchanges(const struct plan_request *request, struct
     if (search->outer_steps > 0 && search->sync_interval > 1)
         return mics_err_set(err, MICS_ERR_ARG,
                             "--outer-steps and --sync-interval exclude each other");
+    if (search->outer_steps > 0 && search->offload != MICS_OFFLOAD_NONE)
+        return mics_err_set(err, MICS_ERR_ARG, "--outer-steps and --offload exclude each other");
     if (search->outer_steps == 0 && (search->outer_lr >= 0 || search->outer_momentum >= 0))
         return mics_err_set(err, MICS_ERR_ARG,
                             "--outer-lr and --outer-momentum go with --outer-steps");
@@ -512,6 +526,8 @@ static const char *foreign_option(const struct plan_request *request)
         return "--outer-steps";
     if (request->memory_every > 0)
         return "--memory-every";
+    if (search->offload != MICS_OFFLOAD_NONE)
+        return "--offload";
     return search->segments > 0              ? "--segments"
            : search->coalesce > 0            ? "--coalesce"
            : search->prefetch != MICS_AUTO   ? "--prefetch"

@@ -27,7 +27,7 @@ struct plan_request {
     json_t *configured;               /* with `from`: what the plan's document says of it */
     bool schedule, list_models;
     /* Are these options given? */
-    bool has_optimizer, has_sync_dtype, has_rounding, has_gather_dtype, has_experts;
+    bool has_optimizer, has_sync_dtype, has_rounding, has_gather_dtype, has_experts, has_offload;
     uint32_t profile; /* enum mics_profile; MICS_AUTO: the topology's */
 };
 

@@ -15,6 +15,7 @@
 
 struct cursor {
     struct mics_engine *engine;
+    void *base; /* the region's offset is from here */
     const struct mics_region *region;
     uint64_t used;
     enum mics_status status;
@@ -24,13 +25,16 @@ struct cursor {
 static struct cursor open_region(struct mics_engine *engine, enum mics_region_kind kind,
                                  struct mics_err *err)
 {
-    return (struct cursor){.engine = engine, .region = &engine->memory.regions[kind], .err = err};
+    return (struct cursor){.engine = engine,
+                           .base = engine->arena,
+                           .region = &engine->memory.regions[kind],
+                           .err = err};
 }
 
 static void *take(struct cursor *cursor, uint64_t bytes)
 {
     const struct mics_region *region = cursor->region;
-    void *memory = (uint8_t *)cursor->engine->arena + region->offset + cursor->used;
+    void *memory = (uint8_t *)cursor->base + region->offset + cursor->used;
 
     if (bytes > region->bytes - cursor->used) {
         if (cursor->status == MICS_OK)
@@ -40,7 +44,8 @@ static void *take(struct cursor *cursor, uint64_t bytes)
         return NULL;
     }
     cursor->used += bytes;
-    cursor->engine->used_bytes += bytes;
+    if (cursor->base == cursor->engine->arena)
+        cursor->engine->used_bytes += bytes;
     return memory;
 }
 
@@ -49,11 +54,45 @@ static float *take_floats(struct cursor *cursor, uint64_t count)
     return take(cursor, count * sizeof(float));
 }
 
+/* Host memory of masters and optimizer states; in the arena there are only pieces of them. *out:
+ * where they go, of the size that the plan has for them. */
+static enum mics_status map_offload(struct mics_engine *engine, struct mics_region *region,
+                                    struct cursor *out, struct mics_err *err)
+{
+    struct mics_device *device = engine->device;
+    struct cursor slots = open_region(engine, MICS_REGION_OPTIM, err);
+    char size[32];
+    enum mics_status status =
+        device->ops->host_alloc(device, engine->memory.offload_bytes, &engine->offload, err);
+
+    if (status != MICS_OK) {
+        mics_format_bytes(engine->memory.offload_bytes, size, sizeof size);
+        mics_err_prefix(err, "%s of host memory for the optimizer's states", size);
+        return status;
+    }
+    engine->piece_slot_count = mics_offload_slot_count(engine->model, &engine->choice);
+    for (int i = 0; i < MICS_OFFLOAD_SLOTS; i++)
+        engine->piece_slots[i] =
+            take(&slots, mics_offload_slot_bytes(engine->model, &engine->choice));
+    *region = (struct mics_region){.name = "optimizer states in host memory",
+                                   .bytes = engine->memory.offload_bytes};
+    *out = (struct cursor){.engine = engine, .base = engine->offload, .region = region, .err = err};
+    return slots.status;
+}
+
 static enum mics_status map_shards(struct mics_engine *engine, struct mics_err *err)
 {
     struct cursor param = open_region(engine, MICS_REGION_PARAM, err);
     struct cursor grad = open_region(engine, MICS_REGION_GRAD, err);
     struct cursor optim = open_region(engine, MICS_REGION_OPTIM, err);
+    struct mics_region in_host;
+
+    if (engine->choice.offload_piece > 0) {
+        const enum mics_status status = map_offload(engine, &in_host, &optim, err);
+
+        if (status != MICS_OK)
+            return status;
+    }
 
     for (uint32_t i = 0; i < engine->model->unit_count; i++) {
         struct unit_memory *unit = &engine->units[i];
@@ -276,6 +315,7 @@ void mics_engine_unmap_memory(struct mics_engine *engine)
         device->ops->host_release(device, engine->host_tokens[parity]);
         device->ops->host_release(device, engine->host_targets[parity]);
     }
+    device->ops->host_release(device, engine->offload);
     device->ops->host_release(device, engine->host_scalars[0]);
     device->ops->host_release(device, engine->host_loss_scale[0]);
     device->ops->host_release(device, engine->host_counts);

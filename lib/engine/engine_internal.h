@@ -15,7 +15,8 @@
 
 #include <stdatomic.h>
 
-/* Where one unit lives on this rank. Device memory, in the arena. */
+/* Where one unit lives on this rank. Device memory, in the arena; states and master in host memory
+ * if the choice says so. */
 struct unit_memory {
     const struct mics_layout *layout;        /* of the training schedule */
     void *param;                             /* shard, of choice.dtype */
@@ -77,6 +78,9 @@ struct mics_engine {
     struct replay drain; /* of gradients that units carry; without a schedule `train` does it */
 
     void *arena;
+    void *offload; /* host memory of masters and optimizer states; NULL: they are in the arena */
+    float *piece_slots[MICS_OFFLOAD_SLOTS]; /* of these on the device, [values][slot count] */
+    uint64_t piece_slot_count;              /* mics_offload_slot_count() */
     struct mics_memory memory;
     uint64_t used_bytes;              /* of the arena */
     uint64_t comm_bytes;              /* device memory that communicators have allocated */
@@ -144,6 +148,24 @@ static inline void *mics_engine_updated_piece(const struct mics_engine *engine, 
                         segment * layout->param_piece +
                             mics_groups_optim_in_param(mics_engine_groups(engine, unit), layout),
                         engine->choice.dtype);
+}
+
+/* A vector of a unit that is in host memory: the master, if there is one, and then the states. */
+static inline float *mics_engine_offloaded(const struct mics_engine *engine, uint32_t unit,
+                                           uint32_t value)
+{
+    const struct unit_memory *memory = &engine->units[unit];
+
+    if (memory->master && value == 0)
+        return memory->master;
+    return memory->state[value - (memory->master != NULL)];
+}
+
+/* The place on the device of the same vector of a piece. */
+static inline float *mics_engine_piece_slot(const struct mics_engine *engine, uint32_t piece,
+                                            uint32_t value)
+{
+    return engine->piece_slots[piece % MICS_OFFLOAD_SLOTS] + value * engine->piece_slot_count;
 }
 
 /* Where segment `segment` of what an outer step reads and writes is; `count` elements of each. */

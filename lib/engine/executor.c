@@ -63,22 +63,25 @@ enum mics_status mics_executor_open_streams(struct mics_executor *executor, stru
     return status;
 }
 
-/* Those of tokens that travel to experts. */
-static enum mics_status open_dispatch_streams(struct mics_executor *executor,
-                                              const struct mics_schedule *schedule,
-                                              struct mics_err *err)
+/* Those that only some schedules use: of tokens that travel to experts, and of optimizer states in
+ * host memory. */
+static enum mics_status open_other_streams(struct mics_executor *executor,
+                                           const struct mics_schedule *schedule,
+                                           struct mics_err *err)
 {
     enum mics_status status = MICS_OK;
-    bool dispatches = false;
+    bool opens = false;
 
-    for (uint32_t i = 0; i < schedule->op_count; i++)
-        dispatches = dispatches || schedule->ops[i].stream >= MICS_STREAM_DISPATCH;
-    if (!dispatches)
-        return MICS_OK;
-    status = open_stream(executor, MICS_STREAM_DISPATCH, err);
-    if (status == MICS_OK)
-        status = open_stream(executor, MICS_STREAM_COMBINE, err);
-    return mics_agree(executor->comm, status, err);
+    for (uint32_t i = 0; i < schedule->op_count; i++) {
+        const enum mics_stream_kind stream = schedule->ops[i].stream;
+
+        if (stream < MICS_STREAM_DISPATCH)
+            continue;
+        opens = true;
+        if (status == MICS_OK)
+            status = open_stream(executor, stream, err);
+    }
+    return opens ? mics_agree(executor->comm, status, err) : MICS_OK;
 }
 
 /* Split off the communicator of one operation. */
@@ -102,7 +105,7 @@ enum mics_status mics_executor_open_comms(struct mics_executor *executor,
                                           struct mics_err *err)
 {
     const struct mics_op *used[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT] = {{NULL}};
-    const enum mics_status opened = open_dispatch_streams(executor, schedule, err);
+    const enum mics_status opened = open_other_streams(executor, schedule, err);
 
     if (opened != MICS_OK)
         return opened;

@@ -174,12 +174,12 @@ static void issue_total(struct mics_engine *engine, const struct issue *issue)
         issue_loss_scale(engine, issue);
 }
 
-static uint64_t decaying(const struct mics_unit *unit, const struct mics_layout *layout,
-                         uint64_t offset)
+/* Of `count` elements of a unit from `offset` on. */
+static uint64_t decaying(const struct mics_unit *unit, uint64_t offset, uint64_t count)
 {
     if (unit->decay_count <= offset)
         return 0;
-    return mics_min_u64(unit->decay_count - offset, layout->optim_piece);
+    return mics_min_u64(unit->decay_count - offset, count);
 }
 
 /*
@@ -208,47 +208,92 @@ static void stand_for_steps(struct mics_args_update *update, uint32_t steps)
     update->lr *= sqrtf((float)steps);
 }
 
-/* Update one segment: `param` and, where that is a master, `copy`. */
-static void launch_update(struct mics_engine *engine, const struct issue *issue, float *param,
-                          uint16_t *copy, uint64_t at_grad, uint64_t at_state, uint64_t decay_count)
+/* What an update works on: all of a segment, or of states in host memory a piece of it. */
+struct update_range {
+    float *param, *state[MICS_OPTIMIZER_STATES_MAX];
+    uint16_t *copy; /* of `param` where that is a master; or NULL */
+    uint64_t at_grad, count, decay_count;
+};
+
+static void launch_update(struct mics_engine *engine, const struct issue *issue,
+                          const struct update_range *range)
 {
-    const struct unit_memory *unit = &engine->units[issue->op->unit];
     struct mics_args_update update = {.optimizer = engine->choice.optimizer,
                                       .step = issue->step,
-                                      .param = param,
-                                      .copy = copy,
-                                      .grad = unit->grad + at_grad,
+                                      .param = range->param,
+                                      .copy = range->copy,
+                                      .grad = engine->units[issue->op->unit].grad + range->at_grad,
                                       .scalars = engine->scalars[issue->parity],
-                                      .count = layout_of(issue)->optim_piece,
-                                      .decay_count = decay_count,
+                                      .count = range->count,
+                                      .decay_count = range->decay_count,
                                       .lr = issue->lr,
                                       .settings = engine->options.optimizer,
                                       .copy_f16 = engine->choice.dtype == MICS_F16,
                                       .loss_scale = engine->loss_scale};
 
     for (uint32_t i = 0; i < mics_optimizer_states(engine->choice.optimizer); i++)
-        update.state[i] = unit->state[i] + at_state;
+        update.state[i] = range->state[i];
     stand_for_steps(&update, issue->steps);
     mics_launch_update(issue->stream, &update);
 }
 
-static void issue_update(struct mics_engine *engine, const struct issue *issue)
+/* `count` elements of a segment of this rank's shard, from `begin` on. */
+static void update_elements(struct mics_engine *engine, const struct issue *issue, uint32_t segment,
+                            uint64_t begin, uint64_t count)
 {
     const struct mics_groups *groups = mics_engine_groups(engine, issue->op->unit);
     const struct mics_layout *layout = layout_of(issue);
-    const struct mics_unit *unit = &engine->model->units[issue->op->unit];
     const struct unit_memory *memory = &engine->units[issue->op->unit];
+    const bool offloads = engine->choice.offload_piece > 0;
+    const uint64_t in_unit =
+        mics_layout_piece_offset(layout, segment, layout->optim_piece, groups->index.optim);
+    const uint64_t at = segment * layout->optim_piece + begin;
+    void *param = mics_element(mics_engine_updated_piece(engine, issue->op->unit, segment), begin,
+                               engine->choice.dtype);
+    struct update_range range = {
+        .param = param,
+        .at_grad = segment * layout->grad_piece + mics_groups_optim_in_grad(groups, layout) + begin,
+        .count = count,
+        .decay_count = decaying(&engine->model->units[issue->op->unit], in_unit + begin, count)};
+    uint32_t value = 0;
 
-    for (uint32_t segment = 0; segment < layout->segments; segment++) {
-        const uint64_t in_unit =
-            mics_layout_piece_offset(layout, segment, layout->optim_piece, groups->index.optim);
-        void *param = mics_engine_updated_piece(engine, issue->op->unit, segment);
-        float *master =
-            memory->master ? memory->master + segment * layout->optim_piece : (float *)param;
+    if (memory->master) {
+        range.copy = param;
+        range.param = offloads ? mics_engine_piece_slot(engine, issue->op->piece, value++)
+                               : memory->master + at;
+    }
+    for (uint32_t i = 0; i < mics_optimizer_states(engine->choice.optimizer); i++)
+        range.state[i] = offloads ? mics_engine_piece_slot(engine, issue->op->piece, value++)
+                                  : memory->state[i] + at;
+    launch_update(engine, issue, &range);
+}
 
-        launch_update(engine, issue, master, memory->master ? param : NULL,
-                      segment * layout->grad_piece + mics_groups_optim_in_grad(groups, layout),
-                      segment * layout->optim_piece, decaying(unit, layout, in_unit));
+static void issue_update(struct mics_engine *engine, const struct issue *issue)
+{
+    const struct mics_layout *layout = layout_of(issue);
+    const struct mics_op *op = issue->op;
+
+    if (engine->choice.offload_piece > 0)
+        update_elements(engine, issue, op->segment, op->begin, op->count);
+    else
+        for (uint32_t segment = 0; segment < layout->segments; segment++)
+            update_elements(engine, issue, segment, 0, layout->optim_piece);
+}
+
+/* Load or store a piece of what is in host memory. */
+static void issue_piece(struct mics_engine *engine, const struct issue *issue)
+{
+    const struct mics_op *op = issue->op;
+    const uint64_t at = op->segment * layout_of(issue)->optim_piece + op->begin;
+
+    for (uint32_t i = 0; i < mics_choice_offload_values(&engine->choice); i++) {
+        float *host = mics_engine_offloaded(engine, op->unit, i) + at;
+        float *slot = mics_engine_piece_slot(engine, op->piece, i);
+
+        mics_launch_copy(issue->stream,
+                         &(struct mics_args_copy){.dst = op->kind == MICS_OP_LOAD ? slot : host,
+                                                  .src = op->kind == MICS_OP_LOAD ? host : slot,
+                                                  .bytes = op->count * sizeof *host});
     }
 }
 
@@ -453,7 +498,9 @@ void mics_engine_issue(struct mics_engine *engine, const struct issue *issue)
         [MICS_OP_CONVERT] = issue_exchange,
         [MICS_OP_NORM] = issue_norm,
         [MICS_OP_LOSS_NORM_REDUCE] = issue_total,
+        [MICS_OP_LOAD] = issue_piece,
         [MICS_OP_UPDATE] = issue_update,
+        [MICS_OP_STORE] = issue_piece,
         [MICS_OP_OUTER_DELTA] = issue_outer_delta,
         [MICS_OP_OUTER_UPDATE] = issue_outer_update,
         [MICS_OP_REPLICA_REDUCE] = issue_replica_reduce,

@@ -84,19 +84,40 @@ static enum mics_status fill_range(struct mics_engine *engine, const struct fill
     return status;
 }
 
-/* Round the master to the parameters. */
+/* Round elements of the master to the parameters: of segment `t`, from `begin` on. One that is in
+ * host memory comes to the device first. */
+static void round_elements(struct mics_engine *engine, struct mics_stream *stream, uint32_t unit,
+                           uint32_t t, uint64_t begin, uint64_t count)
+{
+    const struct unit_memory *memory = &engine->units[unit];
+    const float *master = memory->master + t * memory->layout->optim_piece + begin;
+    const enum mics_dtype dtype = engine->choice.dtype;
+
+    if (engine->offload) {
+        float *slot = mics_engine_piece_slot(engine, 0, 0);
+
+        mics_launch_copy(stream, &(struct mics_args_copy){
+                                     .dst = slot, .src = master, .bytes = count * sizeof *slot});
+        master = slot;
+    }
+    mics_launch_cast(
+        stream, &(struct mics_args_cast){
+                    .dst = mics_element(mics_engine_updated_piece(engine, unit, t), begin, dtype),
+                    .src = master,
+                    .count = count,
+                    .dst_dtype = dtype,
+                    .src_dtype = MICS_F32});
+}
+
 static void round_master(struct mics_engine *engine, struct mics_stream *stream, uint32_t unit)
 {
     const struct unit_memory *memory = &engine->units[unit];
     const uint64_t piece = memory->layout->optim_piece;
+    const uint64_t most = engine->offload ? engine->piece_slot_count : piece;
 
     for (uint32_t t = 0; memory->master && t < memory->layout->segments; t++)
-        mics_launch_cast(stream,
-                         &(struct mics_args_cast){.dst = mics_engine_updated_piece(engine, unit, t),
-                                                  .src = memory->master + t * piece,
-                                                  .count = piece,
-                                                  .dst_dtype = engine->choice.dtype,
-                                                  .src_dtype = MICS_F32});
+        for (uint64_t begin = 0; begin < piece; begin += most)
+            round_elements(engine, stream, unit, t, begin, mics_min_u64(most, piece - begin));
 }
 
 /* The parameter shard and the master. Values are generated only once if both hold the same
@@ -208,10 +229,14 @@ static void zero_state(struct mics_engine *engine)
     memset(engine->carried, 0, sizeof engine->carried);
     for (uint32_t i = 0; i < engine->model->unit_count; i++) {
         const struct unit_memory *unit = &engine->units[i];
+        const uint64_t shard = mics_layout_optim_shard(unit->layout);
 
         zero(engine, unit->grad, mics_layout_grad_shard(unit->layout));
         for (uint32_t s = 0; s < mics_optimizer_states(engine->choice.optimizer); s++)
-            zero(engine, unit->state[s], mics_layout_optim_shard(unit->layout));
+            if (engine->offload)
+                memset(unit->state[s], 0, shard * sizeof *unit->state[s]);
+            else
+                zero(engine, unit->state[s], shard);
     }
     mics_engine_enqueue_outer_start(engine);
     reset_loss_scale(engine);
@@ -320,7 +345,9 @@ struct move {
 static enum mics_status move(struct mics_engine *engine, const struct move *what,
                              struct mics_err *err)
 {
-    const uint64_t piece = engine->units[what->unit].layout->optim_piece;
+    const struct unit_memory *memory = &engine->units[what->unit];
+    const uint64_t piece = memory->layout->optim_piece;
+    const bool in_host = engine->offload && (what->state != MICS_STATE_PARAM || memory->master);
     uint64_t run;
 
     if ((uint32_t)what->state > state_count(engine))
@@ -330,14 +357,17 @@ static enum mics_status move(struct mics_engine *engine, const struct move *what
         return mics_err_set(err, MICS_ERR_ARG, "a step is not collected yet");
     for (uint64_t done = 0; done < what->count; done += run) {
         const uint64_t at = what->first + done;
-        float *device =
+        float *place =
             state_piece(engine, what->unit, what->state, (uint32_t)(at / piece)) + at % piece;
 
         run = mics_min_u64(what->count - done, piece - at % piece);
-        mics_launch_copy(compute(engine),
-                         &(struct mics_args_copy){.dst = what->dst ? what->dst + done : device,
-                                                  .src = what->dst ? device : what->src + done,
-                                                  .bytes = run * sizeof *device});
+        const struct mics_args_copy copy = {.dst = what->dst ? what->dst + done : place,
+                                            .src = what->dst ? place : what->src + done,
+                                            .bytes = run * sizeof *place};
+        if (in_host)
+            memcpy(copy.dst, copy.src, copy.bytes);
+        else
+            mics_launch_copy(compute(engine), &copy);
     }
     return engine->device->ops->stream_sync(compute(engine), err);
 }

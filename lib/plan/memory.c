@@ -55,6 +55,39 @@ uint64_t mics_choice_state_bytes(const struct mics_model *model,
     return bytes;
 }
 
+uint64_t mics_offload_slot_count(const struct mics_model *model,
+                                 const struct mics_plan_choice *choice)
+{
+    uint64_t count = 0;
+
+    for (uint32_t u = 0; u < model->unit_count; u++) {
+        const struct mics_layout layout = mics_choice_layout(model, choice, u);
+
+        count = mics_max_u64(count, mics_min_u64(choice->offload_piece, layout.optim_piece));
+    }
+    return mics_round_up(count, MICS_OFFLOAD_PIECE_MIN);
+}
+
+uint64_t mics_offload_slot_bytes(const struct mics_model *model,
+                                 const struct mics_plan_choice *choice)
+{
+    return mics_offload_slot_count(model, choice) * sizeof(float) *
+           mics_choice_offload_values(choice);
+}
+
+/* The optimizer's states leave the device, but for the pieces that are being updated. */
+static void offload(const struct mics_model *model, const struct mics_plan_choice *choice,
+                    struct mics_memory *memory)
+{
+    struct mics_region *region = &memory->regions[MICS_REGION_OPTIM];
+
+    if (choice->offload_piece == 0)
+        return;
+    memory->offload_bytes = region->bytes;
+    region->bytes = MICS_OFFLOAD_SLOTS * mics_offload_slot_bytes(model, choice);
+    region->name = "optimizer pieces";
+}
+
 /* Values of the largest of `parts` parts of an optimizer shard with its states, as a checkpoint
  * stores them, of the units that use the groups of `kind`. */
 static uint64_t checkpoint_part(const struct mics_model *model,
@@ -113,14 +146,16 @@ uint64_t mics_memory_total(const struct mics_memory *memory, const struct mics_t
 {
     return memory->arena_bytes + memory->workspace_bytes + memory->context_bytes +
            memory->communicator_bytes +
-           (is_on_host(topology) ? memory->snapshot_bytes + memory->process_bytes : 0);
+           (is_on_host(topology)
+                ? memory->snapshot_bytes + memory->process_bytes + memory->offload_bytes
+                : 0);
 }
 
 uint64_t mics_memory_host(const struct mics_memory *memory, const struct mics_topology *topology)
 {
-    return is_on_host(topology)
-               ? mics_memory_total(memory, topology)
-               : memory->process_bytes + memory->snapshot_bytes + memory->pinned_bytes;
+    return is_on_host(topology) ? mics_memory_total(memory, topology)
+                                : memory->process_bytes + memory->snapshot_bytes +
+                                      memory->pinned_bytes + memory->offload_bytes;
 }
 
 enum mics_status mics_memory_check_host(const struct mics_plan *plan, struct mics_err *err)
@@ -137,9 +172,12 @@ enum mics_status mics_memory_check_host(const struct mics_plan *plan, struct mic
     mics_format_bytes(rank, own, sizeof own);
     mics_format_bytes((uint64_t)has, available, sizeof available);
     return mics_err_set(err, MICS_ERR_INFEASIBLE,
-                        "snapshots of checkpoints need %s of host memory on each node, %s per rank,"
+                        "%s need %s of host memory on each node, %s per rank,"
                         " but a node has %s; with more nodes, or an optimizer with fewer states "
                         "(--optimizer=lion), they are smaller",
+                        plan->memory.offload_bytes > 0
+                            ? "optimizer states and the snapshots of checkpoints"
+                            : "snapshots of checkpoints",
                         node, own, available);
 }
 
@@ -284,6 +322,7 @@ enum mics_status mics_memory_compute(const struct mics_model *model,
         return status;
     for (int i = MICS_REGION_PARAM; i <= MICS_REGION_OPTIM; i++)
         memory.regions[i].bytes = all_shards_bytes(model, choice, (enum mics_region_kind)i);
+    offload(model, choice, &memory);
     activation_bytes(model, choice, &memory.regions[MICS_REGION_SAVED].bytes,
                      &memory.regions[MICS_REGION_SCRATCH].bytes);
     memory.regions[MICS_REGION_BATCH].bytes = batch_bytes(model, choice);

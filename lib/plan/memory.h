@@ -72,6 +72,13 @@ uint32_t mics_choice_checkpoint_parts(const struct mics_model *model,
 uint64_t mics_choice_state_bytes(const struct mics_model *model,
                                  const struct mics_plan_choice *choice, enum mics_unit_kind kind);
 
+/* Where the optimizer's states are in host memory: elements of each vector of the largest piece on
+ * the device, and the bytes of all its vectors. */
+uint64_t mics_offload_slot_count(const struct mics_model *model,
+                                 const struct mics_plan_choice *choice);
+uint64_t mics_offload_slot_bytes(const struct mics_model *model,
+                                 const struct mics_plan_choice *choice);
+
 /* The scalars of a step (struct mics_args_scalars), and in training the model's stats behind them.
  */
 uint64_t mics_scalars_bytes(const struct mics_model *model, bool train);

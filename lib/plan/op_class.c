@@ -32,6 +32,7 @@ const char *mics_op_class_name(enum mics_op_class op_class)
         [MICS_CLASS_PUBLISH_NODE] = "publish_node",
         [MICS_CLASS_DISPATCH_NET] = "dispatch_net",
         [MICS_CLASS_DISPATCH_NODE] = "dispatch_node",
+        [MICS_CLASS_OFFLOAD] = "offload",
         [MICS_CLASS_SCALARS] = "scalars",
     };
 

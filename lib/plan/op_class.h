@@ -25,6 +25,7 @@ enum mics_op_class {
     MICS_CLASS_PUBLISH_NODE,
     MICS_CLASS_DISPATCH_NET, /* tokens to experts, and back */
     MICS_CLASS_DISPATCH_NODE,
+    MICS_CLASS_OFFLOAD, /* updates of states in host memory, and their copies there and back */
     MICS_CLASS_SCALARS, /* sums of targets, loss and norm */
     MICS_CLASS_COUNT
 };

@@ -157,6 +157,24 @@ static enum mics_status check_outer(const struct mics_plan_choice *choice, struc
     return MICS_OK;
 }
 
+/* Outer steps read masters where they are, on the device. */
+static enum mics_status check_offload(const struct mics_plan_choice *choice, struct mics_err *err)
+{
+    const uint32_t piece = choice->offload_piece;
+
+    if (piece == 0)
+        return MICS_OK;
+    if (piece % MICS_OFFLOAD_PIECE_MIN != 0 || piece > MICS_OFFLOAD_PIECE_MAX)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "optimizer states in host memory in pieces of %u elements: expected a "
+                            "multiple of %d up to %u",
+                            piece, MICS_OFFLOAD_PIECE_MIN, MICS_OFFLOAD_PIECE_MAX);
+    if (choice->outer_steps > 0)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "outer steps need the optimizer's states on the device");
+    return MICS_OK;
+}
+
 /* Before the updates of a step it must be known whether a gradient has overflowed. */
 static enum mics_status check_f16(const struct mics_plan_choice *choice, struct mics_err *err)
 {
@@ -208,7 +226,9 @@ enum mics_status mics_choice_check(const struct mics_model *model,
                             "%u steps with all second hops: expected up to %d, and an interval or "
                             "outer steps",
                             choice->sync_warmup, MICS_SYNC_WARMUP_MAX);
-    status = check_f16(choice, err);
+    status = check_offload(choice, err);
+    if (status == MICS_OK)
+        status = check_f16(choice, err);
     if (status == MICS_OK)
         status = check_formats(model, choice, err);
     if (status == MICS_OK)

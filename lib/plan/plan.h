@@ -25,6 +25,13 @@
 #define MICS_INTERVAL_MAX    64
 #define MICS_SYNC_WARMUP_MAX (1 << 30)
 
+/* Elements of a piece of the optimizer's shard that is in host memory, if nothing else is planned,
+ * and how many pieces are on the device at a time: one arrives, one is updated, one leaves. */
+#define MICS_OFFLOAD_PIECE     (1u << 22)
+#define MICS_OFFLOAD_PIECE_MIN 64 /* and its multiples */
+#define MICS_OFFLOAD_PIECE_MAX (1u << 28)
+#define MICS_OFFLOAD_SLOTS     3
+
 /* Whose memory and exchanges a plan has: those of mics, or of another trainer (trainer_memory.c,
  * trainer_exchanges.c). */
 enum mics_trainer {
@@ -101,6 +108,9 @@ struct mics_plan_choice {
     enum mics_trainer trainer;
     /* Before the last micro-step it adds up whole gradients, and reduces none. */
     bool whole_grads;
+    /* Masters and optimizer states are in host memory; for its update each segment of a unit comes
+     * to the device, and goes back, in pieces of so many elements. 0: they are on the device. */
+    uint32_t offload_piece;
 };
 
 struct mics_region {
@@ -111,7 +121,9 @@ struct mics_region {
 enum mics_region_kind {
     MICS_REGION_PARAM, /* parameter shards */
     MICS_REGION_GRAD,  /* gradient shards, fp32 */
-    MICS_REGION_OPTIM, /* the optimizer's states, and the master of parameters that are not fp32 */
+    /* The optimizer's states, and the master of parameters that are not fp32; where these are in
+     * host memory, the pieces of them that are being updated. */
+    MICS_REGION_OPTIM,
     MICS_REGION_PARAM_SLOT, /* gathered parameters */
     MICS_REGION_GRAD_SLOT,  /* gradients to reduce, and staging buffers of exchanges */
     MICS_REGION_SAVED,      /* activations */
@@ -127,6 +139,7 @@ struct mics_memory {
     uint64_t workspace_bytes; /* outside the arena: of libraries; on a host also staging */
     uint64_t process_bytes;   /* host memory: the program, its libraries, MPI */
     uint64_t pinned_bytes;    /* host memory from which a GPU copies batches; 0 on a host */
+    uint64_t offload_bytes;   /* host memory (of a GPU: pinned): masters and optimizer states */
     uint64_t context_bytes, communicator_bytes; /* outside the arena, on a GPU; 0 on a host */
     uint64_t snapshot_bytes; /* host memory: a checkpoint is written from it during training */
 };
@@ -222,8 +235,11 @@ struct mics_plan {
     double second_hop_share;
     double exact_step_s;             /* the fastest with an exact second hop; 0: not compared */
     struct mics_expert_ways experts; /* all 0: not compared */
-    uint64_t memory_every;           /* steps between states kept in the memory of nodes; 0: none */
-    uint32_t memory_copies;          /* nodes that have each shard of them; 0: the default, 2 */
+    /* Where the optimizer's states are in host memory: the step with them on the device, whatever
+     * that would take of its memory. 0: unknown. */
+    double on_device_step_s;
+    uint64_t memory_every;  /* steps between states kept in the memory of nodes; 0: none */
+    uint32_t memory_copies; /* nodes that have each shard of them; 0: the default, 2 */
     uint32_t alternative_count;
     struct mics_alternative *alternatives;
     json_t *doc; /* the document that it came from, or NULL */
@@ -315,6 +331,12 @@ static inline uint32_t mics_choice_replicas(const struct mics_plan_choice *choic
 static inline uint32_t mics_choice_states(const struct mics_plan_choice *choice)
 {
     return mics_optimizer_states(choice->optimizer) + (choice->outer_steps > 0 ? 2 : 0);
+}
+
+/* fp32 values of an element that are in host memory: the states, and the master if there is one. */
+static inline uint32_t mics_choice_offload_values(const struct mics_plan_choice *choice)
+{
+    return mics_optimizer_states(choice->optimizer) + (choice->dtype != MICS_F32);
 }
 
 /* The kind whose groups (plan/group.h) units of `kind` use: kinds of one shape share theirs. */

@@ -8,12 +8,13 @@
  *              grad_dtype clip ? experts { p_param p_grad p_optim }
  *              ? sync_dtype sync_down_dtype ? sync_gathers ? sync_stochastic ? sync_exact_units
  *              ? gather_dtype ? sync_interval ? outer_steps outer_lr outer_momentum
- *              ? outer_overlap ? sync_warmup ? resident_experts }
+ *              ? outer_overlap ? sync_warmup ? resident_experts ? offload_piece }
  *     ? experts { gathered_step_s resident_step_s gathered_s resident_s }
  *     memory { arena_bytes workspace_bytes context_bytes communicator_bytes snapshot_bytes
- *              process_bytes pinned_bytes host_bytes_per_node
+ *              process_bytes pinned_bytes ? offload_bytes host_bytes_per_node
  *              regions [ { name bytes offset } ] }
  *     predicted { step_s tokens_per_s compute_s comm_s exposed_s net_bytes sent_bytes }
+ *     ? exact_step_s ? on_device_step_s
  *     ? range { step_low_s step_high_s tokens_per_s_low tokens_per_s_high
  *               errors { ? compute ? node ? net { low high source } } }
  *     operations (see op_class.h)
@@ -201,6 +202,8 @@ static void read_choice(const struct mics_cursor *parent, const struct mics_plan
     out->secondary_shards = mics_cursor_opt_bool(&at, "secondary_shards", false);
     out->dispatches = mics_cursor_opt_bool(&at, "resident_experts", false);
     out->expert_load = mics_cursor_opt_double(&at, "expert_load", 1, MICS_EXPERTS_MAX, 0);
+    out->offload_piece = mics_cursor_opt_u32(&at, "offload_piece", MICS_OFFLOAD_PIECE_MIN,
+                                             MICS_OFFLOAD_PIECE_MAX, 0);
     out->trainer = read_trainer(&at);
     out->whole_grads = mics_cursor_opt_bool(&at, "whole_gradients", false);
     if (out->whole_grads && !out->trainer)
@@ -290,6 +293,8 @@ static void check_memory(const struct mics_cursor *root, const struct mics_memor
     expect_bytes(&at, "arena_bytes", memory->arena_bytes);
     expect_bytes(&at, "process_bytes", memory->process_bytes);
     expect_bytes(&at, "pinned_bytes", memory->pinned_bytes);
+    if (memory->offload_bytes > 0)
+        expect_bytes(&at, "offload_bytes", memory->offload_bytes);
     expect_bytes(&at, "workspace_bytes", memory->workspace_bytes);
     expect_bytes(&at, "context_bytes", memory->context_bytes);
     expect_bytes(&at, "communicator_bytes", memory->communicator_bytes);
@@ -430,6 +435,7 @@ enum mics_status mics_plan_from_doc(json_t *doc, struct mics_plan **out, struct 
     read_prediction(&root, &plan->predicted);
     read_range(&root, &plan->range);
     plan->exact_step_s = mics_cursor_opt_double(&root, "exact_step_s", 0, 1e18, 0);
+    plan->on_device_step_s = mics_cursor_opt_double(&root, "on_device_step_s", 0, 1e18, 0);
     read_expert_ways(&root, &plan->experts);
     mics_class_times_read(&root, "operations", &plan->classes);
     read_kept(&root, plan);
@@ -540,6 +546,8 @@ static json_t *write_choice(const struct mics_plan_choice *choice)
     if (choice->dispatches)
         done = done && put(object, "resident_experts", json_true()) &&
                put(object, "expert_load", json_real(mics_choice_expert_load(choice)));
+    if (choice->offload_piece > 0)
+        done = done && put_count(object, "offload_piece", choice->offload_piece);
     if (choice->trainer != MICS_TRAINER_MICS)
         done = done && put(object, "trainer", json_string(mics_trainer_name(choice->trainer)));
     if (choice->whole_grads)
@@ -612,6 +620,8 @@ static json_t *write_memory(const struct mics_plan *plan)
                           mics_memory_host(memory, plan->topology) * plan->topology->per_node) &&
                 put(object, "regions", regions);
 
+    if (memory->offload_bytes > 0)
+        done = done && put_count(object, "offload_bytes", memory->offload_bytes);
     for (int i = 0; i < MICS_REGION_COUNT && done; i++) {
         const struct mics_region *region = &memory->regions[i];
 
@@ -723,6 +733,8 @@ enum mics_status mics_plan_to_doc(const struct mics_plan *plan, json_t **out, st
            put(doc, "predicted", write_prediction(&plan->predicted)) &&
            (plan->range.low_s <= 0 || put(doc, "range", write_range(plan))) &&
            (plan->exact_step_s <= 0 || put(doc, "exact_step_s", json_real(plan->exact_step_s))) &&
+           (plan->on_device_step_s <= 0 ||
+            put(doc, "on_device_step_s", json_real(plan->on_device_step_s))) &&
            (plan->experts.gathered_step_s <= 0 ||
             put(doc, "experts", write_expert_ways(&plan->experts))) &&
            put(doc, "operations", mics_class_times_to_json(&plan->classes)) &&

@@ -318,6 +318,8 @@ static void put_batch(struct mics_table *table, const struct mics_plan *plan, in
         put_text(table, "dtype", mics_dtype_name(choice->dtype));
         put_text(table, "grad_dtype", mics_dtype_name(choice->grad_dtype));
         put_number(table, "clip", choice->clip);
+        if (choice->offload_piece > 0)
+            put_number(table, "offload_piece", choice->offload_piece);
         if (mics_choice_interval(choice) > 1)
             put_number(table, "sync_interval", choice->sync_interval);
         if (choice->sync_warmup > 0)
@@ -340,8 +342,9 @@ static void put_batch(struct mics_table *table, const struct mics_plan *plan, in
                     plural(mics_choice_world_size(choice)), choice->micro_batch,
                     choice->micro_steps, plural(choice->micro_steps));
     mics_table_cell(table, "optimizer");
-    mics_table_cell(table, "%s%s", mics_optimizer_name(choice->optimizer),
-                    choice->clip ? ", gradients clipped" : "");
+    mics_table_cell(table, "%s%s%s", mics_optimizer_name(choice->optimizer),
+                    choice->clip ? ", gradients clipped" : "",
+                    choice->offload_piece > 0 ? ", its states in host memory" : "");
     if (choice->outer_steps > 0) {
         mics_table_cell(table, "outer steps");
         mics_table_cell(table, "%u replicas meet every %u step%s: rate %g, Nesterov momentum %g",
@@ -438,11 +441,17 @@ static enum mics_status print_memory(FILE *out, const struct mics_plan *plan, in
     if (in_host)
         put_bytes(table, tsv ? "process" : "+ process and libraries", memory->process_bytes, limit,
                   tsv);
+    if (in_host && memory->offload_bytes > 0)
+        put_bytes(table, tsv ? "offload" : "+ optimizer states in host memory",
+                  memory->offload_bytes, limit, tsv);
     put_bytes(table, tsv ? "total" : "= total", total, limit, tsv);
     put_bytes(table, "limit", limit, limit, tsv);
     if (!in_host && limit < plan->topology->memory_bytes)
         put_bytes(table, tsv ? "memory" : "memory of the GPU", plan->topology->memory_bytes, limit,
                   tsv);
+    if (!in_host && memory->offload_bytes > 0)
+        put_bytes(table, tsv ? "offload" : "optimizer states in host memory", memory->offload_bytes,
+                  0, tsv);
     if (!in_host)
         put_bytes(table, tsv ? "host_node" : "host memory of a node",
                   mics_memory_host(memory, plan->topology) * plan->topology->per_node,

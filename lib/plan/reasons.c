@@ -299,6 +299,39 @@ static void append_interval(struct text *text, const struct mics_plan *plan)
         plan->choice.sync_interval, exposed);
 }
 
+/* What leaving the device costs, and why it was needed. */
+static void append_offload(struct text *text, const struct mics_plan *plan)
+{
+    struct mics_plan_choice choice = plan->choice;
+    const double without_s = plan->on_device_step_s, step_s = plan->predicted.step_s;
+    struct mics_memory memory;
+    struct mics_err err;
+    char size[NUMBER], without[NUMBER], more[NUMBER];
+
+    if (choice.offload_piece == 0)
+        return;
+    mics_format_bytes(plan->memory.offload_bytes, size, sizeof size);
+    append(text, " The optimizer's states are in host memory, %s per rank", size);
+    if (without_s > 0) {
+        mics_format_time(without_s, without, sizeof without);
+        append(text, ", which makes a step %.2g %% longer than with them on the device, %s",
+               fmax(0, 100 * (step_s / without_s - 1)), without);
+    }
+    choice.offload_piece = 0;
+    if (mics_memory_compute_on(plan->topology, plan->model, &choice, &memory, &err) == MICS_OK) {
+        const uint64_t bytes = mics_memory_total(&memory, plan->topology);
+
+        mics_format_bytes(bytes > plan->memory_limit ? bytes - plan->memory_limit
+                                                     : plan->memory_limit - bytes,
+                          more, sizeof more);
+        append(text,
+               bytes > plan->memory_limit ? "; there they would need %s more than the limit"
+                                          : "; there they would fit, and leave %s of the limit",
+               more);
+    }
+    append(text, ".");
+}
+
 /* What --sync-dtype=auto found. */
 static void append_formats(struct text *text, const struct mics_plan *plan)
 {
@@ -427,6 +460,7 @@ char *mics_plan_reasons(const struct mics_plan *plan, char text[MICS_PLAN_REASON
     text[0] = '\0';
     append_shards(&out, plan);
     append_communication(&out, plan);
+    append_offload(&out, plan);
     append_interval(&out, plan);
     append_formats(&out, plan);
     append_experts(&out, plan);

@@ -142,7 +142,7 @@ static void compare_memory(const struct mics_measured *measured, struct mics_che
 
 /* Work of one step on one rank; net_bytes of one node. */
 struct work {
-    double flops, update_bytes, net_bytes, node_bytes;
+    double flops, update_bytes, net_bytes, node_bytes, offload_bytes;
 };
 
 static enum mics_status count_work(const struct mics_plan *plan, uint32_t micro_steps,
@@ -165,6 +165,9 @@ static enum mics_status count_work(const struct mics_plan *plan, uint32_t micro_
 
         if (op_class == MICS_CLASS_FORWARD || op_class == MICS_CLASS_BACKWARD)
             out->flops += op->flops;
+        else if (op->kind == MICS_OP_LOAD || op->kind == MICS_OP_STORE)
+            out->offload_bytes +=
+                (double)op->bytes * mics_op_times(op, schedule) / schedule->interval;
         else if (op_class == MICS_CLASS_UPDATE)
             out->update_bytes +=
                 op->memory_bytes * mics_op_times(op, schedule) / schedule->interval;
@@ -201,6 +204,7 @@ static enum mics_status step_work(const struct mics_plan *plan, struct work *out
         return status;
     out->flops += (s - 3) * (out->flops - shorter.flops);
     out->update_bytes += (s - 3) * (out->update_bytes - shorter.update_bytes);
+    out->offload_bytes += (s - 3) * (out->offload_bytes - shorter.offload_bytes);
     out->net_bytes += (s - 3) * (out->net_bytes - shorter.net_bytes);
     out->node_bytes += (s - 3) * (out->node_bytes - shorter.node_bytes);
     return MICS_OK;
@@ -218,6 +222,7 @@ static double other_s(const struct mics_step_times *times)
 
     return fmax(0, times->step_s - passes_s(classes) - classes->busy_s[MICS_CLASS_UPDATE] -
                        classes->net_exposed_s - classes->node_exposed_s -
+                       classes->exposed_s[MICS_CLASS_OFFLOAD] -
                        classes->exposed_s[MICS_CLASS_SCALARS]);
 }
 
@@ -266,6 +271,9 @@ static enum mics_status compare_assumptions(struct mics_check *check, struct mic
         compare_rates(work.net_bytes, p->net_s, m->net_s, m->net_exposed_s - p->net_exposed_s);
     out[MICS_ASSUME_NODE] =
         compare_rates(work.node_bytes, p->node_s, m->node_s, m->node_exposed_s - p->node_exposed_s);
+    out[MICS_ASSUME_OFFLOAD] = compare_rates(
+        work.offload_bytes, p->busy_s[MICS_CLASS_OFFLOAD], m->busy_s[MICS_CLASS_OFFLOAD],
+        m->exposed_s[MICS_CLASS_OFFLOAD] - p->exposed_s[MICS_CLASS_OFFLOAD]);
     out[MICS_ASSUME_SCALARS] =
         compare_seconds(scalars[0], scalars[1],
                         m->exposed_s[MICS_CLASS_SCALARS] - p->exposed_s[MICS_CLASS_SCALARS]);

@@ -52,6 +52,7 @@ enum mics_assumption {
     MICS_ASSUME_UPDATE,  /* memory bandwidth of norms and updates */
     MICS_ASSUME_NET,     /* bytes/s through a node's network cards */
     MICS_ASSUME_NODE,    /* bytes/s that a rank sends inside its node */
+    MICS_ASSUME_OFFLOAD, /* bytes/s of copies of optimizer states to and from host memory */
     MICS_ASSUME_SCALARS, /* seconds of the sums of scalars of a step: latency */
     MICS_ASSUME_OTHER,   /* seconds of a step without computation or exposed exchange */
     MICS_ASSUME_COUNT

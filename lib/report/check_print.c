@@ -21,6 +21,7 @@ static const struct {
     [MICS_ASSUME_UPDATE] = {"update", "memory bandwidth of updates", BYTES_PER_S},
     [MICS_ASSUME_NET] = {"net", "network bandwidth of a node", BYTES_PER_S},
     [MICS_ASSUME_NODE] = {"node", "bandwidth of a rank inside nodes", BYTES_PER_S},
+    [MICS_ASSUME_OFFLOAD] = {"offload", "copies of states in host memory", BYTES_PER_S},
     [MICS_ASSUME_SCALARS] = {"scalars", "sums of loss and norm", SECONDS},
     [MICS_ASSUME_OTHER] = {"other", "time in which nothing runs", SECONDS},
 };
@@ -164,7 +165,7 @@ static void print_worst(FILE *out, const struct mics_check *check)
 
     mics_format_time(fabs(each->added_s), texts[2], TEXT);
     if (names[worst].quantity == BYTES_PER_S && worst != MICS_ASSUME_UPDATE &&
-        fabs(each->busy_ratio - 1) < SAME_BUSY) {
+        worst != MICS_ASSUME_OFFLOAD && fabs(each->busy_ratio - 1) < SAME_BUSY) {
         fprintf(out, "Off most: overlap of exchanges %s with computation.\n",
                 worst == MICS_ASSUME_NET ? "over the network" : "inside nodes");
     } else {

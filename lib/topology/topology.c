@@ -134,6 +134,25 @@ static void read_profile(const struct mics_cursor *root, struct mics_topology *t
     mics_cursor_reject(root, "profile", "'%.16s': expected mics or pytorch", name);
 }
 
+double mics_topology_host_copy_rate(const struct mics_topology *topology, bool to_host)
+{
+    const json_t *device = json_object_get(topology->doc, "device");
+    const double rate = json_number_value(
+        json_object_get(device, to_host ? "to_host_bytes_per_s" : "from_host_bytes_per_s"));
+
+    if (mics_topology_is_host(topology))
+        return topology->memory_bandwidth / 2;
+    return rate > 0 ? rate : MICS_HOST_COPY_RATE;
+}
+
+bool mics_topology_host_copies_share_links(const struct mics_topology *topology)
+{
+    const double pcie_rate = 63e9;
+
+    return !mics_topology_is_host(topology) && topology->node_link.bandwidth_bytes > 0 &&
+           topology->node_link.bandwidth_bytes <= pcie_rate;
+}
+
 static void read_device(const struct mics_cursor *root, struct mics_topology *topology)
 {
     const struct mics_cursor at = mics_cursor_get_object(root, "device");

@@ -127,6 +127,23 @@ static void sharded_ranks_launch_what_is_priced(void)
     check(&(struct mics_shape){2, 2, 1, 2, 4}, MICS_RECOMPUTE_NONE, MICS_F16, true);
 }
 
+/* Updates piece by piece; a shard of 1 to 3 pieces each, by unit. */
+static void pieces_of_states_in_host_memory_are_launched_as_priced(void)
+{
+    struct mics_model *model = cases_llama(true);
+
+    for (int i = 0; i < 2; i++) {
+        struct mics_plan_choice choice = cases_choice(&(struct mics_shape){1, 2, 2, 2, 2});
+
+        choice.segments = 1 + (uint32_t)i;
+        choice.offload_piece = 512;
+        choice.optimizer = MICS_OPT_ADAMW;
+        choice.dtype = choice.grad_dtype = i ? MICS_BF16 : MICS_F32;
+        compare(model, &choice);
+    }
+    mics_model_free(model);
+}
+
 static void conversions_to_blocks_are_launched_as_priced(void)
 {
     static const struct mics_shape shapes[] = {{2, 2, 2, 2, 2}, {2, 2, 1, 2, 4}, {2, 2, 4, 4, 4}};
@@ -151,6 +168,7 @@ int main(void)
 {
     TAP_RUN(one_rank_launches_what_is_priced);
     TAP_RUN(sharded_ranks_launch_what_is_priced);
+    TAP_RUN(pieces_of_states_in_host_memory_are_launched_as_priced);
     TAP_RUN(conversions_to_blocks_are_launched_as_priced);
     return tap_done();
 }

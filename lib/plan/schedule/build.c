@@ -44,6 +44,7 @@ struct build {
     struct mics_residency residency;
     uint32_t next_fetch; /* fetches before it have their gathers */
     uint32_t next_grad_slot;
+    uint32_t next_piece;           /* of states in host memory */
     uint32_t pending[REDUCED_MAX]; /* units whose gradients wait to be reduced together */
     uint32_t pending_count;
     uint32_t *grad_slot_of_unit; /* while it holds the unit's gradients; else MICS_NONE */
@@ -543,13 +544,52 @@ static void append_outer(struct build *build, enum mics_op_kind exchange,
     append_exchange(build, exchange, &like, 1);
 }
 
+/* A piece comes to the device, is updated, and goes back, each on a stream of its own. */
+static void append_piece(struct build *build, const struct mics_op *piece)
+{
+    static const struct {
+        enum mics_op_kind kind;
+        enum mics_stream_kind stream;
+    } parts[] = {{MICS_OP_LOAD, MICS_STREAM_LOAD},
+                 {MICS_OP_UPDATE, MICS_STREAM_UPDATE},
+                 {MICS_OP_STORE, MICS_STREAM_STORE}};
+
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        struct mics_op op = *piece;
+
+        op.kind = parts[i].kind;
+        op.stream = parts[i].stream;
+        append(build, &op);
+    }
+}
+
+/* Pieces do not cross segments. */
+static void append_pieces(struct build *build, const struct mics_op *update)
+{
+    const struct mics_layout *layout = &build->out->layouts[update->unit];
+    struct mics_op piece = *update;
+
+    for (uint32_t segment = 0; segment < layout->segments; segment++)
+        for (uint64_t at = 0; at < layout->optim_piece; at += piece.count) {
+            piece.segment = segment;
+            piece.piece = build->next_piece++;
+            piece.begin = at;
+            piece.count = mics_min_u64(build->choice->offload_piece, layout->optim_piece - at);
+            piece.bytes = piece.count * sizeof(float) * mics_choice_offload_values(build->choice);
+            append_piece(build, &piece);
+        }
+}
+
 static void append_update(struct build *build, uint32_t unit, uint32_t micro_step)
 {
     const struct mics_op op = turn_op(build, MICS_OP_UPDATE, unit, micro_step);
 
     if (build->choice->outer_overlap)
         append_outer(build, MICS_OP_OUTER_UPDATE, &op, 1);
-    append(build, &op);
+    if (build->choice->offload_piece > 0)
+        append_pieces(build, &op);
+    else
+        append(build, &op);
     /* An outer step is in steps that are a multiple of outer_steps. It follows the unit's update on
      * the streams of the second hop, so that other units need not wait for it. */
     if (build->choice->outer_steps > 0)

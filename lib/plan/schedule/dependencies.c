@@ -33,13 +33,14 @@ enum scalar { SCALAR_LOSS, SCALAR_TARGETS, SCALAR_NORM, SCALAR_COUNT };
  * it receives and sends back. */
 enum dispatched { DISPATCHED_COUNTS, DISPATCHED_SENT, DISPATCHED_RECEIVED, DISPATCHED_COUNT };
 
-/* A resource is one segment of a unit's shard or of a slot, a staging buffer, or one scalar of the
- * steps of one parity; `buffers` and `scalar` say where the histories of each kind begin. */
+/* A resource is one segment of a unit's shard or of a slot, a staging buffer, one scalar of the
+ * steps of one parity, a piece in host memory, or a place for one on the device; `buffers`,
+ * `scalar` and so on say where the histories of each kind begin. */
 struct tracker {
-    bool clip, train;
+    bool clip, train, offloads;
     uint32_t head;  /* the last stage */
     uint32_t width; /* histories per unit or slot: the most segments of a unit */
-    uint32_t buffers[MICS_BUFFER_COUNT], scalar, dispatched;
+    uint32_t buffers[MICS_BUFFER_COUNT], scalar, dispatched, pieces, piece_slots;
     struct history *histories;
     uint32_t (*clocks)[MICS_STREAM_COUNT]; /* [2 * op_count + 1] */
     uint32_t last[MICS_STREAM_COUNT];      /* newest operation of each stream */
@@ -146,6 +147,14 @@ static void list_computation(const struct tracker *t, const struct mics_op *op, 
                   true);
 }
 
+/* What load, update and store of a piece have of it: in host memory, and on the device. */
+static void list_piece(const struct tracker *t, const struct mics_op *op, struct access_list *list)
+{
+    if (op->kind != MICS_OP_UPDATE)
+        add_access(list, t->pieces + op->piece, 1, op->kind == MICS_OP_STORE);
+    add_access(list, t->piece_slots + op->piece % MICS_OFFLOAD_SLOTS, 1, op->kind != MICS_OP_STORE);
+}
+
 static void list_optimizer(const struct tracker *t, const struct mics_op *op, uint32_t parity,
                            struct access_list *list)
 {
@@ -154,7 +163,9 @@ static void list_optimizer(const struct tracker *t, const struct mics_op *op, ui
         access_scalar(t, list, SCALAR_NORM, parity, true);
         return;
     }
-    access_buffer(t, list, op, MICS_BUFFER_PARAM_SHARD, true, true);
+    access_buffer(t, list, op, MICS_BUFFER_PARAM_SHARD, !t->offloads, true);
+    if (t->offloads)
+        list_piece(t, op, list);
     access_scalar(t, list, SCALAR_TARGETS, parity, false);
     if (t->clip)
         access_scalar(t, list, SCALAR_NORM, parity, false);
@@ -185,6 +196,10 @@ static void list_accesses(const struct tracker *t, const struct mics_op *op, uin
     case MICS_OP_NORM:
     case MICS_OP_UPDATE:
         list_optimizer(t, op, parity, list);
+        break;
+    case MICS_OP_LOAD:
+    case MICS_OP_STORE:
+        list_piece(t, op, list);
         break;
     case MICS_OP_LOSS_NORM_REDUCE:
         access_scalar(t, list, SCALAR_LOSS, parity, true);
@@ -312,13 +327,18 @@ enum mics_status mics_schedule_add_dependencies(struct mics_schedule *schedule,
                                                 const struct mics_plan_choice *choice,
                                                 struct mics_err *err)
 {
-    struct tracker t = {.clip = choice->clip, .train = schedule->train, .width = choice->segments};
-    uint32_t total = 0;
+    struct tracker t = {.clip = choice->clip,
+                        .train = schedule->train,
+                        .offloads = choice->offload_piece > 0,
+                        .width = choice->segments};
+    uint32_t total = 0, pieces = 0;
     bool done = false;
 
-    for (uint32_t i = 0; i < schedule->op_count; i++)
+    for (uint32_t i = 0; i < schedule->op_count; i++) {
         if (schedule->ops[i].kind == MICS_OP_FORWARD && schedule->ops[i].stage > t.head)
             t.head = schedule->ops[i].stage;
+        pieces += schedule->ops[i].kind == MICS_OP_LOAD;
+    }
 
     for (int b = MICS_BUFFER_PARAM_SHARD; b < MICS_BUFFER_COUNT; b++) {
         t.buffers[b] = total;
@@ -331,6 +351,10 @@ enum mics_status mics_schedule_add_dependencies(struct mics_schedule *schedule,
     total += 2 * SCALAR_COUNT;
     t.dispatched = total;
     total += DISPATCHED_COUNT;
+    t.pieces = total;
+    total += pieces;
+    t.piece_slots = total;
+    total += MICS_OFFLOAD_SLOTS;
     t.histories = calloc(total, sizeof *t.histories);
     t.clocks = calloc(2 * (size_t)schedule->op_count + 1, sizeof *t.clocks);
     if (t.histories && t.clocks)

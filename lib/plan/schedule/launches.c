@@ -185,20 +185,31 @@ static void norm(const struct mics_layout *layout, struct mics_recorder *to)
                                                                   .count = layout->optim_piece});
 }
 
-static void update(const struct mics_plan_choice *choice, const struct mics_layout *layout,
-                   struct mics_recorder *to)
+/* Copies of a piece between host memory and the device, one of each of its vectors. */
+static void copy_piece(const struct mics_plan_choice *choice, const struct mics_op *op,
+                       struct mics_recorder *to)
 {
+    for (uint32_t i = 0; i < mics_choice_offload_values(choice); i++)
+        mics_launch_copy(&to->stream, &(struct mics_args_copy){.dst = address(OUT),
+                                                               .src = address(OTHER),
+                                                               .bytes = op->count * sizeof(float)});
+}
+
+static void update(const struct mics_plan_choice *choice, const struct mics_op *op,
+                   const struct mics_layout *layout, struct mics_recorder *to)
+{
+    const bool is_piece = choice->offload_piece > 0;
     struct mics_args_update args = {.optimizer = choice->optimizer,
                                     .step = 1,
                                     .param = address(PARAMS),
                                     .copy = choice->dtype == MICS_F32 ? NULL : address(OUT),
                                     .grad = address(GRADS),
                                     .scalars = address(SCALARS),
-                                    .count = layout->optim_piece};
+                                    .count = is_piece ? op->count : layout->optim_piece};
 
     for (uint32_t i = 0; i < mics_optimizer_states(choice->optimizer); i++)
         args.state[i] = address(OTHER + (int)i);
-    for (uint32_t segment = 0; segment < layout->segments; segment++)
+    for (uint32_t segment = 0; segment < (is_piece ? 1 : layout->segments); segment++)
         mics_launch_update(&to->stream, &args);
 }
 
@@ -235,7 +246,11 @@ void mics_op_launches(const struct mics_model *model, const struct mics_plan_cho
         norm(&layout, to);
         break;
     case MICS_OP_UPDATE:
-        update(choice, &layout, to);
+        update(choice, op, &layout, to);
+        break;
+    case MICS_OP_LOAD:
+    case MICS_OP_STORE:
+        copy_piece(choice, op, to);
         break;
     case MICS_OP_READ:
         mics_launch_copy(&to->stream,

@@ -8,6 +8,7 @@
  */
 #include "plan/schedule/op_costs.h"
 
+#include "base/num.h"
 #include "device/launch.h"
 #include "plan/memory.h"
 #include "plan/schedule/launches.h"
@@ -16,6 +17,7 @@
 #include "topology/nccl_cost.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,6 +45,7 @@ struct mics_op_costs {
     const struct mics_model *model;
     struct mics_compute compute;
     double times[MICS_COST_CLASS_COUNT];        /* those of the topology, of each class */
+    double host_copy_rate[2];                   /* bytes/s from the host, to the host */
     struct batch_costs batches[BATCHES];        /* of these the first `count` are valid */
     uint32_t count, newest;                     /* newest: which was used last */
     uint32_t next;                              /* replaced next, when all are valid */
@@ -74,6 +77,8 @@ enum mics_status mics_op_costs_new(const struct mics_topology *topology,
     for (int c = 0; c < MICS_COST_CLASS_COUNT; c++)
         costs->times[c] = 1;
     mics_compute_init(&costs->compute, topology);
+    for (int to_host = 0; to_host < 2; to_host++)
+        costs->host_copy_rate[to_host] = mics_topology_host_copy_rate(topology, to_host);
     for (size_t i = 0; i < BATCHES; i++) {
         costs->batches[i].forward = costs->seconds + 3 * i * stages;
         costs->batches[i].backward = costs->seconds + (3 * i + 1) * stages;
@@ -242,11 +247,50 @@ static double run_seconds(struct mics_op_costs *costs, const struct mics_plan_ch
     return op->kind == MICS_OP_BACKWARD ? batch->backward[op->stage] : batch->forward[op->stage];
 }
 
+/* One copy for each of its vectors. */
+struct mics_copy_price mics_op_costs_copy(const struct mics_op_costs *costs,
+                                          const struct mics_plan_choice *choice,
+                                          const struct mics_op *op)
+{
+    const double rate = costs->host_copy_rate[op->kind == MICS_OP_STORE];
+    const bool shares = mics_topology_host_copies_share_links(costs->topology);
+    const double times = costs->times[MICS_COST_COMPUTE];
+
+    return (struct mics_copy_price){
+        .latency_s = times * mics_choice_offload_values(choice) * MICS_HOST_COPY_LATENCY_S,
+        .transfer_s = (shares ? 0.5 : 1) * times * (double)op->bytes / rate,
+        .shares_links = shares};
+}
+
+double mics_op_costs_offload(const struct mics_op_costs *costs,
+                             const struct mics_plan_choice *choice, uint32_t unit)
+{
+    const struct mics_layout layout = mics_choice_layout(costs->model, choice, unit);
+    const bool stores = costs->host_copy_rate[1] < costs->host_copy_rate[0];
+    struct mics_op op = {.kind = stores ? MICS_OP_STORE : MICS_OP_LOAD};
+    double seconds = 0;
+
+    for (uint64_t at = 0; at < layout.optim_piece; at += op.count) {
+        op.count = mics_min_u64(choice->offload_piece, layout.optim_piece - at);
+        op.bytes = op.count * sizeof(float) * mics_choice_offload_values(choice);
+
+        const struct mics_copy_price price = mics_op_costs_copy(costs, choice, &op);
+        seconds += layout.segments * (price.latency_s + price.transfer_s);
+    }
+    return seconds;
+}
+
 double mics_op_costs_compute(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
                              const struct mics_op *op)
 {
     struct launch_sum sum = launches_on(costs);
     struct mics_recorder recorder;
+
+    if (op->kind == MICS_OP_LOAD || op->kind == MICS_OP_STORE) {
+        const struct mics_copy_price price = mics_op_costs_copy(costs, choice, op);
+
+        return price.latency_s + (price.shares_links ? 2 : 1) * price.transfer_s;
+    }
 
     if ((op->kind == MICS_OP_FORWARD || op->kind == MICS_OP_BACKWARD) &&
         op->phase == MICS_PHASE_ALL)
@@ -298,11 +342,13 @@ double mics_op_costs_updates(struct mics_op_costs *costs, const struct mics_plan
 {
     double seconds = first_seconds(costs, choice, false);
 
-    for (uint32_t u = 0; u < costs->model->unit_count; u++)
+    for (uint32_t u = 0; u < costs->model->unit_count; u++) {
         seconds += mics_op_costs_compute(costs, choice,
-                                         &(struct mics_op){.kind = MICS_OP_NORM, .unit = u}) +
-                   mics_op_costs_compute(costs, choice,
-                                         &(struct mics_op){.kind = MICS_OP_UPDATE, .unit = u});
+                                         &(struct mics_op){.kind = MICS_OP_NORM, .unit = u});
+        if (choice->offload_piece == 0)
+            seconds += mics_op_costs_compute(costs, choice,
+                                             &(struct mics_op){.kind = MICS_OP_UPDATE, .unit = u});
+    }
     return seconds;
 }
 

@@ -32,10 +32,29 @@ double mics_op_costs_compute(struct mics_op_costs *costs, const struct mics_plan
  * stages. Those that begin gradients in slots write them, after zeroing what they add to. */
 double mics_op_costs_micro_step(struct mics_op_costs *costs, const struct mics_plan_choice *choice);
 
-/* Seconds that the compute stream needs besides, once in a step: norms and updates of all units,
- * and what the first micro-step takes more, or less, to begin the gradients in shards. With s times
- * the micro-step this is the sum of mics_op_costs_compute() over the stream. */
+/* Seconds that the compute stream needs besides, once in a step: norms and updates of all units, of
+ * states in host memory only the norms, and what the first micro-step takes more, or less, to begin
+ * the gradients in shards. With s times the micro-step this is the sum of mics_op_costs_compute()
+ * over the stream. */
 double mics_op_costs_updates(struct mics_op_costs *costs, const struct mics_plan_choice *choice);
+
+/* A copy between host memory and a device, from its launch to its first byte: assumed. */
+#define MICS_HOST_COPY_LATENCY_S 10e-6
+
+/* A load or a store of a piece that is in host memory, when it runs alone. Where these copies use
+ * the links of collectives, one takes half of them: the other half is for the other direction. */
+struct mics_copy_price {
+    double latency_s, transfer_s;
+    bool shares_links;
+};
+struct mics_copy_price mics_op_costs_copy(const struct mics_op_costs *costs,
+                                          const struct mics_plan_choice *choice,
+                                          const struct mics_op *op);
+
+/* Where the optimizer's states are in host memory: seconds that the slower of the streams which
+ * load and store them needs for a unit, at least. */
+double mics_op_costs_offload(const struct mics_op_costs *costs,
+                             const struct mics_plan_choice *choice, uint32_t unit);
 
 /* Computation keeps this part of its speed whatever runs beside it: what several collectives take
  * of a device was measured for one at a time, and their sum could be all of it. */

@@ -37,7 +37,9 @@ const char *mics_op_kind_name(enum mics_op_kind kind)
         [MICS_OP_CONVERT] = "convert",
         [MICS_OP_NORM] = "norm",
         [MICS_OP_LOSS_NORM_REDUCE] = "loss_norm_reduce",
+        [MICS_OP_LOAD] = "load",
         [MICS_OP_UPDATE] = "update",
+        [MICS_OP_STORE] = "store",
         [MICS_OP_REPLICA_REDUCE] = "replica_reduce",
         [MICS_OP_PUBLISH] = "publish",
         [MICS_OP_READ] = "read",
@@ -52,7 +54,8 @@ const char *mics_stream_kind_name(enum mics_stream_kind kind)
         [MICS_STREAM_COMPUTE] = "compute",         [MICS_STREAM_GATHER_NET] = "gather_net",
         [MICS_STREAM_GATHER_NODE] = "gather_node", [MICS_STREAM_REDUCE_NODE] = "reduce_node",
         [MICS_STREAM_REDUCE_NET] = "reduce_net",   [MICS_STREAM_DISPATCH] = "dispatch",
-        [MICS_STREAM_COMBINE] = "combine",
+        [MICS_STREAM_COMBINE] = "combine",         [MICS_STREAM_LOAD] = "load",
+        [MICS_STREAM_UPDATE] = "update",           [MICS_STREAM_STORE] = "store",
     };
 
     return names[kind];

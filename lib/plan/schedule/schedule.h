@@ -63,8 +63,12 @@ struct mics_op {
     bool coalesce_next;
     bool first;     /* the first use of its gradient buffer in this micro-step: zero it before; of a
                    gather: the unit's first in this step */
-    uint64_t count; /* of a hop: mics_hop_count() */
-    uint64_t bytes; /* the same in bytes, as it is read */
+    uint64_t count; /* of a hop: mics_hop_count(); of a piece in host memory: its elements */
+    uint64_t bytes; /* the same in bytes, as it is read; of a piece: of all its vectors */
+    /* Load, update and store of a piece: its number in the step, and in its segment's part of the
+     * shard its first element. */
+    uint32_t piece;
+    uint64_t begin;
     double flops, memory_bytes; /* computation: of all its launches */
     uint32_t dep_begin, dep_count;
 };

@@ -15,8 +15,10 @@
  * (`sharing`). Exchanges of different streams over the same links (all cards, or all links inside
  * nodes) divide these in equal parts while they transfer; their latencies do not add. Computation
  * runs slower while communication uses the same device; an exchange that has a part of its links
- * takes only that part of what it takes alone. The host always issues in time, also where it waits
- * for the rows of experts that a GPU has counted: the GPU computes the first round meanwhile.
+ * takes only that part of what it takes alone. Copies between host memory and the device go both
+ * ways at full rate beside everything else; over PCIe they divide it with exchanges inside nodes.
+ * The host always issues in time, also where it waits for the rows of experts that a GPU has
+ * counted: the GPU computes the first round meanwhile.
  */
 #include "plan/schedule/timeline.h"
 
@@ -101,6 +103,16 @@ static void set_costs(struct sim *sim, const struct mics_plan_choice *choice,
     for (uint32_t i = 0; i < sim->schedule->op_count; i++) {
         const struct mics_op *op = &sim->schedule->ops[i];
 
+        if (op->kind == MICS_OP_LOAD || op->kind == MICS_OP_STORE) {
+            const struct mics_copy_price price = mics_op_costs_copy(costs, choice, op);
+
+            sim->costs[i] =
+                (struct op_cost){.latency_s = price.latency_s,
+                                 .transfer_s = price.transfer_s,
+                                 .stretch = 1,
+                                 .resource = price.shares_links ? RESOURCE_NODE : RESOURCE_NONE};
+            continue;
+        }
         if (!mics_op_is_comm(op->kind)) {
             sim->costs[i].transfer_s = mics_op_costs_compute(costs, choice, op);
             sim->costs[i].resource =
@@ -326,8 +338,8 @@ static void let_last_catch_up(struct sim *sim)
 /* The speed of each running operation until the next event: its share of its resource. */
 static void set_speeds(struct sim *sim)
 {
-    static const double shares[MICS_STREAM_COUNT + 1] = {0,      1,      1. / 2, 1. / 3,
-                                                         1. / 4, 1. / 5, 1. / 6, 1. / 7};
+    static const double shares[MICS_STREAM_COUNT + 1] = {
+        0, 1, 1. / 2, 1. / 3, 1. / 4, 1. / 5, 1. / 6, 1. / 7, 1. / 8, 1. / 9, 1. / 10};
     struct stream_state *compute = NULL;
     uint32_t users[RESOURCE_COUNT] = {0};
     double slowdown = 0;

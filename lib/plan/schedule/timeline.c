@@ -7,7 +7,8 @@
  * One walk over the streams that always takes the earliest start sees all intervals in order,
  * without sorting and without memory. Where steps overlap, times are those of one period.
  * Computation is what the compute stream does; accumulating and converting gradients on a
- * communication stream counts as neither.
+ * communication stream counts as neither, and so does what streams of their own do where the
+ * optimizer's states are in host memory.
  */
 #include "plan/schedule/timeline.h"
 
@@ -245,13 +246,17 @@ enum mics_op_class mics_op_class(const struct mics_op *op)
     case MICS_OP_BACKWARD:
         return MICS_CLASS_BACKWARD;
     case MICS_OP_NORM:
-    case MICS_OP_UPDATE:
         return MICS_CLASS_UPDATE;
+    case MICS_OP_UPDATE:
+        return op->stream == MICS_STREAM_UPDATE ? MICS_CLASS_OFFLOAD : MICS_CLASS_UPDATE;
     case MICS_OP_ACCUMULATE:
     case MICS_OP_CONVERT:
     case MICS_OP_OUTER_DELTA:
     case MICS_OP_OUTER_UPDATE:
         return MICS_CLASS_ACCUMULATE;
+    case MICS_OP_LOAD:
+    case MICS_OP_STORE:
+        return MICS_CLASS_OFFLOAD;
     default:
         break;
     }

@@ -33,7 +33,8 @@ static void name_event(struct mics_trace_writer *writer, const char *what, uint3
             what, pid, tid, name);
 }
 
-/* Those of tokens that travel to experts are named only where they do. */
+/* Those of tokens that travel to experts, and of states in host memory, are named only where there
+ * are such. */
 static bool is_named(const struct mics_schedule *schedule, uint32_t stream)
 {
     for (uint32_t i = 0; i < schedule->op_count; i++)

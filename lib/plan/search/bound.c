@@ -376,7 +376,9 @@ static struct turn time_turn(const struct parts *parts)
     const double start = start_seconds(parts), first = first_part(parts);
     struct turn turn = {tail + start, tail + first, last + start, last + first};
 
-    if (!parts->choice->clip)
+    /* States in host memory are updated on another stream, without clipping before the backward
+     * pass has ended. */
+    if (!parts->choice->clip && parts->choice->offload_piece == 0)
         turn.head_to_head = fmax(turn.head_to_head, unclipped_turn(parts));
     return turn;
 }
@@ -709,7 +711,7 @@ enum mics_status mics_bounds_step(struct mics_bounds *bounds, const struct mics_
             sum += (steps - 2) * (between_heads(&parts, true) + passes[1].head);
         seconds = fmax(seconds, sum);
     }
-    *out = seconds;
+    *out = fmax(seconds, times->offload);
     return MICS_OK;
 }
 

@@ -577,8 +577,11 @@ static void time_computation(struct mics_bounds *bounds, const struct mics_plan_
     for (int later = 0; later < 2 && choice->shapes[MICS_UNIT_DENSE].p_grad > 1; later++)
         times->accumulate[later] =
             compute_seconds(bounds, choice, unit, MICS_OP_ACCUMULATE, (uint32_t)later);
-    times->norm = compute_seconds(bounds, choice, unit, MICS_OP_NORM, 0);
-    times->update = compute_seconds(bounds, choice, unit, MICS_OP_UPDATE, 0);
+    /* States in host memory are updated on another stream, without clipping beside the norms. */
+    if (choice->clip || choice->offload_piece == 0)
+        times->norm = compute_seconds(bounds, choice, unit, MICS_OP_NORM, 0);
+    if (choice->offload_piece == 0)
+        times->update = compute_seconds(bounds, choice, unit, MICS_OP_UPDATE, 0);
 }
 
 /* The number of targets, and loss and norm. */
@@ -705,6 +708,10 @@ enum mics_status mics_bounds_exchanges(struct mics_bounds *bounds,
         const uint32_t segments = mics_choice_layout(bounds->model, choice, unit).segments;
 
         time_computation(bounds, choice, unit, &times->units[c]);
+        if (choice->offload_piece > 0)
+            times->offload += bounds->classes[c].count *
+                              mics_op_costs_offload(bounds->costs, choice, unit) /
+                              mics_choice_interval(choice);
         times->segments = c == 0 || times->segments == segments ? segments : 0;
     }
     time_exchanges(bounds, choice, &routes, times);

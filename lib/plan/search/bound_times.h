@@ -61,8 +61,9 @@ struct unit_times {
 };
 
 struct mics_exchange_times {
-    struct load scalars;              /* of the two reductions of scalars */
-    double norm_reduce;               /* the second of them */
+    struct load scalars; /* of the two reductions of scalars */
+    double norm_reduce;  /* the second of them */
+    double offload;      /* the stream that copies most of the states that are in host memory */
     enum resource accumulate;         /* the stream */
     double most_lost[RESOURCE_COUNT]; /* of computation, by stream; fractions */
     double most_lost_at_once;         /* by all streams; a fraction */

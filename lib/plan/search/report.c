@@ -418,6 +418,12 @@ static void suggest_options(struct remedies *remedies)
         would_fit(remedies, topology, &options))
         add_remedy(remedies, "--dtype=bf16");
     options = given;
+    options.offload = MICS_OFFLOAD_OPTIMIZER;
+    if (given.offload == MICS_OFFLOAD_NONE && given.outer_steps == 0 &&
+        given.trainer == MICS_TRAINER_MICS && !mics_topology_is_host(topology) &&
+        would_fit(remedies, topology, &options))
+        add_remedy(remedies, "--offload=optimizer");
+    options = given;
     options.optimizer = MICS_OPT_LION;
     if (mics_optimizer_states(given.optimizer) > mics_optimizer_states(MICS_OPT_LION) &&
         would_fit(remedies, topology, &options))

@@ -39,6 +39,9 @@ enum mics_hierarchy {
  * where the plan allows it, and a step is faster by more than MICS_STEP_TIE. */
 enum mics_expert_way { MICS_EXPERTS_GATHERED, MICS_EXPERTS_RESIDENT, MICS_EXPERTS_AUTO };
 
+/* Are masters and optimizer states in host memory? AUTO: only where nothing fits without. */
+enum mics_offload { MICS_OFFLOAD_NONE, MICS_OFFLOAD_OPTIMIZER, MICS_OFFLOAD_AUTO };
+
 struct mics_search_options {
     /* "auto" (or NULL), "ddp", "zero1", "zero2", "zero3", "mics", "mics:P", "hpz", "hpz:P" (with
      * secondary shards, which auto has not), or "P,G,O": the group sizes of parameters, gradients
@@ -74,6 +77,7 @@ struct mics_search_options {
     double outer_lr, outer_momentum;
     bool outer_overlap;
     uint32_t sync_warmup; /* where there are an interval or outer steps */
+    enum mics_offload offload;
     /* What another trainer can do: the shapes and the levels of recomputation (an array) that it
      * has, and the most micro-steps. NULL and 0: all. */
     bool (*allows)(const struct mics_shape *shape);

@@ -131,9 +131,28 @@ static enum mics_status search_formats(struct mics_topology *topology, struct mi
     return MICS_OK;
 }
 
-enum mics_status mics_plan_search(struct mics_topology *topology, struct mics_model *model,
-                                  const struct mics_search_options *options, struct mics_plan **out,
-                                  struct mics_err *err)
+/* What a step of the plan would take with the optimizer's states on the device. */
+static enum mics_status predict_on_device(const struct mics_topology *topology,
+                                          const struct mics_model *model, struct mics_plan *plan,
+                                          struct mics_err *err)
+{
+    struct mics_plan_choice choice = plan->choice;
+    struct mics_prediction predicted = {.step_s = 0};
+    struct mics_op_costs *costs = NULL;
+    enum mics_status status = mics_op_costs_new(topology, model, &costs, err);
+
+    choice.offload_piece = 0;
+    if (status == MICS_OK)
+        status = mics_plan_predict(costs, model, &choice, &predicted, err);
+    mics_op_costs_free(costs);
+    plan->on_device_step_s = predicted.step_s;
+    return status;
+}
+
+/* Offloading is decided. */
+static enum mics_status search_decided(struct mics_topology *topology, struct mics_model *model,
+                                       const struct mics_search_options *options,
+                                       struct mics_plan **out, struct mics_err *err)
 {
     struct mics_plan *plan = NULL;
     enum mics_status status = options->sync_auto
@@ -142,10 +161,34 @@ enum mics_status mics_plan_search(struct mics_topology *topology, struct mics_mo
 
     if (status == MICS_OK && options->experts != MICS_EXPERTS_GATHERED)
         status = mics_search_experts(topology, model, options, plan, err);
+    if (status == MICS_OK && plan->choice.offload_piece > 0)
+        status = predict_on_device(topology, model, plan, err);
     if (status != MICS_OK) {
         mics_plan_free(plan);
         return status;
     }
+    *out = plan;
+    return MICS_OK;
+}
+
+enum mics_status mics_plan_search(struct mics_topology *topology, struct mics_model *model,
+                                  const struct mics_search_options *options, struct mics_plan **out,
+                                  struct mics_err *err)
+{
+    const bool tries = options->offload == MICS_OFFLOAD_AUTO;
+    struct mics_search_options decided = *options;
+    struct mics_plan *plan = NULL;
+    enum mics_status status;
+
+    if (tries)
+        decided.offload = MICS_OFFLOAD_NONE;
+    status = search_decided(topology, model, &decided, &plan, err);
+    if (status == MICS_ERR_INFEASIBLE && tries) {
+        decided.offload = MICS_OFFLOAD_OPTIMIZER;
+        status = search_decided(topology, model, &decided, &plan, err);
+    }
+    if (status != MICS_OK)
+        return status;
     plan->topology = topology;
     plan->model = model;
     *out = plan;

@@ -170,6 +170,7 @@ struct mics_plan_choice mics_search_choice(const struct mics_search *search,
         .outer_overlap = options->outer_overlap,
         .trainer = options->trainer,
         .whole_grads = options->whole_grads,
+        .offload_piece = options->offload == MICS_OFFLOAD_OPTIMIZER ? MICS_OFFLOAD_PIECE : 0,
     };
 
     choice.sync_interval = mics_choice_has_second_hop(&choice) ? options->sync_interval : 1;

@@ -367,6 +367,29 @@ static void the_bound_holds_for_outer_steps(void)
     close_priced(&priced);
 }
 
+/* Loads and stores of pieces, over links of their own or over those of exchanges inside nodes. */
+static void the_bound_holds_with_states_in_host_memory(void)
+{
+    static const char *const clusters[] = {
+        "node:4 gpu:2 flops:1T membw:1TB/s link:10GB/s,3us net:1gbit,30us",
+        "node:1 gpu:8 flops:100T membw:1TB/s link:300GB/s,3us net:100gbit,30us"};
+
+    for (int cluster = 0; cluster < 2; cluster++) {
+        struct priced priced = open_priced(clusters[cluster], &blocks);
+
+        for (int i = 0; i < 200; i++) {
+            struct mics_plan_choice choice;
+
+            draw_choice(priced.topology, &choice);
+            choice.offload_piece = 64u << draw(16);
+            if (draw(4) == 0 && mics_choice_has_second_hop(&choice))
+                choice.sync_interval = 2 + draw(4);
+            check_bound(&priced, &choice);
+        }
+        close_priced(&priced);
+    }
+}
+
 /* Ranks that share cores wait for the last of them. */
 static void the_bound_holds_with_stragglers(void)
 {
@@ -427,6 +450,7 @@ int main(void)
     TAP_RUN(the_bound_holds_for_other_trainers);
     TAP_RUN(the_bound_holds_for_the_mean_of_an_interval);
     TAP_RUN(the_bound_holds_for_outer_steps);
+    TAP_RUN(the_bound_holds_with_states_in_host_memory);
     TAP_RUN(the_bound_holds_with_stragglers);
     TAP_RUN(the_bound_holds_around_stages_without_parameters);
     return tap_done();

@@ -17,7 +17,8 @@ enum memory {
     PARAM_SHARD,
     GRAD_SHARD,
     STATE,
-    ANCHOR, /* with the outer momentum */
+    STATE_SLOT, /* on the device, of states in host memory */
+    ANCHOR,     /* with the outer momentum */
     OUTER_DELTA,
     PARAM_SLOT,
     GRAD_SLOT,
@@ -114,11 +115,23 @@ static void describe_dispatch(const struct mics_op *op, struct uses *uses)
     use_rows(uses, RECEIVED, op->kind == MICS_OP_DISPATCH);
 }
 
+/* Pieces of states in host memory: there, and in one of the places on the device. */
+static void describe_piece(const struct mics_op *op, struct uses *uses)
+{
+    use(uses, STATE, op->piece, MICS_NONE, op->kind == MICS_OP_STORE);
+    use(uses, STATE_SLOT, op->piece % MICS_OFFLOAD_SLOTS, MICS_NONE, op->kind == MICS_OP_LOAD);
+}
+
 static void describe_update(const struct graph *g, const struct mics_op *op, struct uses *uses)
 {
+    const bool is_piece = g->choice->offload_piece > 0;
+
     use(uses, GRAD_SHARD, op->unit, MICS_NONE, false);
-    use(uses, PARAM_SHARD, op->unit, MICS_NONE, true);
-    use(uses, STATE, op->unit, MICS_NONE, true);
+    use(uses, PARAM_SHARD, op->unit, is_piece ? op->segment : MICS_NONE, true);
+    if (is_piece)
+        use(uses, STATE_SLOT, op->piece % MICS_OFFLOAD_SLOTS, MICS_NONE, true);
+    else
+        use(uses, STATE, op->unit, MICS_NONE, true);
     use(uses, TARGETS, 0, MICS_NONE, false);
     if (g->choice->clip)
         use(uses, NORM, 0, MICS_NONE, false);
@@ -212,6 +225,8 @@ static void describe(const struct graph *g, const struct mics_op *op, struct use
         describe_dispatch(op, uses);
     if (op->kind == MICS_OP_UPDATE)
         describe_update(g, op, uses);
+    if (op->kind == MICS_OP_LOAD || op->kind == MICS_OP_STORE)
+        describe_piece(op, uses);
     if (op->kind == MICS_OP_ACCUMULATE || op->kind == MICS_OP_NORM)
         use(uses, GRAD_SHARD, op->unit, MICS_NONE, op->kind == MICS_OP_ACCUMULATE);
     if (op->kind == MICS_OP_ACCUMULATE)
@@ -523,6 +538,37 @@ static void no_accesses_race_in_an_evaluation(void)
         check_shape(i, &fake, false, false);
 }
 
+/* States in host memory: shards of up to 10 pieces. */
+static void no_accesses_race_between_pieces_in_host_memory(void)
+{
+    struct fake_model fake;
+
+    fake_model_init(&fake, 2, 10000, 7001, true);
+    for (uint32_t which = 0; which < SHAPES; which++) {
+        struct mics_plan_choice choice =
+            fake_choice(shapes[which].nodes, shapes[which].per_node, shapes[which].p_param,
+                        shapes[which].p_grad, shapes[which].p_optim);
+
+        choice.offload_piece = 1024;
+        for (uint32_t i = 0; vary(i, &choice); i++) {
+            struct mics_schedule *schedule = NULL;
+            struct graph g;
+
+            if (i % 7 != which % 7)
+                continue;
+            CHECK_INT(mics_schedule_new(&fake.model, &choice, true, &schedule, NULL), MICS_OK);
+            if (!schedule)
+                return;
+            graph_open(&g, schedule, &choice);
+            CHECK_INT(count_races(&g), 0);
+            if (which % 4 == 0)
+                CHECK_INT(count_undetected(&g), 0);
+            graph_close(&g);
+            mics_schedule_free(schedule);
+        }
+    }
+}
+
 static void every_single_wait_is_needed(void)
 {
     struct fake_model fake;
@@ -645,6 +691,7 @@ int main(void)
     TAP_RUN(no_accesses_race_around_stages_without_parameters);
     TAP_RUN(no_accesses_race_in_outer_steps);
     TAP_RUN(no_accesses_race_in_an_evaluation);
+    TAP_RUN(no_accesses_race_between_pieces_in_host_memory);
     TAP_RUN(every_single_wait_is_needed);
     TAP_RUN(secondary_shards_need_every_wait_and_race_with_nothing);
     TAP_RUN(no_accesses_race_where_tokens_travel_to_experts);

@@ -162,6 +162,34 @@ static void a_host_has_the_process_and_staging_beside_the_arena(void)
               memory.process_bytes + memory.snapshot_bytes + memory.pinned_bytes);
 }
 
+/* AdamW with masters: 12 bytes of an element leave the device, but for three pieces. */
+static void states_in_host_memory_leave_three_pieces(void)
+{
+    struct mics_plan_choice choice = fake_choice(2, 2, 2, 2, 2);
+    struct mics_topology topology = {.device = "NVIDIA H100", .nodes = 2, .per_node = 2};
+
+    fake_model_init(&fake, 3, 200000, 12800, true);
+    choice.optimizer = MICS_OPT_ADAMW;
+    choice.dtype = MICS_BF16;
+    compute(&choice);
+    const uint64_t states = memory.regions[MICS_REGION_OPTIM].bytes, arena = memory.arena_bytes;
+    CHECK_INT(states, pages((3 * 200064 + 12800) / 2 * 12));
+    CHECK_INT(memory.offload_bytes, 0);
+    choice.offload_piece = 4096;
+    compute(&choice);
+    CHECK_INT(memory.offload_bytes, (3 * 200064 + 12800) / 2 * 12);
+    CHECK_INT(memory.regions[MICS_REGION_OPTIM].bytes, 3 * 4096 * 12);
+    CHECK_INT(arena - memory.arena_bytes, states - 3 * 4096 * 12);
+    CHECK_INT(mics_memory_host(&memory, &topology), memory.process_bytes + memory.snapshot_bytes +
+                                                        memory.pinned_bytes + memory.offload_bytes);
+    /* No piece is larger than the largest shard, here of 100032 elements. */
+    choice.offload_piece = MICS_OFFLOAD_PIECE;
+    compute(&choice);
+    CHECK_INT(memory.regions[MICS_REGION_OPTIM].bytes, pages(3 * 100032 * 12));
+    choice.offload_piece = 100;
+    CHECK_INT(mics_memory_compute(&fake.model, &choice, &memory, NULL), MICS_ERR_ARG);
+}
+
 static void host_memory_that_a_node_lacks_is_named(void)
 {
     struct mics_topology topology = {.nodes = 1, .per_node = 8, .device = "NVIDIA H100"};
@@ -302,6 +330,7 @@ int main(void)
     TAP_RUN(regions_follow_each_other_and_make_the_arena);
     TAP_RUN(the_snapshot_is_a_replicas_part_of_the_shard);
     TAP_RUN(a_host_has_the_process_and_staging_beside_the_arena);
+    TAP_RUN(states_in_host_memory_leave_three_pieces);
     TAP_RUN(host_memory_that_a_node_lacks_is_named);
     TAP_RUN(groups_of_one_rank_need_no_slots);
     TAP_RUN(no_more_slots_are_made_than_there_are_units);

@@ -547,6 +547,42 @@ static void without_clipping_updates_do_not_wait_for_the_norm(void)
     mics_schedule_free(schedule);
 }
 
+/* Each element of a rank's shard is loaded, updated and stored once. */
+static void states_in_host_memory_pass_in_pieces(void)
+{
+    static const enum mics_op_kind kinds[] = {MICS_OP_LOAD, MICS_OP_UPDATE, MICS_OP_STORE};
+    struct mics_plan_choice choice = fake_choice(2, 2, 2, 2, 2);
+
+    fake_model_init(&fake, 3, 10000, 7001, true);
+    choice.segments = 2;
+    choice.dtype = MICS_BF16;
+    choice.optimizer = MICS_OPT_ADAMW;
+    choice.offload_piece = 1024;
+    struct mics_schedule *schedule = make(&choice, true);
+    for (int kind = 0; kind < 3; kind++) {
+        uint64_t elements[4] = {0}, bytes = 0;
+        uint32_t piece = 0;
+
+        for (uint32_t i = 0; i < schedule->op_count; i++) {
+            const struct mics_op *op = &schedule->ops[i];
+
+            if (op->kind != kinds[kind])
+                continue;
+            const struct mics_layout *layout = &schedule->layouts[op->unit];
+            CHECK_INT(op->piece, piece++);
+            CHECK_INT(op->segment * layout->optim_piece + op->begin, elements[op->unit]);
+            CHECK(op->begin + op->count <= layout->optim_piece && op->count <= 1024);
+            CHECK(op->stream >= MICS_STREAM_LOAD);
+            elements[op->unit] += op->count;
+            bytes += op->bytes;
+        }
+        for (uint32_t unit = 0; unit < 4; unit++)
+            CHECK_INT(elements[unit], mics_layout_optim_shard(&schedule->layouts[unit]));
+        CHECK_INT(bytes, 12 * (elements[0] + elements[1] + elements[2] + elements[3]));
+    }
+    mics_schedule_free(schedule);
+}
+
 /* MiCS on 2 nodes of 2: a gather and a reduction inside the node per micro-step, an all-reduce over
  * two ranks per step. */
 static void counted_bytes_follow_the_formulas(void)
@@ -653,6 +689,7 @@ int main(void)
     TAP_RUN(no_communicator_is_on_two_streams);
     TAP_RUN(an_evaluation_only_gathers_and_computes_forward);
     TAP_RUN(without_clipping_updates_do_not_wait_for_the_norm);
+    TAP_RUN(states_in_host_memory_pass_in_pieces);
     TAP_RUN(counted_bytes_follow_the_formulas);
     TAP_RUN(the_same_arguments_give_the_same_schedule);
     TAP_RUN(printing_gives_a_line_for_each_operation);

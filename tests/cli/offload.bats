@@ -1,0 +1,134 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# mics-plan --offload: masters and optimizer states in host memory, planned and trained.
+
+load helpers
+
+on=(--model=gpt2-nano --global-batch=8 --seq=32)
+llama=(--model=llama2-7b --topology='node:1 gpu:4xRTX4090-24' --seq=2048 --global-batch=16)
+
+setup()
+{
+    cd "$BATS_TEST_TMPDIR" || return
+}
+
+@test "a model of 7B parameters fits four cards of 24 GB with the optimizer's states in host memory" {
+    run -4 --separate-stderr mics-plan "${llama[@]}"
+    [[ $stderr == *"no plan fits 22.8 GiB per rank"*"it fits with --offload=optimizer, or 2 such nodes" ]]
+    run -4 --separate-stderr mics-plan "${llama[@]}" --offload=none
+    mics-plan "${llama[@]}" --offload=optimizer -o asked.mp
+    mics-plan "${llama[@]}" --offload=auto -o auto.mp
+    # fp32 gradients and bf16 parameters of a quarter of the model; 12 bytes each are in host memory.
+    mics-show --json asked.mp | jq -e '.choice.offload_piece == 4194304 and .choice.dtype == "bf16" and .choice.p_optim == 4
+        and (.memory | .offload_bytes > 12 * 6.7e9 / 4 and .offload_bytes < 12 * 6.8e9 / 4
+            and .host_bytes_per_node > 4 * .offload_bytes
+            and (.regions[] | select(.name == "gradient shards").bytes) > 4 * 6.7e9 / 4
+            and (.regions[] | select(.name == "optimizer pieces").bytes) == 3 * 12 * 4194304)
+        and .memory.arena_bytes < 22.8 * 1024 * 1024 * 1024
+        and .operations.classes.offload.busy_s > 0 and .predicted.step_s > .on_device_step_s'
+    for part in choice memory predicted; do
+        [ "$(mics-show --json auto.mp | jq -cS ".$part")" = "$(mics-show --json asked.mp | jq -cS ".$part")" ]
+    done
+    mics-show asked.mp | tr '\n' ' ' >text
+    grep -q 'optimizer  *adamw, gradients clipped, its states in host memory' text
+    grep -q 'states are in host memory, 18.8 GiB per rank, which makes a step [0-9.]* % longer than with them on the device, ' text
+    grep -q 'there they would need [0-9.]* GiB more than the limit' text
+}
+
+@test "auto leaves states on the device where they fit" {
+    mics-plan "${llama[@]/RTX4090-24/A100-80}" --offload=auto -o auto.mp
+    mics-show --json auto.mp | jq -e '.choice.offload_piece == null and .memory.offload_bytes == null'
+}
+
+@test "host memory that a node lacks is named" {
+    mics-plan "${llama[@]}" --offload=optimizer -o plan.mp
+    mics-show --json plan.mp | jq '.topology + {kind: "mics.topology", v: 1, machine: {memory_bytes: 1e11 | floor}}' >cluster.json
+    run -4 --separate-stderr mics-plan --model=llama2-7b --seq=2048 --global-batch=16 --offload=optimizer cluster.json
+    [[ $stderr == *"optimizer states and the snapshots of checkpoints need 151 GiB of host memory on each node"* ]]
+}
+
+@test "what does not go with --offload is refused by name" {
+    local topology=(--topology='node:2 gpu:2')
+    run -2 --separate-stderr mics-plan "${on[@]}" "${topology[@]}" --offload=cpu
+    [[ $stderr == *"'cpu': expected none, optimizer or auto"* ]]
+    run -2 --separate-stderr mics-plan "${on[@]}" "${topology[@]}" --offload=optimizer --outer-steps=4
+    [[ $stderr == *"--outer-steps and --offload exclude each other"* ]]
+    run -2 --separate-stderr mics-plan "${on[@]}" "${topology[@]}" --offload=optimizer --for=megatron
+    [[ $stderr == *"--for=megatron does not go with --offload"* ]]
+    mics-plan "${on[@]}" "${topology[@]}" --offload=optimizer -o plan.mp
+    mics-plan "${on[@]}" "${topology[@]}" --offload=optimizer --schedule >ops
+    [ "$(grep -c ' load ' ops)" -ge 4 ] && [ "$(grep -c ' load ' ops)" = "$(grep -c ' store ' ops)" ]
+    mics-plan --like=plan.mp --nodes=1 -o like.mp
+    mics-show --json like.mp | jq -e '.choice.offload_piece == 4194304'
+    mics-show --json plan.mp | jq '.choice.offload_piece = 100' >wrong.json
+    run -3 --separate-stderr mics-show wrong.json
+    [[ $stderr == *"choice: optimizer states in host memory in pieces of 100 elements: expected a multiple of 64 up to 268435456"* ]]
+    mics-show --json plan.mp | jq '.memory.offload_bytes += 1' >wrong.json
+    run -3 --separate-stderr mics-show wrong.json
+    [[ $stderr == *"memory.offload_bytes: says"* ]]
+}
+
+# The plan with pieces that are smaller than the shards of gpt2-nano.
+in_pieces() # plan
+{
+    mics-show --json "$1" | jq '.choice.offload_piece = 4096' >pieces.json
+    # What the choice takes is said by what refuses the document.
+    local said path
+    while ! said=$(mics-show pieces.json 2>&1); do
+        [[ $said =~ :\ memory\.([a-z_]+|regions\[[0-9]+\]\.(bytes|offset)):\ says\ [0-9]+,\ but\ this\ choice\ takes\ ([0-9]+) ]]
+        path=.memory.${BASH_REMATCH[1]}
+        jq "$path = ${BASH_REMATCH[3]}" pieces.json >next.json
+        mv next.json pieces.json
+    done
+}
+
+@test "ranks on emulated GPUs train, save and resume the same with states in host memory and on the device" {
+    requires jq mpi:2
+    [ -f "$MICS_BUILD/emulated/libmics-cuda.so" ]
+    export MICS_PLUGIN_PATH=$MICS_BUILD/emulated MICS_CUDA_MEASURE=0 MICS_NODE_RANKS=2
+    cat "$BATS_TEST_DIRNAME"/../../man/*.1 >text
+    local how=(--model=gpt2-nano --global-batch=4 --seq=8 --topology='node:1 gpu:2' --dtype=bf16 --micro-batch=1)
+    mics-plan "${how[@]}" -o device.mp
+    mics-plan "${how[@]}" --offload=optimizer -o host.mp
+    in_pieces host.mp
+    train() # plan out options...
+    {
+        mpi 2 mics-train -p "$1" --data=text --val-every=0 --sample=0 --save-every=1 --keep=0 --out="$2" --device=cuda -q \
+            --metrics=m.jsonl "${@:3}"
+        jq -r 'select(.event == "step") | "\(.step) \(.loss) \(.grad_norm)"' m.jsonl >"$2.losses"
+        rm m.jsonl
+    }
+    sums() # folder
+    {
+        (cd "$1" && find . -name 'shard*' -o -name '*.bin' | sort | xargs sha256sum)
+    }
+    train device.mp device --steps=2
+    train pieces.json host --steps=2
+    cmp device.losses host.losses
+    sums device/step-000002 >device.sums
+    [ -s device.sums ]
+    sums host/step-000002 | cmp - device.sums
+    train pieces.json resumed-on-host --resume="$PWD/device/step-000001"
+    train device.mp resumed-on-device --resume="$PWD/host/step-000001"
+    for where in host device; do
+        cmp <(tail -n 1 device.losses) "resumed-on-$where.losses"
+        sums "resumed-on-$where/step-000002" | cmp - device.sums
+    done
+}
+
+@test "on hosts the option changes no bit, and the plan says that it saves nothing" {
+    cat "$BATS_TEST_DIRNAME"/../../man/*.1 >text
+    mics-plan "${on[@]}" --topology='node:1 gpu:1 dtype:f32' -o gpu.mp
+    mics-show --json gpu.mp | jq '.topology + {kind: "mics.topology", v: 1} | .device.name = "host"' >cluster.json
+    for offload in none optimizer; do
+        mics-plan "${on[@]}" --offload=$offload -o $offload.mp cluster.json
+        mics-train -p $offload.mp --data=text --val-every=0 --sample=0 --steps=3 --out=$offload -q --metrics=m.jsonl
+        jq -r 'select(.event == "step") | "\(.step) \(.loss) \(.grad_norm)"' m.jsonl >$offload.losses
+        rm m.jsonl
+    done
+    [ -s none.losses ]
+    cmp none.losses optimizer.losses
+    mics-show optimizer.mp | tr '\n' ' ' >text
+    grep -q 'there they would fit, and leave' text
+    [[ $(mics-show --tsv optimizer.mp) == *$'\noffload\t'* ]]
+}
