@@ -82,15 +82,17 @@ same='[.strategy, .p_param, .p_grad, .p_optim, .micro_batch, .micro_steps, .seq,
 }
 
 @test "from: what the command line replaces is in no settings" {
+    sed -i 's/"betas"/"adam_w_mode": true, "bias_correction": true, "betas"/' ds.json
     from ds.json --no-clip --optimizer=sgd --settings=s.json
     jq -e 'keys == ["log-every", "lr", "lr-schedule", "warmup", "weight-decay"]' s.json
-    for key in gradient_clipping optimizer.type optimizer.params.betas optimizer.params.eps; do
-        [ "$(verdict $key)" = ignored ] || { echo "$key"; return 1; }
+    for key in gradient_clipping optimizer.type optimizer.params.{betas,eps,adam_w_mode,bias_correction}; do
+        [ "$(verdict "$key")" = ignored ] || { echo "$key"; return 1; }
     done
     [ "$(verdict optimizer.params.lr)" = taken ]
     from ds.json --optimizer=adamw --settings=s.json
     jq -e '.beta2 == 0.98 and .clip == 0.5' s.json
     [ "$(verdict optimizer.params.betas)" = taken ]
+    [ "$(verdict optimizer.params.adam_w_mode)" = taken ]
 }
 
 @test "from: --strategy=auto has a plan where the configured one does not fit" {
