@@ -119,7 +119,7 @@ card() # folder name speed mtu state
         echo '400 Gb/sec (4X NDR)' >$port/rate
         echo 3 >$port/counters/link_downed
     done
-    echo 4000 >$port/counters/symbol_error
+    echo 4000 >slow/sys/class/infiniband/mlx5_0/ports/1/counters/symbol_error
     run -4 --separate-stderr check_with "export MICS_SYSTEM_ROOT=$PWD/slow" mics-check --facts
     grep -qE '^notice +[^ ]+#1 +rdma_errors +mlx5_0 port 1 +4003 +3$' <<<"$output"
     rm -r {system,slow}/sys/class/infiniband
