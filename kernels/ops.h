@@ -733,7 +733,8 @@ struct mics_args_grouped_matmul_grad {
 /* out[i, F] = weights[order[i]] silu(gate) * up for each sorted row i < rows (tokens times k);
  * in[rows, 2F] is gate, up side by side in each row. The router's weight is applied here, so that
  * the second product of an expert gives what is added to its token. Rows whose order is MICS_NO_ROW
- * are left as they are, here and in the gradient. */
+ * are left as they are, here and in the gradient. order NULL: order[i] is i. With `logistic` the
+ * weight is the logistic function of weights[order[i]]. */
 struct mics_args_expert_swiglu {
     void *out;
     const void *in;
@@ -741,11 +742,12 @@ struct mics_args_expert_swiglu {
     const uint32_t *order;
     uint32_t rows, F;
     enum mics_dtype dtype;
+    bool logistic;
 };
 
 /* From grad_out[rows, F], the gradient of out above: grad_weights[order[i]] = sum over F of
- * grad_out silu(gate) * up (written, one for each assignment), and grad_in[rows, 2F] is written; it
- * may be in. */
+ * grad_out silu(gate) * up (written, one for each assignment), with `logistic` times w (1 - w) of
+ * the weight w, and grad_in[rows, 2F] is written; it may be in. */
 struct mics_args_expert_swiglu_grad {
     void *grad_in;
     float *grad_weights;
@@ -754,6 +756,7 @@ struct mics_args_expert_swiglu_grad {
     const uint32_t *order;
     uint32_t rows, F;
     enum mics_dtype dtype;
+    bool logistic;
 };
 
 #endif

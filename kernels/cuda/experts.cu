@@ -777,22 +777,35 @@ cudaError_t mics_cuda_combine_rows(const struct mics_cuda_at *at,
 }
 
 /*
- * The activation, times the router's weight of the row: a team of threads for each row, several
+ * The activation, times the weight of the row: a team of threads for each row, several
  * rows to a block where they are short. 12 bytes (fp32) or 6 (16 bits) per element of the result
  * and about 9 flops; the gradient 20 or 10 and about 18: bound by memory. Within 4e-6 (fp32) or one
  * unit of the last place of the host.
  */
 
+template <typename Args> __device__ __forceinline__ uint32_t slot_of(const Args &args, uint32_t row)
+{
+    return args.order ? args.order[row] : row;
+}
+
+template <typename Args> __device__ __forceinline__ float weight_of(const Args &args, uint32_t slot)
+{
+    const float weight = args.weights[slot];
+
+    return args.logistic ? mics_logistic<float>(weight) : weight;
+}
+
 template <typename T, int W>
 __global__ void __launch_bounds__(THREADS) expert_swiglu_kernel(struct mics_args_expert_swiglu args)
 {
     const uint32_t row = blockIdx.x * blockDim.y + threadIdx.y;
+    const uint32_t slot = row < args.rows ? slot_of(args, row) : MICS_NO_ROW;
 
-    if (row >= args.rows || args.order[row] == MICS_NO_ROW)
+    if (slot == MICS_NO_ROW)
         return;
     const T *in = (const T *)args.in + (size_t)row * 2 * args.F;
     T *out = (T *)args.out + (size_t)row * args.F;
-    const float weight = args.weights[args.order[row]];
+    const float weight = weight_of(args, slot);
     for (uint32_t f = threadIdx.x * W; f < args.F; f += blockDim.x * W) {
         float gate[W], up[W];
 
@@ -811,13 +824,13 @@ __global__ void __launch_bounds__(THREADS)
 {
     MICS_SHARED(float, shared, [MICS_WARPS_MAX]);
     const uint32_t row = blockIdx.x * blockDim.y + threadIdx.y;
-    const bool exists = row < args.rows && args.order[row] != MICS_NO_ROW;
+    const bool exists = row < args.rows && slot_of(args, row) != MICS_NO_ROW;
     const size_t at = exists ? row : 0;
     const T *in = (const T *)args.in + at * 2 * args.F;
     const T *grad_out = (const T *)args.grad_out + at * args.F;
     T *to = (T *)args.grad_in + at * 2 * args.F;
-    const uint32_t slot = exists ? args.order[at] : 0;
-    const float weight = args.weights[slot];
+    const uint32_t slot = exists ? slot_of(args, row) : 0;
+    const float weight = weight_of(args, slot);
     float slope[1] = {0};
 
     for (uint32_t f = threadIdx.x * W; exists && f < args.F; f += blockDim.x * W) {
@@ -839,7 +852,7 @@ __global__ void __launch_bounds__(THREADS)
     }
     mics_team_sum<1>(slope, shared);
     if (exists && threadIdx.x == 0)
-        args.grad_weights[slot] = slope[0];
+        args.grad_weights[slot] = slope[0] * (args.logistic ? weight * (1.0f - weight) : 1.0f);
 }
 
 /* Threads of a row, and rows of a block. */

@@ -538,11 +538,21 @@ void mics_host_combine_rows(struct mics_pool *pool, const struct mics_args_combi
 
 /* The activation of experts ------------------------------------------------------------------ */
 
+static inline uint32_t slot_of(const uint32_t *order, uint64_t i)
+{
+    return order ? order[i] : (uint32_t)i;
+}
+
+static inline mics_vf weight_of(float weight, bool logistic)
+{
+    return logistic ? mics_vsigmoid(mics_vset(weight)) : mics_vset(weight);
+}
+
 MICS_TYPED void swiglu_row(const struct mics_args_expert_swiglu *args, uint64_t i,
                            const enum mics_dtype dtype)
 {
     const uint32_t F = args->F;
-    const mics_vf weight = mics_vset(args->weights[args->order[i]]);
+    const mics_vf weight = weight_of(args->weights[slot_of(args->order, i)], args->logistic);
 
     for (uint32_t f = 0; f < F; f += MICS_LANES) {
         const unsigned lanes = lanes_from(f, F);
@@ -559,7 +569,7 @@ static void swiglu_range(void *context, uint64_t begin, uint64_t end)
     const struct mics_args_expert_swiglu *args = context;
 
     for (uint64_t i = begin; i < end; i++)
-        if (args->order[i] == MICS_NO_ROW)
+        if (slot_of(args->order, i) == MICS_NO_ROW)
             continue;
         else if (args->dtype == MICS_BF16)
             swiglu_row(args, i, MICS_BF16);
@@ -578,8 +588,8 @@ void mics_host_expert_swiglu(struct mics_pool *pool, const struct mics_args_expe
 MICS_TYPED void swiglu_grad_row(const struct mics_args_expert_swiglu_grad *args, uint64_t i,
                                 const enum mics_dtype dtype)
 {
-    const uint32_t F = args->F;
-    const mics_vf weight = mics_vset(args->weights[args->order[i]]);
+    const uint32_t F = args->F, slot = slot_of(args->order, i);
+    const mics_vf weight = weight_of(args->weights[slot], args->logistic);
     mics_vf slope = {0};
 
     for (uint32_t f = 0; f < F; f += MICS_LANES) {
@@ -595,7 +605,9 @@ MICS_TYPED void swiglu_grad_row(const struct mics_args_expert_swiglu_grad *args,
                           lanes, dtype);
         mics_vstore_lanes(args->grad_in, at + F, weight * grad * (gate * s), lanes, dtype);
     }
-    args->grad_weights[args->order[i]] = mics_vsum(slope);
+    if (args->logistic)
+        slope *= weight * (1.0f - weight);
+    args->grad_weights[slot] = mics_vsum(slope);
 }
 
 static void swiglu_grad_range(void *context, uint64_t begin, uint64_t end)
@@ -603,7 +615,7 @@ static void swiglu_grad_range(void *context, uint64_t begin, uint64_t end)
     const struct mics_args_expert_swiglu_grad *args = context;
 
     for (uint64_t i = begin; i < end; i++)
-        if (args->order[i] == MICS_NO_ROW)
+        if (slot_of(args->order, i) == MICS_NO_ROW)
             continue;
         else if (args->dtype == MICS_BF16)
             swiglu_grad_row(args, i, MICS_BF16);

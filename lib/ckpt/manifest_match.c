@@ -199,6 +199,7 @@ static const struct {
     {"n_expert", offsetof(struct mics_model_config, n_expert)},
     {"n_expert_used", offsetof(struct mics_model_config, n_expert_used)},
     {"expert_inner", offsetof(struct mics_model_config, expert_inner)},
+    {"shared_inner", offsetof(struct mics_model_config, shared_inner)},
     {"rope_scaling.original_max_position_embeddings",
      offsetof(struct mics_model_config, rope_scaling.original_positions)},
 };

@@ -252,13 +252,13 @@ static void launch_experts(const struct launch *launch)
             stream, &(struct mics_args_combine_rows){a, b, NULL, order, rows, 1, WIDTH, dtype});
         return;
     case MICS_K_EXPERT_SWIGLU:
-        mics_launch_expert_swiglu(
-            stream, &(struct mics_args_expert_swiglu){a, b, weights, order, rows, WIDTH, dtype});
+        mics_launch_expert_swiglu(stream, &(struct mics_args_expert_swiglu){
+                                              a, b, weights, order, rows, WIDTH, dtype, false});
         return;
     default:
         mics_launch_expert_swiglu_grad(
             stream, &(struct mics_args_expert_swiglu_grad){a, grad_weights, b, c, weights, order,
-                                                           rows, WIDTH, dtype});
+                                                           rows, WIDTH, dtype, false});
     }
 }
 

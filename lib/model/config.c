@@ -118,6 +118,13 @@ static enum mics_status check_experts(const struct mics_model_config *config,
     if (config->expert_inner < 1 || config->expert_inner > MICS_MAX_INNER)
         return mics_err_set(err, MICS_ERR_FORMAT, "expert_inner: %u is not in 1 .. %u",
                             config->expert_inner, MICS_MAX_INNER);
+    if (!family->experts->shared_key && config->shared_inner > 0)
+        return mics_err_set(err, MICS_ERR_UNSUPPORTED, "shared_inner: a %s has no shared expert",
+                            config->family);
+    if (family->experts->shared_key &&
+        (config->shared_inner < 1 || config->shared_inner > MICS_MAX_INNER))
+        return mics_err_set(err, MICS_ERR_FORMAT, "shared_inner: %u is not in 1 .. %u",
+                            config->shared_inner, MICS_MAX_INNER);
     return MICS_OK;
 }
 
@@ -392,6 +399,8 @@ static int add_experts(json_t *value, const struct mics_model_config *c)
     int failed = more ? json_object_update(value, more) : -1;
     json_t *dense = dense_layers_to_json(c);
 
+    if (c->shared_inner > 0)
+        failed |= json_object_set_new(value, "shared_inner", json_integer(c->shared_inner));
     if (json_array_size(dense) > 0)
         failed |= json_object_set(value, "dense_layers", dense);
     if (c->balance.kind != MICS_BALANCE_NONE)
@@ -452,6 +461,7 @@ static void read_experts(const struct mics_cursor *at, struct mics_model_config 
     out->n_expert = mics_cursor_get_u32(at, "n_expert", 1, MICS_EXPERTS_MAX);
     out->n_expert_used = mics_cursor_get_u32(at, "n_expert_used", 1, MICS_EXPERTS_MAX);
     out->expert_inner = mics_cursor_get_u32(at, "expert_inner", 1, MICS_MAX_INNER);
+    out->shared_inner = mics_cursor_opt_u32(at, "shared_inner", 1, MICS_MAX_INNER, 0);
     out->norm_topk_prob = mics_cursor_get_bool(at, "norm_topk_prob");
     mics_dense_layers_read(at, "dense_layers", 1, out);
     if (mics_cursor_has(at, "balance_loss"))

@@ -6,8 +6,9 @@
  * for defaults and a sliding window. Qwen2: Yang et al. 2024; queries, keys and values have biases.
  * Qwen3: Yang et al. 2025; the heads of queries and keys are normalised instead. Mixtral: Jiang et
  * al. 2024; a Mistral with experts. OLMoE: Muennighoff et al. 2024; all queries, and all keys, of a
- * token are normalised together. Qwen3-MoE: a Qwen3 with experts. BERT: Devlin et al. 2019.
- * RoBERTa: Liu et al. 2019; a BERT whose positions begin behind that of the padding.
+ * token are normalised together. Qwen2-MoE and Qwen3-MoE: a Qwen2 and a Qwen3 with experts; all
+ * tokens share one more in layers of the former. BERT: Devlin et al. 2019. RoBERTa: Liu et al.
+ * 2019; a BERT whose positions begin behind that of the padding.
  */
 #include "model/config.h"
 #include "model/family.h"
@@ -57,6 +58,7 @@ static const struct mics_hf_size qwen3_sizes[] = LLAMA_SIZES(32, 128, 32768);
 /* The expert's intermediate_size. */
 static const struct mics_hf_size mixtral_sizes[] = LLAMA_SIZES(8, 0, 131072);
 static const struct mics_hf_size olmoe_sizes[] = LLAMA_SIZES(0, 0, 4096);
+static const struct mics_hf_size qwen2_moe_sizes[] = LLAMA_SIZES(16, 0, 32768);
 static const struct mics_hf_size qwen3_moe_sizes[] = LLAMA_SIZES(4, 0, 32768);
 
 /* The keys of a BERT. */
@@ -83,6 +85,18 @@ static const struct mics_hf_experts olmoe_experts = {
     .count = 64,
     .used = 8,
     .coefficient = 0.01,
+    .block = "mlp.experts",
+    .names = {"gate_proj.weight", "up_proj.weight", "down_proj.weight"},
+};
+static const struct mics_hf_experts qwen2_moe_experts = {
+    .count = 60,
+    .used = 4,
+    .inner_key = "moe_intermediate_size",
+    .inner = 1408,
+    .coefficient = 0.001,
+    .shared_key = "shared_expert_intermediate_size",
+    .shared = 5632,
+    .dense_layers = true,
     .block = "mlp.experts",
     .names = {"gate_proj.weight", "up_proj.weight", "down_proj.weight"},
 };
@@ -323,6 +337,20 @@ static const struct mics_family families[] = {
         .experts = &olmoe_experts,
         .hf = {LLAMA_KEYS_WITH(1e-5), .sizes = olmoe_sizes, .switches = no_switches,
                .nulls = olmoe_nulls},
+    },
+    {
+        .name = "qwen2_moe",
+        .architecture = "Qwen2MoeForCausalLM",
+        LLAMA_DECODER,
+        .optional_attention_bias = true,
+        .block = {LLAMA_BLOCK, QKV_BIASES, [MICS_BLOCK_ROUTER] = "mlp.gate.weight",
+                  [MICS_BLOCK_SHARED_GATE] = "mlp.shared_expert.gate_proj.weight",
+                  [MICS_BLOCK_SHARED_UP] = "mlp.shared_expert.up_proj.weight",
+                  [MICS_BLOCK_SHARED_DOWN] = "mlp.shared_expert.down_proj.weight",
+                  [MICS_BLOCK_SHARED_ROUTER] = "mlp.shared_expert_gate.weight"},
+        .experts = &qwen2_moe_experts,
+        .hf = {LLAMA_KEYS, .sizes = qwen2_moe_sizes, .switches = no_switches,
+               .window = MICS_HF_WINDOW_LISTED, .bias_key = "qkv_bias", .bias = true},
     },
     {
         .name = "qwen3_moe",

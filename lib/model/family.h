@@ -28,9 +28,10 @@ enum mics_mlp_kind { MICS_MLP_GELU, MICS_MLP_SWIGLU, MICS_MLP_GELU_EXACT };
 
 /* The tensors of a block in the order in which its unit stores them: matrices, which decay, then
  * vectors. A family has those that it names, of biases those that its model has; a layer with
- * experts has a ROUTER [E, C] instead of the matrices of an MLP. Matrices that
- * share their input are one product: either one tensor, QKV, or Q, K and V end to end, and GATE and
- * UP. The biases follow the matrices. */
+ * experts has a ROUTER [E, C] instead of the matrices of an MLP, and those of an expert that all
+ * tokens share, times the logistic function of its ROUTER's [1, C] result. Matrices that share
+ * their input are one product: either one tensor, QKV, or Q, K and V end to end, and GATE and UP.
+ * The biases follow the matrices. */
 enum mics_block_tensor {
     MICS_BLOCK_QKV,
     MICS_BLOCK_Q,
@@ -42,6 +43,10 @@ enum mics_block_tensor {
     MICS_BLOCK_UP,
     MICS_BLOCK_DOWN,
     MICS_BLOCK_ROUTER,
+    MICS_BLOCK_SHARED_GATE,
+    MICS_BLOCK_SHARED_UP,
+    MICS_BLOCK_SHARED_DOWN,
+    MICS_BLOCK_SHARED_ROUTER,
     MICS_BLOCK_NORM_1,
     MICS_BLOCK_NORM_1_BIAS,
     MICS_BLOCK_QKV_BIAS,
@@ -109,6 +114,7 @@ enum mics_hf_window {
     /* The same in the layers that layer_types lists, without it in
      * those from max_window_layers on. */
     MICS_HF_WINDOW_LAYERS,
+    MICS_HF_WINDOW_LISTED, /* likewise, but layer_types must list them */
 };
 
 /* config.json. Arrays end with a row without key, lists with NULL. */
@@ -121,6 +127,8 @@ struct mics_hf_keys {
     const struct mics_hf_switch *switches;
     enum mics_hf_window window;
     double rope_theta;           /* where the key is absent; 0: 10,000 */
+    const char *bias_key;        /* of an optional_attention_bias; NULL: "attention_bias" */
+    bool bias;                   /* where that is absent */
     const char *const *nulls;    /* keys that must be absent, null or 0; NULL: none */
     bool position_kind;          /* position_embedding_type must be absent or "absolute" */
     const char *const *dropouts; /* written as 0, and ignored when read */
@@ -132,6 +140,8 @@ struct mics_hf_experts {
     const char *inner_key;  /* of an expert's n_inner; NULL: the one of n_inner */
     uint32_t inner;         /* where it is absent */
     double coefficient;     /* of the auxiliary loss, likewise */
+    const char *shared_key; /* of the shared expert's n_inner; NULL: there is none */
+    uint32_t shared;        /* where it is absent */
     bool always_normalised; /* else norm_topk_prob says so */
     bool dense_layers;      /* decoder_sparse_step and mlp_only_layers name some */
     const char *block;      /* of names: "mlp.experts" for "mlp.experts.3.up_proj.weight" */

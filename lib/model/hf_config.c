@@ -16,6 +16,7 @@
 #define DEFAULT_ROPE_THETA     10000.0
 #define DEFAULT_SLIDING_WINDOW 4096
 #define DEFAULT_WINDOW_LAYERS  28
+#define ATTENTION_BIAS         "attention_bias"
 
 /* The member must be one of `accepted`; the error names the first of them. */
 static void expect_text(const struct mics_cursor *at, const char *key, const char *const *accepted)
@@ -144,11 +145,25 @@ static void read_rope(const struct mics_cursor *at, double absent, struct mics_m
     out->rope_scaling = used->scaling;
 }
 
+/* Can config.json say of each layer whether the window applies to it? */
+static bool has_layer_types(enum mics_hf_window kind)
+{
+    return kind == MICS_HF_WINDOW_LAYERS || kind == MICS_HF_WINDOW_LISTED;
+}
+
 /* The layers that the window applies to: all but those of full_attention. */
-static void read_window_layers(const struct mics_cursor *at, struct mics_model_config *out)
+static void read_window_layers(const struct mics_cursor *at, enum mics_hf_window kind,
+                               bool windowed, struct mics_model_config *out)
 {
     if (mics_cursor_has(at, "layer_types")) {
         mics_layer_types_read(at, out);
+        return;
+    }
+    if (kind == MICS_HF_WINDOW_LISTED) {
+        if (windowed)
+            mics_cursor_reject(at, "layer_types",
+                               "must list the layers of the window: without it versions 4 and 5 "
+                               "of transformers take different ones");
         return;
     }
     const uint32_t first =
@@ -162,17 +177,16 @@ static void read_window(const struct mics_cursor *at, enum mics_hf_window kind,
 {
     bool windowed = kind == MICS_HF_WINDOW_ALWAYS || kind == MICS_HF_WINDOW_GIVEN;
 
-    if (kind == MICS_HF_WINDOW_LAYERS || kind == MICS_HF_WINDOW_USED)
+    if (has_layer_types(kind) || kind == MICS_HF_WINDOW_USED)
         windowed = mics_cursor_opt_bool(at, "use_sliding_window", false);
-    if (kind == MICS_HF_WINDOW_LAYERS)
-        read_window_layers(at, out);
+    if (has_layer_types(kind))
+        read_window_layers(at, kind, windowed, out);
     if (windowed && mics_cursor_has(at, "sliding_window"))
         out->sliding_window = mics_cursor_get_u32(at, "sliding_window", 1, UINT32_MAX);
     else if (windowed && kind != MICS_HF_WINDOW_GIVEN &&
              !json_object_get(at->value, "sliding_window"))
         out->sliding_window = DEFAULT_SLIDING_WINDOW;
-    if (out->sliding_window > 0 || !mics_cursor_has(at, "layer_types") ||
-        kind != MICS_HF_WINDOW_LAYERS)
+    if (out->sliding_window > 0 || !mics_cursor_has(at, "layer_types") || !has_layer_types(kind))
         return;
     out->sliding_window = 1; /* is there a layer that would have it? */
     if (mics_config_windowed_layers(out) > 0)
@@ -182,6 +196,11 @@ static void read_window(const struct mics_cursor *at, enum mics_hf_window kind,
     out->sliding_window = 0;
 }
 
+static const char *bias_key(const struct mics_family *family)
+{
+    return family->hf.bias_key ? family->hf.bias_key : ATTENTION_BIAS;
+}
+
 /* What comes with rotary positions. */
 static void read_hf_rotary(const struct mics_cursor *at, const struct mics_family *family,
                            struct mics_model_config *out)
@@ -189,7 +208,7 @@ static void read_hf_rotary(const struct mics_cursor *at, const struct mics_famil
     read_rope(at, family->hf.rope_theta > 0 ? family->hf.rope_theta : DEFAULT_ROPE_THETA, out);
     read_window(at, family->hf.window, out);
     if (family->optional_attention_bias)
-        out->attention_bias = mics_cursor_opt_bool(at, "attention_bias", false);
+        out->attention_bias = mics_cursor_opt_bool(at, bias_key(family), family->hf.bias);
     if (family->optional_mlp_bias)
         out->mlp_bias = mics_cursor_opt_bool(at, "mlp_bias", false);
     out->untied = !mics_cursor_opt_bool(at, "tie_word_embeddings", false);
@@ -220,6 +239,9 @@ static void read_experts(const struct mics_cursor *at, const struct mics_hf_expe
     if (experts->inner_key)
         out->expert_inner =
             mics_cursor_opt_u32(at, experts->inner_key, 1, MICS_MAX_INNER, experts->inner);
+    if (experts->shared_key)
+        out->shared_inner =
+            mics_cursor_opt_u32(at, experts->shared_key, 1, MICS_MAX_INNER, experts->shared);
     out->norm_topk_prob =
         experts->always_normalised || mics_cursor_opt_bool(at, "norm_topk_prob", false);
     if (experts->dense_layers)
@@ -340,8 +362,10 @@ static int add_window(json_t *config, const struct mics_model *model)
         return 0;
     failed |= json_object_set_new(config, "sliding_window",
                                   window ? json_integer((json_int_t)window) : json_null());
-    if (kind == MICS_HF_WINDOW_USED)
+    if (kind == MICS_HF_WINDOW_USED || kind == MICS_HF_WINDOW_LISTED)
         failed |= json_object_set_new(config, "use_sliding_window", json_boolean(window > 0));
+    if (kind == MICS_HF_WINDOW_LISTED && window > 0)
+        failed |= json_object_set_new(config, "layer_types", mics_layer_types_to_json(c));
     if (kind == MICS_HF_WINDOW_LAYERS) {
         while (first < c->n_layer && !mics_config_is_windowed(c, first))
             first++;
@@ -358,7 +382,7 @@ static int add_biases(json_t *config, const struct mics_model *model)
     int failed = 0;
 
     if (model->family->optional_attention_bias)
-        failed |= json_object_set_new(config, "attention_bias",
+        failed |= json_object_set_new(config, bias_key(model->family),
                                       json_boolean(model->config.attention_bias));
     if (model->family->optional_mlp_bias)
         failed |= json_object_set_new(config, "mlp_bias", json_boolean(model->config.mlp_bias));
@@ -380,6 +404,9 @@ static int add_experts(json_t *config, const struct mics_model *model)
         failed |= json_object_set_new(config,
                                       experts->inner_key ? experts->inner_key : "intermediate_size",
                                       json_integer(c->expert_inner));
+        if (experts->shared_key)
+            failed |=
+                json_object_set_new(config, experts->shared_key, json_integer(c->shared_inner));
         if (!experts->always_normalised)
             failed |=
                 json_object_set_new(config, "norm_topk_prob", json_boolean(c->norm_topk_prob));

@@ -132,6 +132,7 @@ struct mics_model_config {
     /* Mixtures of experts; 0: the family has none. */
     uint32_t n_expert, n_expert_used; /* of a layer, of a token */
     uint32_t expert_inner;            /* n_inner of an expert */
+    uint32_t shared_inner;            /* of the one that all tokens share; 0: there is none */
     bool norm_topk_prob;              /* the weights of a token's experts add up to 1 */
     /* Bit i % 64 of word i / 64: layer i has no experts, but an MLP of n_inner. */
     uint64_t dense_layers[MICS_MAX_LAYERS / 64];

@@ -92,6 +92,12 @@
     ROTARY("qwen3_moe", title, layers, width, heads, kv_heads, inner, 40960, 151936, 1e6, 1e-6,    \
            .head_dim = 128, .untied = true, EXPERTS(128, 8, expert), .norm_topk_prob = true)
 
+#define QWEN2_MOE(title, layers, width, heads, kv_heads, inner, positions, count, used, expert,    \
+                  shared)                                                                          \
+    ROTARY("qwen2_moe", title, layers, width, heads, kv_heads, inner, positions, 151936, 1e6,      \
+           1e-6, .untied = true, .attention_bias = true, EXPERTS(count, used, expert),             \
+           .shared_inner = shared)
+
 static const struct mics_model_config presets[] = {
     GPT2("gpt2-nano", 4, 128, 4, 256, 257),
     GPT2("gpt2-micro", 6, 256, 8, 256, 257),
@@ -130,6 +136,10 @@ static const struct mics_model_config presets[] = {
            .untied = true, EXPERTS(8, 2, 14336), .norm_topk_prob = true),
     ROTARY("olmoe", "olmoe-1b-7b", 16, 2048, 16, 16, 1024, 4096, 50304, 1e4, 1e-5, .untied = true,
            EXPERTS(64, 8, 1024)),
+    ROTARY("qwen2_moe", "qwen2-moe-nano", 4, 128, 4, 2, 352, 256, 257, 1e4, 1e-6, .untied = true,
+           .attention_bias = true, EXPERTS(8, 2, 64), .shared_inner = 128),
+    QWEN2_MOE("qwen1.5-moe-a2.7b", 24, 2048, 16, 16, 5632, 8192, 60, 4, 1408, 5632),
+    QWEN2_MOE("qwen2-57b-a14b", 28, 3584, 28, 4, 18944, 131072, 64, 8, 2560, 20480),
     QWEN3_MOE("qwen3-30b-a3b", 48, 2048, 32, 4, 6144, 768),
     QWEN3_MOE("qwen3-235b-a22b", 94, 4096, 64, 4, 12288, 1536),
     {.family = "bert",

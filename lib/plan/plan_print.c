@@ -111,9 +111,10 @@ static void put_experts(struct mics_table *table, const struct mics_model *model
         return;
     }
     mics_table_cell(table, "experts");
-    mics_table_cell(table, "%u of %u for a token, in %u of %u layers: %s parameters active",
-                    config->n_expert_used, config->n_expert, sparse, config->n_layer,
-                    mics_format_count((double)active, count, sizeof count));
+    mics_table_cell(table, "%u of %u for a token%s, in %u of %u layers: %s parameters active",
+                    config->n_expert_used, config->n_expert,
+                    config->shared_inner > 0 ? " and one that all share" : "", sparse,
+                    config->n_layer, mics_format_count((double)active, count, sizeof count));
 }
 
 /* What a rank holds of experts, and of all else. */

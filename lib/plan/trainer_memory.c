@@ -105,7 +105,7 @@ static struct mics_stage_bytes block_bytes(const struct mics_model *model,
     const bool gated = expert || model->family->mlp == MICS_MLP_SWIGLU;
     const bool sparse = mics_model_is_sparse(model, model->stages[stage].layer);
     const uint64_t inner = expert   ? (uint64_t)config->expert_inner * config->n_expert_used
-                           : sparse ? 0
+                           : sparse ? config->shared_inner
                                     : config->n_inner;
     if (gated)
         bytes.scratch += 2 * rows * inner * width; /* gradients of gate and of up */

@@ -26,9 +26,9 @@ tensors() # file
         for (sort keys %$j) { ($a, $b) = @{$j->{$_}{data_offsets}}; print "$_ $j->{$_}{dtype} @{$j->{$_}{shape}}\n", substr $d, $a, $b - $a }' "$1"
 }
 
-@test "Mixtral, OLMoE and Qwen3-MoE written by transformers are merged from any plan with their names and bytes" {
+@test "Mixtral, OLMoE, Qwen2-MoE and Qwen3-MoE written by transformers are merged from any plan with their names and bytes" {
     requires perl
-    for family in mixtral olmoe qwen3-moe; do
+    for family in mixtral olmoe qwen2-moe qwen3-moe; do
         mkdir -p "$out-$family"
         cp "$reference/$family-tiny/"{config.json,model.safetensors} "$out-$family"
         tensors "$out-$family/model.safetensors" >"$out-want"
@@ -50,6 +50,10 @@ tensors() # file
     mics-shard split "$reference/mixtral-tiny/model.safetensors" -p "$out.mp" -o "$out-4"
     mics-shard split "$reference/mixtral-fused-tiny" -p "$out.mp" -o "$out-5"
     mics-shard diff -q "$out-4" "$out-5"
+    plan "$reference/qwen2-moe-tiny" "$out-q.mp" mics:2
+    mics-shard split "$reference/qwen2-moe-tiny" -p "$out-q.mp" -o "$out-q4"
+    mics-shard split "$reference/qwen2-moe-fused-tiny" -p "$out-q.mp" -o "$out-q5"
+    mics-shard diff -q "$out-q4" "$out-q5"
     # shellcheck disable=SC2016
     edited "$reference/mixtral-fused-tiny/model.safetensors" both.safetensors \
         '$t{"model.layers.1.block_sparse_moe.experts.2.w1.weight"} = ["F32", [26, 18], "\0" x 1872]'
@@ -86,6 +90,8 @@ mixtral|{"num_experts": 8}|num_local_experts: 4, but num_experts is 8
 mixtral|{"num_local_experts": 2000}|num_local_experts: expected 1 to 1024, found 2000
 mixtral|{"router_jitter_noise": 0.1}|router_jitter_noise: is not supported
 olmoe|{"clip_qkv": 8}|clip_qkv: is not supported
+qwen2-moe|{"layer_types": null}|layer_types: must list the layers of the window
+qwen2-moe|{"num_experts_per_tok": 6}|num_experts_per_tok: 6 experts of a token, but a layer has 5
 qwen3-moe|{"mlp_only_layers": [3]}|mlp_only_layers[0]: expected the number of a layer below 3
 llama|{"num_local_experts": 4}|num_local_experts: a llama has no experts
 llama|{"model_type": "deepseek_v3", "n_routed_experts": 4}|model_type: 'deepseek_v3' is not supported
@@ -98,6 +104,8 @@ END
     mics-show --tsv "$out.mp" | grep -qP '^active_param_count\t3353\d{6}$'
     mics-plan --topology='node:1 gpu:1' --model="$reference/qwen3-moe-tiny" --seq=8 --no-history -o "$out.mp"
     mics-show "$out.mp" | grep -q '^experts *2 of 4 for a token, in 2 of 3 layers'
+    mics-plan --topology=p4d:2 --model=qwen1.5-moe-a2.7b --global-batch=512 --seq=4096 --no-history -o "$out.mp"
+    mics-show "$out.mp" | grep -q '^experts *4 of 60 for a token and one that all share, in 24 of 24 layers: 2.69 G parameters active$'
 }
 
 @test "a plan shards experts over groups of their own, with which four ranks train as with any others" {

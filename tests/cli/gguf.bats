@@ -9,7 +9,7 @@ setup_file()
 {
     cd "$BATS_FILE_TMPDIR" || return
     local model
-    for model in llama gpt2 mixtral qwen3-moe llama-yarn bert mistral-window qwen3-window; do
+    for model in llama gpt2 mixtral qwen2-moe qwen3-moe llama-yarn bert mistral-window qwen3-window; do
         cp -r "$BATS_TEST_DIRNAME/../reference/$model-tiny" $model
         rm -f $model/reference* $model/config-5.json
         mics-plan --topology='node:2 gpu:2' --model=./$model --global-batch=4 --seq=8 --strategy=mics:2 --no-history -q |
@@ -252,6 +252,7 @@ EOF
     refused 3 "bert-s: family 'bert': llama.cpp has no head that predicts masked tokens" bert-s --to=gguf
     refused 3 "llama-yarn-s: rope_scaling 'yarn' with other numbers than beta_fast 32, beta_slow 1 and the customary attention_factor cannot be said in GGUF" \
         llama-yarn-s --to=gguf
+    refused 3 "qwen2-moe-s: family 'qwen2_moe' cannot be written as GGUF" qwen2-moe-s --to=gguf
     refused 3 "qwen3-moe-s: layers without experts are not in llama.cpp's architecture 'qwen3moe'" qwen3-moe-s --to=gguf
     refused 3 "qwen3-window-s: attention_bias is not in llama.cpp's architecture 'qwen3'" qwen3-window-s --to=gguf
     refused 3 "llama-s: tokenizer: it has 257 ids, the model 29" llama-s --to=gguf --base=bytes

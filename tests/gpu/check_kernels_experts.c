@@ -269,7 +269,7 @@ static void check_moves(const struct mixture *m, enum mics_dtype dtype, unsigned
     const struct mics_args_combine_rows combine = {
         in.device, sorted.device, in.device, m->position.device, rows, k, C, dtype};
     const struct mics_args_expert_swiglu swiglu = {
-        out.device, gates.device, m->weights.device, m->order.device, N, F, dtype};
+        out.device, gates.device, m->weights.device, m->order.device, N, F, dtype, false};
     const struct mics_args_expert_swiglu_grad swiglu_grad = {gates.device,
                                                              slope.device,
                                                              gates.device,
@@ -278,7 +278,8 @@ static void check_moves(const struct mixture *m, enum mics_dtype dtype, unsigned
                                                              m->order.device,
                                                              N,
                                                              F,
-                                                             dtype};
+                                                             dtype,
+                                                             false};
 
     RUN(gather_rows, &gather, &sorted);
     mics_host_gather_rows(gpu.pool,
@@ -293,13 +294,13 @@ static void check_moves(const struct mixture *m, enum mics_dtype dtype, unsigned
     RUN(expert_swiglu, &swiglu, &out);
     mics_host_expert_swiglu(
         gpu.pool, &(struct mics_args_expert_swiglu){out.values, gates.values, m->weights.values,
-                                                    m->host_order, N, F, MICS_F32});
+                                                    m->host_order, N, F, MICS_F32, false});
     CHECK_ARRAY(&out, out.values, activation_tolerance(dtype));
     RUN(expert_swiglu_grad, &swiglu_grad, &gates, &slope);
     mics_host_expert_swiglu_grad(
         gpu.pool, &(struct mics_args_expert_swiglu_grad){gates.values, slope.values, gates.values,
                                                          grad.values, m->weights.values,
-                                                         m->host_order, N, F, MICS_F32});
+                                                         m->host_order, N, F, MICS_F32, false});
     CHECK_ARRAY(&gates, gates.values, activation_tolerance(dtype));
     CHECK_ARRAY(&slope, slope.values, mics_dtype_is_half(dtype) ? 1e-4 : 1e-5);
     ARRAYS_FREE(&in, &sorted, &gates, &out, &grad, &slope);
@@ -353,6 +354,36 @@ static void experts_drop_the_rows_that_the_host_drops(void)
             check_capacity(&m, capacities[c]);
         mixture_free(&m);
     }
+}
+
+/* An expert that all tokens share: rows in order, times the logistic function of a number. */
+static void check_shared(const struct mixture *m, enum mics_dtype dtype, unsigned shift)
+{
+    const uint32_t rows = m->is.rows, F = m->is.F;
+    struct tensor logits = array_random(MICS_F32, rows, 4, 5, 0);
+    struct tensor gates = array_random(dtype, (size_t)rows * 2 * F, 3, 7, shift);
+    struct tensor out = array_output(dtype, (size_t)rows * F, shift);
+    struct tensor grad = array_random(dtype, (size_t)rows * F, 1, 8, shift);
+    struct tensor slope = array_output(MICS_F32, rows, 0);
+    const struct mics_args_expert_swiglu swiglu = {
+        out.device, gates.device, logits.device, NULL, rows, F, dtype, true};
+    const struct mics_args_expert_swiglu_grad swiglu_grad = {
+        gates.device, slope.device, gates.device, grad.device, logits.device, NULL, rows, F,
+        dtype,        true};
+
+    RUN(expert_swiglu, &swiglu, &out);
+    mics_host_expert_swiglu(gpu.pool, &(struct mics_args_expert_swiglu){out.values, gates.values,
+                                                                        logits.values, NULL, rows,
+                                                                        F, MICS_F32, true});
+    CHECK_ARRAY(&out, out.values, activation_tolerance(dtype));
+    RUN(expert_swiglu_grad, &swiglu_grad, &gates, &slope);
+    mics_host_expert_swiglu_grad(
+        gpu.pool, &(struct mics_args_expert_swiglu_grad){gates.values, slope.values, gates.values,
+                                                         grad.values, logits.values, NULL, rows, F,
+                                                         MICS_F32, true});
+    CHECK_ARRAY(&gates, gates.values, activation_tolerance(dtype));
+    CHECK_ARRAY(&slope, slope.values, mics_dtype_is_half(dtype) ? 1e-4 : 1e-5);
+    ARRAYS_FREE(&logits, &gates, &out, &grad, &slope);
 }
 
 /* Rows back from the order of experts: each assignment gets its token's row. */
@@ -431,8 +462,10 @@ static void rows_are_moved_and_activated_as_on_the_host(void)
     for (size_t i = 0; i < EXPERT_CASES; i++) {
         struct mixture m = mixture_new(&expert_cases[i]);
 
-        for (size_t d = 0; d < LENGTH(dtypes); d++)
+        for (size_t d = 0; d < LENGTH(dtypes); d++) {
             check_moves(&m, dtypes[d], i % 3 == 2);
+            check_shared(&m, dtypes[d], i % 3 == 2);
+        }
         mixture_free(&m);
     }
 }

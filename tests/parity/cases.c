@@ -152,7 +152,7 @@ struct mics_model *cases_llama(bool untied)
 
 struct mics_model *cases_experts(bool padded)
 {
-    return make(&(struct mics_model_config){
+    struct mics_model_config config = {
         .family = "qwen3_moe",
         .name = "tiny",
         .n_layer = 3,
@@ -171,7 +171,14 @@ struct mics_model *cases_experts(bool padded)
         .expert_inner = padded ? 7 : 16,
         .dense_layers = {1},
         .balance = {.kind = MICS_BALANCE_SEQUENCE, .coefficient = 0.05, .z_coefficient = 0.01},
-    });
+    };
+
+    if (padded) {
+        snprintf(config.family, sizeof config.family, "qwen2_moe");
+        config.shared_inner = 13;
+        config.attention_bias = true;
+    }
+    return make(&config);
 }
 
 void cases_zero_routers(struct mics_model *model)

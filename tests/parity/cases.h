@@ -23,8 +23,9 @@ struct mics_model *cases_gpt2(void);
 /* A RoBERTa: attention to all tokens, norms behind sums, a head with a transform. */
 struct mics_model *cases_encoder(void);
 struct mics_model *cases_llama(bool untied);
-/* A Qwen3-MoE whose first layer has no experts, with a loss of balance by sequence. If padded, no
- * matrix is a multiple of the alignment: the first backward pass then adds to zeros. */
+/* A Qwen3-MoE whose first layer has no experts, with a loss of balance by sequence. If padded, a
+ * Qwen2-MoE, with a shared expert, of which no matrix is a multiple of the alignment: the first
+ * backward pass then adds to zeros. */
 struct mics_model *cases_experts(bool padded);
 /* Logits of routers are equal at first: all tokens go to the first experts, which are on one rank,
  * and no other rank receives a row. */

@@ -317,8 +317,8 @@ static void the_arena_is_the_same_when_attention_stays_within_documents(void)
     check_job(job);
 }
 
-/* Layers with experts, also with a loss over a micro-batch, whose load passes from router to
- * router, and with groups of other sizes for experts. */
+/* Layers with experts, also with one that all tokens share, with a loss over a micro-batch, whose
+ * load passes from router to router, and with groups of other sizes for experts. */
 static void the_arena_has_the_planned_size_for_layers_with_experts(void)
 {
     static const enum mics_balance_kind kinds[] = {MICS_BALANCE_NONE, MICS_BALANCE_MICRO_BATCH,
@@ -333,6 +333,11 @@ static void the_arena_has_the_planned_size_for_layers_with_experts(void)
         job.choice.recompute = (enum mics_recompute)level;
         if (level == 1)
             job.choice.shapes[MICS_UNIT_EXPERT] = (struct mics_shape){2, 2, 4, 4, 4};
+        check_job(job);
+        job = make_job((struct mics_shape){2, 2, 2, 2, 4}, level == 1 ? MICS_BF16 : MICS_F32);
+        CHECK_INT(mics_model_open("qwen2-moe-nano", &job.model, NULL), MICS_OK);
+        CHECK_INT(mics_model_set_balance(&job.model, &balance, NULL), MICS_OK);
+        job.choice.recompute = (enum mics_recompute)level;
         check_job(job);
     }
 }

@@ -97,7 +97,7 @@ static void check(const struct mics_shape *shape, enum mics_recompute recompute,
 {
     struct mics_plan_choice choice = cases_choice(shape);
     struct mics_model *models[] = {cases_gpt2(), cases_llama(true), cases_experts(true),
-                                   cases_encoder()};
+                                   cases_experts(false), cases_encoder()};
 
     choice.micro_steps = 2;
     choice.recompute = recompute;

@@ -289,13 +289,14 @@ static void rows_case(struct suite *suite, const struct mixture *m, enum mics_dt
     case_ran(suite, mics_cuda_combine_rows(&suite->at, &(struct mics_args_combine_rows){
                                                            in.device, sorted.device, in.device,
                                                            position, rows, k, C, dtype}));
-    case_ran(suite, mics_cuda_expert_swiglu(&suite->at, &(struct mics_args_expert_swiglu){
-                                                            out.device, gates.device,
-                                                            weights.device, order, N, F, dtype}));
+    case_ran(suite,
+             mics_cuda_expert_swiglu(&suite->at, &(struct mics_args_expert_swiglu){
+                                                     out.device, gates.device, weights.device,
+                                                     order, N, F, dtype, false}));
     case_ran(suite, mics_cuda_expert_swiglu_grad(
                         &suite->at, &(struct mics_args_expert_swiglu_grad){
                                         gates.device, slope.device, gates.device, grad.device,
-                                        weights.device, order, N, F, dtype}));
+                                        weights.device, order, N, F, dtype, false}));
     mics_host_gather_rows(
         suite->pool,
         &(struct mics_args_gather_rows){sorted.values, in.values, m->order, rows, k, C, MICS_F32});
@@ -304,13 +305,46 @@ static void rows_case(struct suite *suite, const struct mixture *m, enum mics_dt
                                                             m->position, rows, k, C, MICS_F32});
     mics_host_expert_swiglu(suite->pool,
                             &(struct mics_args_expert_swiglu){out.values, gates.values, m->weights,
-                                                              m->order, N, F, MICS_F32});
+                                                              m->order, N, F, MICS_F32, false});
     mics_host_expert_swiglu_grad(
-        suite->pool,
-        &(struct mics_args_expert_swiglu_grad){gates.values, slope.values, gates.values,
-                                               grad.values, m->weights, m->order, N, F, MICS_F32});
+        suite->pool, &(struct mics_args_expert_swiglu_grad){gates.values, slope.values,
+                                                            gates.values, grad.values, m->weights,
+                                                            m->order, N, F, MICS_F32, false});
     case_expect(suite, &sorted, 0);
     case_expect(suite, &in, 0);
+    case_expect(suite, &out, activation_tolerance(dtype));
+    case_expect(suite, &gates, activation_tolerance(dtype));
+    case_expect(suite, &slope, mics_dtype_is_half(dtype) ? 1e-4 : 1e-5);
+    case_end(suite);
+}
+
+/* The activation of an expert that all tokens share: rows in order, times the logistic function of
+ * a number of each. */
+static void shared_case(struct suite *suite, const struct mixture *m, enum mics_dtype dtype)
+{
+    const uint32_t rows = m->is->rows, F = m->is->F;
+    struct tensor gates, out, grad, slope, logits;
+
+    case_begin(suite, 0, "shared_expert_%s_%s", dtype_name(dtype), m->is->name);
+    logits = case_random(suite, "logits", MICS_F32, rows, 4, 5, 0);
+    gates = case_random(suite, "gates", dtype, (size_t)rows * 2 * F, 3, 7, 0);
+    out = case_output(suite, "out", dtype, (size_t)rows * F, 0);
+    grad = case_random(suite, "grad_out", dtype, (size_t)rows * F, 1, 8, 0);
+    slope = case_output(suite, "grad_logits", MICS_F32, rows, 0);
+    case_ran(suite, mics_cuda_expert_swiglu(&suite->at, &(struct mics_args_expert_swiglu){
+                                                            out.device, gates.device, logits.device,
+                                                            NULL, rows, F, dtype, true}));
+    case_ran(suite, mics_cuda_expert_swiglu_grad(
+                        &suite->at, &(struct mics_args_expert_swiglu_grad){
+                                        gates.device, slope.device, gates.device, grad.device,
+                                        logits.device, NULL, rows, F, dtype, true}));
+    mics_host_expert_swiglu(
+        suite->pool, &(struct mics_args_expert_swiglu){out.values, gates.values, logits.values,
+                                                       NULL, rows, F, MICS_F32, true});
+    mics_host_expert_swiglu_grad(suite->pool,
+                                 &(struct mics_args_expert_swiglu_grad){
+                                     gates.values, slope.values, gates.values, grad.values,
+                                     logits.values, NULL, rows, F, MICS_F32, true});
     case_expect(suite, &out, activation_tolerance(dtype));
     case_expect(suite, &gates, activation_tolerance(dtype));
     case_expect(suite, &slope, mics_dtype_is_half(dtype) ? 1e-4 : 1e-5);
@@ -473,6 +507,8 @@ void record_expert_cases(struct suite *suite)
         }
         for (size_t d = 0; d < LENGTH(dtypes) && (odd || c->k == c->E); d++)
             rows_case(suite, &m, dtypes[d]);
+        for (size_t d = 0; d < LENGTH(dtypes) && (odd || c->k == c->E); d++)
+            shared_case(suite, &m, dtypes[d]);
         for (size_t d = 0; d < LENGTH(dtypes) && (odd || tiles); d++)
             scatter_case(suite, &m, dtypes[d]);
         for (uint32_t round = 0; round < 2 && c->logits >= LOGITS_TIED && c->logits <= LOGITS_FEW;

@@ -47,12 +47,17 @@ FAMILIES = {
         **LLAMA, num_local_experts=5, num_experts_per_tok=2)),
     "olmoe": lambda: transformers.OlmoeForCausalLM(transformers.OlmoeConfig(
         **{**LLAMA, "num_key_value_heads": 6}, num_experts=7, num_experts_per_tok=3)),
+    "qwen2-moe": lambda: transformers.Qwen2MoeForCausalLM(transformers.Qwen2MoeConfig(
+        **LLAMA, moe_intermediate_size=24, shared_expert_intermediate_size=40, num_experts=6, num_experts_per_tok=2,
+        mlp_only_layers=[1], use_sliding_window=True, sliding_window=19,
+        layer_types=["sliding_attention", "full_attention"] * 2)),
     "qwen3-moe": lambda: transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(
         **LLAMA, head_dim=24, moe_intermediate_size=24, num_experts=6, num_experts_per_tok=6, norm_topk_prob=True,
         decoder_sparse_step=2)),
 }
 SMALL = ("gpt2-transformers", "llama-tiny", "mistral-tiny", "qwen2-tiny", "qwen3-tiny", "llama-yarn-tiny",
-         "mistral-window-tiny", "qwen2-window-tiny", "qwen3-window-tiny", "mixtral-tiny", "olmoe-tiny", "qwen3-moe-tiny")
+         "mistral-window-tiny", "qwen2-window-tiny", "qwen3-window-tiny", "mixtral-tiny", "olmoe-tiny", "qwen3-moe-tiny",
+         "qwen2-moe-tiny")
 count = 0
 failed = 0
 

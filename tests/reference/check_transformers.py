@@ -39,6 +39,9 @@ FAMILIES = {
     "olmoe": lambda: transformers.OlmoeForCausalLM(transformers.OlmoeConfig(
         **{**LLAMA, "num_key_value_heads": 6, "intermediate_size": 52}, **ENDS, num_experts=7,
         num_experts_per_tok=3)),
+    "qwen2-moe": lambda: transformers.Qwen2MoeForCausalLM(transformers.Qwen2MoeConfig(
+        **LLAMA, **ENDS, moe_intermediate_size=24, shared_expert_intermediate_size=40, num_experts=6,
+        num_experts_per_tok=2, mlp_only_layers=[1])),
     "qwen3-moe": lambda: transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(
         **LLAMA, **ENDS, head_dim=10, moe_intermediate_size=24, num_experts=6, num_experts_per_tok=6, norm_topk_prob=True,
         decoder_sparse_step=2)),

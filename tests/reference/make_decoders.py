@@ -9,8 +9,8 @@ reference.safetensors: tokens, targets (-1: not counted), logits, the sum of the
 by every parameter. Queries are grouped. The library computes in double precision on the parameters as stored (fp32),
 but for the norms, the softmax and the angles of the positions, which it does in fp32; the results are stored in fp32.
 
-mixtral-fused-tiny has the same model as mixtral-tiny as version 5 of the library may write it: the experts of a layer in
-two tensors.
+mixtral-fused-tiny and qwen2-moe-fused-tiny have the same models as mixtral-tiny and qwen2-moe-tiny as version 5 of the
+library may write them: the experts of a layer in two tensors.
 
 llama-tiny/config.json is as transformers 4 writes it, and config-5.json there the same as 5.23 does; the others are
 as 5.23 writes them.
@@ -67,6 +67,12 @@ MODELS = {
     "olmoe": (transformers.OlmoeForCausalLM, transformers.OlmoeConfig,
               {"num_key_value_heads": 3, "num_experts": 5, "num_experts_per_tok": 3, "output_router_logits": True,
                "router_aux_loss_coef": 0.5}, 20240903),
+    "qwen2-moe": (transformers.Qwen2MoeForCausalLM, transformers.Qwen2MoeConfig,
+                  {"num_hidden_layers": 3, "moe_intermediate_size": 14, "shared_expert_intermediate_size": 22,
+                   "num_experts": 5, "num_experts_per_tok": 2, "decoder_sparse_step": 1, "mlp_only_layers": [1],
+                   "use_sliding_window": True, "sliding_window": 4,
+                   "layer_types": ["full_attention", "full_attention", "sliding_attention"],
+                   "output_router_logits": True, "router_aux_loss_coef": 0.4}, 20240328),
     "qwen3-moe": (transformers.Qwen3MoeForCausalLM, transformers.Qwen3MoeConfig,
                   {"head_dim": 8, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 3,
                    "moe_intermediate_size": 14, "num_experts": 4, "num_experts_per_tok": 2, "norm_topk_prob": True,
@@ -117,7 +123,7 @@ def make_reference(name):
     model = make_model(name, generator)
     model.save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
-    if name == "mixtral":
+    if name in ("mixtral", "qwen2-moe"):
         fused = folder.with_name(f"{name}-fused-tiny")
         model.save_pretrained(fused, save_original_format=False)
         (fused / "generation_config.json").unlink(missing_ok=True)

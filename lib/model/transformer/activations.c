@@ -13,8 +13,9 @@
  * training, so that it fits the same arena.
  *
  * A layer with experts hands on 2C from its router (the residual stream and what the experts take)
- * and saves the E logits at every level, so that no token is routed twice. Its experts work on N
- * rows, whatever the router does: they keep 2I of each with selective recomputation, C + 3I with
+ * and saves the E logits at every level, so that no token is routed twice. A shared expert is kept
+ * as an MLP is, but for what it takes, and with one number more of each token. The experts work on
+ * N rows, whatever the router does: they keep 2I of each with selective recomputation, C + 3I with
  * none, and nothing with full. If tokens travel to them, they keep nothing at any level but how
  * many rows each rank has for each expert.
  */
@@ -32,7 +33,7 @@ static struct mics_norm_stats take_stats(const struct mics_model *model,
     return stats;
 }
 
-/* What a stage of attention and a router has instead of an MLP. */
+/* What a stage of attention and a router has before an MLP's activations, if it has those. */
 static void take_router(const struct mics_model *model, const struct mics_batch *batch,
                         struct mics_activation_cursor *keep, struct mics_activation_cursor *work,
                         struct mics_block_activations *acts)
@@ -55,9 +56,8 @@ struct mics_block_activations mics_block_activations_of(const struct mics_model 
                                                         struct mics_stage_bytes *bytes)
 {
     const bool sparse = mics_model_is_sparse(model, layer);
-    struct mics_transformer_dims s = mics_transformer_dims_of(model, batch);
-    if (sparse)
-        s.F = s.hidden = 0;
+    const struct mics_transformer_dims s = mics_transformer_layer_dims_of(model, batch, layer);
+    const bool has_mlp = s.F > 0;
     const bool all = batch->recompute == MICS_RECOMPUTE_NONE;
     const bool after = model->family->norm_place == MICS_NORM_AFTER;
     const bool qk_norm = mics_transformer_has(model, layer, MICS_BLOCK_Q_NORM);
@@ -72,12 +72,17 @@ struct mics_block_activations mics_block_activations_of(const struct mics_model 
     acts.qkv = mics_activation_take_typed(kept, R * s.W, dtype);
     acts.lse = mics_activation_take_floats(kept, R * s.H);
     acts.attention = mics_activation_take_typed(kept, R * s.A, dtype);
-    if (sparse) {
+    if (sparse)
         take_router(model, batch, &keep, &work, &acts);
-    } else {
+    if (has_mlp)
         acts.middle = mics_activation_take_typed(kept, R * s.C, dtype);
+    if (!sparse)
         acts.norm_2 = take_stats(model, kept, R);
+    if (has_mlp)
         acts.hidden = mics_activation_take_typed(kept, R * s.hidden, dtype);
+    if (sparse && has_mlp) {
+        acts.shared_logits = mics_activation_take_floats(kept, R);
+        acts.shared_grad_logits = mics_activation_take_floats(&work, R);
     }
     acts.wide_a =
         mics_activation_take_typed(&work, R * mics_max_u64(all ? s.C : widest, s.A), dtype);
@@ -91,7 +96,7 @@ struct mics_block_activations mics_block_activations_of(const struct mics_model 
         if (!sparse)
             acts.normed_2 = all ? mics_activation_take_typed(&keep, R * s.C, dtype) : acts.wide_b;
     }
-    if (!sparse)
+    if (has_mlp)
         acts.activated = all ? mics_activation_take_typed(&keep, R * s.F, dtype) : acts.wide_a;
     acts.delta = mics_activation_take_floats(&work, R * s.H);
     acts.attended = acts.qkv;

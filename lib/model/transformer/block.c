@@ -7,7 +7,9 @@
  * selective recomputation each result that was not kept is computed again just before it is used.
  *
  * In a layer with experts the first stage ends with the norm in front of the experts and the
- * router, whose results are boundary tensors: they stay, and only attention is computed again.
+ * router, whose results are boundary tensors: they stay, and only attention is computed again, and
+ * a shared expert. That takes the place of the MLP: what it adds to the residual stream is handed
+ * on to the experts, which add theirs.
  */
 #include "device/launch.h"
 #include "model/transformer/transformer.h"
@@ -71,12 +73,18 @@ static void connect(struct mics_sublayer *sublayer, const void *in, const void *
     }
 }
 
+static bool has_shared_expert(const struct mics_model *model)
+{
+    return model->config.shared_inner > 0;
+}
+
 /* `block` must stay where it is. out: where the output goes. */
 static void open_block(struct block *block, const struct mics_pass *pass,
                        const struct mics_stage *stage, struct mics_kv_cache *kv_cache, void *out)
 {
     const struct mics_family *family = pass->model->family;
     const void *const in = pass->in[MICS_RESIDUAL];
+    const bool sparse = mics_model_is_sparse(pass->model, stage->layer);
     struct mics_block_activations *acts = &block->acts;
 
     assert(!family->parallel_residual || family->norm_place == MICS_NORM_BEFORE);
@@ -85,21 +93,22 @@ static void open_block(struct block *block, const struct mics_pass *pass,
     block->pass = pass;
     *acts = mics_block_activations_of(pass->model, &pass->batch, stage->layer, pass->saved,
                                       pass->scratch, NULL);
-    if (mics_model_is_sparse(pass->model, stage->layer)) {
-        acts->middle = pass->out[MICS_RESIDUAL];
+    if (sparse)
         acts->normed_2 = pass->out[MICS_NORMED];
-    }
+    if (sparse && !has_shared_expert(pass->model))
+        acts->middle = pass->out[MICS_RESIDUAL];
     block->attention = (struct mics_sublayer){
         .function = &mics_attention_function,
         .pass = pass,
         .kv_cache = kv_cache,
         .stage = stage,
-        .dims = mics_transformer_dims_of(pass->model, &pass->batch),
+        .dims = mics_transformer_layer_dims_of(pass->model, &pass->batch, stage->layer),
         .acts = acts,
         .place = family->norm_place,
     };
     block->mlp = block->attention;
     block->mlp.function = &mics_mlp_function;
+    block->mlp.keeps_taken = sparse;
     block->attention.norm = mics_sublayer_norm(&block->attention, MICS_BLOCK_NORM_1,
                                                MICS_BLOCK_NORM_1_BIAS, &acts->norm_1);
     block->mlp.norm =
@@ -137,6 +146,8 @@ void mics_block_forward(const struct mics_pass *pass, const struct mics_stage *s
     if (mics_model_is_sparse(pass->model, stage->layer)) {
         run_norm(&block.mlp);
         mics_router_forward(&block.mlp);
+        if (has_shared_expert(pass->model))
+            block.mlp.function->forward(&block.mlp);
         return;
     }
     forward(&block.mlp);
@@ -149,7 +160,7 @@ void mics_sublayer_first_backward(const struct mics_sublayer *sublayer,
     const uint32_t rows = sublayer->dims.rows;
     const void *taken = sublayer->taken;
 
-    if (sublayer->place == MICS_NORM_BEFORE &&
+    if (sublayer->place == MICS_NORM_BEFORE && !sublayer->keeps_taken &&
         sublayer->pass->batch.recompute != MICS_RECOMPUTE_NONE) {
         mics_norm_forward(&sublayer->norm, rows, sublayer->norm_in, sublayer->acts->wide_a);
         taken = sublayer->acts->wide_a;
@@ -218,18 +229,37 @@ static void recompute(const struct block *block)
     mlp->function->recompute(mlp);
 }
 
+/* The shared expert: the gradient of what it takes is added to that of the experts. With full
+ * recomputation attention runs again first, for the stream behind it. */
+static void shared_backward(const struct block *block)
+{
+    const struct mics_pass *pass = block->pass;
+    const struct mics_sublayer *shared = &block->mlp;
+    void *const grad_taken = pass->grad[MICS_NORMED];
+
+    if (pass->batch.recompute == MICS_RECOMPUTE_FULL)
+        forward(&block->attention);
+    shared->function->recompute(shared);
+    shared->function->backward(shared, pass->grad[MICS_RESIDUAL], grad_taken, grad_taken);
+}
+
 /* The stage of attention and the router. */
 static void routed_backward(const struct block *block)
 {
     const struct mics_pass *pass = block->pass;
     const struct mics_sublayer *attention = &block->attention, *router = &block->mlp;
+    const bool shared = has_shared_expert(pass->model);
+    const enum mics_recompute level = pass->batch.recompute;
+    const bool recomputed = shared && level == MICS_RECOMPUTE_FULL; /* attention */
 
+    if (shared)
+        shared_backward(block);
     mics_router_backward(router, block->acts.wide_a);
     mics_norm_backward(&router->norm, router->dims.rows, router->norm_in, block->acts.wide_a,
                        pass->grad[MICS_RESIDUAL]);
-    if (pass->batch.recompute == MICS_RECOMPUTE_FULL)
+    if (level == MICS_RECOMPUTE_FULL && !recomputed)
         run_norm(attention);
-    if (pass->batch.recompute != MICS_RECOMPUTE_NONE)
+    if (level != MICS_RECOMPUTE_NONE && !recomputed)
         attention->function->recompute(attention);
     backward_before(attention, pass->grad[MICS_RESIDUAL]);
 }

@@ -3,9 +3,10 @@
  * transformer.c - the units of a model from its family's row, and the dispatch from stages to
  * their pieces.
  *
- * A layer with experts has two units and two stages: one of attention and the router, as other
- * blocks, and one of kind expert. The latter is laid out expert by expert, each at a multiple of
- * MICS_TENSOR_ALIGN: so a group whose size divides their number cuts it between experts.
+ * A layer with experts has two units and two stages: one of attention, the router and an expert
+ * that all tokens share, as other blocks, and one of kind expert. The latter is laid out expert by
+ * expert, each at a multiple of MICS_TENSOR_ALIGN: so a group whose size divides their number cuts
+ * it between experts.
  *
  * Matrices start from N(0, 0.02), those that end a residual branch, where the family scales them,
  * from N(0, 0.02 / sqrt(2 L)); norms from 1, biases from 0.
@@ -55,6 +56,19 @@ struct mics_transformer_dims mics_transformer_dims_of(const struct mics_model *m
         .taken = taken_rows(model, batch),
         .I = c->expert_inner,
     };
+}
+
+struct mics_transformer_dims mics_transformer_layer_dims_of(const struct mics_model *model,
+                                                            const struct mics_batch *batch,
+                                                            uint32_t layer)
+{
+    struct mics_transformer_dims dims = mics_transformer_dims_of(model, batch);
+
+    if (mics_model_is_sparse(model, layer)) {
+        dims.F = model->config.shared_inner;
+        dims.hidden = 2 * dims.F;
+    }
+    return dims;
 }
 
 /* Is that tensor of the head, not of the embedding? */
@@ -112,6 +126,10 @@ bool mics_transformer_has(const struct mics_model *model, uint32_t layer,
     case MICS_BLOCK_DOWN:
         return !mics_model_is_sparse(model, layer);
     case MICS_BLOCK_ROUTER:
+    case MICS_BLOCK_SHARED_GATE:
+    case MICS_BLOCK_SHARED_UP:
+    case MICS_BLOCK_SHARED_DOWN:
+    case MICS_BLOCK_SHARED_ROUTER:
         return mics_model_is_sparse(model, layer);
     case MICS_BLOCK_QKV_BIAS:
     case MICS_BLOCK_Q_BIAS:
@@ -220,6 +238,7 @@ static struct shape shape_of(const struct mics_model *model, enum mics_block_ten
     const struct mics_model_config *c = &model->config;
     const uint64_t C = c->n_embd, F = c->n_inner, A = (uint64_t)c->n_head * c->head_dim;
     const uint64_t keys = (uint64_t)c->n_kv_head * c->head_dim, W = A + 2 * keys;
+    const uint64_t shared = c->shared_inner;
     const struct shape shapes[MICS_BLOCK_TENSORS] = {
         [MICS_BLOCK_QKV] = {C, W},
         [MICS_BLOCK_Q] = {C, A},
@@ -231,6 +250,10 @@ static struct shape shape_of(const struct mics_model *model, enum mics_block_ten
         [MICS_BLOCK_UP] = {C, F},
         [MICS_BLOCK_DOWN] = {F, C},
         [MICS_BLOCK_ROUTER] = {C, c->n_expert},
+        [MICS_BLOCK_SHARED_GATE] = {C, shared},
+        [MICS_BLOCK_SHARED_UP] = {C, shared},
+        [MICS_BLOCK_SHARED_DOWN] = {shared, C},
+        [MICS_BLOCK_SHARED_ROUTER] = {C, 1},
         [MICS_BLOCK_NORM_1] = {C, 0},
         [MICS_BLOCK_NORM_1_BIAS] = {C, 0},
         [MICS_BLOCK_QKV_BIAS] = {W, 0},
@@ -273,8 +296,8 @@ static struct mics_tensor_spec block_spec(const struct mics_model *model,
             spec = matrix_spec(name, in_out ? shape.in : shape.out, in_out ? shape.out : shape.in);
     }
     spec.contiguous = tensor == MICS_BLOCK_K || tensor == MICS_BLOCK_V || tensor == MICS_BLOCK_UP ||
-                      tensor == MICS_BLOCK_K_BIAS || tensor == MICS_BLOCK_V_BIAS ||
-                      tensor == MICS_BLOCK_UP_BIAS;
+                      tensor == MICS_BLOCK_SHARED_UP || tensor == MICS_BLOCK_K_BIAS ||
+                      tensor == MICS_BLOCK_V_BIAS || tensor == MICS_BLOCK_UP_BIAS;
     if (family->scaled_init && (tensor == MICS_BLOCK_OUT || tensor == MICS_BLOCK_DOWN))
         spec.std = STD / sqrt(2.0 * model->config.n_layer);
     return spec;
@@ -292,7 +315,7 @@ static uint64_t written_count(const struct mics_unit *unit)
     return count == unit->decay_count ? count : 0;
 }
 
-/* The unit of attention and the router, or of a whole block. */
+/* The unit of attention, the router and a shared expert, or of a whole block. */
 static enum mics_status build_block(struct mics_model *model, uint32_t index, uint32_t layer,
                                     struct mics_err *err)
 {

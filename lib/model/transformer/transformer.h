@@ -25,6 +25,11 @@ struct mics_transformer_dims {
 
 struct mics_transformer_dims mics_transformer_dims_of(const struct mics_model *model,
                                                       const struct mics_batch *batch);
+/* The same, with F and `hidden` those of what the dense unit of a layer has: an MLP, or beside a
+ * router the shared expert, or nothing (0). */
+struct mics_transformer_dims mics_transformer_layer_dims_of(const struct mics_model *model,
+                                                            const struct mics_batch *batch,
+                                                            uint32_t layer);
 
 /* Does the block of a layer have that tensor? */
 bool mics_transformer_has(const struct mics_model *model, uint32_t layer,
@@ -131,11 +136,14 @@ struct mics_block_activations {
     void *wide_b;   /* [R, max(F, C, W)]; [R, max(F, W)] if nothing is recomputed */
     float *delta;   /* [B, H, T] */
     void *grad_out; /* [R, C] with norms after or a parallel residual: the gradient of an output */
-    /* For a layer with experts, whose middle and normed_2 are boundary tensors. */
-    float *logits;     /* [R, E], saved at every level */
-    float *balance;    /* [B, E], of an auxiliary loss by sequence, likewise */
-    float *load;       /* [B, 2 E], scratch */
-    void *grad_logits; /* [R, E], scratch */
+    /* For a layer with experts, whose normed_2 is a boundary tensor, and so is its middle if there
+     * is no shared expert. */
+    float *logits;        /* [R, E], saved at every level */
+    float *balance;       /* [B, E], of an auxiliary loss by sequence, likewise */
+    float *load;          /* [B, 2 E], scratch */
+    void *grad_logits;    /* [R, E], scratch; before the router's those of the shared expert, [R] */
+    float *shared_logits; /* [R], saved as `hidden` is */
+    float *shared_grad_logits; /* [R], scratch */
 };
 
 /* What a router has chosen: a boundary tensor. */
@@ -272,6 +280,7 @@ struct mics_sublayer {
     struct mics_norm norm;
     const void *norm_in, *in, *taken;
     void *norm_out, *sum;
+    bool keeps_taken; /* `taken` is a boundary tensor: it is not computed again */
 };
 
 /* A linear layer of the sublayer's unit, whose weight and bias are the tensors `weight` and `bias`

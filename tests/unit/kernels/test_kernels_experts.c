@@ -541,8 +541,11 @@ static void check_moves(const struct mixture *m, enum mics_dtype dtype)
         free(all[i]);
 }
 
-static void check_swiglu(const struct mixture *m, enum mics_dtype dtype)
+/* Of sorted rows times a router's weights, or, where all tokens share one expert, of rows in order
+ * times the logistic function of numbers. */
+static void check_swiglu(const struct mixture *m, enum mics_dtype dtype, bool shared)
 {
+    const uint32_t *const order = shared ? NULL : m->order;
     const uint32_t F = m->is.F, N = m->N;
     const size_t count = (size_t)N * F;
     float *wide = random_floats(2 * count, 8), *wide_grad = random_floats(count, 9);
@@ -551,27 +554,32 @@ static void check_swiglu(const struct mixture *m, enum mics_dtype dtype)
     float *grad_weights = random_floats(N, 1);
     double *want = zero_doubles(count), *want_in = zero_doubles(2 * count);
     double *want_weights = zero_doubles(N);
+    float *logits = random_floats(N, 10);
+    const float *const weights = shared ? logits : m->weights;
 
     for (size_t i = 0; i < count; i++) {
+        const size_t slot = shared ? i / F : m->order[i / F];
+        const double w = shared ? 1 / (1 + exp(-(double)logits[slot])) : 1;
         const size_t gate_at = i / F * 2 * F + i % F;
         const double gate = (double)wide[gate_at], up = (double)wide[gate_at + F];
         const double s = 1 / (1 + exp(-gate)), g = (double)wide_grad[i];
-        const double weight = (double)m->weights[m->order[i / F]];
+        const double weight = shared ? w : (double)m->weights[slot];
 
         want[i] = weight * gate * s * up;
         want_in[gate_at] = weight * g * up * s * (1 + gate * (1 - s));
         want_in[gate_at + F] = weight * g * gate * s;
-        want_weights[m->order[i / F]] += g * gate * s * up;
+        want_weights[slot] += g * gate * s * up * (shared ? w * (1 - w) : 1);
     }
     mics_host_expert_swiglu(
-        pools[2], &(struct mics_args_expert_swiglu){out, in, m->weights, m->order, N, F, dtype});
+        pools[2], &(struct mics_args_expert_swiglu){out, in, weights, order, N, F, dtype, shared});
     CHECK_NEAR(array_error(out, want, count, dtype), 0, 2e-6);
     mics_host_expert_swiglu_grad(
-        pools[2], &(struct mics_args_expert_swiglu_grad){in, grad_weights, in, grad, m->weights,
-                                                         m->order, N, F, dtype});
+        pools[2], &(struct mics_args_expert_swiglu_grad){in, grad_weights, in, grad, weights, order,
+                                                         N, F, dtype, shared});
     CHECK_NEAR(array_error(in, want_in, 2 * count, dtype), 0, 2e-6);
     CHECK_CLOSE(grad_weights, want_weights, N, 1e-5);
-    void *all[] = {wide, wide_grad, in, grad, out, grad_weights, want, want_in, want_weights};
+    void *all[] = {wide,         wide_grad, in,      grad,         out,
+                   grad_weights, want,      want_in, want_weights, logits};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         free(all[i]);
 }
@@ -583,8 +591,10 @@ static void rows_are_gathered_activated_and_combined_as_by_plain_loops(void)
 
         check_moves(&m, MICS_F32);
         check_moves(&m, MICS_BF16);
-        check_swiglu(&m, MICS_F32);
-        check_swiglu(&m, MICS_BF16);
+        for (int shared = 0; shared < 2; shared++) {
+            check_swiglu(&m, MICS_F32, shared);
+            check_swiglu(&m, MICS_BF16, shared);
+        }
         free_mixture(&m);
     }
 }

@@ -56,10 +56,9 @@ static void released_models_have_their_total_and_active_parameters(void)
         const char *name;
         double total, active; /* 10^9 */
     } published[] = {
-        {"mixtral-8x7b", 46.70, 12.88},
-        {"olmoe-1b-7b", 6.92, 1.28},
-        {"qwen3-30b-a3b", 30.53, 3.35},
-        {"qwen3-235b-a22b", 235.09, 22.19},
+        {"mixtral-8x7b", 46.70, 12.88},     {"olmoe-1b-7b", 6.92, 1.28},
+        {"qwen1.5-moe-a2.7b", 14.32, 2.69}, {"qwen2-57b-a14b", 57.41, 14.25},
+        {"qwen3-30b-a3b", 30.53, 3.35},     {"qwen3-235b-a22b", 235.09, 22.19},
     };
 
     for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
@@ -71,6 +70,46 @@ static void released_models_have_their_total_and_active_parameters(void)
     }
     struct mics_model *model = model_of(mics_preset_find("qwen3-30b-a3b"));
     CHECK_NEAR(mics_model_flops_per_token(model, 4096) / 1e9, 23.0, 0.1);
+    mics_model_free(model);
+}
+
+/* The same sizes, with an expert that all tokens share. */
+static struct mics_model_config shared_config(void)
+{
+    struct mics_model_config config = tiny;
+
+    snprintf(config.family, sizeof config.family, "qwen2_moe");
+    config.shared_inner = 11;
+    config.attention_bias = true;
+    return config;
+}
+
+static bool is_shared(const struct mics_tensor *tensor)
+{
+    return strstr(tensor->name, ".shared_expert") != NULL;
+}
+
+/* It belongs to the dense unit of layers with experts, and to no other. */
+static void a_shared_expert_is_part_of_the_dense_unit(void)
+{
+    const struct mics_model_config config = shared_config();
+    const uint64_t matrix = (uint64_t)config.n_embd * config.shared_inner;
+    struct mics_model *model = model_of(&config);
+
+    for (uint32_t i = 0; i < model->stage_count; i++) {
+        const struct mics_stage *stage = &model->stages[i];
+        const struct mics_unit *unit = &model->units[stage->unit];
+        const bool sparse = stage->kind == MICS_STAGE_BLOCK &&
+                            mics_model_is_sparse(model, stage->layer) && stage->part == 0;
+        uint64_t count = 0;
+
+        for (uint32_t j = 0; j < unit->tensor_count; j++)
+            if (is_shared(&unit->tensors[j])) {
+                CHECK(unit->tensors[j].decay);
+                count += unit->tensors[j].count;
+            }
+        CHECK_INT(count, sparse ? 3 * matrix + config.n_embd : 0);
+    }
     mics_model_free(model);
 }
 
@@ -157,6 +196,41 @@ static void gradients_through_the_router_are_those_of_finite_differences(void)
             };
             check_directions(&config);
         }
+}
+
+static void gradients_of_a_shared_expert_are_those_of_finite_differences(void)
+{
+    struct mics_model_config config = shared_config();
+
+    check_directions(&config);
+    config.balance = (struct mics_balance){MICS_BALANCE_MICRO_BATCH, 0.7, 0.1};
+    config.norm_topk_prob = true;
+    check_directions(&config);
+}
+
+/* Recomputation gives the same bits, and takes less memory the more it computes again. */
+static void a_shared_expert_is_computed_again_as_it_was(void)
+{
+    struct mics_model_config config = shared_config();
+    struct model_run none;
+    uint64_t saved = UINT64_MAX;
+
+    config.balance = (struct mics_balance){MICS_BALANCE_SEQUENCE, 0.7, 0.1};
+    open_config(&none, &config, 2, MICS_RECOMPUTE_NONE);
+    const double loss = run_step(&none);
+    for (int level = MICS_RECOMPUTE_NONE; level < MICS_RECOMPUTE_LEVELS; level++) {
+        struct mics_stage_bytes bytes;
+        struct model_run again;
+
+        open_config(&again, &config, 2, (enum mics_recompute)level);
+        CHECK_NEAR(run_step(&again), loss, 0);
+        CHECK_NEAR(grads_differ(&none, &again), 0, 0);
+        again.model->ops->stage_bytes(again.model, &again.batch, 1, &bytes);
+        CHECK(bytes.saved < saved);
+        saved = bytes.saved;
+        run_close(&again);
+    }
+    run_close(&none);
 }
 
 /* An expert takes ceil(F 7 k / 4) of 7 rows. What it drops adds nothing, and leaves nothing of what
@@ -371,6 +445,9 @@ int main(void)
     TAP_RUN(stats_say_how_even_the_load_is);
     TAP_RUN(released_models_have_their_total_and_active_parameters);
     TAP_RUN(the_matrices_of_an_expert_lie_together);
+    TAP_RUN(a_shared_expert_is_part_of_the_dense_unit);
+    TAP_RUN(gradients_of_a_shared_expert_are_those_of_finite_differences);
+    TAP_RUN(a_shared_expert_is_computed_again_as_it_was);
     TAP_RUN(gradients_through_the_router_are_those_of_finite_differences);
     TAP_RUN(rows_beyond_a_capacity_are_dropped);
     TAP_RUN(experts_without_tokens_have_gradients_of_zero);

@@ -449,6 +449,11 @@ static const struct {
     {"{\"model_type\": \"qwen2\", " FOUR_LAYERS
      ", \"use_sliding_window\": true, \"sliding_window\": null, \"max_window_layers\": 0}",
      32, 2, 32768, 0, 0},
+    {"{\"model_type\": \"qwen2_moe\", " FOUR_LAYERS ", \"sliding_window\": 0}", 16, 2, 32768, 0, 0},
+    {"{\"model_type\": \"qwen2_moe\", " FOUR_LAYERS ", \"use_sliding_window\": true, "
+     "\"layer_types\": [\"sliding_attention\", \"full_attention\", \"sliding_attention\", "
+     "\"full_attention\"]}",
+     16, 2, 32768, 4096, 5},
 };
 
 /* Absent keys have the defaults of each family's own class, null ones those that follow from other
@@ -498,8 +503,9 @@ static void a_sequence_may_be_longer_than_the_window(void)
 static void configurations_of_our_own_are_read_as_the_same_model(void)
 {
     static const char *const names[] = {
-        "gpt2",       "llama-nano",   "llama3.1-8b", "mistral-nemo-12b",
-        "qwen2-nano", "qwen2.5-0.5b", "qwen3-8b",    "qwen3-nano"};
+        "gpt2",       "llama-nano",    "llama3.1-8b",       "mistral-nemo-12b",
+        "qwen2-nano", "qwen2.5-0.5b",  "qwen3-8b",          "qwen3-nano",
+        "moe-nano",   "qwen3-30b-a3b", "qwen1.5-moe-a2.7b", "qwen2-57b-a14b"};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct mics_model *model = open_model(names[i]);
@@ -572,6 +578,12 @@ static const struct {
      "\"full_attention\", \"full_attention\", \"sliding_attention\"]}",
      "layer_types: has 'sliding_attention', but the model has no sliding_window: "
      "use_sliding_window is not true"},
+    {"{\"model_type\": \"qwen2_moe\", " FOUR_LAYERS ", \"use_sliding_window\": true}",
+     "layer_types: must list the layers of the window: without it versions 4 and 5 of transformers "
+     "take different ones"},
+    {"{\"model_type\": \"qwen2_moe\", " FOUR_LAYERS ", \"qkv_bias\": 1}", "qkv_bias: expected"},
+    {"{\"model_type\": \"qwen2_moe\", " FOUR_LAYERS ", \"shared_expert_intermediate_size\": 0}",
+     "shared_expert_intermediate_size: expected 1 to"},
     {"{\"model_type\": \"mistral\", " FOUR_LAYERS ", \"sliding_window\": 0}", "sliding_window: "},
     {"{\"model_type\": \"qwen2\", " FOUR_LAYERS ", \"use_sliding_window\": 1}",
      "use_sliding_window: expected"},

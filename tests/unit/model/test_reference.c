@@ -34,6 +34,7 @@ static const struct reference references[] = {
     {"qwen3", "tests/reference/qwen3-window-tiny", "reference", true, false},
     {"mixtral", "tests/reference/mixtral-tiny", "reference", true, false},
     {"olmoe", "tests/reference/olmoe-tiny", "reference", true, false},
+    {"qwen2_moe", "tests/reference/qwen2-moe-tiny", "reference", true, false},
     {"qwen3_moe", "tests/reference/qwen3-moe-tiny", "reference", true, false},
     {"bert", "tests/reference/bert-tiny", "reference", true, false},
     {"roberta", "tests/reference/roberta-tiny", "reference", true, false},
