@@ -58,7 +58,7 @@ OPERATION(embedding_grad, embedding_grad, x->c, x->d, x->tokens, x->a, rows / SE
           VOCABULARY, MICS_BF16, MICS_F32)
 OPERATION(cross_entropy, cross_entropy, x->c, x->tokens, x->sum, rows, C, (C + 63) / 64 * 64, true,
           MICS_BF16, NULL, NULL)
-OPERATION(squared_norm, squared_norm, x->sum, (float *)x->a, count)
+OPERATION(squared_norm, squared_norm, x->sum, (float *)x->a, count, false)
 #define UPDATE(name, KEY, second)                                                                  \
     OPERATION(name, update, MICS_OPT_##KEY, 9, (float *)x->a, {(float *)x->b, second},             \
               (uint16_t *)(x->c + AREA / 2), (float *)x->c, x->scalars, count, count / 2, 1e-6f,   \

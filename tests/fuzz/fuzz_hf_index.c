@@ -6,7 +6,7 @@
  *
  * sources: lib/base lib/doc lib/ckpt/hf/hf_folder.c lib/ckpt/hf/match.c lib/ckpt/format
  * sources: lib/ckpt/store.c lib/model/families.c lib/ckpt/ckpt_table.c lib/plan/layout.c
- * sources: lib/plan/group.c kernels/host/numbers.c
+ * sources: lib/plan/group.c lib/plan/trainer_exchanges.c kernels/host/numbers.c
  */
 #include "ckpt/hf/hf.h"
 

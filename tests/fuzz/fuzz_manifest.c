@@ -7,6 +7,7 @@
  * a file that exists, and a run that ends where the next place begins.
  *
  * sources: lib/base lib/doc lib/ckpt/ckpt_table.c lib/plan/layout.c lib/plan/group.c
+ * sources: lib/plan/trainer_exchanges.c
  */
 #include "ckpt/ckpt_table.h"
 #include "doc/doc.h"

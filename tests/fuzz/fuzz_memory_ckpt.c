@@ -10,6 +10,7 @@
  * reached. What is found must be the shard that the manifest describes.
  *
  * sources: lib/base lib/doc lib/model lib/plan/layout.c lib/plan/group.c
+ * sources: lib/plan/trainer_exchanges.c
  * sources: lib/device/device.c lib/device/host/immediate.c
  * sources: lib/ckpt/memory/memory_ckpt.c lib/ckpt/memory/find.c lib/ckpt/manifest.c
  * sources: lib/ckpt/ckpt_table.c lib/comm/host.c lib/comm/backend.c lib/comm/cpu_time.c
