@@ -3,9 +3,10 @@
  * experts.c - a plan with gathered experts, as the search finds it, or with resident ones.
  *
  * Everything else of the plan is kept, so that the two differ in nothing but where tokens and
- * parameters meet; only micro-batches are smaller where tokens that are sent do not fit. How uneven loads are decides what resident experts cost: all ranks wait for the
- * busiest, and what does not fit into a round takes another one. Gathered experts compute the rows
- * of a rank's own tokens, which are as many whatever the router chooses.
+ * parameters meet; only micro-batches are smaller where tokens that are sent do not fit. How uneven
+ * loads are decides what resident experts cost: all ranks wait for the busiest, and what does not
+ * fit into a round takes another one. Gathered experts compute the rows of a rank's own tokens,
+ * which are as many whatever the router chooses.
  */
 #include "base/units.h"
 #include "plan/memory.h"
