@@ -36,6 +36,8 @@ static void take_job(const struct plan_request *request, const struct mics_forei
         options->optimizer = (enum mics_optimizer)config->optimizer;
     if (config->clips == 0)
         options->clip = false;
+    if (!request->has_offload && config->offloads)
+        options->offload = MICS_OFFLOAD_AUTO;
 }
 
 /* How the job is cut. */
@@ -50,6 +52,8 @@ static void take_cut(const struct plan_request *request, const struct mics_forei
         options->recompute = config->recompute;
     if (!cli_given(&request->common, "hierarchical"))
         options->hierarchical = config->hierarchical ? MICS_HIERARCHY_ON : MICS_HIERARCHY_OFF;
+    if (!request->has_offload && config->offloads)
+        options->offload = MICS_OFFLOAD_OPTIMIZER;
 }
 
 /* The keys that became `option` of `program` are ignored: the command line has --given. */
@@ -140,7 +144,7 @@ static enum mics_status replace_given(const struct plan_request *request,
 {
     static const char *const names[] = {"global-batch", "micro-batch", "seq",       "strategy",
                                         "dtype",        "grad-dtype",  "optimizer", "recompute",
-                                        "hierarchical", "no-clip"};
+                                        "hierarchical", "no-clip",     "offload"};
     enum mics_status status = MICS_OK;
 
     for (size_t k = 0; k < sizeof names / sizeof *names && status == MICS_OK; k++)

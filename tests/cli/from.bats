@@ -108,6 +108,16 @@ same='[.strategy, .p_param, .p_grad, .p_optim, .micro_batch, .micro_steps, .seq,
     mics-show plan.mp | grep -q '^best '
 }
 
+@test "from: an offloaded optimizer is one here, unless the command line has --offload" {
+    echo '{"train_batch_size": 64, "train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true},
+        "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}}' >cpu.json
+    options=(--from=cpu.json --model=llama2-7b --seq=2048 --topology='node:1 gpu:4xRTX4090-24')
+    mics-plan "${options[@]}" -q -o plan.mp
+    mics-show --json plan.mp | jq -e '.choice.offload_piece > 0 and
+        (.configured.keys[] | select(.key | endswith("device")) | .why) == "mics-plan --offload=optimizer"'
+    fails 4 "it fits with --offload=optimizer" cpu.json "${options[@]:1}" --offload=none -q
+}
+
 @test "from: what --for writes for DeepSpeed is the plan that it was" {
     for strategy in zero1 zero2 zero3 hpz:8; do
         mics-plan -q --model=gpt2-nano --topology=p4d:2 --global-batch=64 --seq=128 \

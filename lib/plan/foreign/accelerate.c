@@ -289,6 +289,10 @@ void mics_accelerate_interpret(struct mics_keys *keys)
     take_groups(keys, kind);
     take_precision(keys, kind);
     take_clipping(keys);
+    if (kind == IS_DEEPSPEED) {
+        mics_keys_take_offload(keys, ZERO "offload_optimizer_device");
+        mics_keys_leave_params(keys, ZERO "offload_param_device");
+    }
     if (mics_keys_bool(keys, recompute, false)) {
         keys->config->recompute = MICS_RECOMPUTE_FULL;
         mics_keys_say(keys, recompute, MICS_TAKEN, "mics-plan --recompute=full");

@@ -513,17 +513,13 @@ static void take_tensor_parallel(struct mics_keys *keys)
 
 static void take_offload(struct mics_keys *keys)
 {
-    static const char *const paths[] = {ZERO "offload_param.device",
-                                        ZERO "offload_optimizer.device", ZERO "cpu_offload",
-                                        ZERO "cpu_offload_param", ZERO "cpu_offload_params"};
+    static const char *const of_params[] = {ZERO "offload_param.device", ZERO "cpu_offload_param",
+                                            ZERO "cpu_offload_params"};
 
-    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
-        const char *device = mics_keys_text(keys, paths[i], "none");
-
-        if (strcmp(device, "none") != 0 || mics_keys_bool(keys, paths[i], false))
-            mics_keys_say(keys, paths[i], MICS_TAKEN_DIFFERENTLY,
-                          "nothing is offloaded: the plan fits the memory of the ranks");
-    }
+    for (size_t i = 0; i < sizeof of_params / sizeof *of_params; i++)
+        mics_keys_leave_params(keys, of_params[i]);
+    mics_keys_take_offload(keys, ZERO "offload_optimizer.device");
+    mics_keys_take_offload(keys, ZERO "cpu_offload");
 }
 
 /* The default was 0 up to 0.16, and is 1 since. */

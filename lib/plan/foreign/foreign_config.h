@@ -37,6 +37,7 @@ struct mics_foreign_config {
     uint32_t optimizer;  /* enum mics_optimizer */
     uint32_t clips;      /* 0, 1 */
     bool hierarchical;   /* exchanges between nodes in two hops */
+    bool offloads;       /* states of the optimizer to host memory */
     json_t *keys;        /* [{key, value, verdict, why}], in the order of the file */
     json_t *settings;    /* options of mics-train by name */
     uint32_t refused;    /* keys that are refused */

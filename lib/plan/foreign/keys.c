@@ -478,6 +478,29 @@ void mics_keys_set_batch(struct mics_keys *keys, const char *const names[3], uin
     keys->config->micro_batch = (uint32_t)micro;
 }
 
+void mics_keys_take_offload(struct mics_keys *keys, const char *path)
+{
+    const json_t *value = mics_keys_at(keys, path);
+
+    if (!value || json_is_null(value) || is_off(value))
+        return;
+    keys->config->offloads = true;
+    if (strcmp(mics_keys_text(keys, path, ""), "nvme") == 0)
+        mics_keys_say(keys, path, MICS_TAKEN_DIFFERENTLY,
+                      "mics-plan --offload=optimizer, in host memory");
+    else
+        mics_keys_say(keys, path, MICS_TAKEN, "mics-plan --offload=optimizer");
+}
+
+void mics_keys_leave_params(struct mics_keys *keys, const char *path)
+{
+    const json_t *value = mics_keys_at(keys, path);
+
+    if (value && !json_is_null(value) && !is_off(value))
+        mics_keys_say(keys, path, MICS_TAKEN_DIFFERENTLY,
+                      "parameters stay on the GPUs; mics-plan --offload=optimizer");
+}
+
 void mics_keys_set_groups(struct mics_keys *keys, uint64_t p)
 {
     struct mics_foreign_config *config = keys->config;

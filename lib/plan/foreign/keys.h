@@ -95,6 +95,11 @@ void mics_keys_set_batch(struct mics_keys *keys, const char *const names[3], uin
  * of `what`. Taken. */
 void mics_keys_expect(struct mics_keys *keys, const char *path, uint64_t present, const char *what);
 
+/* A key that offloads the optimizer ("cpu", "nvme", true), unless it is off; and one that offloads
+ * parameters, which stay on the GPUs. */
+void mics_keys_take_offload(struct mics_keys *keys, const char *path);
+void mics_keys_leave_params(struct mics_keys *keys, const char *path);
+
 /* Groups of p ranks for all: "mics:8", or its other name. */
 void mics_keys_set_groups(struct mics_keys *keys, uint64_t p);
 

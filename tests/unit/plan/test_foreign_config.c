@@ -65,7 +65,8 @@ static const char deepspeed[] =
     "  \"bf16\": {\"enabled\": true}, \"communication_data_type\": \"fp32\",\n"
     "  \"zero_optimization\": {\"stage\": 3, \"mics_shard_size\": 16,\n"
     "    \"mics_hierarchical_params_gather\": true, \"overlap_comm\": true,\n"
-    "    \"stage3_prefetch_bucket_size\": 5e7, \"offload_param\": {\"device\": \"cpu\"}},\n"
+    "    \"stage3_prefetch_bucket_size\": 5e7, \"offload_param\": {\"device\": \"cpu\"},\n"
+    "    \"offload_optimizer\": {\"device\": \"cpu\", \"pin_memory\": true}},\n"
     "  \"optimizer\": {\"type\": \"Adam\", \"params\": {\"lr\": 2e-4, \"weight_decay\": 0.01}},\n"
     "  \"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": {\"total_num_steps\": 900,\n"
     "    \"warmup_num_steps\": 90, \"warmup_type\": \"linear\"}},\n"
@@ -97,7 +98,9 @@ static void deepspeed_becomes_a_job(void)
     CHECK_STR(member("zero_optimization.offload_param.device", "verdict"), "taken differently");
     CHECK_STR(member("zero_optimization.overlap_comm", "verdict"), "ignored");
     CHECK_STR(member("wandb", "value"), "{\"enabled\":true,\"project\":\"x\"}");
-    check_rows(20);
+    CHECK_STR(member("zero_optimization.offload_optimizer.device", "verdict"), "taken");
+    CHECK(config.offloads);
+    check_rows(22);
     mics_foreign_config_fini(&config);
 }
 
