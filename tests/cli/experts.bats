@@ -253,6 +253,16 @@ END
     of() { field "$out-$1.mp" ".choice.$2"; }
     [ "$(of resident micro_batch)" -lt "$(of gathered micro_batch)" ]
     [ $(($(of resident micro_batch) * $(of resident micro_steps))) = $(($(of gathered micro_batch) * $(of gathered micro_steps))) ]
+    # The row of the plan among the alternatives is that of the plan.
+    [ "$(field "$out-resident.mp" '.predicted.step_s as $s | [.alternatives[] | select(.why == "") |
+        .choice.resident_experts and .predicted.step_s == $s and .choice.micro_batch == '"$(of resident micro_batch)"']')" = '[true]' ]
+    # Where gathered ones are better, both ways are compared with their micro-batches.
+    fixed=("${options[@]:1}" --recompute=full --prefetch=1 --segments=4 --coalesce=1)
+    mics-plan --topology=p4d:4 "${fixed[@]}" --experts=auto -o "$out-auto.mp"
+    [ "$(of auto resident_experts) $(of auto micro_batch)" = "null $(of gathered micro_batch)" ]
+    field "$out-auto.mp" '.topology | .device.memory_bytes *= 2' >"$out-large.mp"
+    mics-plan "$out-large.mp" "${fixed[@]}" --experts=resident --micro-batch="$(of gathered micro_batch)" -o "$out-same.mp"
+    [ "$(field "$out-auto.mp" '.experts | [.gathered_s, .resident_s]')" = "$(field "$out-same.mp" '.experts | [.gathered_s, .resident_s]')" ]
     run --separate-stderr mics-plan "${options[@]}" --experts=resident --micro-batch="$(of gathered micro_batch)"
     [ "$status" = 4 ]
     [[ $stderr == *"resident experts need "*" more than the plan's memory limit, for tokens that are sent; a smaller --micro-batch needs less"* ]]

@@ -148,25 +148,40 @@ static enum mics_status find_crossing(struct loads *loads, struct mics_expert_wa
     return MICS_OK;
 }
 
-/* The exchanges of gathered experts are with the same micro-batches as resident ones have. */
+/* What both ways exchange with the micro-batches of `choice`: gathers and reductions are as many as
+ * its micro-steps. */
+static enum mics_status compare_exchanges(struct mics_op_costs *costs,
+                                          const struct mics_model *model,
+                                          const struct mics_plan_choice *choice, double load,
+                                          struct mics_expert_ways *out, struct mics_err *err)
+{
+    struct mics_plan_choice ways[2] = {*choice, *choice}; /* gathered, resident */
+    struct mics_class_times classes[2];
+    enum mics_status status = MICS_OK;
+
+    for (int i = 0; i < 2 && status == MICS_OK; i++) {
+        ways[i].dispatches = i == 1;
+        ways[i].expert_load = load;
+        status = mics_plan_predict_classes(costs, model, &ways[i], &classes[i], err);
+    }
+    if (status != MICS_OK)
+        return status;
+    out->gathered_s = gathered_exchanges_s(&classes[0], &classes[1]);
+    out->resident_s =
+        classes[1].busy_s[MICS_CLASS_DISPATCH_NET] + classes[1].busy_s[MICS_CLASS_DISPATCH_NODE];
+    return MICS_OK;
+}
+
 static enum mics_status compare(struct mics_op_costs *costs, const struct mics_model *model,
                                 const struct mics_plan *plan, const struct resident *resident,
                                 struct mics_expert_ways *out, struct mics_err *err)
 {
     struct loads loads = {.costs = costs, .model = model, .choice = resident->choice};
-    struct mics_plan_choice gathered = resident->choice;
-    struct mics_class_times classes;
+    enum mics_status status;
 
-    gathered.dispatches = false;
-    enum mics_status status = mics_plan_predict_classes(costs, model, &gathered, &classes, err);
-    if (status != MICS_OK)
-        return status;
     *out = (struct mics_expert_ways){
         .gathered_step_s = plan->predicted.step_s,
         .resident_step_s = resident->predicted.step_s,
-        .gathered_s = gathered_exchanges_s(&classes, &resident->classes),
-        .resident_s = resident->classes.busy_s[MICS_CLASS_DISPATCH_NET] +
-                      resident->classes.busy_s[MICS_CLASS_DISPATCH_NODE],
         .load = mics_choice_expert_load(&resident->choice),
         .worst_load = worst_load(model, &resident->choice),
     };
@@ -183,6 +198,25 @@ static double expected_load(const struct mics_model *model,
         return options->expert_load;
     return model->config.balance.kind == MICS_BALANCE_NONE ? MICS_EXPERT_LOAD_FREE
                                                            : MICS_EXPERT_LOAD_BALANCED;
+}
+
+/* The plan is that with resident experts, and so is its row among the alternatives. */
+static void replace_plan(const struct mics_topology *topology, const struct resident *resident,
+                         struct mics_plan *plan)
+{
+    plan->choice = resident->choice;
+    plan->memory = resident->memory;
+    plan->predicted = resident->predicted;
+    plan->classes = resident->classes;
+    for (uint32_t i = 0; i < plan->alternative_count; i++) {
+        struct mics_alternative *row = &plan->alternatives[i];
+
+        if (!row->fits || row->why[0])
+            continue;
+        row->choice = plan->choice;
+        row->total_bytes = mics_memory_total(&plan->memory, topology);
+        row->predicted = plan->predicted;
+    }
 }
 
 enum mics_status mics_search_experts(const struct mics_topology *topology,
@@ -210,19 +244,15 @@ enum mics_status mics_search_experts(const struct mics_topology *topology,
     status = mics_plan_predict(costs, model, &resident.choice, &resident.predicted, err);
     if (status == MICS_OK)
         status = mics_plan_predict_classes(costs, model, &resident.choice, &resident.classes, err);
+    const bool wins = way == MICS_EXPERTS_RESIDENT ||
+                      resident.predicted.step_s < (1 - MICS_STEP_TIE) * plan->predicted.step_s;
     if (status == MICS_OK)
         status = compare(costs, model, plan, &resident, &plan->experts, err);
+    if (status == MICS_OK)
+        status = compare_exchanges(costs, model, wins ? &resident.choice : &plan->choice,
+                                   resident.choice.expert_load, &plan->experts, err);
     mics_op_costs_free(costs);
-    if (status != MICS_OK)
-        return status;
-    if (way == MICS_EXPERTS_AUTO &&
-        resident.predicted.step_s >= (1 - MICS_STEP_TIE) * plan->predicted.step_s) {
-        plan->experts.gathered_s = gathered_exchanges_s(&plan->classes, &resident.classes);
-        return MICS_OK;
-    }
-    plan->choice = resident.choice;
-    plan->memory = resident.memory;
-    plan->predicted = resident.predicted;
-    plan->classes = resident.classes;
-    return MICS_OK;
+    if (status == MICS_OK && wins)
+        replace_plan(topology, &resident, plan);
+    return status;
 }
