@@ -66,6 +66,7 @@ struct sim {
     const struct mics_schedule *schedule;
     struct stream_state stream_states[MICS_STREAM_COUNT]; /* those that have operations */
     int stream_count;
+    uint32_t most_steps;   /* in progress at a time, as in the engine */
     uint32_t steps_done;   /* complete on every stream */
     uint32_t *ops;         /* backs the stream_states */
     uint32_t *done;        /* [op_count] steps in which it has completed */
@@ -177,13 +178,12 @@ static void sim_close(struct sim *sim)
     free(sim->end);
 }
 
-/* At most two steps are in progress, as in the engine. */
 static bool may_start(const struct sim *sim, const struct stream_state *stream_state)
 {
     uint32_t index = stream_state->ops[stream_state->next];
     const struct mics_op *op = &sim->schedule->ops[index];
 
-    if (stream_state->step >= sim->steps_done + 2)
+    if (stream_state->step >= sim->steps_done + sim->most_steps)
         return false;
     for (uint32_t i = op->dep_begin; i < op->dep_begin + op->dep_count; i++) {
         uint32_t dep = sim->schedule->deps[i];
@@ -492,6 +492,7 @@ enum mics_status mics_simulate_turns(const struct mics_schedule *schedule,
     enum mics_status status = sim_open(&sim, schedule, err);
 
     if (status == MICS_OK) {
+        sim.most_steps = mics_choice_checks_carried(choice) ? 1 : 2;
         set_costs(&sim, choice, costs);
         set_stragglers(&sim, choice, costs);
         uint32_t steps = run_to_cycle(&sim, step_s);

@@ -187,6 +187,24 @@ static void streams_run_side_by_side_and_steps_overlap(void)
     CHECK_NEAR(step_s, 5, 1e-9);
 }
 
+/* In fp16 with an interval the host waits for a step before it enqueues the next. */
+static void a_step_that_checks_what_units_carry_begins_after_the_one_before(void)
+{
+    begin();
+    choice.dtype = MICS_F16;
+    compute(4);
+    exchange(MICS_OP_REDUCE, MICS_STREAM_REDUCE_NODE, MICS_COMM_REDUCE, 3);
+    wait_for(0);
+    simulate();
+    CHECK_NEAR(step_s, 4, 1e-9);
+    choice.sync_interval = 2;
+    simulate();
+    CHECK_NEAR(step_s, 7, 1e-9);
+    choice.dtype = MICS_BF16;
+    simulate();
+    CHECK_NEAR(step_s, 4, 1e-9);
+}
+
 static void an_operation_waits_for_another_of_the_same_step(void)
 {
     begin();
@@ -490,6 +508,7 @@ int main(void)
     TAP_RUN(operations_of_one_stream_follow_each_other);
     TAP_RUN(coalesced_operations_complete_together);
     TAP_RUN(streams_run_side_by_side_and_steps_overlap);
+    TAP_RUN(a_step_that_checks_what_units_carry_begins_after_the_one_before);
     TAP_RUN(an_operation_waits_for_another_of_the_same_step);
     TAP_RUN(an_operation_waits_for_another_of_the_previous_step);
     TAP_RUN(exchanges_over_the_same_links_slow_each_other);
