@@ -11,18 +11,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Is there another type on the command line than fp16 in the configuration, or the reverse? */
-static bool replaces_f16(const struct plan_request *request,
-                         const struct mics_foreign_config *config)
+/* Will the plan be in fp16? Where the type is still open, "no clipping" in the configuration does
+ * not decide it: fp16 can clip to a norm that nothing reaches. */
+static bool plans_f16(const struct plan_request *request, const struct mics_foreign_config *config,
+                      const struct mics_topology *topology)
 {
-    const uint32_t given = request->search.dtype;
+    struct mics_search_options options = request->search;
 
-    return given != MICS_AUTO && (given == MICS_F16) != (config->dtype == MICS_F16);
+    if (options.dtype == MICS_AUTO)
+        options.dtype = config->dtype;
+    if (options.grad_dtype == MICS_AUTO)
+        options.grad_dtype = config->grad_dtype;
+    return mics_search_dtype(&options, topology) == MICS_F16;
+}
+
+/* Gradients in the other 16-bit type are of the configured type of parameters. */
+static bool keeps_grad_dtype(const struct mics_foreign_config *config, bool f16)
+{
+    return config->grad_dtype != (uint32_t)(f16 ? MICS_BF16 : MICS_F16);
 }
 
 /* What both plans have in common: the job. */
 static void take_job(const struct plan_request *request, const struct mics_foreign_config *config,
-                     struct mics_search_options *options)
+                     bool f16, struct mics_search_options *options)
 {
     if (options->global_batch == 0)
         options->global_batch = config->global_batch;
@@ -30,11 +41,11 @@ static void take_job(const struct plan_request *request, const struct mics_forei
         options->seq = config->seq;
     if (options->dtype == MICS_AUTO)
         options->dtype = config->dtype;
-    if (options->grad_dtype == MICS_AUTO && !replaces_f16(request, config))
+    if (options->grad_dtype == MICS_AUTO && keeps_grad_dtype(config, f16))
         options->grad_dtype = config->grad_dtype;
     if (!request->has_optimizer && config->optimizer != MICS_AUTO)
         options->optimizer = (enum mics_optimizer)config->optimizer;
-    if (config->clips == 0)
+    if (config->clips == 0 && !f16)
         options->clip = false;
     if (!request->has_offload && config->offloads)
         options->offload = MICS_OFFLOAD_AUTO;
@@ -56,28 +67,37 @@ static void take_cut(const struct plan_request *request, const struct mics_forei
         options->offload = MICS_OFFLOAD_OPTIMIZER;
 }
 
-/* The keys that became `option` of `program` are ignored: the command line has --given. */
-static enum mics_status ignore_keys(const struct mics_foreign_config *config, const char *program,
-                                    const char *option, const char *given, struct mics_err *err)
+/* The keys that became `option` of `program` have another verdict. */
+static enum mics_status say_keys(const struct mics_foreign_config *config, const char *program,
+                                 const char *option, enum mics_verdict verdict, const char *text,
+                                 struct mics_err *err)
 {
-    char became[80], text[80];
+    char became[80];
     const size_t length = (size_t)snprintf(became, sizeof became, "%s --%s", program, option);
     size_t i;
     json_t *key;
 
-    snprintf(text, sizeof text, "the command line has --%s", given);
     json_array_foreach(config->keys, i, key)
     {
         const char *why = json_string_value(json_object_get(key, "why"));
 
         if (strncmp(why, became, length) != 0 || (why[length] && why[length] != '='))
             continue;
-        if (json_object_set_new(key, "verdict", json_string(mics_verdict_name(MICS_IGNORED))) !=
-                0 ||
+        if (json_object_set_new(key, "verdict", json_string(mics_verdict_name(verdict))) != 0 ||
             json_object_set_new(key, "why", json_string(text)) != 0)
             return mics_err_nomem(err);
     }
     return MICS_OK;
+}
+
+/* They are ignored: the command line has --given. */
+static enum mics_status ignore_keys(const struct mics_foreign_config *config, const char *program,
+                                    const char *option, const char *given, struct mics_err *err)
+{
+    char text[80];
+
+    snprintf(text, sizeof text, "the command line has --%s", given);
+    return say_keys(config, program, option, MICS_IGNORED, text, err);
 }
 
 /* A key that only the configuration's optimizer has is ignored where that is replaced. */
@@ -116,8 +136,6 @@ static enum mics_status drop_settings(const struct plan_request *request,
     static const char *const of_optimizer[] = {"beta1", "beta2", "eps", "momentum"};
     static const char *const of_adam[] = {"optimizer.params.adam_w_mode",
                                           "optimizer.params.bias_correction"};
-    static const char *const of_f16[] = {"loss-scale", "initial-loss-scale", "min-loss-scale",
-                                         "loss-scale-window", "hysteresis"};
     enum mics_status status = MICS_OK;
 
     if (cli_given(&request->common, "no-clip")) {
@@ -130,11 +148,33 @@ static enum mics_status drop_settings(const struct plan_request *request,
     }
     for (size_t i = 0; i < 2 && status == MICS_OK && replaces_optimizer(request, config); i++)
         status = ignore_key(config, of_adam[i], err);
-    for (size_t i = 0; i < 5 && status == MICS_OK && replaces_f16(request, config); i++) {
-        json_object_del(config->settings, of_f16[i]);
-        status = ignore_keys(config, "mics-train", of_f16[i], "dtype", err);
-    }
     return status;
+}
+
+/* What depends on whether the plan is in fp16, whatever the configuration is in. */
+static enum mics_status settle_f16(const struct plan_request *request,
+                                   const struct mics_foreign_config *config, bool f16,
+                                   struct mics_err *err)
+{
+    static const char *const options[] = {"loss-scale", "initial-loss-scale", "min-loss-scale",
+                                          "loss-scale-window", "hysteresis"};
+    const char *why = request->search.dtype != MICS_AUTO ? "the command line has --dtype"
+                      : f16                              ? "the plan is in fp16"
+                                                         : "the plan is not in fp16";
+    enum mics_status status = MICS_OK;
+
+    for (size_t i = 0; i < 5 && status == MICS_OK && !f16; i++) {
+        json_object_del(config->settings, options[i]);
+        status = say_keys(config, "mics-train", options[i], MICS_IGNORED, why, err);
+    }
+    if (status == MICS_OK && !keeps_grad_dtype(config, f16))
+        status = say_keys(config, "mics-plan", "grad-dtype", MICS_IGNORED, why, err);
+    if (status != MICS_OK || !f16 || config->clips != 0 || !request->search.clip)
+        return status;
+    if (json_object_set_new(config->settings, "clip", json_real(1e9)) != 0)
+        return mics_err_nomem(err);
+    return say_keys(config, "mics-plan", "no-clip", MICS_TAKEN,
+                    "mics-train --clip=1e9, which clips nothing; fp16 needs the norm", err);
 }
 
 /* A key that became an option which the command line has, too, is ignored. */
@@ -232,14 +272,14 @@ static void report_keys(const struct mics_foreign_config *config, const char *pa
 static enum mics_status search_both(const struct plan_request *request,
                                     const struct mics_foreign_config *config,
                                     const struct mics_topology *topology,
-                                    const struct mics_model *model, struct mics_plan *out[2],
-                                    struct mics_err *err)
+                                    const struct mics_model *model, bool f16,
+                                    struct mics_plan *out[2], struct mics_err *err)
 {
     const bool is_auto = request->search.strategy && strcmp(request->search.strategy, "auto") == 0;
     struct mics_search_options options = request->search;
     enum mics_status status;
 
-    take_job(request, config, &options);
+    take_job(request, config, f16, &options);
     if (is_auto)
         options.strategy = NULL;
     status = plan_search_copies(request, topology, model, &options, &out[1], err);
@@ -272,15 +312,18 @@ static enum mics_status plan_config(struct plan_request *request,
 {
     const bool is_auto = request->search.strategy && strcmp(request->search.strategy, "auto") == 0;
     struct mics_plan *plans[2] = {NULL, NULL}; /* as configured; best */
+    const bool f16 = plans_f16(request, config, topology);
     enum mics_status status = replace_given(request, config, err);
 
+    if (status == MICS_OK)
+        status = settle_f16(request, config, f16, err);
     if (status == MICS_OK)
         status = check_settings(config->settings, err);
     if (status != MICS_OK) {
         mics_err_prefix(err, "%s", request->from);
         return status;
     }
-    status = search_both(request, config, topology, model, plans, err);
+    status = search_both(request, config, topology, model, f16, plans, err);
     if (status == MICS_OK) {
         report_keys(config, request->from);
         if (plans[0])

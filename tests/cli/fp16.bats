@@ -200,7 +200,7 @@ repeats() # plan ranks options...
     steps "$out-a.jsonl" | jq -se '.[-1][1] < .[0][1] - 0.1'
     # All replicas: it ends, on every rank.
     run -1 --separate-stderr train outer.mp 4 --steps=24 --out="$out-c" --initial-loss-scale=274877906944 --min-loss-scale=274877906944
-    [[ $stderr == *"overflow in fp16 with the least loss scale"* ]]
+    [[ $stderr == *"overflow in fp16 with the least loss scale, 2.74878e+11: "* ]]
 }
 
 @test "plans in fp16 for other trainers have a loss scale in their syntax" {
@@ -227,8 +227,38 @@ END
         and .clip == 1e9' ds.settings
     run -0 --separate-stderr mics-plan --topology='node:1 gpu:2' --model=gpt2-nano --seq=32 --from=ds.json --dtype=bf16 --settings=ds.settings --json
     jq -e '.choice.dtype == "bf16"' <<<"$output"
-    jq -e '[keys[] | select(test("scale|hysteresis"))] == []' ds.settings
+    jq -e '[keys[] | select(test("scale|hysteresis|clip"))] == []' ds.settings
+    jq -e '.choice.clip == false and ([.configured.keys[] | select(.key == "fp16.hysteresis").verdict] == ["ignored"])' <<<"$output"
     sed 's/"initial_scale_power": 12/"loss_scale": 1000/' ds.json >static.json
     run -0 --separate-stderr mics-plan --topology='node:1 gpu:2' --model=gpt2-nano --seq=32 --from=static.json --settings=ds.settings -o static.mp
     jq -e '.["loss-scale"] == 512 and (has("hysteresis") | not)' ds.settings
+    # Where the type is open, the settings count once it is fp16: by the option, or by the GPU.
+    sed 's/"enabled": true/"enabled": "auto"/' ds.json >auto.json
+    jq '.fp16 = {"enabled": false} | .bf16 = {"enabled": true} | .communication_data_type = "bf16"' ds.json >bf16.json
+    for words in 'node:1 gpu:2|auto|--dtype=fp16' 'p3dn:1|auto|-q' 'node:1 gpu:2|bf16|--dtype=fp16' 'node:1 gpu:2|auto|--dtype=bf16'; do
+        IFS='|' read -r topology file option <<<"$words"
+        mics-plan --topology="$topology" --model=gpt2-nano --seq=32 --from="$file.json" "$option" --settings=ds.settings --json --no-history >out.json
+        case $file$option in
+        auto*bf16) jq -e 'has("initial-loss-scale") or has("clip") | not' ds.settings ;;
+        auto*) jq -e '.["initial-loss-scale"] == 4096 and .hysteresis == 3 and .clip == 1e9' ds.settings
+            jq -e '.choice.dtype == "f16" and .choice.grad_dtype == "f16"' out.json ;;
+        bf16*) jq -e '. == {"clip": 1e9}' ds.settings
+            jq -e '.choice.dtype == "f16" and .choice.grad_dtype == "f16"' out.json
+            jq -e '[.configured.keys[] | select(.key == "communication_data_type") | .verdict, .why] == ["ignored", "the command line has --dtype"]' out.json ;;
+        esac
+    done
+    # Gradients in f32 suit any type.
+    jq '.communication_data_type = "fp32"' ds.json >f32.json
+    for dtype in fp16 bf16; do
+        mics-plan --topology='node:1 gpu:2' --model=gpt2-nano --seq=32 --from=f32.json --dtype=$dtype --json --no-history |
+            jq -e '.choice.grad_dtype == "f32" and ([.configured.keys[] | select(.key == "communication_data_type").verdict] == ["taken"])'
+    done
+    while IFS='|' read -r edit why; do
+        jq "$edit" ds.json >bad.json
+        run -3 --separate-stderr mics-plan --topology='node:1 gpu:2' --model=gpt2-nano --seq=32 --from=bad.json
+        [[ $stderr == *"bad.json: fp16.$why"* ]]
+    done <<'END'
+.fp16.initial_scale_power = 1024|initial_scale_power: the scale is too large
+.fp16.min_loss_scale = 5000|min_loss_scale: 5000 is more than the first scale, 4096
+END
 }

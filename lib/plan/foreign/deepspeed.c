@@ -350,6 +350,10 @@ static void take_scale(struct mics_keys *keys, const char *path, const char *opt
 
     if (!mics_keys_at(keys, path))
         return;
+    if (!isfinite(power)) {
+        mics_keys_fail(keys, "%s: the scale is too large", path);
+        return;
+    }
     mics_keys_set(keys, option, json_real(power));
     mics_keys_say(keys, path, power == scale ? MICS_TAKEN : MICS_TAKEN_DIFFERENTLY,
                   "mics-train --%s=%.12g%s", option, power,
@@ -364,6 +368,8 @@ static void take_loss_scale(struct mics_keys *keys)
                                           "fp16.consecutive_hysteresis"};
     static const char fixed[] = "fp16.loss_scale";
     const double scale = mics_keys_number(keys, fixed, 0);
+    const double initial = exp2(mics_keys_number(keys, dynamic[0], 16));
+    const double least = mics_keys_number(keys, dynamic[3], 1);
 
     if (scale < 0)
         mics_keys_fail(keys, "%s: expected a number, 0 or more, found %g", fixed, scale);
@@ -372,9 +378,11 @@ static void take_loss_scale(struct mics_keys *keys)
         mics_keys_say(keys, dynamic[i], MICS_IGNORED, "the loss scale is static");
     if (scale > 0)
         return;
-    take_scale(keys, dynamic[0], "initial-loss-scale",
-               exp2(mics_keys_number(keys, dynamic[0], 16)));
-    take_scale(keys, dynamic[3], "min-loss-scale", mics_keys_number(keys, dynamic[3], 1));
+    if (least > initial)
+        mics_keys_fail(keys, "%s: %.12g is more than the first scale, %.12g (%s)", dynamic[3],
+                       least, initial, dynamic[0]);
+    take_scale(keys, dynamic[0], "initial-loss-scale", initial);
+    take_scale(keys, dynamic[3], "min-loss-scale", least);
     if (mics_keys_at(keys, dynamic[1]))
         mics_keys_take(keys, dynamic[1], "loss-scale-window", 1000);
     if (mics_keys_at(keys, dynamic[2]))
@@ -412,7 +420,7 @@ static void take_precision(struct mics_keys *keys)
     mics_keys_say(keys, "bf16.enabled", MICS_TAKEN, bf16 ? "mics-plan --dtype=bf16" : "off");
     mics_keys_say(keys, "bfloat16.enabled", MICS_TAKEN, bf16 ? "mics-plan --dtype=bf16" : "off");
     mics_keys_say(keys, "fp16.enabled", MICS_TAKEN, fp16 ? "mics-plan --dtype=fp16" : "off");
-    if (fp16)
+    if (fp16 || (!bf16 && mics_keys_is_auto(keys, "fp16.enabled")))
         take_loss_scale(keys);
     if (config->dtype == MICS_F32)
         mics_keys_say_absent(keys, "bf16", MICS_TAKEN,

@@ -35,7 +35,7 @@ struct mics_foreign_config {
     uint32_t grad_dtype; /* likewise */
     uint32_t recompute;  /* enum mics_recompute */
     uint32_t optimizer;  /* enum mics_optimizer */
-    uint32_t clips;      /* 0, 1 */
+    uint32_t clips;      /* 0, 1; a plan in fp16 has to, to a norm that clips nothing */
     bool hierarchical;   /* exchanges between nodes in two hops */
     bool offloads;       /* states of the optimizer to host memory */
     json_t *keys;        /* [{key, value, verdict, why}], in the order of the file */

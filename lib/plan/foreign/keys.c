@@ -427,18 +427,11 @@ double mics_keys_take(struct mics_keys *keys, const char *path, const char *opti
 
 void mics_keys_take_clip(struct mics_keys *keys, const char *path, double norm)
 {
-    const bool needs_norm = keys->config->dtype == MICS_F16;
-
-    keys->config->clips = norm > 0 || needs_norm;
-    if (norm > 0) {
+    keys->config->clips = norm > 0;
+    if (norm > 0)
         mics_keys_take(keys, path, "clip", 0);
-    } else if (needs_norm) {
-        mics_keys_say(keys, path, MICS_TAKEN,
-                      "mics-train --clip=1e9, which clips nothing; fp16 needs the norm");
-        mics_keys_set(keys, "clip", json_real(1e9));
-    } else {
+    else
         mics_keys_say(keys, path, MICS_TAKEN, "mics-plan --no-clip");
-    }
 }
 
 void mics_keys_set_batch(struct mics_keys *keys, const char *const names[3], uint64_t global,

@@ -83,7 +83,7 @@ void mics_keys_set(struct mics_keys *keys, const char *option, json_t *value);
  * option where the file is silent. Returns the value; -1: it is "auto". */
 double mics_keys_take(struct mics_keys *keys, const char *path, const char *option, double absent);
 
-/* Clipping to a norm, 0: none. In fp16, which must be known by then, overflows show in the norm. */
+/* Clipping to a norm, 0: none. */
 void mics_keys_take_clip(struct mics_keys *keys, const char *path, double norm);
 
 /* The batch, of which each part may be 0: unknown. MICS_ERR_FORMAT unless global = micro x steps x

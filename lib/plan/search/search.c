@@ -56,10 +56,8 @@ uint64_t mics_search_memory(const struct mics_search_options *options,
 }
 
 /* What the plan is refused for whatever its shape is, in the terms of the options. */
-static enum mics_status check_f16(const struct mics_search *search, struct mics_err *err)
+static enum mics_status check_f16(const struct mics_search_options *options, struct mics_err *err)
 {
-    const struct mics_search_options *options = &search->options;
-
     if (options->dtype != MICS_F16)
         return options->grad_dtype != MICS_F16
                    ? MICS_OK
@@ -75,17 +73,18 @@ static enum mics_status check_f16(const struct mics_search *search, struct mics_
     return MICS_OK;
 }
 
-/* The 16-bit type that the devices multiply, fp16 only where nothing of the plan excludes it. */
-static enum mics_dtype default_dtype(const struct mics_search *search)
+enum mics_dtype mics_search_dtype(const struct mics_search_options *options,
+                                  const struct mics_topology *topology)
 {
-    struct mics_search f16 = *search;
+    struct mics_search_options f16 = *options;
 
-    f16.options.dtype = MICS_F16;
-    if (strcmp(search->topology->flops_dtype, "bf16") == 0)
+    if (options->dtype != MICS_AUTO)
+        return (enum mics_dtype)options->dtype;
+    f16.dtype = MICS_F16;
+    if (strcmp(topology->flops_dtype, "bf16") == 0)
         return MICS_BF16;
-    return strcmp(search->topology->flops_dtype, "f16") == 0 && check_f16(&f16, NULL) == MICS_OK
-               ? MICS_F16
-               : MICS_F32;
+    return strcmp(topology->flops_dtype, "f16") == 0 && check_f16(&f16, NULL) == MICS_OK ? MICS_F16
+                                                                                         : MICS_F32;
 }
 
 /* Fill in defaults, and refuse what is invalid for this model and cluster. */
@@ -116,12 +115,11 @@ static enum mics_status complete_options(struct mics_search *search, struct mics
     if (options->global_batch % unit != 0)
         return refuse_batch(options->global_batch, unit,
                             options->micro_batch ? "ranks times micro-batch" : "the ranks", err);
-    if (options->dtype == MICS_AUTO)
-        options->dtype = default_dtype(search);
+    options->dtype = mics_search_dtype(options, search->topology);
     if (options->grad_dtype == MICS_AUTO)
         options->grad_dtype = options->dtype;
     options->memory_limit = mics_search_memory(options, search->topology);
-    return check_f16(search, err);
+    return check_f16(options, err);
 }
 
 static bool is_replicated(const struct mics_shape *shape)

@@ -61,7 +61,7 @@ struct mics_search_options {
     uint32_t segments; /* of large units, 1 to 64; 0: 1, 2 or 4 */
     uint32_t coalesce; /* units that are exchanged together, 1 to 8; 0: 1, 2, 4 or 8 */
     enum mics_hierarchy hierarchical;
-    /* enum mics_dtype. MICS_AUTO: bf16 where the topology's FLOP/s are those of bf16, else f32. */
+    /* enum mics_dtype. MICS_AUTO: see mics_search_dtype(). */
     uint32_t dtype;
     uint32_t grad_dtype; /* enum mics_dtype. MICS_AUTO: as dtype */
     bool clip;
@@ -99,6 +99,11 @@ struct mics_search_options {
 /* The memory that a plan may take of a rank, in bytes. */
 uint64_t mics_search_memory(const struct mics_search_options *options,
                             const struct mics_topology *topology);
+
+/* The type of a plan that the options say, or else the 16-bit type that the devices multiply, fp16
+ * only where no other option excludes it; else f32. */
+enum mics_dtype mics_search_dtype(const struct mics_search_options *options,
+                                  const struct mics_topology *topology);
 
 /* On success the plan owns topology and model; otherwise they stay the caller's. MICS_ERR_ARG: an
  * option is invalid for this model and cluster; the message has valid values. MICS_ERR_INFEASIBLE:
