@@ -340,6 +340,8 @@ static void report_loss_scale(const struct mics_engine *engine, const struct mic
         return;
     out->overflow = skipped > 0;
     out->at_minimum = isinf(skipped);
+    if (out->at_minimum) /* perhaps of another replica */
+        out->loss_scale = engine->options.loss_scale.min;
     out->skipped = isinf(skipped) ? 0 : (uint32_t)skipped;
 }
 

@@ -86,7 +86,8 @@ struct mics_step_result {
     /* fp16: the loss scale of the step and of the next one; 0 with other types. After an overflow
      * nothing was updated, and with an interval units have lost the gradients that they carried;
      * at_minimum: and the scale should have fallen below the least. With outer steps the scale is
-     * this replica's, which alone skips its step; `overflow` and at_minimum are of any replica. */
+     * this replica's, which alone skips its step; `overflow` and at_minimum are of any replica, and
+     * with at_minimum the scale is the least. */
     double loss_scale, next_loss_scale;
     bool overflow, at_minimum;
     uint32_t skipped; /* with outer steps: replicas in which there was an overflow, of all */

@@ -3,6 +3,7 @@
  * state.c - parameters and optimizer state in and out of the arena.
  */
 #include "base/num.h"
+#include "comm/agree.h"
 #include "engine/engine_internal.h"
 #include "host/numbers.h"
 #include "host/pool.h"
@@ -500,21 +501,21 @@ static bool have_diverged(const struct mics_engine *engine)
            (engine->choice.outer_overlap || engine->last_step % engine->choice.outer_steps != 0);
 }
 
-/* The replicas' loss scales become one: the least, which may rise as late as any would have. */
-static enum mics_status join_loss_scales(struct mics_engine *engine, struct mics_err *err)
+/* The replicas' loss scales become one: the least, which may rise as late as any would have. If a
+ * rank has failed before, with `status`, all do. */
+static enum mics_status join_loss_scales(struct mics_engine *engine, enum mics_status status,
+                                         struct mics_err *err)
 {
     struct mics_comm *comm = engine->options.world->comm;
-    struct mics_loss_scale_state own, joined;
-    enum mics_status status;
+    struct mics_loss_scale_state own = {.scale = 0}, joined, *all = NULL;
 
     if (!engine->loss_scale)
-        return MICS_OK;
-    status = mics_engine_get_loss_scale(engine, &own, err);
-    struct mics_loss_scale_state *all = calloc((size_t)comm->size, sizeof *all);
-    if (status == MICS_OK && !all)
-        status = mics_err_nomem(err);
+        return status;
     if (status == MICS_OK)
-        status = mics_comm_all_gather_now(comm, &own, all, sizeof own, err);
+        status = mics_engine_get_loss_scale(engine, &own, err);
+    status = mics_agree(comm, status, err);
+    if (status == MICS_OK)
+        all = mics_all_gather(comm, &own, sizeof own, &status, err);
     joined = own;
     for (int i = 0; status == MICS_OK && i < comm->size; i++) {
         joined.scale = fmin(joined.scale, all[i].scale);
@@ -546,9 +547,7 @@ enum mics_status mics_engine_average(struct mics_engine *engine, struct mics_err
         average_params(engine, stream, false);
     average_states(engine, stream);
     engine->diverged = false;
-    status = engine->device->ops->stream_sync(stream, err);
-    if (status == MICS_OK)
-        status = join_loss_scales(engine, err);
+    status = join_loss_scales(engine, engine->device->ops->stream_sync(stream, err), err);
     return status == MICS_OK && params ? mics_engine_publish(engine, err) : status;
 }
 

@@ -3,9 +3,10 @@
  * rates.c - how fast a rank multiplies matrices and moves memory.
  *
  * All ranks work at the same time, as in training. The first run of each kind warms caches and
- * threads and is not counted. Matrices are bf16 where all ranks multiply it in hardware, else fp32.
- * On a host they have one size, small enough for any machine. On a GPU they take 10 ms or fill the
- * buffer, and short products are repeated so that launch overhead does not count.
+ * threads and is not counted. Matrices are bf16 where all ranks multiply that in hardware, else
+ * fp16 where all multiply that, else fp32. On a host they have one size, small enough for any
+ * machine. On a GPU they take 10 ms or fill the buffer, and short products are repeated so that
+ * launch overhead does not count.
  */
 #include "base/clock.h"
 #include "base/num.h"
