@@ -253,13 +253,12 @@ struct mics_copy_price mics_op_costs_copy(const struct mics_op_costs *costs,
                                           const struct mics_op *op)
 {
     const double rate = costs->host_copy_rate[op->kind == MICS_OP_STORE];
-    const bool shares = mics_topology_host_copies_share_links(costs->topology);
     const double times = costs->times[MICS_COST_COMPUTE];
 
     return (struct mics_copy_price){
         .latency_s = times * mics_choice_offload_values(choice) * MICS_HOST_COPY_LATENCY_S,
-        .transfer_s = (shares ? 0.5 : 1) * times * (double)op->bytes / rate,
-        .shares_links = shares};
+        .transfer_s = times * (double)op->bytes / rate,
+        .shares_links = mics_topology_host_copies_share_links(costs->topology)};
 }
 
 double mics_op_costs_offload(const struct mics_op_costs *costs,
@@ -289,7 +288,7 @@ double mics_op_costs_compute(struct mics_op_costs *costs, const struct mics_plan
     if (op->kind == MICS_OP_LOAD || op->kind == MICS_OP_STORE) {
         const struct mics_copy_price price = mics_op_costs_copy(costs, choice, op);
 
-        return price.latency_s + (price.shares_links ? 2 : 1) * price.transfer_s;
+        return price.latency_s + price.transfer_s;
     }
 
     if ((op->kind == MICS_OP_FORWARD || op->kind == MICS_OP_BACKWARD) &&

@@ -41,8 +41,8 @@ double mics_op_costs_updates(struct mics_op_costs *costs, const struct mics_plan
 /* A copy between host memory and a device, from its launch to its first byte: assumed. */
 #define MICS_HOST_COPY_LATENCY_S 10e-6
 
-/* A load or a store of a piece that is in host memory, when it runs alone. Where these copies use
- * the links of collectives, one takes half of them: the other half is for the other direction. */
+/* A load or a store of a piece that is in host memory, whatever is copied the other way meanwhile.
+ * Where these copies use the links of collectives, both share them. */
 struct mics_copy_price {
     double latency_s, transfer_s;
     bool shares_links;

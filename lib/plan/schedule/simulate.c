@@ -26,6 +26,7 @@
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Where the same few periods do not repeat, the mean of the last is taken. A period is that of as
  * many steps as the interval has. */
@@ -35,7 +36,14 @@ enum { MAX_PERIODS = 16, MAX_CYCLE = 4, MEAN_PERIODS = 8 };
 #define STEADY 1e-6
 
 /* What the operations that use it divide among themselves. */
-enum resource { RESOURCE_NONE, RESOURCE_COMPUTE, RESOURCE_NODE, RESOURCE_NET, RESOURCE_COUNT };
+enum resource {
+    RESOURCE_NONE,
+    RESOURCE_COMPUTE,
+    RESOURCE_NODE,
+    RESOURCE_COPIES, /* of the host, over the links inside nodes: each way has a direction */
+    RESOURCE_NET,
+    RESOURCE_COUNT
+};
 
 struct op_cost {
     double latency_s, transfer_s; /* of computation: all in transfer_s */
@@ -111,7 +119,7 @@ static void set_costs(struct sim *sim, const struct mics_plan_choice *choice,
                 (struct op_cost){.latency_s = price.latency_s,
                                  .transfer_s = price.transfer_s,
                                  .stretch = 1,
-                                 .resource = price.shares_links ? RESOURCE_NODE : RESOURCE_NONE};
+                                 .resource = price.shares_links ? RESOURCE_COPIES : RESOURCE_NONE};
             continue;
         }
         if (!mics_op_is_comm(op->kind)) {
@@ -335,18 +343,28 @@ static void let_last_catch_up(struct sim *sim)
         sim->stream_states[s].left[PHASE_STRAGGLER] = 0;
 }
 
+/* How many transfers share each resource. An exchange inside nodes uses both directions of the
+ * links, of copies of the host a load one and a store the other: both together are one more. */
+static void count_users(const struct sim *sim, uint32_t users[RESOURCE_COUNT])
+{
+    memset(users, 0, RESOURCE_COUNT * sizeof *users);
+    for (int s = 0; s < sim->stream_count; s++)
+        if (sim->stream_states[s].running && phase_of(&sim->stream_states[s]) == PHASE_TRANSFER)
+            users[sim->stream_states[s].cost->resource]++;
+    users[RESOURCE_NODE] += users[RESOURCE_COPIES] > 0;
+    users[RESOURCE_COPIES] = users[RESOURCE_NODE];
+}
+
 /* The speed of each running operation until the next event: its share of its resource. */
 static void set_speeds(struct sim *sim)
 {
     static const double shares[MICS_STREAM_COUNT + 1] = {
         0, 1, 1. / 2, 1. / 3, 1. / 4, 1. / 5, 1. / 6, 1. / 7, 1. / 8, 1. / 9, 1. / 10};
     struct stream_state *compute = NULL;
-    uint32_t users[RESOURCE_COUNT] = {0};
+    uint32_t users[RESOURCE_COUNT];
     double slowdown = 0;
 
-    for (int s = 0; s < sim->stream_count; s++)
-        if (sim->stream_states[s].running && phase_of(&sim->stream_states[s]) == PHASE_TRANSFER)
-            users[sim->stream_states[s].cost->resource]++;
+    count_users(sim, users);
     for (int s = 0; s < sim->stream_count; s++) {
         struct stream_state *stream_state = &sim->stream_states[s];
 

@@ -71,6 +71,17 @@ static const struct mics_topology uneven = {
     .stragglers = {{4, 2}},
 };
 
+/* Where exchanges inside nodes and copies of the host share links. */
+static const struct mics_topology cards = {
+    .device = "card",
+    .nodes = 2,
+    .per_node = 2,
+    .flops = 1,
+    .memory_bandwidth = 1e9,
+    .node_link = {.bandwidth_bytes = 1},
+    .net_link = {.bandwidth_bytes = 2},
+};
+
 static const struct mics_topology *topology = &slow;
 
 /* Each computation is a stage of its own, which zeroes memory for so long. */
@@ -125,6 +136,16 @@ static void exchange(enum mics_op_kind kind, enum mics_stream_kind stream, enum 
 static void gather(uint64_t seconds)
 {
     exchange(MICS_OP_GATHER, MICS_STREAM_GATHER_NODE, MICS_COMM_GATHER, seconds);
+}
+
+/* A load or a store of optimizer states, at the rate that is assumed. */
+static void copy(enum mics_op_kind kind, double seconds)
+{
+    ops[op_count++] =
+        (struct mics_op){.kind = kind,
+                         .stream = kind == MICS_OP_LOAD ? MICS_STREAM_LOAD : MICS_STREAM_STORE,
+                         .bytes = (uint64_t)(seconds * MICS_HOST_COPY_RATE),
+                         .dep_begin = dep_count};
 }
 
 /* The newest operation waits for `dep`. */
@@ -273,6 +294,40 @@ static void exchanges_over_different_links_do_not(void)
     wait_for(1);
     simulate();
     CHECK_NEAR(step_s, 5, 1e-9);
+}
+
+static void copies_of_the_host_have_a_direction_each(void)
+{
+    topology = &cards;
+    begin();
+    copy(MICS_OP_LOAD, 4);
+    simulate();
+    CHECK_NEAR(step_s, 4, 1e-3);
+    copy(MICS_OP_STORE, 3);
+    simulate();
+    CHECK_NEAR(end[0] - start[0], 4, 1e-3);
+    CHECK_NEAR(end[1] - start[1], 3, 1e-3);
+    topology = &slow;
+}
+
+static void they_divide_the_links_with_exchanges_inside_nodes(void)
+{
+    topology = &cards;
+    begin();
+    copy(MICS_OP_LOAD, 4);
+    wait_for(3);
+    copy(MICS_OP_STORE, 4);
+    wait_for(3);
+    gather(4);
+    wait_for(3);
+    compute(1);
+    wait_for(0);
+    wait_for(1);
+    wait_for(2);
+    simulate();
+    for (int i = 0; i < 3; i++)
+        CHECK_NEAR(end[i] - start[i], 8, 1e-3);
+    topology = &slow;
 }
 
 static void communication_slows_the_computation_beside_it(void)
@@ -514,6 +569,8 @@ int main(void)
     TAP_RUN(exchanges_over_the_same_links_slow_each_other);
     TAP_RUN(their_latencies_overlap);
     TAP_RUN(exchanges_over_different_links_do_not);
+    TAP_RUN(copies_of_the_host_have_a_direction_each);
+    TAP_RUN(they_divide_the_links_with_exchanges_inside_nodes);
     TAP_RUN(communication_slows_the_computation_beside_it);
     TAP_RUN(shared_cores_slow_both_as_long_as_both_run);
     TAP_RUN(an_exchange_begins_when_the_last_rank_has_computed_what_it_waits_for);
