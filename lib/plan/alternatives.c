@@ -235,7 +235,10 @@ static struct mics_table *tabulate_missing(const struct mics_plan *plan, const s
 
     for (uint32_t i = 0; i < list->shown; i++) {
         put_choice(table, list->items[i], FORM_FULL);
-        put_size(table, list->items[i]->total_bytes - plan->memory_limit, FORM_FULL);
+        if (list->items[i]->total_bytes > plan->memory_limit)
+            put_size(table, list->items[i]->total_bytes - plan->memory_limit, FORM_FULL);
+        else
+            mics_table_cell(table, "host memory");
     }
     return table;
 }
@@ -353,7 +356,8 @@ static enum mics_status put_tsv(struct mics_table *table, const struct mics_plan
     mics_table_cell(table, "%d", choice->hierarchical_reduce);
     mics_table_bytes(table, 1, alternative->total_bytes);
     mics_table_cell(table, "%d", alternative->fits);
-    mics_table_bytes(table, 1, alternative->fits ? 0 : alternative->total_bytes - limit);
+    mics_table_bytes(table, 1,
+                     alternative->total_bytes > limit ? alternative->total_bytes - limit : 0);
     if (predicted->step_s > 0)
         mics_table_time(table, 1, predicted->step_s);
     else

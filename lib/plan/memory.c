@@ -158,24 +158,40 @@ uint64_t mics_memory_host(const struct mics_memory *memory, const struct mics_to
                                       memory->pinned_bytes + memory->offload_bytes;
 }
 
-enum mics_status mics_memory_check_host(const struct mics_plan *plan, struct mics_err *err)
+/* Of a machine, if it is known; else 0. */
+static uint64_t machine_memory(const struct mics_topology *topology)
 {
-    const json_t *machine = json_object_get(plan->topology->doc, "machine");
-    const json_int_t has = json_integer_value(json_object_get(machine, "memory_bytes"));
-    const uint64_t rank = mics_memory_host(&plan->memory, plan->topology);
-    const uint64_t needs = rank * plan->topology->per_node;
+    const json_t *machine = json_object_get(topology->doc, "machine");
+    const json_int_t bytes = json_integer_value(json_object_get(machine, "memory_bytes"));
+
+    return bytes > 0 ? (uint64_t)bytes : 0;
+}
+
+uint64_t mics_memory_lacks_host(const struct mics_memory *memory,
+                                const struct mics_topology *topology)
+{
+    const uint64_t has = machine_memory(topology),
+                   needs = mics_memory_host(memory, topology) * topology->per_node;
+
+    return is_on_host(topology) || has == 0 || needs <= has ? 0 : needs - has;
+}
+
+enum mics_status mics_memory_check_host(const struct mics_memory *memory,
+                                        const struct mics_topology *topology, struct mics_err *err)
+{
+    const uint64_t rank = mics_memory_host(memory, topology);
     char node[32], own[32], available[32];
 
-    if (is_on_host(plan->topology) || has <= 0 || needs <= (uint64_t)has)
+    if (mics_memory_lacks_host(memory, topology) == 0)
         return MICS_OK;
-    mics_format_bytes(needs, node, sizeof node);
+    mics_format_bytes(rank * topology->per_node, node, sizeof node);
     mics_format_bytes(rank, own, sizeof own);
-    mics_format_bytes((uint64_t)has, available, sizeof available);
+    mics_format_bytes(machine_memory(topology), available, sizeof available);
     return mics_err_set(err, MICS_ERR_INFEASIBLE,
                         "%s need %s of host memory on each node, %s per rank,"
                         " but a node has %s; with more nodes, or an optimizer with fewer states "
                         "(--optimizer=lion), they are smaller",
-                        plan->memory.offload_bytes > 0
+                        memory->offload_bytes > 0
                             ? "optimizer states and the snapshots of checkpoints"
                             : "snapshots of checkpoints",
                         node, own, available);

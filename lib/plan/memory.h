@@ -54,9 +54,12 @@ uint64_t mics_memory_total(const struct mics_memory *memory, const struct mics_t
  * CUDA itself takes; else mics_memory_total(). */
 uint64_t mics_memory_host(const struct mics_memory *memory, const struct mics_topology *topology);
 
-/* Is there enough host memory on a node with GPUs, if the topology knows it (machine.memory_bytes)?
- * MICS_ERR_INFEASIBLE: by how much not, and what would need less. */
-enum mics_status mics_memory_check_host(const struct mics_plan *plan, struct mics_err *err);
+/* The host memory that a node with GPUs lacks, if the topology knows it (machine.memory_bytes). */
+uint64_t mics_memory_lacks_host(const struct mics_memory *memory,
+                                const struct mics_topology *topology);
+/* MICS_ERR_INFEASIBLE: it lacks some, and what would need less. */
+enum mics_status mics_memory_check_host(const struct mics_memory *memory,
+                                        const struct mics_topology *topology, struct mics_err *err);
 
 /* Bytes of a rank's optimizer shard of the units that use the groups of `kind`, parameters and
  * states, as a checkpoint stores them. */

@@ -141,6 +141,18 @@ static void append_slower_group(struct text *text, const struct mics_plan *plan,
     append(text, fewer->p_optim > shape->p_optim ? " and use larger groups." : ".");
 }
 
+/* What an alternative that does not fit lacks, on a device or else on a host. */
+static const char *missing(const struct mics_plan *plan, const struct mics_alternative *other,
+                           char *out, size_t size)
+{
+    if (other->total_bytes <= plan->memory_limit) {
+        snprintf(out, size, "more host memory");
+        return out;
+    }
+    mics_format_bytes(other->total_bytes - plan->memory_limit, out, size);
+    return out;
+}
+
 /* Parameters are sharded. */
 static void append_group_reason(struct text *text, const struct mics_plan *plan,
                                 const struct fewer_shards *fewer)
@@ -151,11 +163,13 @@ static void append_group_reason(struct text *text, const struct mics_plan *plan,
     if (fewer->fastest) {
         append_slower_group(text, plan, fewer->fastest);
     } else if (fewer->nearest) {
-        mics_format_bytes(fewer->nearest->total_bytes - plan->memory_limit, more, sizeof more);
+        const bool on_host = fewer->nearest->total_bytes <= plan->memory_limit;
+
+        missing(plan, fewer->nearest, more, sizeof more);
         append(text, "%u ranks are the fewest that hold one copy of the %s: ", p,
                holds_whole_state(&plan->choice.shapes[MICS_UNIT_DENSE]) ? "state" : "parameters");
         append_ranks(text, fewer->nearest->choice.shapes[MICS_UNIT_DENSE].p_param);
-        append(text, " would need %s more%s.", more,
+        append(text, " would need %s%s%s.", more, on_host ? "" : " more",
                fewer->nearest->choice.shapes[MICS_UNIT_DENSE].p_param == 1 ? "" : " each");
     }
 }
@@ -175,7 +189,7 @@ static void append_whole_reason(struct text *text, const struct mics_plan *plan,
         append_slower(text, plan, fewer->fastest);
         append(text, ".");
     } else {
-        mics_format_bytes(fewer->nearest->total_bytes - plan->memory_limit, more, sizeof more);
+        missing(plan, fewer->nearest, more, sizeof more);
         append(text, "with fewer shards, %s would be missing.", more);
     }
 }
@@ -268,7 +282,12 @@ static void append_communication(struct text *text, const struct mics_plan *plan
 
     if (mics_choice_world_size(&plan->choice) == 1) {
         mics_format_time(predicted->step_s, step, sizeof step);
-        append(text, " A step of %s is computation only.", step);
+        if (plan->choice.offload_piece == 0)
+            append(text, " A step of %s is computation only.", step);
+        else
+            append_exchange(text, "Copies of optimizer states and their updates",
+                            plan->classes.busy_s[MICS_CLASS_OFFLOAD],
+                            plan->classes.exposed_s[MICS_CLASS_OFFLOAD], predicted->step_s);
         return;
     }
     worst = find_costliest(plan);
@@ -314,8 +333,12 @@ static void append_offload(struct text *text, const struct mics_plan *plan)
     append(text, " The optimizer's states are in host memory, %s per rank", size);
     if (without_s > 0) {
         mics_format_time(without_s, without, sizeof without);
-        append(text, ", which makes a step %.2g %% longer than with them on the device, %s",
-               fmax(0, 100 * (step_s / without_s - 1)), without);
+        if (step_s < 2 * without_s)
+            append(text, ", which makes a step %.2g %% longer than with them on the device, %s",
+                   fmax(0, 100 * (step_s / without_s - 1)), without);
+        else
+            append(text, ", which makes a step %.3g times as long as with them on the device, %s",
+                   step_s / without_s, without);
     }
     choice.offload_piece = 0;
     if (mics_memory_compute_on(plan->topology, plan->model, &choice, &memory, &err) == MICS_OK) {

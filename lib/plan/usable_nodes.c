@@ -207,7 +207,7 @@ enum mics_status mics_plan_search_usable(struct mics_topology *topology, struct 
     if (status == MICS_OK && cluster->switches)
         status = order_hosts(plan, cluster, err);
     if (status == MICS_OK)
-        status = mics_memory_check_host(plan, err);
+        status = mics_memory_check_host(&plan->memory, plan->topology, err);
     if (status != MICS_OK) {
         free_without_model(plan);
         return status;

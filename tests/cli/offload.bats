@@ -47,6 +47,38 @@ setup()
     [[ $stderr == *"optimizer states and the snapshots of checkpoints need 151 GiB of host memory on each node"* ]]
 }
 
+@test "groups are chosen that host memory suffices for" {
+    local how=(--model=llama2-7b --seq=2048 --global-batch=64 --offload=optimizer)
+    mics-plan "${how[@]}" --topology='node:4 gpu:8xA100-80 net:25gbit' -o plan.mp
+    mics-show --json plan.mp | jq -e '.choice.p_optim < 32'
+    mics-show --json plan.mp | jq '.topology + {kind: "mics.topology", v: 1, machine: {memory_bytes: 50000000000}}' >cluster.json
+    mics-plan "${how[@]}" cluster.json -o fits.mp
+    mics-show --json fits.mp | jq -e '.choice.p_optim == 32 and .memory.host_bytes_per_node <= 50000000000
+        and ([.alternatives[] | select(.choice.p_optim < 32) | .fits] | length > 0 and (any | not))'
+    [[ $(mics-show fits.mp) == *"host memory"* && $(mics-show fits.mp) != *PiB* ]]
+    mics-show --tsv fits.mp >/dev/null
+    # Where no group is small enough, the least is named; and offloading is no way out.
+    mics-show --json plan.mp | jq '.topology + {kind: "mics.topology", v: 1, machine: {memory_bytes: 30000000000}}' >small.json
+    run -4 --separate-stderr mics-plan "${how[@]}" small.json
+    [[ $stderr == *"need "*" of host memory on each node"*"but a node has 27.9 GiB"* ]]
+    run -4 --separate-stderr mics-plan "${how[@]/optimizer/none}" --memory=4G small.json
+    [[ $stderr != *"--offload=optimizer"* ]]
+}
+
+@test "one GPU waits for copies at their rates, and the plan says so" {
+    local how=(--model=gpt2-xl --seq=512 --global-batch=1 --offload=optimizer)
+    mics-plan "${how[@]}" --topology='node:1 gpu:1xRTX4090-24' -o plan.mp
+    mics-show --json plan.mp | jq '.topology + {kind: "mics.topology", v: 1}
+        | .device += {from_host_bytes_per_s: 25e9, to_host_bytes_per_s: 12e9}' >cluster.json
+    mics-plan "${how[@]}" cluster.json -o plan.mp
+    # 12 bytes of each parameter, at 12 GB/s.
+    mics-show --json plan.mp | jq -e '.operations.classes.offload.busy_s >= 1.55 and .predicted.step_s >= 1.55'
+    mics-show plan.mp | tr '\n' ' ' >text
+    grep -q 'Copies of optimizer states and their updates take [0-9.]* s of a step of [0-9.]* s; ' text
+    grep -q 'makes a step [0-9.]* times as long as with them on the device' text
+    ! grep -q 'is computation only' text || false
+}
+
 @test "what does not go with --offload is refused by name" {
     local topology=(--topology='node:2 gpu:2')
     run -2 --separate-stderr mics-plan "${on[@]}" "${topology[@]}" --offload=cpu

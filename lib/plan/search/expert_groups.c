@@ -179,8 +179,11 @@ static enum mics_status list_pair(struct mics_search *search, uint32_t alternati
     struct option option = {.point.alternative = alternative, .experts = *experts};
     const struct mics_plan_choice any = choice_of(search, &option);
     const double updates_s = mics_op_costs_updates(search->costs, &any);
-    enum mics_status status = MICS_OK;
+    uint64_t lacks;
+    enum mics_status status = mics_search_lacks_host(search, &any, &lacks, err);
 
+    if (status != MICS_OK || lacks > 0)
+        return status;
     for (option.point.level = 0; option.point.level < search->space.level_count;
          option.point.level++)
         for (option.point.micro_batch = 0;

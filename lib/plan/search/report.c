@@ -29,12 +29,6 @@ static double least_seconds(const struct mics_search_alternative *alternative)
     return alternative->simulated ? alternative->predicted.step_s : alternative->bound_s;
 }
 
-static bool fits(const struct mics_search *search,
-                 const struct mics_search_alternative *alternative)
-{
-    return alternative->least.total_bytes <= search->options.memory_limit;
-}
-
 /* Custom strategies with equal parameter groups are one family; every other strategy is its own. */
 static bool same_family(const struct mics_search_alternative *a,
                         const struct mics_search_alternative *b)
@@ -48,9 +42,9 @@ static bool same_family(const struct mics_search_alternative *a,
 static bool is_better(const struct mics_search *search, const struct mics_search_alternative *a,
                       const struct mics_search_alternative *b)
 {
-    if (fits(search, a) != fits(search, b))
-        return fits(search, a);
-    if (!fits(search, a))
+    if (mics_search_fits(search, a) != mics_search_fits(search, b))
+        return mics_search_fits(search, a);
+    if (!mics_search_fits(search, a))
         return a->least.total_bytes < b->least.total_bytes;
     if (a->simulated != b->simulated)
         return a->simulated;
@@ -88,7 +82,7 @@ static double rank_of(const struct mics_search *search,
 {
     if (alternative == chosen || is_zero_family(alternative))
         return 0;
-    if (fits(search, alternative))
+    if (mics_search_fits(search, alternative))
         return alternative->bound_s / chosen->predicted.step_s;
     return 1e6 + (double)alternative->least.total_bytes;
 }
@@ -152,7 +146,10 @@ static void explain(const struct mics_search *search,
 
     if (alternative == chosen)
         return;
-    if (!out->fits) {
+    if (alternative->lacks_host > 0 && out->total_bytes <= search->options.memory_limit) {
+        mics_format_bytes(alternative->lacks_host, more, sizeof more);
+        snprintf(out->why, sizeof out->why, "needs %s more in hosts", more);
+    } else if (!out->fits) {
         mics_format_bytes(out->total_bytes - search->options.memory_limit, more, sizeof more);
         snprintf(out->why, sizeof out->why, "needs %s more", more);
     } else if (slower < MICS_STEP_TIE && alternative > chosen) {
@@ -175,7 +172,7 @@ static void report_alternative(const struct mics_search *search,
     const struct mics_plan_option *plan_option =
         alternative->simulated ? &alternative->best : &alternative->least;
 
-    *out = (struct mics_alternative){.fits = fits(search, alternative)};
+    *out = (struct mics_alternative){.fits = mics_search_fits(search, alternative)};
     if (alternative->simulated)
         out->predicted = alternative->predicted;
     out->choice = plan_option->choice;
@@ -214,7 +211,8 @@ enum mics_status mics_search_report(const struct mics_search *search,
     return MICS_OK;
 }
 
-/* The least memory of a search with other options. 0: it cannot be computed. */
+/* The least memory of a search with other options that fits hosts. 0: it cannot be computed, or
+ * none does. */
 static uint64_t least_bytes(const struct mics_search *search, const struct mics_topology *topology,
                             const struct mics_search_options *options,
                             struct mics_plan_choice *choice)
@@ -224,7 +222,8 @@ static uint64_t least_bytes(const struct mics_search *search, const struct mics_
 
     if (mics_search_init(&other, topology, search->model, options, NULL) == MICS_OK)
         for (uint32_t i = 0; i < other.count; i++)
-            if (bytes == 0 || other.alternatives[i].least.total_bytes < bytes) {
+            if (other.alternatives[i].lacks_host == 0 &&
+                (bytes == 0 || other.alternatives[i].least.total_bytes < bytes)) {
                 bytes = other.alternatives[i].least.total_bytes;
                 *choice = other.alternatives[i].least.choice;
             }
@@ -430,6 +429,27 @@ static void suggest_options(struct remedies *remedies)
         add_remedy(remedies, "--optimizer=lion");
 }
 
+/* Of the alternatives that fit their devices, if there are any, that which lacks the least host
+ * memory: a search that finds nothing names it. */
+static enum mics_status check_hosts(const struct mics_search *search, struct mics_err *err)
+{
+    const struct mics_search_alternative *least = NULL;
+    struct mics_memory memory;
+
+    for (uint32_t i = 0; i < search->count; i++) {
+        const struct mics_search_alternative *alternative = &search->alternatives[i];
+
+        if (alternative->least.total_bytes <= search->options.memory_limit &&
+            (!least || alternative->lacks_host < least->lacks_host))
+            least = alternative;
+    }
+    if (!least)
+        return MICS_OK;
+    const enum mics_status status =
+        mics_memory_compute_on(search->topology, search->model, &least->least.choice, &memory, err);
+    return status == MICS_OK ? mics_memory_check_host(&memory, search->topology, err) : status;
+}
+
 enum mics_status mics_search_report_infeasible(const struct mics_search *search,
                                                struct mics_err *err)
 {
@@ -440,7 +460,10 @@ enum mics_status mics_search_report_infeasible(const struct mics_search *search,
     char need[32], limit[32], more[32];
 
     const uint64_t batch = mics_search_largest_batch(search);
+    const enum mics_status status = check_hosts(search, err);
 
+    if (status != MICS_OK)
+        return status;
     if (batch > 0)
         return mics_err_set(err, MICS_ERR_INFEASIBLE,
                             "--global-batch=%" PRIu64 " is too large: at most %" PRIu64

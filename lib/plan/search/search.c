@@ -494,7 +494,7 @@ static enum mics_status push_cells(struct progress *progress, struct mics_err *e
         struct mics_search_alternative *alternative = &search->alternatives[i];
         struct node node = {.alternative = i};
 
-        if (alternative->least.total_bytes > search->options.memory_limit)
+        if (!mics_search_fits(search, alternative))
             continue;
         alternative->times =
             calloc(alternative->option_count, sizeof(struct mics_exchange_times *));

@@ -45,7 +45,8 @@ struct mics_search_alternative {
     struct mics_exchange_option *options;
     struct mics_exchange_times **times; /* [option_count] */
     uint32_t option_count;
-    bool sync_gathers; /* of the routes of a second hop in blocks, the faster one */
+    uint64_t lacks_host; /* bytes of host memory that a node lacks for it; 0: it fits */
+    bool sync_gathers;   /* of the routes of a second hop in blocks, the faster one */
     /* Memory with the least of all plan options, by hierarchical_gather + 2 * hierarchical_reduce,
      * and of one more slot. */
     uint64_t base_bytes[4];
@@ -114,6 +115,13 @@ void mics_search_set_formats(const struct mics_search *search,
 bool mics_search_prefetch_range(const struct mics_search *search,
                                 const struct mics_search_point *point, uint32_t *least,
                                 uint32_t *most);
+/* Do the plan option that needs the least memory and what it has in host memory fit? */
+bool mics_search_fits(const struct mics_search *search,
+                      const struct mics_search_alternative *alternative);
+/* The host memory that a node lacks for a choice. It hardly depends on anything but the groups. */
+enum mics_status mics_search_lacks_host(const struct mics_search *search,
+                                        const struct mics_plan_choice *choice, uint64_t *bytes,
+                                        struct mics_err *err);
 /* The bytes of a choice. */
 enum mics_status mics_search_bytes(const struct mics_search *search,
                                    const struct mics_plan_choice *choice, uint64_t *bytes,

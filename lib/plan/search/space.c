@@ -118,6 +118,26 @@ enum mics_status mics_search_bytes(const struct mics_search *search,
     return status;
 }
 
+enum mics_status mics_search_lacks_host(const struct mics_search *search,
+                                        const struct mics_plan_choice *choice, uint64_t *bytes,
+                                        struct mics_err *err)
+{
+    struct mics_memory memory;
+    enum mics_status status =
+        mics_memory_compute_on(search->topology, search->model, choice, &memory, err);
+
+    if (status == MICS_OK)
+        *bytes = mics_memory_lacks_host(&memory, search->topology);
+    return status;
+}
+
+bool mics_search_fits(const struct mics_search *search,
+                      const struct mics_search_alternative *alternative)
+{
+    return alternative->least.total_bytes <= search->options.memory_limit &&
+           alternative->lacks_host == 0;
+}
+
 /* Are gradients exchanged after the reduction in groups of p_grad ranks? */
 static bool has_sync(const struct mics_shape *shape)
 {
@@ -494,6 +514,9 @@ static enum mics_status measure_alternative(struct mics_search *search, uint32_t
         status = mics_search_bytes(search, &alternative->least.choice, &bytes, err);
     if (status == MICS_OK)
         alternative->least.total_bytes = bytes;
+    if (status == MICS_OK)
+        status = mics_search_lacks_host(search, &alternative->least.choice,
+                                        &alternative->lacks_host, err);
     return status;
 }
 
@@ -543,7 +566,7 @@ bool mics_search_prefetch_range(const struct mics_search *search,
 
     if (search->options.coalesce == 0 && slots > 2)
         bytes += (slots - 2) * alternative->grad_slot_bytes;
-    if (bytes > limit)
+    if (bytes > limit || alternative->lacks_host > 0)
         return false;
     if (alternative->strategy.shape.p_param == 1 || search->options.prefetch != MICS_AUTO) {
         *least = *most = search->options.prefetch != MICS_AUTO ? search->options.prefetch : 0;

@@ -198,13 +198,13 @@ static void host_memory_that_a_node_lacks_is_named(void)
         .memory = {.process_bytes = 1000, .snapshot_bytes = (uint64_t)1 << 30}};
     struct mics_err err = {{0}};
 
-    CHECK_INT(mics_memory_check_host(&plan, &err), MICS_OK); /* unknown */
+    CHECK_INT(mics_memory_check_host(&plan.memory, plan.topology, &err), MICS_OK); /* unknown */
     topology.doc = json_pack("{s:{s:I}}", "machine", "memory_bytes", (json_int_t)8000000000);
-    CHECK_INT(mics_memory_check_host(&plan, &err), MICS_ERR_INFEASIBLE);
+    CHECK_INT(mics_memory_check_host(&plan.memory, plan.topology, &err), MICS_ERR_INFEASIBLE);
     CHECK(strstr(err.text, "of host memory on each node"));
     CHECK(strstr(err.text, "--optimizer=lion"));
     plan.memory.snapshot_bytes /= 2;
-    CHECK_INT(mics_memory_check_host(&plan, &err), MICS_OK);
+    CHECK_INT(mics_memory_check_host(&plan.memory, plan.topology, &err), MICS_OK);
     json_decref(topology.doc);
 }
 
