@@ -7,6 +7,8 @@ answer_valid_ms=10000 # since it was asked
 start_limit_s=120 # of a host, to start a process by mpirun; --limit may lower it
 measure_limit_s=120 # of the measurement of all hosts; a slow link is measured three times
 measure_s=0.5
+names_most=120000 # characters of MICS_HOSTS: Linux allows 128 KiB for a variable
+rank_name_most=63 # of a host's name, in what ranks know of it
 
 # A line of mics-probe --hosts: host, slots, port.
 host_line='^([A-Za-z0-9_-]+@)?[A-Za-z0-9_.:][A-Za-z0-9_.:-]*'
@@ -210,25 +212,35 @@ write_hosts() # file host...
     done >"$file"
 }
 
-# Can mpirun start a process on each host of a host file within $start_limit_s?
-can_start() # file
+# Become a process that succeeds if mpirun can start one on each host of a host file within
+# $start_limit_s.
+exec_try() # file
 {
     local agent=${OMPI_MCA_plm_rsh_agent:-ssh}
-    OMPI_MCA_plm_rsh_agent="timeout -s KILL $start_limit_s $agent" \
-        timeout -k 2 $((start_limit_s + 2)) mpirun -q -N 1 --hostfile "$1" true </dev/null 2>&1
+    exec {lock}>&-
+    export OMPI_MCA_plm_rsh_agent="timeout -s KILL $start_limit_s $agent"
+    exec timeout -k 2 $((start_limit_s + 2)) mpirun -q -N 1 --hostfile "$1" true </dev/null 2>&1
 }
 
 # Leave hosts out on which mpirun starts nothing although they answer: ssh hangs there, or they
-# cannot connect to this machine. If not all together can start, each is tried by itself.
+# cannot connect to this machine. If not all together can start, each is tried by itself, but not
+# so many at once that good ones are late because this machine is busy. All of it runs in the
+# background, so that a signal ends the wait for it.
 drop_unstartable()
 {
-    local host why started=()
+    local host why most=$((2 * $(nproc))) code started=()
     if [ ${#alive[@]} = 0 ]; then return; fi
     write_hosts "$state/alive" "${alive[@]}"
-    if can_start "$state/alive" >/dev/null; then return; fi
+    exec_try "$state/alive" >/dev/null &
+    measuring=$!
+    { wait $measuring; } 2>/dev/null # of the shell's own message if it was killed
+    code=$?
+    measuring=''
+    if [ $code = 0 ]; then return; fi
     for host in "${alive[@]}"; do
+        while [ "$(jobs -pr | wc -l)" -ge $((most > 8 ? most : 8)) ]; do pause 0.1; done
         write_hosts "$state/try.$host" "$host"
-        { exec {lock}>&-; can_start "$state/try.$host"; } >"$state/answer.$host" &
+        exec_try "$state/try.$host" >"$state/answer.$host" &
         asked[$host]=$!
     done
     for host in "${alive[@]}"; do
@@ -246,15 +258,29 @@ drop_unstartable()
 }
 
 # Tell the ranks how the hosts of alive= call themselves and how the user does: each has a line of
-# MICS_HOSTS.
+# MICS_HOSTS, unless both are the same and no other host calls itself so.
 name_hosts()
 {
-    local host
+    local host own why
+    local -A count=()
     MICS_HOSTS=''
     for host in "${alive[@]}"; do
-        MICS_HOSTS+="${name_of[$host]} $host${port_of[$host]:+ ${port_of[$host]}}"$'\n'
+        own=${name_of[$host]} count[$own]=$((${count[$own]:-0} + 1))
+    done
+    for host in "${alive[@]}"; do
+        own=${name_of[$host]}
+        if [ "$own" = "$host" ] && [ ${#own} -le $rank_name_most ] &&
+            [ -z "${port_of[$host]}" ] && [ "${count[$own]}" = 1 ]; then
+            continue
+        fi
+        MICS_HOSTS+="$own $host${port_of[$host]:+ ${port_of[$host]}}"$'\n'
     done
     export MICS_HOSTS
+    if [ ${#MICS_HOSTS} -gt $names_most ]; then
+        unset MICS_HOSTS
+        why="the names of ${#alive[@]} hosts are too long to pass on; those that they give"
+        printable "$program: $why themselves are used, without ports" >&2 # also with --quiet
+    fi
 }
 
 # Set good= to the hosts of alive= without slow ranks or links, by a measurement on all of them.

@@ -21,6 +21,9 @@ check_options()
     if [ -n "${SLURM_JOB_ID:-}" ] && [ -z "$hostfile" ]; then in_slurm=1; fi
     if [ "$spares" -gt 0 ]; then check_host_option --spares; fi
     if [ $elastic = 1 ]; then check_host_option --elastic; fi
+    if [ -n "$limit" ] && [ "$restarts" -gt 0 ]; then
+        usage '--limit ends the job, and does not go with --restarts'
+    fi
     if [ -n "$limit" ] && [ "$limit" -lt $start_limit_s ]; then start_limit_s=$limit; fi
     if [ $available = 1 ]; then
         check_host_option --available

@@ -8,7 +8,8 @@ end_limit_ms=10000
 mpirun_failure_limit_ms=1000
 # How long a job that was asked twice to stop may go on.
 kill_limit_ms=10000
-# How long a job that limits itself may take to end after --limit.
+# How long a job that limits itself may take to end after --limit. In Slurm, $nodes_limit_s more: it
+# does not count how long srun waits for nodes.
 limit_delay_s=20
 # When a request to stop is repeated: launchers lose signals that come before they have started the
 # ranks.
@@ -99,10 +100,11 @@ watch_launcher()
 # that a terminal sends Ctrl-C to this program only.
 run_command()
 {
-    local reported='' error='' now
+    local reported='' error='' now limit_s=$((${limit:-0} + limit_delay_s))
+    if [ $in_slurm = 1 ]; then limit_s=$((limit_s + nodes_limit_s)); fi
     rm -f "$MICS_EXIT_FILE"
     read_clock
-    kill_at='' killed=0 limited=0 end_at=$((now + (${limit:-0} + limit_delay_s) * 1000))
+    kill_at='' killed=0 limited=0 end_at=$((now + limit_s * 1000))
     if [ $verbose = 1 ]; then say "start: ${command[*]}"; fi
     if [ -t 0 ]; then exec </dev/null; fi
     take_signals
@@ -123,6 +125,6 @@ run_command()
     fi
     why="$(describe $code)${error:+: $error}"
     if [ $limited = 1 ] && [ -z "$reported" ]; then
-        code=1 why="no end within $((limit + limit_delay_s)) s"
+        code=1 why="no end within $limit_s s"
     fi
 }

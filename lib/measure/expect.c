@@ -65,19 +65,19 @@ static bool is_measured(const struct mics_topology *topology, const struct mics_
 }
 
 /* "A100" of "NVIDIA A100 40GB": is it in the name that the driver gives? */
-static bool is_same_device(const struct context *context)
+bool mics_bench_is_same_device(const struct mics_topology *topology, const char *device)
 {
-    const char *model = context->topology->device;
+    const char *model = topology->device;
     char word[32];
 
-    if (strcmp(context->device, "unknown") == 0)
+    if (strcmp(device, "unknown") == 0)
         return true;
-    if (mics_topology_is_host(context->topology))
-        return strcmp(context->device, "host") == 0;
+    if (mics_topology_is_host(topology))
+        return strcmp(device, "host") == 0;
     if (strncmp(model, "NVIDIA ", 7) != 0)
         return true;
     snprintf(word, sizeof word, "%.*s", (int)strcspn(model + 7, " "), model + 7);
-    return strstr(context->device, word) != NULL;
+    return strstr(device, word) != NULL;
 }
 
 /* Why a row cannot be compared, or NULL. */
@@ -94,7 +94,7 @@ static const char *obstacle(const struct context *context, const struct mics_ben
         return "it gave wrong elements";
     if (row->nodes > topology->nodes || row->per_node > topology->per_node)
         return "the topology has no such group";
-    if (!is_same_device(context))
+    if (!mics_bench_is_same_device(topology, context->device))
         return "measured on another device than the topology's";
     if (source != SOURCE_MEASURED && row->bytes < MODEL_FROM_BYTES)
         return "below 1 MiB latency and protocol decide";

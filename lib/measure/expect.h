@@ -12,6 +12,7 @@
 #include "topology/topology.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 /* NCCL's model was at most 29.2 % off 77 published measurements (bench/nccl_curves.c). */
@@ -29,6 +30,9 @@
 enum mics_status mics_bench_expect(json_t *doc, const struct mics_topology *topology,
                                    double tolerance, size_t *low, size_t *compared,
                                    struct mics_err *err);
+
+/* Is `device`, "host" or a GPU's name by its driver, one of the topology's? "unknown" is any. */
+bool mics_bench_is_same_device(const struct mics_topology *topology, const char *device);
 
 /* Print "expected" of a document as a table; nothing if it has none. */
 enum mics_status mics_bench_expect_print(FILE *out, const json_t *doc, struct mics_err *err);

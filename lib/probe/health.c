@@ -59,8 +59,8 @@ static size_t count_lines(const char *text)
     return count;
 }
 
-/* Name the nodes as the user does: as mics-run tells, else as Slurm. A declared node keeps its
- * number. */
+/* Name the nodes as the user does: as mics-run tells, which leaves out those that call themselves
+ * so, else as Slurm. A declared node keeps its number. */
 static enum mics_status name_nodes(const struct mics_world *world, json_t *nodes,
                                    struct mics_err *err)
 {
@@ -78,7 +78,7 @@ static enum mics_status name_nodes(const struct mics_world *world, json_t *nodes
         if (named && !world->declared)
             used[number] = true;
         if (!named)
-            named = slurm ? slurm : own;
+            named = slurm && !getenv(MICS_HOSTS) ? slurm : own;
         length = named == own ? (size_t)(suffix - own) : strcspn(named, " \n");
         const int port = named[length] == ' ' ? atoi(named + length + 1) : 0;
         json_t *host = json_sprintf("%.*s%s", (int)length, named, suffix);

@@ -19,7 +19,8 @@
 #define MICS_LEFT_OUT "MICS_LEFT_OUT"
 
 /* $MICS_HOSTS, which mics-run sets: how hosts call themselves, and how the user does, as lines
- * "NAME HOST" or "NAME HOST PORT" in the order of nodes. Documents have the user's names. */
+ * "NAME HOST" or "NAME HOST PORT" in the order of nodes. A host without a line has NAME, and
+ * no port. Documents have the user's names. */
 #define MICS_HOSTS "MICS_HOSTS"
 
 enum mics_health_extent {

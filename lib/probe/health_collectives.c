@@ -314,7 +314,7 @@ const char *mics_health_name_row(const json_t *row, char text[96])
     char bytes[64];
 
     mics_figure(bytes, mics_number_of(row, "bytes"), MICS_FIGURE_BYTES);
-    snprintf(text, 96, "%.20s of %s %s", text_of(row, "op"), bytes,
+    snprintf(text, 96, "%.20s of %.40s %s", text_of(row, "op"), bytes,
              strcmp(text_of(row, "group"), "world") == 0 ? "over all ranks" : "in nodes");
     return text;
 }
@@ -376,21 +376,38 @@ static void expect(struct mics_findings *findings, json_t *map, const char *wher
                            (struct mics_slowdown){slows, expected / found, false});
 }
 
+/* "host", or the name of the GPUs that were measured: by the collectives, which one rank does not
+ * have, or by the driver of the first node that has some. */
+static const char *measured_device(const json_t *doc)
+{
+    const char *name = text_of(json_object_get(doc, "collectives"), "device");
+    const json_t *nodes = json_object_get(doc, "nodes");
+
+    if (strcmp(text_of(doc, "device"), "host") == 0)
+        return "host";
+    for (size_t i = 0; i < json_array_size(nodes) && !*name; i++) {
+        const json_t *facts = json_object_get(json_array_get(nodes, i), "facts");
+
+        name = text_of(json_array_get(json_object_get(facts, "gpus"), 0), "name");
+    }
+    return *name ? name : "a GPU without a name";
+}
+
 /* Nodes exchange by MPI from host memory: on GPUs only the collectives tell of the network. */
 static void expect_rates(struct mics_findings *findings, const json_t *doc, json_t *map,
                          const struct mics_topology *topology, const char *name)
 {
-    const bool on_host = strcmp(text_of(doc, "device"), "host") == 0;
+    const char *device = measured_device(doc);
     const json_t *links = json_object_get(doc, "links");
 
-    if (on_host ? strncmp(topology->device, "NVIDIA ", 7) == 0 : mics_topology_is_host(topology))
+    if (!mics_bench_is_same_device(topology, device))
         return;
     if (strcmp(text_of(doc, "flops_dtype"), topology->flops_dtype) == 0)
         expect(findings, map, "products", mics_health_usual_rate(doc, "flops_per_s"),
                topology->flops, "", name, "compute");
     expect(findings, map, "memory", mics_health_usual_rate(doc, "memory_bytes_per_s"),
            topology->memory_bandwidth, "", name, "memory");
-    if (on_host && topology->nodes > 1)
+    if (strcmp(device, "host") == 0 && topology->nodes > 1)
         expect(findings, map, "between nodes", mics_number_of(links, "reference_bytes_per_s"),
                topology->net_link.bandwidth_bytes, "", name, "net");
 }

@@ -349,6 +349,17 @@ static bool is_of_links(const char *what)
            strcmp(what, "rdma_unused") == 0;
 }
 
+/* Do the ranks of a node have this rate? */
+static bool has_rate(const json_t *node, const char *key)
+{
+    const json_t *rates = json_object_get(node, "rates");
+
+    for (size_t i = 0; i < json_array_size(rates); i++)
+        if (json_object_get(json_array_get(rates, i), key))
+            return true;
+    return false;
+}
+
 /* Has the check looked at what a finding of another one is about: at its node, or at all of them,
  * and at rates if it is one? */
 static bool has_looked(const json_t *doc, const json_t *finding, const json_t *of)
@@ -360,12 +371,15 @@ static bool has_looked(const json_t *doc, const json_t *finding, const json_t *o
         return false;
     if (is_of_links(what))
         return json_object_get(doc, "links") != NULL;
-    if (strcmp(what, "node_links") == 0 || strcmp(what, "collectives_low") == 0)
+    if (strcmp(what, "node_links") == 0)
+        return json_array_size(json_object_get(node, "collectives")) > 0;
+    if (strcmp(what, "collectives_low") == 0)
         return json_object_get(doc, "collectives") != NULL;
     if (strcmp(what, "below_expected") == 0)
         return json_object_get(doc, "expected") != NULL;
-    if (node && (strcmp(what, "products") == 0 || strcmp(what, "memory_rate") == 0 ||
-                 strcmp(what, "host_copies") == 0))
+    if (node && strcmp(what, "host_copies") == 0)
+        return has_rate(node, "from_host_bytes_per_s");
+    if (node && (strcmp(what, "products") == 0 || strcmp(what, "memory_rate") == 0))
         return json_array_size(json_object_get(node, "rates")) > 0;
     return true;
 }

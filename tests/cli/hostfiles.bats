@@ -41,6 +41,61 @@ END
     usage_mistake mics-probe
 }
 
+# What mics-run passes on of so many hosts, which are called this before a number, and call
+# themselves so unless bash code says otherwise.
+name_hosts_of() # count name code
+{
+    # shellcheck disable=SC2016 # expanded there
+    bash -c '. "$1/cmd/shell/messages.sh" && . "$1/cmd/run/hosts.sh" || exit
+        program=mics-run alive=() lock=""
+        declare -A name_of=() port_of=()
+        for ((i = 1; i <= $2; i++)); do
+            alive+=("$3$i") name_of[$3$i]=$3$i port_of[$3$i]=""
+        done
+        eval "$4"
+        name_hosts
+        env true && printf "MICS_HOSTS=%s" "${MICS_HOSTS-unset}"' - "${root:?}" "$@"
+}
+
+@test "run: hosts that call themselves otherwise are named to the ranks, unless it is too much" {
+    run -0 name_hosts_of 3 gpu ''
+    [ "$output" = 'MICS_HOSTS=' ]
+    run -0 name_hosts_of 5 gpu 'name_of[gpu1]=x name_of[gpu3]=gpu2 port_of[gpu4]=22'
+    [ "$output" = $'MICS_HOSTS=x gpu1\ngpu2 gpu2\ngpu2 gpu3\ngpu4 gpu4 22' ]
+    long=$(printf 'x%.0s' {1..62})
+    run -0 name_hosts_of 2200 "${long:0:50}" ''
+    [ "$output" = 'MICS_HOSTS=' ]
+    run -0 name_hosts_of 10 "$long" ''
+    [ "$output" = "MICS_HOSTS=${long}10 ${long}10" ] # ranks know 63 characters of it
+    run -0 --separate-stderr name_hosts_of 2200 "${long}-" ''
+    [ "$output" = 'MICS_HOSTS=unset' ]
+    [[ ${stderr:?} == 'mics-run: the names of 2200 hosts are too long to pass on; those that they'* ]]
+    [ "$(wc -l <<<"$stderr")" = 1 ]
+}
+
+@test "run: hosts are tried by few processes at the same time" {
+    # shellcheck disable=SC2016 # expanded there
+    run -0 --separate-stderr bash -c '. "$1/cmd/shell/messages.sh" && . "$1/cmd/run/hosts.sh" || exit
+        program=mics-run available=0 state=$0 slots=1 alive=(h{1..30})
+        declare -A asked=() port_of=()
+        nproc() { echo 2; }
+        pause() { sleep "$1"; }
+        exec_try() # in place of mpirun
+        {
+            exec >>"$state/tried" 2>&1
+            echo 1
+            sleep 0.2
+            echo -1
+            [[ $1 != */alive && $1 != */try.h[37] ]]
+        }
+        drop_unstartable
+        echo "${alive[*]}"' "$BATS_TEST_TMPDIR" "${root:?}"
+    echo "$stderr"
+    [ "$output" = "$(echo h1 h2 h{4..6} h{8..30})" ]
+    [ "$(grep -c 'left out: h[37]: mpirun starts nothing there within' <<<"${stderr:?}")" = 2 ]
+    awk '{ now += $1; most = now > most ? now : most } END { exit NR != 62 || most < 2 || most > 8 }' tried
+}
+
 @test "run: starts as many ranks as mpirun does with the same file" {
     requires mpi
     make_agent

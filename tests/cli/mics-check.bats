@@ -411,6 +411,19 @@ checked() # bytes_per_s findings version
     jq 'del(.links)' old.json >unlinked.json
     run -0 mics-show new.json unlinked.json
     [[ $output != *slow_pair* ]]
+    for what in host_copies node_links; do
+        finding='[{"what": "'$what'", "level": "fault", "node": 0, "host": "n0", "found": "1 GB/s"}]'
+        checked 1e9 "$finding" 0.1.0 >old.json
+        checked 1e9 '[]' 0.1.0 >host.json # it has the ranks' rates, as of every check
+        jq '.collectives = {}' host.json >other.json
+        run -0 mics-show old.json other.json
+        [[ $output != *$what* ]]
+        jq '.nodes[0].rates[0].from_host_bytes_per_s = 1e9 | .nodes[0].collectives = [{"op":
+            "all_gather", "bytes": 1, "bytes_per_s": 1e9}]' host.json >looked.json
+        run -0 mics-show old.json looked.json
+        [[ $output == *$what* ]]
+    done
+    checked 1e9 "$disk" 0.1.0 >old.json
     # others are shown one after another, and so is what comes through pipes
     [ "$(mics-show <(cat old.json) new.json | grep -c '^==> ')" = 2 ]
     [ "$(mics-show old.json new.json old.json | grep -c '^==> ')" = 3 ]

@@ -181,6 +181,32 @@ ended() # code
     run ! grep -q restart err
 }
 
+@test "a signal while mpirun tries whether hosts can start ends the job at once" {
+    cat >agent <<END
+#!/bin/sh
+case \$* in *orted*) echo \$\$ >"$PWD/tried"; exec sleep 300 ;; esac
+shift
+exec sh -c "\$*"
+END
+    chmod +x agent
+    OMPI_MCA_plm_rsh_agent=$PWD/agent mics-run --available --hostfile=hang -- true \
+        >out 2>err 3>&- </dev/null &
+    job=$!
+    eventually 60 test -s tried
+    mpirun=$(pgrep -P "$(pgrep -P "$job" -x timeout)" -x mpirun)
+    kill -TERM "$job"
+    ended 143
+    eventually 30 sh -c "! kill -0 $mpirun"
+    kill "$(cat tried)"
+}
+
+@test "--limit is of one start" {
+    run --separate-stderr mics-run --limit=5 --restarts=1 -n 1 -- true
+    usage_mistake mics-run
+    [ "${stderr_lines[0]}" = 'mics-run: --limit ends the job, and does not go with --restarts' ]
+    mics-run --limit=60 -n 1 -- true
+}
+
 @test "in Slurm hosts are not chosen, and a Slurm without PMIx is refused, in one line" {
     SLURM_JOB_ID=7 run -2 --separate-stderr mics-run --spares=1 -- true
     usage_mistake mics-run

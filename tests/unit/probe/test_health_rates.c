@@ -114,10 +114,43 @@ static void copies_of_gpus_are_compared_with_a_baseline(void)
     json_decref(before);
 }
 
+/* The status of a comparison of one rank's GPU with a topology's, and what was found. */
+static enum mics_status expect_of(const char *gpu, const char *model, size_t *found)
+{
+    struct mics_topology topology = {
+        .flops = 1e15, .flops_dtype = "bf16", .memory_bandwidth = 3e12, .nodes = 1};
+    json_t *doc = json_pack("{s:s, s:s, s:[], s:[{s:{s:[{s:s}]}, s:[{s:f, s:f}]}]}", "device",
+                            "cuda", "flops_dtype", "bf16", "findings", "nodes", "facts", "gpus",
+                            "name", gpu, "rates", "flops_per_s", 2e14, "memory_bytes_per_s", 1e12);
+    enum mics_status status;
+
+    CHECK(doc != NULL);
+    snprintf(topology.device, sizeof topology.device, "%s", model);
+    status = mics_health_expect(doc, &topology, "it", NULL);
+    *found = json_array_size(json_object_get(doc, "findings"));
+    json_decref(doc);
+    return status;
+}
+
+static void gpus_are_compared_with_a_topology_of_the_same_model_only(void)
+{
+    size_t found;
+
+    CHECK_INT(expect_of("NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB", &found), MICS_OK);
+    CHECK_INT(found, 2);
+    CHECK_INT(expect_of("NVIDIA H100 80GB HBM3", "described", &found), MICS_OK);
+    CHECK_INT(found, 2);
+    CHECK_INT(expect_of("NVIDIA A100-SXM4-40GB", "NVIDIA H100 80GB", &found), MICS_ERR_FORMAT);
+    CHECK_INT(found, 0);
+    CHECK_INT(expect_of("NVIDIA A100-SXM4-40GB", "host", &found), MICS_ERR_FORMAT);
+    CHECK_INT(found, 0);
+}
+
 int main(void)
 {
     TAP_RUN(a_node_is_slow_if_two_collectives_are);
     TAP_RUN(collectives_far_below_the_links_are_a_notice);
     TAP_RUN(copies_of_gpus_are_compared_with_a_baseline);
+    TAP_RUN(gpus_are_compared_with_a_topology_of_the_same_model_only);
     return tap_done();
 }
