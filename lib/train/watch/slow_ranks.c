@@ -103,12 +103,12 @@ static double median_of(double *values)
     return (values[(MICS_SLOW_WINDOW - 1) / 2] + values[MICS_SLOW_WINDOW / 2]) / 2;
 }
 
-/* How much slower than the others a rank was. Of an even number of other ranks the slower one in
- * the middle counts, and the one that has waited less: where half of them are slow, none is
- * named. */
+/* How much slower than the others a rank was, and whether that is more than noise would make it. Of
+ * an even number of other ranks the slower one in the middle counts, and the one that has waited
+ * less: where half of them are slow, none is named. */
 static struct mics_slow_rank compare_rank(const struct mics_slow_ranks *slow,
                                           const struct mics_slow_window *windows, uint32_t rank,
-                                          enum mics_slow_cause cause)
+                                          enum mics_slow_cause cause, bool *is_certain)
 {
     const uint32_t size = slow->size, upper = (size - 1) / 2, lower = (size - 2) / 2;
     double own[MICS_SLOW_WINDOW], others[MICS_SLOW_WINDOW], excess[MICS_SLOW_WINDOW];
@@ -127,17 +127,17 @@ static struct mics_slow_rank compare_rank(const struct mics_slow_ranks *slow,
         steady += excess[i] > quick_cost * step->step_s;
     }
     const double more_s = median_of(excess), lost_s = fmin(MICS_SLOW_WINDOW * more_s, waited_s);
-    const bool is_certain = steady >= STEADY_STEPS &&
-                            more_s > certain_deviations * others_at(slow->sorted_deviations, upper,
-                                                                    slow->deviations[rank]);
 
+    *is_certain = steady >= STEADY_STEPS &&
+                  more_s > certain_deviations *
+                               others_at(slow->sorted_deviations, upper, slow->deviations[rank]);
     return (struct mics_slow_rank){
         .cause = cause,
         .rank = rank,
         .ranks = 1,
         .s = median_of(own),
         .others_s = median_of(others),
-        .cost = is_certain && step_s > 0 ? fmax(0, lost_s / step_s) : 0,
+        .cost = step_s > 0 ? fmax(0, lost_s / step_s) : 0,
     };
 }
 
@@ -214,10 +214,12 @@ size_t mics_slow_ranks_judge(struct mics_slow_ranks *slow, const struct mics_slo
             sort_step(slow, windows, step, cause);
         set_deviations(slow, windows, cause);
         for (uint32_t rank = 0; rank < slow->size; rank++) {
-            const struct mics_slow_rank one = compare_rank(slow, windows, rank, cause);
+            bool is_certain;
+            const struct mics_slow_rank one = compare_rank(slow, windows, rank, cause, &is_certain);
             const bool was_slow = slow->is_slow[rank][c];
 
-            slow->is_slow[rank][c] = one.cost > (was_slow ? quick_cost : slow_cost);
+            slow->is_slow[rank][c] =
+                was_slow ? one.cost > quick_cost : is_certain && one.cost > slow_cost;
             if (slow->is_slow[rank][c] && !was_slow)
                 count = add_found(slow, count, &one);
         }

@@ -6,9 +6,9 @@
  * the one that waits least: it computes, or waits for its samples, for longer than the others,
  * which meanwhile wait for it in collectives. A rank is judged by windows of steps. In a window it
  * is slow if it is above the median of the other ranks in three of four steps, and on the whole by
- * more than noise would put it there. What that costs is the median difference, or the time by
- * which the others have waited longer than it in collectives, if that is less: a delay that
- * communication hides costs nothing.
+ * more than noise would put it there; from then on it is slow until that costs little, noise or
+ * not. What that costs is the median difference, or the time by which the others have waited longer
+ * than it in collectives, if that is less: a delay that communication hides costs nothing.
  *
  * Each rank collects its own steps; the windows of all ranks are judged together.
  */

@@ -114,6 +114,25 @@ static void it_is_named_again_only_after_a_window_in_which_it_was_not_slow(void)
     mics_slow_ranks_close(slow);
 }
 
+static void noise_that_comes_and_goes_names_a_slow_rank_once(void)
+{
+    random_state = 7;
+    for (uint32_t size = 2; size <= 8; size *= 2) {
+        struct mics_slow_ranks *slow = open_ranks(size);
+        struct mics_slow_window windows[RANKS_MAX];
+        const struct mics_slow_rank *found;
+        size_t named = 0;
+
+        for (int i = 0; i < 20; i++) {
+            set_window(windows, size, &(struct slow){1, MICS_SLOW_COMPUTING, 0.02f}, 1,
+                       i % 2 ? 0.03f : 0.002f);
+            named += mics_slow_ranks_judge(slow, windows, &found);
+        }
+        CHECK_INT(named, 1);
+        mics_slow_ranks_close(slow);
+    }
+}
+
 static void ranks_of_a_node_are_named_together_and_those_of_others_apart(void)
 {
     static const struct slow several[] = {
@@ -225,6 +244,7 @@ int main(void)
 {
     TAP_RUN(one_slow_rank_is_named_with_its_cause_and_cost);
     TAP_RUN(it_is_named_again_only_after_a_window_in_which_it_was_not_slow);
+    TAP_RUN(noise_that_comes_and_goes_names_a_slow_rank_once);
     TAP_RUN(ranks_of_a_node_are_named_together_and_those_of_others_apart);
     TAP_RUN(where_half_of_the_ranks_are_slow_none_is_named);
     TAP_RUN(noise_alone_names_no_rank_and_hides_none);
