@@ -84,7 +84,14 @@ search_way(const struct plan_request *request, const struct mics_topology *topol
     return status;
 }
 
-/* The best plan of all ways. Without any, the reason of the last one. */
+/* By what plans of several ways are compared: secondary shards have to gain more than a tie. */
+static double rated_seconds(const struct mics_plan *plan, const struct mics_target_way *way)
+{
+    return plan->predicted.step_s * (way->secondary_shards ? 1 + MICS_STEP_TIE : 1);
+}
+
+/* The best plan of all ways. Without any, the reason of the last one that could cut the model so,
+ * else of the last one. */
 static enum mics_status
 search_target(const struct plan_request *request, const struct mics_topology *topology,
               const struct mics_model *model, const struct mics_search_options *options,
@@ -92,17 +99,31 @@ search_target(const struct plan_request *request, const struct mics_topology *to
 {
     const struct mics_target *target = request->target;
     enum mics_status status = MICS_OK;
+    struct mics_err infeasible;
 
     *out = NULL;
     for (uint32_t i = 0; i < target->way_count; i++) {
+        const bool kept = status == MICS_ERR_INFEASIBLE;
         struct mics_plan *plan = NULL;
 
         status = search_way(request, topology, model, &target->ways[i], *options, &plan, err);
         if (status != MICS_OK && status != MICS_ERR_INFEASIBLE && status != MICS_ERR_ARG)
             break;
-        *out = faster(*out, plan);
-        if (plan && *out == plan)
-            *way = &target->ways[i];
+        if (status == MICS_ERR_INFEASIBLE) {
+            infeasible = *err;
+        } else if (status == MICS_ERR_ARG && kept) {
+            status = MICS_ERR_INFEASIBLE;
+            *err = infeasible;
+        }
+        if (!plan)
+            continue;
+        if (*out && rated_seconds(*out, *way) <= rated_seconds(plan, &target->ways[i])) {
+            mics_plan_free(plan);
+            continue;
+        }
+        mics_plan_free(*out);
+        *out = plan;
+        *way = &target->ways[i];
     }
     return *out ? MICS_OK : status;
 }
