@@ -26,6 +26,20 @@ static void take_formats(const struct mics_plan *plan, struct plan_request *requ
         search->expert_load = plan->experts.load;
 }
 
+/* Where optimizer states are, unless the command line says it. Outer steps need them on devices,
+ * which is what `auto` may find, too. */
+static void take_offload(const struct mics_plan *plan, struct plan_request *request)
+{
+    struct mics_search_options *search = &request->search;
+
+    if (request->has_offload)
+        return;
+    if (plan->offload_auto && search->outer_steps == 0)
+        search->offload = MICS_OFFLOAD_AUTO;
+    else if (plan->choice.offload_piece > 0)
+        search->offload = MICS_OFFLOAD_OPTIMIZER;
+}
+
 static void take_options(const struct mics_plan *plan, struct plan_request *request)
 {
     const struct mics_plan_choice *choice = &plan->choice;
@@ -39,8 +53,7 @@ static void take_options(const struct mics_plan *plan, struct plan_request *requ
     search->clip = choice->clip;
     search->memory_limit = plan->memory_limit;
     take_formats(plan, request);
-    if (!request->has_offload && choice->offload_piece > 0)
-        search->offload = MICS_OFFLOAD_OPTIMIZER;
+    take_offload(plan, request);
     if (search->sync_interval == 0)
         search->sync_interval = choice->sync_interval;
     if (search->outer_steps == 0)

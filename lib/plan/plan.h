@@ -238,6 +238,7 @@ struct mics_plan {
     /* Where the optimizer's states are in host memory: the step with them on the device, whatever
      * that would take of its memory. 0: unknown. */
     double on_device_step_s;
+    bool offload_auto;      /* whether they are there was decided by what fits */
     uint64_t memory_every;  /* steps between states kept in the memory of nodes; 0: none */
     uint32_t memory_copies; /* nodes that have each shard of them; 0: the default, 2 */
     uint32_t alternative_count;

@@ -14,7 +14,7 @@
  *              process_bytes pinned_bytes ? offload_bytes host_bytes_per_node
  *              regions [ { name bytes offset } ] }
  *     predicted { step_s tokens_per_s compute_s comm_s exposed_s net_bytes sent_bytes }
- *     ? exact_step_s ? on_device_step_s
+ *     ? exact_step_s ? on_device_step_s ? offload ("auto")
  *     ? range { step_low_s step_high_s tokens_per_s_low tokens_per_s_high
  *               errors { ? compute ? node ? net { low high source } } }
  *     operations (see op_class.h)
@@ -369,6 +369,15 @@ static void read_kept(const struct mics_cursor *root, struct mics_plan *plan)
     plan->memory_copies = mics_cursor_get_u32(&at, "copies", 1, MICS_MEMORY_COPIES_MAX);
 }
 
+static void read_offload(const struct mics_cursor *root, struct mics_plan *plan)
+{
+    const char *how = mics_cursor_opt_string(root, "offload", "");
+
+    plan->offload_auto = strcmp(how, "auto") == 0;
+    if (how[0] && !plan->offload_auto)
+        mics_cursor_reject(root, "offload", "'%.16s': expected auto", how);
+}
+
 static void read_expert_ways(const struct mics_cursor *root, struct mics_expert_ways *out)
 {
     if (!mics_cursor_has(root, "experts"))
@@ -436,6 +445,7 @@ enum mics_status mics_plan_from_doc(json_t *doc, struct mics_plan **out, struct 
     read_range(&root, &plan->range);
     plan->exact_step_s = mics_cursor_opt_double(&root, "exact_step_s", 0, 1e18, 0);
     plan->on_device_step_s = mics_cursor_opt_double(&root, "on_device_step_s", 0, 1e18, 0);
+    read_offload(&root, plan);
     read_expert_ways(&root, &plan->experts);
     mics_class_times_read(&root, "operations", &plan->classes);
     read_kept(&root, plan);
@@ -735,6 +745,7 @@ enum mics_status mics_plan_to_doc(const struct mics_plan *plan, json_t **out, st
            (plan->exact_step_s <= 0 || put(doc, "exact_step_s", json_real(plan->exact_step_s))) &&
            (plan->on_device_step_s <= 0 ||
             put(doc, "on_device_step_s", json_real(plan->on_device_step_s))) &&
+           (!plan->offload_auto || put(doc, "offload", json_string("auto"))) &&
            (plan->experts.gathered_step_s <= 0 ||
             put(doc, "experts", write_expert_ways(&plan->experts))) &&
            put(doc, "operations", mics_class_times_to_json(&plan->classes)) &&

@@ -290,7 +290,8 @@ static void put_groups(struct mics_table *table, const struct mics_plan_choice *
         put_sync_formats(table, choice);
     if (mics_dtype_is_blocks(choice->gather_dtype)) {
         mics_table_cell(table, "gather between nodes");
-        mics_table_cell(table, "in %s", mics_dtype_name(choice->gather_dtype));
+        mics_table_cell(table, "in %s%s", mics_dtype_name(choice->gather_dtype),
+                        choice->secondary_shards ? "; a unit's first in a step exact" : "");
     }
 }
 

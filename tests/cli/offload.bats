@@ -37,7 +37,21 @@ setup()
 
 @test "auto leaves states on the device where they fit" {
     mics-plan "${llama[@]/RTX4090-24/A100-80}" --offload=auto -o auto.mp
-    mics-show --json auto.mp | jq -e '.choice.offload_piece == null and .memory.offload_bytes == null'
+    mics-show --json auto.mp | jq -e '.choice.offload_piece == null and .memory.offload_bytes == null and .offload == "auto"'
+}
+
+@test "a plan like one with auto decides again" {
+    local how=(--model=llama2-7b --topology='node:2 gpu:4xRTX4090-24 net:100gbit' --seq=2048 --global-batch=32)
+    mics-plan "${how[@]}" --offload=auto -o two.mp
+    mics-show --json two.mp | jq -e '.choice.offload_piece == null'
+    mics-plan --like=two.mp --nodes=1 -o one.mp
+    mics-show --json one.mp | jq -e '.choice.offload_piece > 0 and .offload == "auto"'
+    mics-plan --like=one.mp --nodes=2 -o back.mp
+    mics-show --json back.mp | jq -e '.choice.offload_piece == null and .offload == "auto"'
+    run -4 mics-plan --like=two.mp --nodes=1 --offload=none
+    mics-show --json two.mp | jq '.offload = "often"' >wrong.json
+    run -3 --separate-stderr mics-show wrong.json
+    [[ $stderr == *"'often': expected auto"* ]]
 }
 
 @test "host memory that a node lacks is named" {

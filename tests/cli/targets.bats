@@ -63,6 +63,14 @@ after() # option
     mics-show --json plan.mp >plan.json
     [ "$(jq .zero_optimization.zero_hpz_partition_size output)" = "$(choice p_param)" ]
     mics-show plan.mp | grep -q "parameters $(choice p_param) (secondary), gradients 32, optimizer 32"
+    # That it does not fit is said rather than that stages cut no model so; where it gains less than a tie it is left out.
+    run -4 --separate-stderr mics-plan --model=llama2-7b --topology=p4d:4 --global-batch=64 --seq=1024 --for=deepspeed \
+        --strategy=hpz:8 --memory=2G
+    [[ $stderr == *"no plan fits 2 GiB per rank"* ]]
+    mics-plan -q --model=llama3-8b --topology=p4d:4 --global-batch=64 --seq=8192 --for=deepspeed -o plan.mp >output
+    jq -e '.zero_optimization | .stage == 3 and (has("zero_hpz_partition_size") | not)' output
+    mics-plan -q --model=gpt2 --topology=p4d:4 --strategy=hpz:16 --gather-dtype=int8 --hierarchical=on -o plan.mp
+    mics-show plan.mp | grep -q "gather between nodes  *in int8; a unit's first in a step exact"
     run --separate-stderr mics-plan --model=gpt2 --topology=p4d:4 --for=deepspeed --strategy=8,32,32
     one_line_and_code 2
     run --separate-stderr mics-plan --model=gpt2 --topology='node:1 gpu:2' --strategy=hpz

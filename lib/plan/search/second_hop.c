@@ -189,6 +189,7 @@ enum mics_status mics_plan_search(struct mics_topology *topology, struct mics_mo
     }
     if (status != MICS_OK)
         return status;
+    plan->offload_auto = tries;
     plan->topology = topology;
     plan->model = model;
     *out = plan;
