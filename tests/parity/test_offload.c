@@ -124,7 +124,9 @@ static void outer_steps_are_refused(void)
 
 static void emulated_gpus_train_the_same_in_every_order(void)
 {
-    for (int i = 0; i < ORDERS && plugin; i++) {
+    if (!plugin)
+        TAP_SKIP("there are no emulated GPUs");
+    for (int i = 0; i < ORDERS; i++) {
         struct parity_case c = make_case(&shapes[i % 4], MICS_OPT_ADAMW);
 
         setenv("MICS_EMULATED_ORDER", orders[i], 1);
@@ -174,7 +176,9 @@ static void dropped_waits_are_noticed(void)
 {
     static const enum mics_op_kind kinds[] = {MICS_OP_LOAD, MICS_OP_UPDATE, MICS_OP_STORE};
 
-    for (int i = 0; i < 3 && plugin; i++)
+    if (!plugin)
+        TAP_SKIP("there are no emulated GPUs");
+    for (int i = 0; i < 3; i++)
         CHECK(orders_that_notice(kinds[i]) > 0);
 }
 
@@ -190,9 +194,10 @@ int main(void)
     in_build("emulated", emulated);
     setenv("MICS_PLUGIN_PATH", emulated, 1);
     setenv("MICS_EMULATED_PATIENCE_MS", "500", 1); /* enough on a slow machine */
-    if (mics_plugin_open(&file, &err) == MICS_OK)
+    /* Not under ThreadSanitizer: the races of dropped waits are intended. */
+    if (!TAP_TSAN && mics_plugin_open(&file, &err) == MICS_OK)
         plugin = mics_plugin_table(file);
-    else
+    else if (!TAP_TSAN)
         printf("# not on emulated GPUs: %s\n", err.text);
     TAP_RUN(hosts_train_the_same_with_every_optimizer_and_cut);
     TAP_RUN(masters_of_parameters_in_16_bits_are_in_host_memory_too);
