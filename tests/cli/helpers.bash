@@ -24,6 +24,9 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
 export OMPI_MCA_hwloc_base_binding_policy=none
 
+# Ranks that share cores with other tests are slow now and then; slow.bats names them.
+export MICS_SLOW_RANKS=0
+
 # The programs that this build has.
 programs()
 {

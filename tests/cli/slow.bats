@@ -15,6 +15,7 @@ setup_file()
 setup()
 {
     requires mpi:2 jq
+    unset MICS_SLOW_RANKS
     cd "$BATS_TEST_TMPDIR" || return
 }
 
@@ -39,4 +40,9 @@ two_ranks() # options...
     MICS_FAULT=0:input:1:0.2 run -0 --separate-stderr two_ranks
     grep -E '^mics-train: step 2[0-9]: rank 0 \(.*\) is slow in reading data: ' <<<"$stderr"
     [ "$(jq -c 'select(.event == "slow") | [.rank, .what]' run/metrics.jsonl)" = '[0,"reading data"]' ]
+}
+
+@test "slow: with MICS_SLOW_RANKS=0 none is named" {
+    MICS_SLOW_RANKS=0 MICS_FAULT=1:backward:1:0.02 run -0 --separate-stderr two_ranks
+    run ! grep -q ' is slow in ' <<<"$stderr"
 }

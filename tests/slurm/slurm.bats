@@ -7,7 +7,7 @@ load helpers
 
 setup_file()
 {
-    export OPENBLAS_NUM_THREADS=1
+    export OPENBLAS_NUM_THREADS=1 MICS_SLOW_RANKS=0
     cd "$BATS_FILE_TMPDIR" || return
     slurm_missing >missing
     [ ! -s missing ] || return 0
