@@ -234,6 +234,16 @@ static enum mics_status combine(const struct mics_load *load, const struct times
     return status;
 }
 
+/* After a failure, which the caller reports: events may only be closed when no stream has them. */
+static void drain(const struct mics_load *load)
+{
+    const struct mics_device_ops *ops = load->bench->device->ops;
+    struct mics_err again;
+
+    (void)ops->stream_sync(load->stream, &again);
+    (void)ops->stream_sync(load->bench->stream, &again);
+}
+
 static void close_events(const struct mics_load *load, struct exchange *exchange)
 {
     const struct mics_device_ops *ops = load->bench->device->ops;
@@ -346,6 +356,8 @@ static enum mics_status measure_point(const struct mics_load *load, struct mics_
         status = mics_series_open(load->bench, comms, cost->collective, count, &exchange.what, err);
     if (status == MICS_OK)
         status = repeat(load, &exchange, out, err);
+    if (status != MICS_OK)
+        drain(load);
     mics_series_close(&exchange.what);
     close_events(load, &exchange);
     return status;
