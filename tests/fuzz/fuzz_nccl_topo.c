@@ -8,6 +8,7 @@
  * sources: lib/base lib/doc lib/topology kernels/optimizer.c
  */
 #include "topology/nccl_topo.h"
+#include "topology/nccl_xml.h"
 
 #include <math.h>
 #include <stdint.h>

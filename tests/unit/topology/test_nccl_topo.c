@@ -3,6 +3,7 @@
 #include "tap.h"
 #include "topology/catalogue.h"
 #include "topology/nccl_topo.h"
+#include "topology/nccl_xml.h"
 
 #include <math.h>
 #include <stdarg.h>
