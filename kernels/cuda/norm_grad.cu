@@ -1,214 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * norm_grad.cu - gradients of norms, and of biases: sums over the rows of a tensor.
+ * norm_grad.cu - gradients of norms.
  *
- * Both stages of every sum have a fixed order, so equal runs give equal bits.
+ * The gradients of weights and biases are sums over rows, in two stages (columns.cuh).
  */
+#include "cuda/columns.cuh"
 #include "cuda/gpu.h"
 #include "cuda/kernels.h"
 #include "cuda/rows.cuh"
 #include "cuda/tensor.cuh"
 #include "cuda/vector.cuh"
-
-/*
- * The second stage of sums over rows: adding up what each block of the first stage wrote.
- *
- * `partials` is [groups, n] in fp32; column c < split of its sum is added to first[c], another to
- * second[c - split]. One block adds 32 columns in 32 teams, each of which takes every 32nd group,
- * eight in flight in each thread; then the 32 sums in order.
- */
-
-#define COLUMNS_LANES 32
-#define COLUMNS_TEAMS 32
-#define COLUMNS_DEPTH 8
-
-struct columns {
-    const float *partials;
-    void *first, *second;
-    uint32_t groups, n, split;
-};
-
-template <typename T> __device__ __forceinline__ void columns_add(void *to, uint32_t c, float sum)
-{
-    float old[1];
-
-    mics_load<T, 1>((const T *)to + c, old);
-    old[0] += sum;
-    mics_store<T, 1>((T *)to + c, old);
-}
-
-/* A team's part of the sum of column c. */
-__device__ __forceinline__ float columns_sum(const struct columns &args, uint32_t c)
-{
-    float sum = 0;
-
-    for (uint32_t first = threadIdx.y; first < args.groups;
-         first += COLUMNS_TEAMS * COLUMNS_DEPTH) {
-        float part[COLUMNS_DEPTH];
-
-#pragma unroll
-        for (uint32_t d = 0; d < COLUMNS_DEPTH; d++) {
-            const uint32_t group = first + d * COLUMNS_TEAMS;
-
-            part[d] = group < args.groups ? args.partials[(size_t)group * args.n + c] : 0.0f;
-        }
-#pragma unroll
-        for (int d = 0; d < COLUMNS_DEPTH; d++)
-            sum += part[d];
-    }
-    return sum;
-}
-
-template <typename T>
-__global__ void __launch_bounds__(COLUMNS_LANES *COLUMNS_TEAMS) columns_kernel(struct columns args)
-{
-    MICS_SHARED(float, sums, [COLUMNS_TEAMS][COLUMNS_LANES]);
-    const uint32_t c = blockIdx.x * COLUMNS_LANES + threadIdx.x;
-    float sum = c < args.n ? columns_sum(args, c) : 0.0f;
-
-    sums[threadIdx.y][threadIdx.x] = sum;
-    __syncthreads();
-    if (threadIdx.y > 0 || c >= args.n)
-        return;
-#pragma unroll 8
-    for (int team = 1; team < COLUMNS_TEAMS; team++)
-        sum += sums[team][threadIdx.x];
-    if (c < args.split)
-        columns_add<T>(args.first, c, sum);
-    else
-        columns_add<T>(args.second, c - args.split, sum);
-}
-
-/* `grad_dtype` is that of first and second. */
-static inline cudaError_t columns_launch(cudaStream_t stream, const struct columns &args,
-                                         enum mics_dtype grad_dtype)
-{
-    const unsigned blocks = (args.n + COLUMNS_LANES - 1) / COLUMNS_LANES;
-    const dim3 block(COLUMNS_LANES, COLUMNS_TEAMS);
-
-    if (args.n == 0)
-        return cudaSuccess;
-    return mics_launch_typed(grad_dtype, [&](auto t) {
-        return MICS_LAUNCH(columns_kernel<decltype(t)>, blocks, block, 0, stream, args);
-    });
-}
-
-/*
- * Sums of the columns of a gradient.
- *
- * A block owns a strip of 32 pieces of 16 bytes and a chunk of rows; its 8 warps take every 8th
- * row, four in flight in each thread, and their sums are added in order and written to the
- * workspace, where columns_kernel() adds up the chunks'. 4 bytes (fp32) or 2 (16 bits) and 1 flop
- * per element: bound by memory. Within 1e-6 of the host, relative to the sum of magnitudes; 16 bits
- * round the result once. Equal runs give equal bits.
- */
-
-#define BIAS_LANES    32
-#define BIAS_WARPS    8
-#define BIAS_DEPTH    4
-#define BIAS_RESIDENT 6 /* blocks of a multiprocessor */
-
-/* The sums of a warp's rows of a strip: of every BIAS_WARPS-th of `rows` from `from` on, which are
- * n elements apart. */
-template <typename T, int W>
-__device__ __forceinline__ void sum_rows(const T *from, size_t n, uint32_t rows, float (&sum)[W])
-{
-    for (uint32_t first = threadIdx.y; first < rows; first += BIAS_WARPS * BIAS_DEPTH) {
-        mics_packed<T, W> in[BIAS_DEPTH];
-        float x[W];
-
-#pragma unroll
-        for (int d = 0; d < BIAS_DEPTH; d++)
-            if (first + d * BIAS_WARPS < rows)
-                in[d] = mics_read<T, W>(from + (first + d * BIAS_WARPS) * n);
-#pragma unroll
-        for (int d = 0; d < BIAS_DEPTH; d++)
-            if (first + d * BIAS_WARPS < rows) {
-                mics_widen<T, W>(in[d], x);
-#pragma unroll
-                for (int i = 0; i < W; i++)
-                    sum[i] += x[i];
-            }
-    }
-}
-
-template <typename T, int W>
-__global__ void __launch_bounds__(BIAS_LANES *BIAS_WARPS, BIAS_RESIDENT)
-    bias_grad_kernel(struct mics_args_bias_grad args, float *partials, uint32_t chunk)
-{
-    MICS_SHARED(float, shared, [BIAS_WARPS][BIAS_LANES * W]);
-    const uint32_t c = (blockIdx.x * BIAS_LANES + threadIdx.x) * W;
-    const uint32_t first = blockIdx.y * chunk, left = args.rows - first;
-    float sum[W] = {};
-
-    if (c < args.n)
-        sum_rows<T, W>((const T *)args.grad_out + (size_t)first * args.n + c, args.n,
-                       left < chunk ? left : chunk, sum);
-#pragma unroll
-    for (int i = 0; i < W; i++)
-        shared[threadIdx.y][i * BIAS_LANES + threadIdx.x] = sum[i];
-    __syncthreads();
-    if (threadIdx.y > 0 || c >= args.n)
-        return;
-#pragma unroll
-    for (int i = 0; i < W; i++)
-        for (int warp = 1; warp < BIAS_WARPS; warp++)
-            sum[i] += shared[warp][i * BIAS_LANES + threadIdx.x];
-    mics_store<float, W>(partials + (size_t)blockIdx.y * args.n + c, sum);
-}
-
-/* Chunks that fill the device once, as far as rows and workspace go; 1 or more. */
-static uint32_t count_chunks(const struct mics_cuda_at *at, const struct mics_args_bias_grad *args,
-                             uint32_t strips)
-{
-    const size_t most = (size_t)MICS_CUDA_WORKSPACE_BYTES / (args->n * sizeof(float));
-    const size_t useful =
-        ((size_t)args->rows + BIAS_WARPS * BIAS_DEPTH - 1) / (BIAS_WARPS * BIAS_DEPTH);
-    size_t chunks = (size_t)at->multiprocessors * BIAS_RESIDENT / strips + 1;
-
-    chunks = chunks < most ? chunks : most;
-    chunks = chunks < useful ? chunks : useful;
-    return chunks < 1 ? 1 : chunks < 65535 ? (uint32_t)chunks : 65535;
-}
-
-template <typename T, int W>
-static cudaError_t bias_grad_launch(const struct mics_cuda_at *at,
-                                    const struct mics_args_bias_grad *args)
-{
-    const uint32_t strips = (args->n + BIAS_LANES * W - 1) / (BIAS_LANES * W);
-    const uint32_t chunks = count_chunks(at, args, strips), chunk = (args->rows - 1) / chunks + 1;
-    const uint32_t used = (args->rows - 1) / chunk + 1;
-    const struct columns columns = {
-        (float *)at->workspace, args->grad_bias, NULL, used, args->n, args->n};
-
-    if (args->n * sizeof(float) > MICS_CUDA_WORKSPACE_BYTES)
-        return cudaErrorInvalidValue;
-    const cudaError_t error =
-        MICS_LAUNCH((bias_grad_kernel<T, W>), dim3(strips, used), dim3(BIAS_LANES, BIAS_WARPS), 0,
-                    at->stream, *args, (float *)at->workspace, chunk);
-
-    return error != cudaSuccess ? error : columns_launch(at->stream, columns, args->grad_dtype);
-}
-
-template <typename T>
-static cudaError_t bias_grad_launch_width(const struct mics_cuda_at *at,
-                                          const struct mics_args_bias_grad *args)
-{
-    constexpr int W = mics_width<T>::value;
-
-    if (args->rows == 0 || args->n == 0)
-        return cudaSuccess;
-    if (args->n % W == 0 && mics_aligned(16, args->grad_out))
-        return bias_grad_launch<T, W>(at, args);
-    return bias_grad_launch<T, 1>(at, args);
-}
-
-cudaError_t mics_cuda_bias_grad(const struct mics_cuda_at *at,
-                                const struct mics_args_bias_grad *args)
-{
-    return mics_launch_typed(args->dtype,
-                             [&](auto t) { return bias_grad_launch_width<decltype(t)>(at, args); });
-}
 
 /*
  * The gradients of norms for rows of any length and alignment; and what both implementations share.
@@ -330,11 +131,11 @@ template <bool CENTRED>
 static inline cudaError_t norm_grad_finish(const struct mics_cuda_at *at,
                                            const struct norm_grad &args, unsigned blocks)
 {
-    const struct columns columns = {
+    const struct mics_columns columns = {
         args.partials, args.grad_weight, args.grad_bias, blocks, CENTRED ? 2 * args.C : args.C,
         args.C};
 
-    return columns_launch(at->stream, columns, args.grad_dtype);
+    return mics_columns_launch(at->stream, &columns, args.grad_dtype);
 }
 
 /* The fallback of norm_grad_launch(), which documents when it is used. */
@@ -359,8 +160,8 @@ static cudaError_t norm_grad_plain_launch(const struct mics_cuda_at *at,
  * Blocks stride over the rows. A team takes the means over a row of w g and of w g x', where x' is
  * the normalised input, and adds rstd (w g - mean(w g) - x' mean(w g x')) to grad_in. Each thread
  * keeps the sums of g x' and of g of its 16 bytes of columns in registers; at the end those of a
- * block's teams are added in order and written to the workspace, and columns_kernel() adds up the
- * blocks'.
+ * block's teams are added in order and written to the workspace, and mics_columns_launch() adds up
+ * the blocks'.
  *
  * Rows arrive in shared memory by asynchronous copies, two rows ahead; a thread reads
  * only what it copied itself, so no barrier is needed. Rows that do not have 16
@@ -661,7 +462,7 @@ cudaError_t mics_cuda_rmsnorm_grad(const struct mics_cuda_at *at,
  * A warp has a head at a time, of which each lane holds every 32nd element. Warps stride over the
  * heads of queries, then over those of keys, and replace the gradient of each head's output by that
  * of its input; meanwhile each lane keeps the sums of its channels for the weight, which the warps
- * of a block add in order and columns_kernel() over blocks. 12 bytes (fp32) or 6 (16 bits) and
+ * of a block add in order and mics_columns_launch() over blocks. 12 bytes (fp32) or 6 (16 bits) and
  * about 12 flops per element: bound by memory. Within 2e-5 of the host, of sums relative to their
  * terms' magnitudes; 16 bits round each result once. Equal runs give equal bits.
  */
@@ -824,8 +625,8 @@ static cudaError_t qk_norm_grad_wide(const struct mics_cuda_at *at,
     const uint64_t most = n > 0 ? MICS_CUDA_WORKSPACE_BYTES / (n * sizeof(float)) : 0;
     const uint64_t wanted = (uint64_t)at->multiprocessors * QK_GRAD_BLOCKS;
     const unsigned blocks = (unsigned)min((uint64_t)args->rows, min(most, wanted));
-    const struct columns columns = {grad.partials, args->grad_q_weight, args->grad_k_weight,
-                                    blocks,        (uint32_t)n,         args->D};
+    const struct mics_columns columns = {grad.partials, args->grad_q_weight, args->grad_k_weight,
+                                         blocks,        (uint32_t)n,         args->D};
     cudaError_t error;
 
     if (args->rows == 0 || n == 0)
@@ -836,7 +637,8 @@ static cudaError_t qk_norm_grad_wide(const struct mics_cuda_at *at,
         return MICS_LAUNCH(qk_grad_wide_kernel<decltype(t)>, blocks, QK_WIDE_THREADS, 0, at->stream,
                            grad);
     });
-    return error != cudaSuccess ? error : columns_launch(at->stream, columns, args->grad_dtype);
+    return error != cudaSuccess ? error
+                                : mics_columns_launch(at->stream, &columns, args->grad_dtype);
 }
 
 cudaError_t mics_cuda_qk_norm_grad(const struct mics_cuda_at *at,
@@ -847,8 +649,8 @@ cudaError_t mics_cuda_qk_norm_grad(const struct mics_cuda_at *at,
     const size_t wanted = (size_t)at->multiprocessors * QK_GRAD_BLOCKS;
     const unsigned blocks = (unsigned)(most < wanted ? most : wanted);
     const dim3 block(MICS_WARP, QK_GRAD_WARPS);
-    const struct columns columns = {grad.partials, args->grad_q_weight, args->grad_k_weight,
-                                    blocks,        2 * args->D,         args->D};
+    const struct mics_columns columns = {grad.partials, args->grad_q_weight, args->grad_k_weight,
+                                         blocks,        2 * args->D,         args->D};
     cudaError_t error;
 
     if (args->D > MICS_HEAD_MAX || args->D_kv != args->D)
@@ -858,5 +660,6 @@ cudaError_t mics_cuda_qk_norm_grad(const struct mics_cuda_at *at,
     error = mics_launch_typed(args->dtype, [&](auto t) {
         return MICS_LAUNCH(qk_grad_kernel<decltype(t)>, blocks, block, 0, at->stream, grad);
     });
-    return error != cudaSuccess ? error : columns_launch(at->stream, columns, args->grad_dtype);
+    return error != cudaSuccess ? error
+                                : mics_columns_launch(at->stream, &columns, args->grad_dtype);
 }
