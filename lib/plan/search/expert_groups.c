@@ -258,3 +258,51 @@ enum mics_status mics_search_expert_groups(struct mics_search *search, double be
     free(list.items);
     return status;
 }
+
+/* Of the levels and exchanges of a pair of groups, keep what needs the least memory. */
+static enum mics_status keep_least(const struct mics_search *search, struct option option,
+                                   struct mics_search_alternative *least, struct mics_err *err)
+{
+    const struct mics_search_options *options = &search->options;
+    enum mics_status status = MICS_OK;
+
+    for (option.point.level = 0;
+         option.point.level < search->space.level_count && status == MICS_OK;
+         option.point.level++) {
+        struct mics_plan_option tried = {.choice = choice_of(search, &option)};
+
+        option.hierarchical =
+            options->hierarchical == MICS_HIERARCHY_ON && has_hierarchy(&tried.choice);
+        tried.choice = choice_of(search, &option);
+        status = mics_search_bytes(search, &tried.choice, &tried.total_bytes, err);
+        if (status != MICS_OK || tried.total_bytes >= least->least.total_bytes)
+            continue;
+        least->least = tried;
+        status = mics_search_lacks_host(search, &tried.choice, &least->lacks_host, err);
+    }
+    return status;
+}
+
+enum mics_status mics_search_least_expert_group(const struct mics_search *search,
+                                                struct mics_search_alternative *out,
+                                                struct mics_err *err)
+{
+    struct mics_shape groups[MAX_SIZES];
+    const uint32_t count = list_groups(search, groups), prefetch = search->options.prefetch;
+    enum mics_status status = MICS_OK;
+
+    *out = (struct mics_search_alternative){.least.total_bytes = UINT64_MAX};
+    for (uint32_t g = 0; is_possible(&search->options) && g < count; g++) {
+        for (uint32_t i = 0; i < search->count && status == MICS_OK; i++) {
+            struct option option = {.point.alternative = i, .experts = groups[g]};
+
+            option.point.prefetch =
+                prefetch == MICS_AUTO ? 2 * (choice_of(search, &option).coalesce - 1) : prefetch;
+            if (is_combined(search, i))
+                status = keep_least(search, option, out, err);
+        }
+        if (status != MICS_OK || mics_search_fits(search, out))
+            break;
+    }
+    return status;
+}

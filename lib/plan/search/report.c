@@ -211,24 +211,25 @@ enum mics_status mics_search_report(const struct mics_search *search,
     return MICS_OK;
 }
 
-/* The least memory of a search with other options that fits hosts. 0: it cannot be computed, or
- * none does. */
-static uint64_t least_bytes(const struct mics_search *search, const struct mics_topology *topology,
-                            const struct mics_search_options *options,
-                            struct mics_plan_choice *choice)
+/* Of the alternatives that the options allow, that which needs the least memory of those that fit
+ * hosts, if there are any. */
+static enum mics_status find_least(const struct mics_search *search,
+                                   struct mics_search_alternative *out, struct mics_err *err)
 {
-    struct mics_search other;
-    uint64_t bytes = 0;
+    const uint32_t group = search->options.expert_group;
 
-    if (mics_search_init(&other, topology, search->model, options, NULL) == MICS_OK)
-        for (uint32_t i = 0; i < other.count; i++)
-            if (other.alternatives[i].lacks_host == 0 &&
-                (bytes == 0 || other.alternatives[i].least.total_bytes < bytes)) {
-                bytes = other.alternatives[i].least.total_bytes;
-                *choice = other.alternatives[i].least.choice;
-            }
-    mics_search_fini(&other);
-    return bytes;
+    if (group != 0 && group != MICS_AUTO)
+        return mics_search_least_expert_group(search, out, err);
+    *out = search->alternatives[0];
+    for (uint32_t i = 1; i < search->count; i++) {
+        const struct mics_search_alternative *other = &search->alternatives[i];
+
+        if ((other->lacks_host > 0) != (out->lacks_host > 0)
+                ? other->lacks_host == 0
+                : other->least.total_bytes < out->least.total_bytes)
+            *out = *other;
+    }
+    return MICS_OK;
 }
 
 /* Ways out, each of which was checked to fit. */
@@ -254,10 +255,46 @@ static void add_remedy(struct remedies *remedies, const char *format, ...)
 static bool would_fit(const struct remedies *remedies, const struct mics_topology *topology,
                       const struct mics_search_options *options)
 {
-    struct mics_plan_choice choice;
-    const uint64_t bytes = least_bytes(remedies->search, topology, options, &choice);
+    struct mics_search_alternative least;
+    struct mics_search other;
+    const bool fits =
+        mics_search_init(&other, topology, remedies->search->model, options, NULL) == MICS_OK &&
+        find_least(&other, &least, NULL) == MICS_OK && mics_search_fits(&other, &least);
 
-    return bytes > 0 && bytes <= options->memory_limit;
+    mics_search_fini(&other);
+    return fits;
+}
+
+/* Other groups of experts: the usual ones, or the smallest with which the strategy fits. If none
+ * does, the nearest miss of all replaces `miss`. */
+static void suggest_expert_group(struct remedies *remedies, struct mics_search_alternative *miss)
+{
+    const struct mics_search *search = remedies->search;
+    struct mics_search_options options = search->options;
+    const bool is_auto = strcmp(options.strategy, "auto") == 0;
+    const bool is_given = options.expert_group != 0 && options.expert_group != MICS_AUTO;
+    struct mics_search_alternative least;
+    struct mics_search other;
+
+    if (search->model->config.n_expert == 0 || options.trainer != MICS_TRAINER_MICS)
+        return;
+    options.expert_group = is_auto ? MICS_AUTO : 0;
+    if (is_given && would_fit(remedies, search->topology, &options)) {
+        add_remedy(remedies, "--expert-group=%s", is_auto ? "auto" : "same");
+        return;
+    }
+    if (is_auto)
+        return;
+    options.expert_group = MICS_AUTO;
+    if (mics_search_init(&other, search->topology, search->model, &options, NULL) == MICS_OK &&
+        mics_search_least_expert_group(&other, &least, NULL) == MICS_OK) {
+        if (mics_search_fits(&other, &least))
+            add_remedy(remedies, "--expert-group=%u",
+                       least.least.choice.shapes[MICS_UNIT_EXPERT].p_param);
+        else if (least.lacks_host == 0 && least.least.total_bytes < miss->least.total_bytes)
+            *miss = least;
+    }
+    mics_search_fini(&other);
 }
 
 /* The longest sequence that fits, in steps of 64 tokens. */
@@ -431,12 +468,16 @@ static void suggest_options(struct remedies *remedies)
 
 /* Of the alternatives that fit their devices, if there are any, that which lacks the least host
  * memory: a search that finds nothing names it. */
-static enum mics_status check_hosts(const struct mics_search *search, struct mics_err *err)
+static enum mics_status check_hosts(const struct mics_search *search,
+                                    const struct mics_search_alternative *miss,
+                                    struct mics_err *err)
 {
-    const struct mics_search_alternative *least = NULL;
+    const uint32_t group = search->options.expert_group;
+    const struct mics_search_alternative *least =
+        miss->least.total_bytes <= search->options.memory_limit ? miss : NULL;
     struct mics_memory memory;
 
-    for (uint32_t i = 0; i < search->count; i++) {
+    for (uint32_t i = 0; (group == 0 || group == MICS_AUTO) && i < search->count; i++) {
         const struct mics_search_alternative *alternative = &search->alternatives[i];
 
         if (alternative->least.total_bytes <= search->options.memory_limit &&
@@ -450,18 +491,28 @@ static enum mics_status check_hosts(const struct mics_search *search, struct mic
     return status == MICS_OK ? mics_memory_check_host(&memory, search->topology, err) : status;
 }
 
+/* " and --expert-group=4" where experts have groups of their own; else "". */
+static void describe_expert_group(const struct mics_plan_choice *choice, char *out, size_t size)
+{
+    out[0] = '\0';
+    if (mics_choice_groups(choice, MICS_UNIT_EXPERT) == MICS_UNIT_EXPERT)
+        snprintf(out, size, " and --expert-group=%u", choice->shapes[MICS_UNIT_EXPERT].p_param);
+}
+
 enum mics_status mics_search_report_infeasible(const struct mics_search *search,
                                                struct mics_err *err)
 {
     struct remedies remedies = {.search = search};
-    const struct mics_plan_option *least = &search->alternatives[0].least;
     const uint64_t limit_bytes = search->options.memory_limit;
     const bool has_network = search->topology->net_link.bandwidth_bytes > 0;
-    char need[32], limit[32], more[32];
+    struct mics_search_alternative miss;
+    char need[32], limit[32], more[32], experts[40];
 
     const uint64_t batch = mics_search_largest_batch(search);
-    const enum mics_status status = check_hosts(search, err);
+    enum mics_status status = find_least(search, &miss, err);
 
+    if (status == MICS_OK)
+        status = check_hosts(search, &miss, err);
     if (status != MICS_OK)
         return status;
     if (batch > 0)
@@ -469,23 +520,23 @@ enum mics_status mics_search_report_infeasible(const struct mics_search *search,
                             "--global-batch=%" PRIu64 " is too large: at most %" PRIu64
                             " sequences fit here",
                             search->options.global_batch, batch);
-    for (uint32_t i = 1; i < search->count; i++)
-        if (search->alternatives[i].least.total_bytes < least->total_bytes)
-            least = &search->alternatives[i].least;
-    mics_format_bytes(least->total_bytes, need, sizeof need);
-    mics_format_bytes(limit_bytes, limit, sizeof limit);
-    mics_format_bytes(least->total_bytes - limit_bytes, more, sizeof more);
+    suggest_expert_group(&remedies, &miss);
     suggest_options(&remedies);
     suggest_sequence(&remedies);
     if (has_network)
         suggest_nodes(&remedies);
+    const struct mics_plan_choice *choice = &miss.least.choice;
+    mics_format_bytes(miss.least.total_bytes, need, sizeof need);
+    mics_format_bytes(limit_bytes, limit, sizeof limit);
+    mics_format_bytes(miss.least.total_bytes - limit_bytes, more, sizeof more);
+    describe_expert_group(choice, experts, sizeof experts);
     return mics_err_set(
         err, MICS_ERR_INFEASIBLE,
-        "no plan fits %s per rank: %s (%u, %u, %u) with micro-batch %u and recompute %s needs %s, "
-        "%s more; %s%s",
-        limit, least->choice.strategy, least->choice.shapes[MICS_UNIT_DENSE].p_param,
-        least->choice.shapes[MICS_UNIT_DENSE].p_grad, least->choice.shapes[MICS_UNIT_DENSE].p_optim,
-        least->choice.micro_batch, mics_recompute_name(least->choice.recompute), need, more,
+        "no plan fits %s per rank: %s (%u, %u, %u)%s with micro-batch %u and recompute %s needs "
+        "%s, %s more; %s%s",
+        limit, choice->strategy, choice->shapes[MICS_UNIT_DENSE].p_param,
+        choice->shapes[MICS_UNIT_DENSE].p_grad, choice->shapes[MICS_UNIT_DENSE].p_optim, experts,
+        choice->micro_batch, mics_recompute_name(choice->recompute), need, more,
         remedies.text[0] ? "it fits with "
         : has_network    ? "no shorter sequence and no number of such nodes is enough"
                          : "no shorter sequence is enough",

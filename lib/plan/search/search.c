@@ -737,7 +737,6 @@ static enum mics_status add_expert_groups(struct progress *progress,
     struct mics_search *search = progress->search;
     struct mics_search_alternative *added = &search->alternatives[search->count];
     const bool asked = search->options.expert_group != MICS_AUTO;
-    const bool any = *chosen != NULL;
     enum mics_status status;
 
     status = mics_search_expert_groups(search, asked ? INFINITY : progress->best_s, added, err);
@@ -746,13 +745,10 @@ static enum mics_status add_expert_groups(struct progress *progress,
     for (uint32_t i = 0; asked && i < search->count; i++)
         search->alternatives[i].excluded = true;
     search->count += added->simulated;
-    if (asked && !added->simulated && any)
-        return mics_err_set(err, MICS_ERR_INFEASIBLE,
-                            "with experts in groups of %u ranks nothing fits, but with those of "
-                            "dense units it does",
-                            search->options.expert_group);
+    if (asked && !added->simulated)
+        *chosen = NULL;
     if (added->simulated &&
-        (asked || !any ||
+        (asked || !*chosen ||
          added->predicted.step_s < (1 - MICS_STEP_TIE) * (*chosen)->predicted.step_s)) {
         *chosen = added;
         progress->best_s = added->predicted.step_s;

@@ -164,6 +164,13 @@ enum mics_status mics_search_expert_groups(struct mics_search *search, double be
                                            struct mics_search_alternative *out,
                                            struct mics_err *err);
 
+/* The smallest groups of experts that the options allow with which something fits, or else what
+ * needs the least memory: `least` and `lacks_host` of *out. UINT64_MAX bytes: no groups of their
+ * own are possible. */
+enum mics_status mics_search_least_expert_group(const struct mics_search *search,
+                                                struct mics_search_alternative *out,
+                                                struct mics_err *err);
+
 /* experts.c: resident experts for a plan without topology and model, which has gathered ones, if
  * the options say so. MICS_ERR_ARG, MICS_ERR_INFEASIBLE: it cannot have them; with
  * MICS_EXPERTS_AUTO it is left as it is. */

@@ -9,7 +9,9 @@
 #include "tap.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static struct mics_err err;
 
@@ -112,12 +114,52 @@ static void groups_of_experts_that_cannot_be_are_refused(void)
         CHECK_INT(status, MICS_ERR_ARG);
         CHECK(strstr(err.text, cases[i].words) != NULL);
     }
-    struct mics_search_options options = usual;
-    options.expert_group = 1;
-    options.strategy = "zero3";
-    CHECK(search(CLUSTER "1.7G", &olmoe, &options, &status) == NULL);
-    CHECK_INT(status, MICS_ERR_INFEASIBLE);
-    CHECK(strstr(err.text, "with experts in groups of 1 ranks nothing fits") != NULL);
+}
+
+/* A message names groups of experts with which a plan is found, and no smaller ones. */
+static void where_nothing_fits_the_groups_of_experts_that_do_are_named(void)
+{
+    static const struct {
+        uint32_t layers;
+        const char *memory, *strategy, *needs, *remedy;
+        uint32_t group, named;
+    } cases[] = {
+        {4, "1.7G", "zero3", "zero3 (4, 4, 4) and --expert-group=1 with", "same", 1, 0},
+        {4, "1.7G", "auto", "and --expert-group=1 with", "auto", 1, MICS_AUTO},
+        {4, "2.2G", "mics:1", "mics (1, 1, 1) with", "4", MICS_AUTO, 4},
+        {12, "3.5G", "mics:1", "mics (1, 1, 1) with", "2", 0, 2},
+        {4, "1.7G", "mics:1", "mics (1, 1, 1) and --expert-group=4 with", NULL, MICS_AUTO, 0},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mics_search_options options = usual;
+        struct mics_model_config config = olmoe;
+        char cluster[160], remedy[80];
+        int status;
+
+        config.n_layer = cases[i].layers;
+        snprintf(cluster, sizeof cluster, CLUSTER "%s", cases[i].memory);
+        options.strategy = cases[i].strategy;
+        options.expert_group = cases[i].group;
+        CHECK(search(cluster, &config, &options, &status) == NULL);
+        CHECK_INT(status, MICS_ERR_INFEASIBLE);
+        const char *miss = strstr(err.text, cases[i].needs);
+        const char *fits = strstr(err.text, "it fits with ");
+        CHECK(miss && strstr(miss, " more; "));
+        if (!cases[i].remedy) {
+            CHECK(!fits || !strstr(fits, "--expert-group"));
+            continue;
+        }
+        snprintf(remedy, sizeof remedy, "it fits with --expert-group=%s", cases[i].remedy);
+        CHECK(fits && strncmp(fits, remedy, strlen(remedy)) == 0);
+        for (int tried = 0; tried < 2; tried++) { /* the group that is named, a smaller one */
+            if (tried && (cases[i].named == 0 || cases[i].named == MICS_AUTO))
+                break;
+            options.expert_group = tried ? cases[i].named / 2 : cases[i].named;
+            mics_plan_free(search(cluster, &config, &options, &status));
+            CHECK_INT(status, tried ? MICS_ERR_INFEASIBLE : MICS_OK);
+        }
+    }
 }
 
 /* The fastest of all combinations of groups with few ways to exchange units. */
@@ -207,6 +249,7 @@ int main(void)
 {
     TAP_RUN(experts_are_cut_over_as_many_ranks_as_are_asked_for);
     TAP_RUN(groups_of_experts_that_cannot_be_are_refused);
+    TAP_RUN(where_nothing_fits_the_groups_of_experts_that_do_are_named);
     TAP_RUN(the_plan_is_as_fast_as_any_combination_of_groups);
     return tap_done();
 }
