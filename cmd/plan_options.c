@@ -222,25 +222,6 @@ static enum mics_status parse_price(const char *value, struct mics_training *out
     return MICS_OK;
 }
 
-/* *out: the index of `value` in words, which end with NULL. */
-static enum mics_status parse_word(const char *value, const char *const *words, uint32_t *out,
-                                   struct mics_err *err)
-{
-    char list[64] = "";
-
-    for (uint32_t i = 0; words[i]; i++) {
-        const size_t used = strlen(list);
-        const char *between = i == 0 ? "" : words[i + 1] ? ", " : " or ";
-
-        if (strcmp(value, words[i]) == 0) {
-            *out = i;
-            return MICS_OK;
-        }
-        snprintf(list + used, sizeof list - used, "%s%s", between, words[i]);
-    }
-    return mics_err_set(err, MICS_ERR_ARG, "'%s': expected %s", value, list);
-}
-
 /* UP or UP,DOWN. */
 static enum mics_status parse_sync_dtype(const char *value, struct mics_search_options *out,
                                          struct mics_err *err)
@@ -264,32 +245,6 @@ static enum mics_status parse_sync_dtype(const char *value, struct mics_search_o
         }
     return mics_err_set(err, MICS_ERR_ARG, "'%s': expected exact, int8, int4, int4,int4 or auto",
                         value);
-}
-
-static enum mics_status parse_recompute(const char *value, uint32_t *out, struct mics_err *err)
-{
-    enum mics_recompute level = MICS_RECOMPUTE_NONE;
-
-    if (strcmp(value, "auto") != 0 && !mics_recompute_parse(value, &level))
-        return mics_err_set(err, MICS_ERR_ARG, "'%s': expected auto, none, selective or full",
-                            value);
-    *out = strcmp(value, "auto") == 0 ? MICS_AUTO : (uint32_t)level;
-    return MICS_OK;
-}
-
-static enum mics_status parse_hierarchical(const char *value, enum mics_hierarchy *out,
-                                           struct mics_err *err)
-{
-    static const char *const words[] = {
-        [MICS_HIERARCHY_AUTO] = "auto", [MICS_HIERARCHY_ON] = "on", [MICS_HIERARCHY_OFF] = "off"};
-
-    for (int i = MICS_HIERARCHY_AUTO; i <= MICS_HIERARCHY_OFF; i++) {
-        if (strcmp(value, words[i]) == 0) {
-            *out = (enum mics_hierarchy)i;
-            return MICS_OK;
-        }
-    }
-    return mics_err_set(err, MICS_ERR_ARG, "'%s': expected auto, on or off", value);
 }
 
 static enum mics_status parse_balance(const char *value, struct mics_balance *out,
@@ -366,21 +321,98 @@ static enum mics_status parse_expert_group(const char *value, uint32_t *out, str
     return status;
 }
 
+/* *out: the index of `value` in words, which end with NULL. */
+static enum mics_status parse_word(const char *value, const char *const *words, uint32_t *out,
+                                   struct mics_err *err)
+{
+    char list[64] = "";
+
+    for (uint32_t i = 0; words[i]; i++) {
+        const size_t used = strlen(list);
+        const char *between = i == 0 ? "" : words[i + 1] ? ", " : " or ";
+
+        if (strcmp(value, words[i]) == 0) {
+            *out = i;
+            return MICS_OK;
+        }
+        snprintf(list + used, sizeof list - used, "%s%s", between, words[i]);
+    }
+    return mics_err_set(err, MICS_ERR_ARG, "'%s': expected %s", value, list);
+}
+
+/* Options that take one of a few words. */
+static const struct {
+    int id;
+    const char *words[5];
+} word_options[] = {
+    {ID_RECOMPUTE, {"auto", "none", "selective", "full"}},
+    {ID_HIERARCHICAL, {"auto", "on", "off"}},
+    {ID_DTYPE, {"f32", "bf16", "fp16"}},
+    {ID_GRAD_DTYPE, {"f32", "bf16", "fp16"}},
+    {ID_SYNC_ROUNDING, {"nearest", "stochastic"}},
+    {ID_GATHER_DTYPE, {"exact", "int8"}},
+    {ID_EXPERTS, {"gathered", "resident", "auto"}},
+    {ID_OFFLOAD, {"none", "optimizer", "auto"}},
+    {ID_LAUNCH, {"mpirun", "srun"}},
+    {ID_PROFILE, {"mics", "pytorch"}},
+};
+
+/* One of word_options. */
+static enum mics_status take_word(struct plan_request *request, int id, const char *value,
+                                  struct mics_err *err)
+{
+    static const enum mics_dtype dtypes[] = {MICS_F32, MICS_BF16, MICS_F16};
+    struct mics_search_options *search = &request->search;
+    uint32_t row = 0, index = 0;
+
+    while (word_options[row].id != id)
+        row++;
+    const enum mics_status status = parse_word(value, word_options[row].words, &index, err);
+    if (status != MICS_OK)
+        return status;
+    switch (id) {
+    case ID_RECOMPUTE:
+        search->recompute = index == 0 ? MICS_AUTO : index - 1; /* enum mics_recompute */
+        break;
+    case ID_HIERARCHICAL:
+        search->hierarchical = (enum mics_hierarchy)index;
+        break;
+    case ID_DTYPE:
+        search->dtype = dtypes[index];
+        break;
+    case ID_GRAD_DTYPE:
+        search->grad_dtype = dtypes[index];
+        break;
+    case ID_SYNC_ROUNDING:
+        request->has_rounding = true;
+        search->sync_stochastic = index == 1;
+        break;
+    case ID_GATHER_DTYPE:
+        request->has_gather_dtype = true;
+        search->gather_dtype = index == 1 ? MICS_INT8 : MICS_F32;
+        break;
+    case ID_EXPERTS:
+        request->has_experts = true;
+        search->experts = (enum mics_expert_way)index;
+        break;
+    case ID_OFFLOAD:
+        request->has_offload = true;
+        search->offload = (enum mics_offload)index;
+        break;
+    case ID_LAUNCH:
+        request->launch = value;
+        break;
+    default: /* ID_PROFILE */
+        request->profile = index;
+    }
+    return MICS_OK;
+}
+
 static enum mics_status handle(void *context, const struct cli_option *option, const char *value,
                                struct mics_err *err)
 {
-    static const char *const launchers[] = {"mpirun", "srun", NULL};
-    static const char *const dtypes[] = {"f32", "bf16", "fp16", NULL};
-    static const char *const profiles[] = {"mics", "pytorch", NULL};
-    static const char *const roundings[] = {"nearest", "stochastic", NULL};
-    static const char *const gathers[] = {"exact", "int8", NULL};
-    static const char *const experts[] = {"gathered", "resident", "auto", NULL};
-    static const char *const offloads[] = {"none", "optimizer", "auto", NULL};
-    static const enum mics_dtype of_dtypes[] = {MICS_F32, MICS_BF16, MICS_F16};
     struct plan_request *request = context;
     struct mics_search_options *search = &request->search;
-    uint32_t index = 0;
-    enum mics_status status;
 
     switch (option->id) {
     case ID_MEMORY:
@@ -389,44 +421,15 @@ static enum mics_status handle(void *context, const struct cli_option *option, c
         return parse_headroom(value, &search->headroom, err);
     case ID_EXPERT_GROUP:
         return parse_expert_group(value, &search->expert_group, err);
-    case ID_RECOMPUTE:
-        return parse_recompute(value, &search->recompute, err);
     case ID_OPTIMIZER:
         request->has_optimizer = true;
         return mics_optimizer_parse(value, &search->optimizer)
                    ? MICS_OK
                    : mics_err_set(err, MICS_ERR_ARG, "'%s': expected one of " MICS_OPTIMIZER_NAMES,
                                   value);
-    case ID_HIERARCHICAL:
-        return parse_hierarchical(value, &search->hierarchical, err);
-    case ID_DTYPE:
-    case ID_GRAD_DTYPE:
-        status = parse_word(value, dtypes, &index, err);
-        *(option->id == ID_DTYPE ? &search->dtype : &search->grad_dtype) = of_dtypes[index];
-        return status;
     case ID_SYNC_DTYPE:
         request->has_sync_dtype = true;
         return parse_sync_dtype(value, search, err);
-    case ID_SYNC_ROUNDING:
-        request->has_rounding = true;
-        status = parse_word(value, roundings, &index, err);
-        search->sync_stochastic = index == 1;
-        return status;
-    case ID_GATHER_DTYPE:
-        request->has_gather_dtype = true;
-        status = parse_word(value, gathers, &index, err);
-        search->gather_dtype = index ? MICS_INT8 : MICS_F32;
-        return status;
-    case ID_EXPERTS:
-        request->has_experts = true;
-        status = parse_word(value, experts, &index, err);
-        search->experts = (enum mics_expert_way)index;
-        return status;
-    case ID_OFFLOAD:
-        request->has_offload = true;
-        status = parse_word(value, offloads, &index, err);
-        search->offload = (enum mics_offload)index;
-        return status;
     case ID_SYNC_INTERVAL:
         return parse_interval(value, &search->sync_interval, err);
     case ID_BALANCE_LOSS:
@@ -434,18 +437,15 @@ static enum mics_status handle(void *context, const struct cli_option *option, c
     case ID_NO_CLIP:
         search->clip = false;
         return MICS_OK;
-    case ID_LAUNCH:
-        request->launch = value;
-        return parse_word(value, launchers, &index, err);
     case ID_FOR:
         request->target = mics_target_find(value);
         return request->target ? MICS_OK
                                : mics_err_set(err, MICS_ERR_ARG,
                                               "'%s': expected one of " MICS_TARGET_NAMES, value);
-    case ID_PROFILE:
-        return parse_word(value, profiles, &request->profile, err);
-    default: /* ID_PRICE */
+    case ID_PRICE:
         return parse_price(value, &request->training, err);
+    default:
+        return take_word(request, option->id, value, err);
     }
 }
 
