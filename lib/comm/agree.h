@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * agree.h - what all ranks know of each: a common status for ranks that must continue together or
- * fail together, and figures of each.
+ * agree.h - what ranks tell all others: a common status for ranks that must continue together or
+ * fail together, and data of each rank.
  */
 #ifndef MICS_COMM_AGREE_H
 #define MICS_COMM_AGREE_H

@@ -141,12 +141,13 @@ enum mics_status mics_engine_collect(struct mics_engine *engine, struct mics_ste
                                      struct mics_err *err);
 uint32_t mics_engine_uncollected(const struct mics_engine *engine);
 
-/* Give units that have accumulated gradients since their last update their turn now, so that no
- * gradient is left behind: those that wait for longest first, units of as many steps together, each
- * exchange and update as in a step, with the rate of the last one. out->grad_norm: the largest of
- * their mean gradients, not finite if one is not; 0 if there is nothing to do, as without an
- * interval. In fp16 also what concerns the loss scale; an overflow ends it, and what is left is
- * lost. Of *out nothing else is set. All steps must be collected. Collective. */
+/* Exchange and apply now the gradients that units have accumulated since their last update, so that
+ * none is left behind: the units that have waited longest first, and those that have waited for
+ * equally many steps together, each as in a step, with the learning rate of the last step.
+ * out->grad_norm: the largest of their mean gradients, not finite if one is not; 0 if there is
+ * nothing to do, as without an interval. In fp16 the loss scale is also set; an overflow ends the
+ * update, and the remaining gradients are lost. Nothing else of *out is set. All steps must be
+ * collected. Collective. */
 enum mics_status mics_engine_update_carried(struct mics_engine *engine,
                                             struct mics_step_result *out, struct mics_err *err);
 
@@ -210,7 +211,7 @@ struct mics_engine_activity {
     bool evaluating;   /* an evaluation is running, outside of steps */
     uint32_t op;       /* the oldest operation that has not ended; MICS_NONE: none */
 };
-/* Any thread, at any time. Without an operation on devices whose events cannot be polled. */
+/* Any thread, at any time. No operation is named on devices whose events cannot be polled. */
 void mics_engine_watch(const struct mics_engine *engine, struct mics_engine_activity *out);
 
 /* What replays a schedule: a step, an evaluation, or updates outside of steps. */
@@ -231,11 +232,11 @@ struct mics_engine_op_times {
     /* On the clock of mics_now_s(): when it began or became due, and when it ended. */
     double begin_s, end_s;
 };
-/* The operations that have begun last or are due, by state and then by their beginnings; at most
- * `capacity`. What a device skipped after a failure has not begun, and what ran then has not ended.
- * As far as events still tell: those of two steps and of one evaluation do. Any thread, at any
- * time; none on devices whose events cannot be polled, or that have failed and do not know when.
- * MICS_ERR_NOMEM. */
+/* The operations that began last or are due, at most `capacity`, sorted by state and then by begin.
+ * After a failure of the device, an operation that was skipped has not begun, and one that was
+ * running has not ended. Events of two steps and of one evaluation are available. Any thread, at
+ * any time. *count is 0 on devices whose events cannot be polled, and on those that have failed at
+ * an unknown time. MICS_ERR_NOMEM. */
 enum mics_status mics_engine_last_ops(const struct mics_engine *engine,
                                       struct mics_engine_op_times *out, size_t capacity,
                                       size_t *count, struct mics_err *err);

@@ -174,7 +174,7 @@ static void issue_total(struct mics_engine *engine, const struct issue *issue)
         issue_loss_scale(engine, issue);
 }
 
-/* Of `count` elements of a unit from `offset` on. */
+/* Elements with weight decay among `count` elements of a unit, from `offset` on. */
 static uint64_t decaying(const struct mics_unit *unit, uint64_t offset, uint64_t count)
 {
     if (unit->decay_count <= offset)
@@ -185,10 +185,10 @@ static uint64_t decaying(const struct mics_unit *unit, uint64_t offset, uint64_t
 /*
  * One update with the mean gradient of several steps, in the place of one in each of them.
  *
- * SGD moves by the sum of what it would move. AdamW and Lion forget, and decay parameters, as in so
- * many steps. They divide by the size of the gradient, which in a mean of k steps is smaller by the
- * square root of k where noise is most of it: with the rate multiplied by that, progress and noise
- * are those of k steps (Malladi et al. 2022, "On the SDEs and scaling
+ * SGD moves parameters by the sum of the steps. AdamW and Lion decay their moments and the
+ * parameters as in that many steps. They divide by the size of the gradient, which in a mean of k
+ * steps is smaller by the square root of k where noise is most of it: with the rate multiplied by
+ * that, progress and noise are those of k steps (Malladi et al. 2022, "On the SDEs and scaling
  * rules for adaptive gradient algorithms").
  */
 static void stand_for_steps(struct mics_args_update *update, uint32_t steps)

@@ -218,7 +218,7 @@ enum mics_status mics_engine_prepare(struct mics_engine *engine, struct mics_err
 }
 
 static const double poll_s = 1e-3;
-/* With less free memory than this, a lack of it may be what made a library fail. */
+/* With less free memory than this, a library may have failed for lack of memory. */
 static const uint64_t scarce_bytes = (uint64_t)1 << 28;
 
 uint64_t mics_engine_memory_left(const struct mics_engine *engine)
@@ -254,8 +254,8 @@ static bool is_first_of_kind(const struct mics_engine *engine, const struct mics
     return true;
 }
 
-/* Each collective on its own stream, which may allocate for it, but after the one before, because
- * they use the same memory. `end` is recorded after the last one. */
+/* Each collective runs on its own stream, which may allocate memory for it, and after the previous
+ * one, because all use the same buffers. `end` is recorded after the last one. */
 static void enqueue_warm_up(struct mics_engine *engine, const struct mics_schedule *schedule,
                             struct mics_event *end)
 {

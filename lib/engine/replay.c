@@ -114,7 +114,8 @@ struct replay_context {
     struct issue *issue;
 };
 
-/* A collective has not begun before it; of another operation it is a part. */
+/* Call the hook of an operation: before a collective begins, and as a part of any other
+ * operation. */
 static void enqueue_hook(const struct replay_context *c, uint32_t index, struct mics_stream *stream)
 {
     if (c->engine->hooks && c->replay == &c->engine->train)

@@ -155,7 +155,7 @@ static enum mics_status init_unit(struct mics_engine *engine, struct fill *fill,
     return status;
 }
 
-/* Generating normal variates is slow on one core, and all others are idle. */
+/* Generating normal variates is slow on one core, so all threads take part. */
 static struct mics_pool *new_pool(const struct mics_engine *engine)
 {
     const unsigned threads = mics_threads_per_rank(mics_world_host_ranks(engine->options.world));
@@ -501,8 +501,8 @@ static bool have_diverged(const struct mics_engine *engine)
            (engine->choice.outer_overlap || engine->last_step % engine->choice.outer_steps != 0);
 }
 
-/* The replicas' loss scales become one: the least, which may rise as late as any would have. If a
- * rank has failed before, with `status`, all do. */
+/* Set the loss scales of all replicas to the smallest one, which may rise when the last of them
+ * may. If a rank has failed before, with `status`, all ranks fail. */
 static enum mics_status join_loss_scales(struct mics_engine *engine, enum mics_status status,
                                          struct mics_err *err)
 {

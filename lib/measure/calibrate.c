@@ -37,8 +37,9 @@ static enum mics_status measure(const struct mics_bench *bench, struct mics_benc
     return status;
 }
 
-/* Each series gets its part of the time until *end_s, so time that one saves goes to the others;
- * what is measured beside computation takes none of it. Rank 0's clock counts for all ranks. */
+/* The time until *end_s is divided among the series that are left, so time that one saves goes to
+ * the others. Measurements beside computation are not part of it. Rank 0's clock counts for all
+ * ranks. */
 static enum mics_status measure_shape(const struct mics_bench *bench, const struct mics_load *load,
                                       const struct mics_group_shape *shape, double *end_s,
                                       uint32_t series_left, struct mics_collective_cost *out,

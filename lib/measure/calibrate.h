@@ -19,11 +19,11 @@ enum mics_status mics_collectives_measure(const struct mics_bench *bench,
                                           struct mics_err *err);
 
 /* Measure each collective on each group that a plan may form, in about `seconds`; on hosts also
- * while all ranks compute, and how far ranks get apart that only compute, which takes longer. Then
- * time flat and hierarchical all-gathers and reduce-scatters, in 1, 2 and 4 segments, in place,
- * over the request's sizes, on each group of several whole nodes. On rank 0 `doc` is a topology of
- * as many nodes and ranks, whose "collectives", "exchanges" and, on hosts, "stragglers" are
- * replaced; NULL on other ranks. The bench's buffer must be as mics_bench_buffer_bytes() says.
+ * while all ranks compute, and how far ranks drift apart when they only compute, which takes
+ * longer. Then time flat and hierarchical all-gathers and reduce-scatters, in 1, 2 and 4 segments,
+ * in place, over the request's sizes, on each group of several whole nodes. On rank 0 `doc` is a
+ * topology of as many nodes and ranks, whose "collectives", "exchanges" and, on hosts, "stragglers"
+ * are replaced; NULL on other ranks. The bench's buffer must be as mics_bench_buffer_bytes() says.
  * Collective over the world. MICS_ERR_ARG: more sizes than MICS_ALGORITHM_POINTS. MICS_ERR_COMM:
  * wrong results. */
 enum mics_status mics_calibrate(const struct mics_bench *bench,

@@ -443,8 +443,8 @@ static enum mics_status warm_up(const struct mics_bench_case *c, uint32_t times,
  * (2 for each channel of a collective): if one of them is missing, NCCL waits for ever. */
 enum { HELD_ITERATIONS = 16 };
 
-/* Only collectives that run on the device: those that the host executes are not launched ahead. And
- * only after a warm-up: the first time NCCL connects and code is loaded, which may require an idle
+/* Only collectives that run on the device: those that the host executes are not launched ahead.
+ * Only after a warm-up: the first launch connects NCCL and loads code, which may require an idle
  * GPU. */
 static bool is_held(const struct mics_bench_case *c, uint32_t warmup)
 {

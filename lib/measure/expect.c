@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Below this, latencies and NCCL's choice of a protocol (LL, LL128, Simple) decide, for which the
- * models are not good enough; the sizes by which they are judged begin here. */
+/* Below this size, latencies and NCCL's choice of a protocol (LL, LL128, Simple) dominate, which
+ * the models do not predict well enough. Only sizes from here on are judged by a model. */
 #define MODEL_FROM_BYTES ((uint64_t)1 << 20)
 
 enum source { SOURCE_MEASURED, SOURCE_NCCL, SOURCE_LINKS };

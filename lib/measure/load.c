@@ -41,16 +41,16 @@ enum {
     BRIEF_ROUNDS = 3,
 };
 
-/* Length of what is counted; long compared with a scheduler's time slice. */
+/* Length of the counted part of a round; long compared with a scheduler's time slice. */
 static const double load_s = 60e-3, stretches_s = 90e-3;
 
-/* All ranks compute for so long before and after what is counted: those that share cores do not
- * begin and end together, and are faster while others do not compute yet, or any more. */
+/* All ranks also compute for this long before and after the counted part: ranks that share cores do
+ * not begin and end together, and each is faster while another one is idle. */
 static const double edge_s = 20e-3;
 
-/* Rounds are repeated until the standard errors of what computation loses, and of the collective's
- * time relative to it, are below these, or for the time asked for. Ranks that share cores need
- * many. */
+/* Rounds are repeated until the standard errors of the slowdown of computation, and of the
+ * collective's time relative to that time, are below these, or until the requested time is over.
+ * Ranks that share cores need many rounds. */
 static const double slowdown_error_max = 0.02, overlap_error_max = 0.05;
 
 /* Sizes: a small one, and the largest that takes no longer than this. */
@@ -211,8 +211,8 @@ static enum mics_status measure_round(const struct mics_load *load, const struct
     return status;
 }
 
-/* The median over the ranks of the collective's time, since it synchronises them; of what
- * computation loses the mean, since cores that one rank loses another may have won. */
+/* The collective's time is the median over the ranks, since it synchronises them. The time that
+ * computation loses is the mean, since another rank may gain the core that one loses. */
 static enum mics_status combine(const struct mics_load *load, const struct times *own,
                                 double *collective_s, double *lost_s, struct mics_err *err)
 {
@@ -383,7 +383,7 @@ static enum mics_status measure_points(const struct mics_load *load, struct mics
     return status;
 }
 
-/* Of a collective alone: as measured, else by its fit. */
+/* Seconds of a collective without computation beside it: measured, else from its fit. */
 static double alone_time(const struct mics_collective_cost *cost, double bytes)
 {
     for (uint32_t i = 0; i < cost->point_count; i++)
@@ -392,8 +392,8 @@ static double alone_time(const struct mics_collective_cost *cost, double bytes)
     return cost->cost.latency_s + bytes / cost->cost.bandwidth_bytes;
 }
 
-/* What another collective is expected to take: the waits for turns that a small one takes, and of
- * its bytes in proportion. */
+/* Estimate the points of a collective that was not measured: the waits of a small one for cores,
+ * and the rest of the delay in proportion to its time alone. */
 static void derive_points(const struct mics_collective_cost *measured,
                           struct mics_collective_cost *cost)
 {
@@ -435,9 +435,9 @@ enum { STRAGGLER_ROUNDS_MIN = 4, STRAGGLER_ROUNDS_MAX = 16, STRAGGLER_TIME = 3 }
  * the time of computation together, or for the time asked for. */
 static const double behind_error_max = 0.1, computing_error_max = 0.005;
 
-/* The time at which this rank has computed so many products for each point, since all began. It
- * goes on for a quarter of the time, as ranks do in training, so that others do not get its part of
- * the cores before they have also computed as many. */
+/* Seconds from the common start until this rank has computed the number of products of each point.
+ * It then computes for another quarter of the time, as a rank in training would, so that the other
+ * ranks do not get its share of the cores before they have computed as many. */
 static enum mics_status compute_counts(const struct mics_load *load, double rate, double *reached_s,
                                        struct mics_err *err)
 {

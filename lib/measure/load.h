@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* load.h - collectives while all ranks compute on the cores of their hosts: how much longer they
- * take, and what computation loses; and how far ranks get apart that only compute. */
+ * take, and how much slower computation gets; and how far ranks drift apart when they only
+ * compute. */
 #ifndef MICS_MEASURE_LOAD_H
 #define MICS_MEASURE_LOAD_H
 

@@ -441,7 +441,7 @@ static bool masks_whole_words(const struct mics_job *job)
            json_is_true(json_object_get(then, "mask_whole_words"));
 }
 
-/* Of a model that predicts masked tokens, once its tokenizer is known. */
+/* Open the masking of a model that predicts masked tokens, once its tokenizer is known. */
 static enum mics_status open_masking(struct mics_job *job, struct mics_err *err)
 {
     const struct mics_masking_options options = {.tokenizer = job->tokenizer.tokenizer,

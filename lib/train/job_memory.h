@@ -5,16 +5,17 @@
 
 #include "train/job.h"
 
-/* Find the state that the start before has left, unless the newest checkpoint is newer. If there is
- * one, its manifest becomes the job's checkpoint_doc. Collective. */
+/* Find the in-memory checkpoint of the previous start, unless the newest checkpoint on disk is
+ * newer. If there is one, its manifest becomes the job's checkpoint_doc. Collective. */
 enum mics_status mics_job_find_memory(struct mics_job *job, struct mics_err *err);
 
 /* Load the state that was found. Collective. */
 enum mics_status mics_job_resume_memory(struct mics_job *job, struct mics_run *run,
                                         struct mics_err *err);
 
-/* Remove what is not valid any more, and, if the run is to keep state, prepare that. Too little
- * memory is no error: nothing is kept then, and a note says why. Collective. */
+/* Remove in-memory checkpoints that are no longer valid, and prepare new ones if the run is to
+ * write them. Too little memory is not an error: none is written then, and a note says why.
+ * Collective. */
 enum mics_status mics_job_open_memory(struct mics_job *job, struct mics_run *run,
                                       struct mics_err *err);
 

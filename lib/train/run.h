@@ -121,8 +121,8 @@ struct mics_run_totals {
     double recent_loss[MICS_RUN_RECENT_STEPS]; /* ring buffer */
     uint64_t nonfinite, nonfinite_row;         /* steps that were skipped; in a row */
     uint64_t net_bytes; /* sent between nodes by all ranks; set once all steps are done */
-    /* Sent by all ranks in second hops that are in blocks or not in each step, and what exact ones
-     * in each step would have sent; set with it. */
+    /* Bytes that all ranks have sent in second hops that are in blocks or not in every step, and
+     * the bytes that exact ones in every step would have taken; set with it. */
     uint64_t sync_bytes, exact_sync_bytes;
     double step_s;            /* the last step, or as predicted */
     double pause_s;           /* spent on validation and checkpoints since the last step */

@@ -79,7 +79,7 @@ static json_t *data_to_json(const struct mics_run *run)
                      "mask_whole_words", words, "sources", sources_to_json(data, run->samples));
 }
 
-/* Of a plan in fp16; else *out is NULL. */
+/* The loss scale of a plan in fp16; else *out is NULL. */
 static enum mics_status loss_scale_to_json(const struct mics_run *run, json_t **out,
                                            struct mics_err *err)
 {

@@ -72,7 +72,8 @@ static enum mics_status parse_lr_kind(const char *text, enum mics_lr_kind *out,
                         text);
 }
 
-/* Of fp16's loss scale. A larger one is of use to no model: gradients are above 2^-24. */
+/* Range of fp16's loss scale. No model needs a larger one: fp16 has no smaller gradients than
+ * 2^-24. */
 #define MIN_SCALE 0x1p-32
 #define MAX_SCALE 0x1p48
 

@@ -52,8 +52,9 @@ struct mics_train_settings {
                          resolved */
     double val_fraction;
     uint64_t val_every, val_batches; /* 0: none */
-    /* Of a plan in fp16, of others < 0; < 0: the default, until resolved. Scales and their factor
-     * are powers of two. loss_scale > 0 is static, and the others are not used. */
+    /* Only for plans in fp16, else < 0; < 0 is also the default until it is resolved. Scales and
+     * their factor are powers of two. loss_scale > 0 is static, and the other settings are not
+     * used. */
     double loss_scale, initial_loss_scale, min_loss_scale, loss_scale_factor;
     int64_t loss_scale_window, hysteresis;
 };

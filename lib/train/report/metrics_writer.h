@@ -25,7 +25,7 @@ struct mics_step_record {
     double loss_scale, next_loss_scale;
     bool overflow, at_minimum;
     uint32_t skipped;
-    /* Of a model with experts, else NULL: its stats of the step, and what they say. */
+    /* Statistics of the step of a model with experts, and their summary; else NULL. */
     const struct mics_model *model;
     const double *stats;
     const struct mics_router_summary *router;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * outputs.h - the files that tell of a run while it runs: metrics, TensorBoard, Prometheus.
+ * outputs.h - the files that are written during a run: metrics, TensorBoard, Prometheus.
  *
- * None of them is worth a run: an output that cannot be written is reported once and tried again
- * every half minute, while training goes on.
+ * A failed output never stops training: it is reported once and tried again every half minute.
  *
  * Rank 0 writes them from the training loop while the next step computes. Nothing is fsynced, and
  * TensorBoard and Prometheus get a write each second at most.

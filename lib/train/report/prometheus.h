@@ -23,7 +23,7 @@ struct mics_prometheus_values {
     double finished;             /* 1: the last step is done */
 };
 
-/* What tells the runs of a machine apart. */
+/* Labels that distinguish the runs of a machine. */
 struct mics_prometheus_labels {
     const char *run; /* the run's folder, absolute; on each metric */
     const char *model;
@@ -31,7 +31,7 @@ struct mics_prometheus_labels {
 };
 
 /* Replace the file at once. It is not fsynced: it is rewritten all the time, and old values are
- * worth nothing after a crash of the machine. Errors begin with the path. */
+ * useless after a crash of the machine. Errors begin with the path. */
 enum mics_status mics_prometheus_write(const char *path,
                                        const struct mics_prometheus_labels *labels,
                                        const struct mics_prometheus_values *values,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * notice.h - asks a command whether this machine is about to be taken away.
+ * notice.h - runs a command that says whether the cloud is about to reclaim this machine.
  *
  * Clouds announce that they take a machine back some time before they do, each in its own way. A
  * thread runs the command by a shell every few seconds. Its exit status is the answer: 0, there is
@@ -18,8 +18,8 @@ struct mics_notice_options {
     const char *command; /* for sh -c */
     double every_s;      /* > 0: between two runs of the command */
     double limit_s;      /* > 0: a run is killed after this time */
-    /* Both are called in the thread. A notice is the last call. Problems are reported until one has
-     * been answered by a run without a problem, once each. `text` has no line end. */
+    /* Both are called in the thread. A notice is the last call. A problem is reported once, and
+     * again only after a run without a problem. `text` has no line end. */
     void (*on_notice)(void *context, const char *text);
     void (*on_problem)(void *context, const char *text);
     void *context;
