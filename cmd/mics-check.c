@@ -10,9 +10,9 @@
 #include "cli/cli.h"
 #include "comm/world.h"
 #include "doc/doc.h"
-#include "probe/health.h"
-#include "probe/health_collectives.h"
-#include "probe/health_cost.h"
+#include "probe/check.h"
+#include "probe/check_collectives.h"
+#include "probe/check_cost.h"
 #include "topology/catalogue.h"
 #include "topology/hostfile.h"
 
@@ -186,14 +186,14 @@ static enum mics_status print(const struct options *opt, json_t *doc, struct mic
     enum mics_status status = MICS_OK;
 
     if (common->output || common->json)
-        status = cli_write_document(common, doc, opt->argc, opt->argv, mics_health_print, err);
+        status = cli_write_document(common, doc, opt->argc, opt->argv, mics_check_print, err);
     if (status != MICS_OK)
         return status;
     if (opt->exclude) {
         report(doc);
-        mics_health_print_excluded(stdout, doc);
+        mics_check_print_excluded(stdout, doc);
     } else if (to_file ? common->verbosity >= 0 : !common->output && !common->json) {
-        status = mics_health_print(stdout, doc, !to_file && common->tsv, err);
+        status = mics_check_print(stdout, doc, !to_file && common->tsv, err);
     }
     if (status == MICS_OK && opt->hostfile)
         status = mics_hostfile_write(opt->hostfile, doc, err);
@@ -227,7 +227,7 @@ static enum mics_status read_references(const struct options *opt, struct refere
     if (cli_rank() != 0)
         return MICS_OK;
     if (opt->baseline)
-        status = mics_health_read(opt->baseline, &out->baseline, err);
+        status = mics_check_read(opt->baseline, &out->baseline, err);
     if (status == MICS_OK && opt->plan)
         status = mics_plan_read_file(opt->plan, &out->plan, err);
     if (status == MICS_OK && opt->expect) {
@@ -252,25 +252,25 @@ static enum mics_status compare(const struct options *opt, const struct referenc
     enum mics_status status = MICS_OK;
 
     if (with->expected) {
-        status = mics_health_expect(doc, with->expected, opt->expect, err);
+        status = mics_check_expect(doc, with->expected, opt->expect, err);
         if (status == MICS_ERR_FORMAT)
             mics_err_prefix(err, "--expect");
     }
     if (status == MICS_OK && with->baseline) {
-        status = mics_health_compare(doc, with->baseline, err);
+        status = mics_check_compare(doc, with->baseline, err);
         if (status == MICS_ERR_FORMAT)
             mics_err_prefix(err, "--baseline");
     }
     if (status == MICS_OK && with->plan)
-        status = mics_health_add_costs(doc, with->plan, err);
+        status = mics_check_add_costs(doc, with->plan, err);
     return status;
 }
 
 static int check(const struct options *opt)
 {
-    const enum mics_health_extent extent = opt->facts   ? MICS_HEALTH_FACTS
-                                           : opt->quick ? MICS_HEALTH_QUICK
-                                                        : MICS_HEALTH_WHOLE;
+    const enum mics_check_extent extent = opt->facts   ? MICS_CHECK_FACTS
+                                          : opt->quick ? MICS_CHECK_QUICK
+                                                       : MICS_CHECK_WHOLE;
     struct references references = {0};
     struct mics_world *world = NULL;
     struct mics_err err;
@@ -291,7 +291,7 @@ static int check(const struct options *opt)
         return cli_fail_start(status, &err);
     }
     cli_set_rank((int)world->rank, (int)world->size);
-    status = mics_health_check(world, extent, opt->device, &doc, &err);
+    status = mics_check_run(world, extent, opt->device, &doc, &err);
     if (status == MICS_OK)
         status = compare(opt, &references, doc, &err);
     if (status != MICS_OK)
@@ -299,7 +299,7 @@ static int check(const struct options *opt)
     alarm(0);
     if (status == MICS_OK && cli_rank() == 0)
         code = cli_report(print(opt, doc, &err), &err);
-    if (code == CLI_DONE && !mics_health_is_good(doc))
+    if (code == CLI_DONE && !mics_check_is_good(doc))
         code = CLI_NO_ANSWER;
     json_decref(doc);
     free_references(&references);

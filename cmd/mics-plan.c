@@ -18,7 +18,7 @@
 #include "plan/schedule/schedule.h"
 #include "plan/schedule/trace.h"
 #include "plan/search/range.h"
-#include "report/check.h"
+#include "report/plan_check.h"
 #include "topology/catalogue.h"
 #include "topology/hostfile.h"
 
@@ -439,21 +439,21 @@ static void report_interval(const struct plan_request *request, const struct mic
 /* --check: a plan, or none, is the operand. */
 static enum mics_status check_run(const struct plan_request *request, struct mics_err *err)
 {
-    struct mics_check check;
+    struct mics_plan_check check;
     json_t *doc = NULL;
-    enum mics_status status = mics_check_run(request->check, request->file, &check, err);
+    enum mics_status status = mics_plan_check_run(request->check, request->file, &check, err);
 
     if (status != MICS_OK)
         return status;
     if (request->common.json) {
-        status = mics_check_to_doc(&check, &doc, err);
+        status = mics_plan_check_to_doc(&check, &doc, err);
         if (status == MICS_OK)
             status = mics_doc_write(stdout, doc, MICS_DOC_JSON, err);
         json_decref(doc);
     } else {
-        status = mics_check_print(stdout, &check, request->common.tsv, err);
+        status = mics_plan_check_print(stdout, &check, request->common.tsv, err);
     }
-    mics_check_fini(&check);
+    mics_plan_check_fini(&check);
     return status;
 }
 

@@ -17,10 +17,10 @@
 #include "doc/tree_print.h"
 #include "measure/measure_doc.h"
 #include "plan/plan_print.h"
-#include "probe/health.h"
-#include "report/check.h"
+#include "probe/check.h"
 #include "report/flights.h"
 #include "report/metrics.h"
+#include "report/plan_check.h"
 #include "show_pictures.h"
 #include "topology/topology_print.h"
 
@@ -75,7 +75,7 @@ static const struct kind {
     {MICS_TOPOLOGY_KIND, mics_topology_print}, {MICS_PLAN_KIND, mics_plan_print},
     {MICS_BENCH_KIND, mics_bench_print},       {MICS_CHECKPOINT_KIND, mics_manifest_print},
     {MICS_METRICS_KIND, mics_metrics_print},   {MICS_DATASET_KIND, mics_dataset_print},
-    {MICS_HEALTH_KIND, mics_health_print},     {MICS_FLIGHT_KIND, mics_flight_print},
+    {MICS_CHECK_KIND, mics_check_print},       {MICS_FLIGHT_KIND, mics_flight_print},
     {MICS_FLIGHTS_KIND, mics_flights_print},
 };
 
@@ -204,26 +204,26 @@ static enum mics_status print(FILE *out, const struct request *request, const js
 static enum mics_status add_check(FILE *out, const struct request *request, const char *path,
                                   json_t *doc, struct mics_err *err)
 {
-    struct mics_check check;
+    struct mics_plan_check check;
     struct mics_err why = {""};
     json_t *check_doc = NULL;
-    enum mics_status status = mics_check_run(path, NULL, &check, &why);
+    enum mics_status status = mics_plan_check_run(path, NULL, &check, &why);
 
     if (status != MICS_OK) {
         cli_warn("predicted times are not shown: %s", why.text);
         return MICS_OK;
     }
     if (request->common.json) {
-        status = mics_check_to_doc(&check, &check_doc, err);
+        status = mics_plan_check_to_doc(&check, &check_doc, err);
         if (status == MICS_OK && json_object_set_new(doc, "check", check_doc) != 0)
             status = mics_err_nomem(err);
     } else if (request->common.tsv) {
         fputc('\n', out);
-        status = mics_check_print(out, &check, 1, err);
+        status = mics_plan_check_print(out, &check, 1, err);
     } else {
-        status = mics_check_print_brief(out, &check, err);
+        status = mics_plan_check_print_brief(out, &check, err);
     }
-    mics_check_fini(&check);
+    mics_plan_check_fini(&check);
     return status;
 }
 
@@ -297,7 +297,7 @@ static enum mics_status show_changes(FILE *out, const struct request *request, s
     if (status == MICS_OK)
         status = load(request->files[1], false, &now, err);
     if (status == MICS_OK) {
-        status = mics_health_print_changes(out, before.doc, now.doc, 0, err);
+        status = mics_check_print_changes(out, before.doc, now.doc, 0, err);
         if (status == MICS_ERR_FORMAT)
             mics_err_prefix(err, "%s and %s", request->files[0], request->files[1]);
     }
@@ -339,8 +339,8 @@ static enum mics_status show_all(FILE *out, const struct request *request, struc
     if (request->file_count == 0)
         return show(out, request, "-", err);
     if (request->file_count == 2 && !request->history &&
-        has_kind(request->files[0], MICS_HEALTH_KIND) &&
-        has_kind(request->files[1], MICS_HEALTH_KIND))
+        has_kind(request->files[0], MICS_CHECK_KIND) &&
+        has_kind(request->files[1], MICS_CHECK_KIND))
         return show_changes(out, request, err);
     if (request->file_count > 1 && !request->history &&
         has_kind(request->files[0], MICS_FLIGHT_KIND))

@@ -6,7 +6,7 @@
 #include "plan/plan.h"
 #include "plan/plan_dot.h"
 #include "plan/plan_print.h"
-#include "probe/health.h"
+#include "probe/check.h"
 #include "report/metrics.h"
 #include "topology/topology_dot.h"
 #include "topology/topology_print.h"
@@ -66,7 +66,7 @@ static enum mics_status print_tables(FILE *tables, const struct show_input *inpu
                  {MICS_TOPOLOGY_KIND, "topology", mics_topology_print},
                  {MICS_BENCH_KIND, "bench", mics_bench_print},
                  {MICS_METRICS_KIND, "metrics", mics_metrics_print},
-                 {MICS_HEALTH_KIND, "health", mics_health_print_pairs}};
+                 {MICS_CHECK_KIND, "check", mics_check_print_pairs}};
 
     for (size_t i = 0; i < sizeof drawn / sizeof *drawn; i++) {
         if (!is_kind(input, drawn[i].kind))
@@ -134,12 +134,12 @@ enum mics_status show_dot(FILE *out, const struct show_input *input, const char 
 
     if (is_kind(input, MICS_TOPOLOGY_KIND))
         return dot_topology(out, input, expect, err);
-    if (!is_kind(input, MICS_PLAN_KIND) && !is_kind(input, MICS_HEALTH_KIND))
+    if (!is_kind(input, MICS_PLAN_KIND) && !is_kind(input, MICS_CHECK_KIND))
         return refuse_kind(input, "--dot", "topologies, plans and checks of a cluster", err);
     if (expect)
         return mics_err_set(err, MICS_ERR_ARG, "--expect goes with a topology");
     status = is_kind(input, MICS_PLAN_KIND) ? mics_plan_dot(out, input->doc, err)
-                                            : mics_health_dot(out, input->doc, err);
+                                            : mics_check_dot(out, input->doc, err);
     if (status == MICS_ERR_FORMAT)
         mics_err_prefix(err, "%s", input->name);
     return status;

@@ -28,7 +28,7 @@ static const struct {
     {"topology", "collective", "1", "collective", NULL},
     {"topology", "exchange", "exchange_1_2x3", "exchange", NULL},
     {"bench", "op", "1_2", "op", "there is no measurement to draw"},
-    {"health", "sender", "pairs", "bytes_per_s", "no pair of nodes was measured"},
+    {"check", "sender", "pairs", "bytes_per_s", "no pair of nodes was measured"},
     {"metrics", "first", "loss", "loss", "no step has a loss"},
     {"metrics", "first", "throughput", "tokens_per_s", NULL},
     {"metrics", "first", "second_hops", "sync_bytes", NULL},

@@ -52,6 +52,8 @@ static const struct mics_finding_kind kinds[] = {
     {"gpu_pcie_generation", true, "look at the slot's setting in the firmware, and at the riser"},
     {"gpu_nvlinks", true, "links of NVLink are down: nvidia-smi nvlink -s; fabric manager"},
     {"gpu_nvlink_errors", false, "links recover from errors: watch them, nvidia-smi nvlink -e"},
+    {"gpu_peer_access", true,
+     "nvidia-smi topo -p2p r; PCIe's ACS and the IOMMU in the firmware, and options of the driver"},
     {"gpu_persistence", false, "switch persistence on, so that starts are fast: nvidia-smi -pm 1"},
     {"gpu_mig", true, "switch MIG off (nvidia-smi -mig 0): NCCL cannot connect parts of GPUs"},
     {"gpu_xid", true, "the driver has reported a failure of the GPU: reset it, or leave it out"},

@@ -2,6 +2,7 @@
 /* findings_gpu.c - GPUs compared with all others of the cluster, and what is wrong by itself. */
 #include "probe/findings_internal.h"
 
+#include "topology/gpu_info.h"
 #include "topology/nvml_api.h"
 
 #include <math.h>
@@ -103,6 +104,110 @@ static void judge_models(struct mics_findings *findings, const struct gpus *gpus
         if (texts[i] && strcmp(texts[i], usual) != 0)
             mics_findings_add(findings, "gpu_model", gpus->list[i].node, gpus->list[i].where,
                               texts[i], usual);
+}
+
+/* How a GPU of a node reaches another one: 2 by NVLink, 1 by PCIe, 0 not; NAN: unknown. */
+static double peer_level(const json_t *gpus, size_t from, size_t to)
+{
+    const json_t *peers = json_object_get(json_array_get(gpus, from), "peers");
+    const char *name = json_string_value(json_array_get(peers, to));
+
+    if (!name)
+        return NAN;
+    return strcmp(name, mics_gpu_peer_name(MICS_GPU_PEER_NVLINK)) == 0 ? 2
+           : strcmp(name, mics_gpu_peer_name(MICS_GPU_PEER_PCIE)) == 0 ? 1
+                                                                       : 0;
+}
+
+static bool is_same_model(const json_t *gpus, const json_t *others, size_t index)
+{
+    const char *own = json_string_value(json_object_get(json_array_get(gpus, index), "name")),
+               *name = json_string_value(json_object_get(json_array_get(others, index), "name"));
+
+    return own && name && strcmp(own, name) == 0;
+}
+
+/* What is usual for two GPUs: on nodes that have the same models at their places, with as many
+ * GPUs. On a node without such others, all its pairs are compared, of which those that are on
+ * different sockets may differ. `levels` has room for all nodes and all pairs. */
+static double usual_peer_level(const struct mics_findings *findings, const json_t *gpus,
+                               size_t from, size_t to, double *levels)
+{
+    const size_t all = json_array_size(gpus);
+    size_t count = 0;
+
+    for (size_t node = 0; node < json_array_size(findings->nodes); node++) {
+        const json_t *others = gpus_of(findings, node);
+
+        if (json_array_size(others) == all && is_same_model(gpus, others, from) &&
+            is_same_model(gpus, others, to))
+            levels[count++] = peer_level(others, from, to);
+    }
+    if (count > 1)
+        return mics_upper_median(levels, count);
+    const char *why =
+        json_string_value(json_array_get(json_object_get(json_array_get(gpus, from), "peers"), to));
+    if (why && strcmp(why, mics_gpu_peer_name(MICS_GPU_PEER_NO_TOPOLOGY)) == 0)
+        return 0;
+    count = 0;
+    for (size_t i = 0; i < all * all; i++)
+        levels[count++] = fmin(peer_level(gpus, i / all, i % all), 1);
+    return mics_upper_median(levels, count);
+}
+
+/* One finding of a node: the first pair that is worse than usual, and how many more there are. */
+static void judge_peers_of(struct mics_findings *findings, size_t node, double *levels)
+{
+    const json_t *gpus = gpus_of(findings, node);
+    const size_t all = json_array_size(gpus);
+    size_t first = 0, second = 0, worse = 0;
+    double expected = 0;
+    char where[96];
+
+    for (size_t i = 0; i < all; i++) {
+        for (size_t k = i + 1; k < all; k++) {
+            const bool back = peer_level(gpus, k, i) < peer_level(gpus, i, k);
+            const size_t from = back ? k : i, to = back ? i : k;
+            const double usual = usual_peer_level(findings, gpus, from, to, levels);
+
+            if (!(peer_level(gpus, from, to) < usual))
+                continue;
+            if (worse++ > 0)
+                continue;
+            first = from;
+            second = to;
+            expected = usual;
+        }
+    }
+    if (worse == 0)
+        return;
+    snprintf(where, sizeof where, "GPU %zu to GPU %zu", first, second);
+    if (worse > 1)
+        snprintf(where + strlen(where), sizeof where - strlen(where), ", and %zu other pair%s",
+                 worse - 1, worse > 2 ? "s" : "");
+    const json_t *peers = json_object_get(json_array_get(gpus, first), "peers");
+    mics_findings_add(findings, "gpu_peer_access", (int)node, where,
+                      json_string_value(json_array_get(peers, second)),
+                      mics_gpu_peer_name(expected > 1 ? MICS_GPU_PEER_NVLINK : MICS_GPU_PEER_PCIE));
+}
+
+/* GPUs that do not reach each other's memory as on other nodes, such as those of a node whose
+ * firmware separates PCIe's devices. Cards of which none can are all alike. */
+static void judge_peers(struct mics_findings *findings)
+{
+    const size_t nodes = json_array_size(findings->nodes);
+    size_t most = 0;
+
+    for (size_t node = 0; node < nodes; node++) {
+        const size_t own = json_array_size(gpus_of(findings, node));
+
+        most = own > most ? own : most;
+    }
+    double *levels = calloc(nodes + most * most + 1, sizeof *levels);
+    for (size_t node = 0; node < nodes && levels; node++)
+        judge_peers_of(findings, node, levels);
+    findings->failed |= !levels;
+    free(levels);
 }
 
 static const char *name_reasons(char text[64], unsigned reasons)
@@ -279,6 +384,7 @@ void mics_findings_of_gpus(struct mics_findings *findings)
     } else {
         findings->failed = true;
     }
+    judge_peers(findings);
     judge_xids(findings);
     free(values);
     free(texts);

@@ -304,7 +304,25 @@ static bool add_health(json_t *gpu, const struct mics_gpu_health *health)
     return true;
 }
 
-static json_t *describe_gpu(const struct mics_nvml_gpu *gpu)
+/* "peers": how the GPU reaches the others of the node, in their order; null: unknown. */
+static bool add_peers(json_t *out, const struct mics_nvml_gpu *gpu, uint32_t count)
+{
+    json_t *list = json_array();
+    bool any = false, ok = true;
+
+    for (uint32_t i = 0; i < count && i < MICS_GPU_PEERS && ok; i++) {
+        const char *name = mics_gpu_peer_name((enum mics_gpu_peer)gpu->peers[i]);
+
+        any |= name != NULL;
+        ok = json_array_append_new(list, name ? json_string(name) : json_null()) == 0;
+    }
+    if (ok && any)
+        ok = json_object_set(out, "peers", list) == 0;
+    json_decref(list);
+    return ok;
+}
+
+static json_t *describe_gpu(const struct mics_nvml_gpu *gpu, uint32_t count)
 {
     json_t *out = json_pack("{s:s, s:s, s:I, s:I, s:{s:i, s:i, s:i}, s:i}", "name", gpu->name,
                             "pci_id", gpu->pci_id, "memory_bytes", (json_int_t)gpu->memory_bytes,
@@ -312,7 +330,7 @@ static json_t *describe_gpu(const struct mics_nvml_gpu *gpu)
                             "generation", (int)gpu->pcie_generation, "width", (int)gpu->pcie_width,
                             "width_now", (int)gpu->pcie_width_now, "nvlinks", (int)gpu->nvlinks);
 
-    if (out && add_health(out, &gpu->health))
+    if (out && add_health(out, &gpu->health) && add_peers(out, gpu, count))
         return out;
     json_decref(out);
     return NULL;
@@ -333,7 +351,7 @@ static bool add_gpus(json_t *out)
         return json_object_set_new(out, "gpus_error", json_string(why.text)) == 0;
     list = json_array();
     for (uint32_t i = 0; i < count && ok; i++)
-        ok = json_array_append_new(list, describe_gpu(&gpus[i])) == 0;
+        ok = json_array_append_new(list, describe_gpu(&gpus[i], count)) == 0;
     free(gpus);
     return json_object_set_new(out, "gpus", list) == 0 && ok;
 }

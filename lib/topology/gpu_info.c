@@ -51,6 +51,7 @@ struct nvml {
     int (*mig)(nvml_device device, unsigned *now, unsigned *pending);
     int (*processes)(nvml_device device, unsigned *count, void *list);
     int (*link_errors)(nvml_device device, unsigned link, int counter, unsigned long long *count);
+    int (*p2p_status)(nvml_device device, nvml_device other, int capability, int *state);
 };
 
 static const struct {
@@ -88,6 +89,7 @@ static const struct {
     {"nvmlDeviceGetMigMode", offsetof(struct nvml, mig), true},
     {"nvmlDeviceGetComputeRunningProcesses_v3", offsetof(struct nvml, processes), true},
     {"nvmlDeviceGetNvLinkErrorCounter", offsetof(struct nvml, link_errors), true},
+    {"nvmlDeviceGetP2PStatus", offsetof(struct nvml, p2p_status), true},
 };
 
 double mics_nvlink_rate(int capability, unsigned links)
@@ -292,6 +294,60 @@ static enum mics_status query_gpu(const struct nvml *nvml, unsigned index,
     return MICS_OK;
 }
 
+const char *mics_gpu_peer_name(enum mics_gpu_peer peer)
+{
+    static const char *const names[] = {
+        [MICS_GPU_PEER_NVLINK] = "NVLink",
+        [MICS_GPU_PEER_PCIE] = "PCIe",
+        [MICS_GPU_PEER_NO_CHIPSET] = "chipset not supported",
+        [MICS_GPU_PEER_NO_GPU] = "GPU not supported",
+        [MICS_GPU_PEER_NO_TOPOLOGY] = "topology not supported",
+        [MICS_GPU_PEER_NO_REGKEY] = "disabled by registry key",
+        [MICS_GPU_PEER_NO] = "not supported",
+    };
+
+    return (size_t)peer < sizeof names / sizeof *names ? names[peer] : NULL;
+}
+
+/* Both reading and writing must be possible. */
+static enum mics_gpu_peer query_peer(const struct nvml *nvml, nvml_device from, nvml_device to)
+{
+    static const enum mics_gpu_peer reasons[] = {
+        [NVML_P2P_CHIPSET_NOT_SUPPORTED] = MICS_GPU_PEER_NO_CHIPSET,
+        [NVML_P2P_GPU_NOT_SUPPORTED] = MICS_GPU_PEER_NO_GPU,
+        [NVML_P2P_TOPOLOGY_NOT_SUPPORTED] = MICS_GPU_PEER_NO_TOPOLOGY,
+        [NVML_P2P_DISABLED_BY_REGKEY] = MICS_GPU_PEER_NO_REGKEY,
+        [NVML_P2P_NOT_SUPPORTED] = MICS_GPU_PEER_NO,
+    };
+    int state = NVML_P2P_OK;
+
+    for (int capability = NVML_P2P_READ; capability <= NVML_P2P_WRITE; capability++) {
+        if (nvml->p2p_status(from, to, capability, &state) != NVML_SUCCESS)
+            return MICS_GPU_PEER_UNKNOWN;
+        if (state != NVML_P2P_OK)
+            return state > 0 && (size_t)state < sizeof reasons / sizeof *reasons
+                       ? reasons[state]
+                       : MICS_GPU_PEER_UNKNOWN;
+    }
+    return nvml->p2p_status(from, to, NVML_P2P_NVLINK, &state) == NVML_SUCCESS &&
+                   state == NVML_P2P_OK
+               ? MICS_GPU_PEER_NVLINK
+               : MICS_GPU_PEER_PCIE;
+}
+
+static void query_peers(const struct nvml *nvml, struct mics_nvml_gpu *gpus, unsigned count)
+{
+    nvml_device from, to;
+
+    for (unsigned i = 0; i < count && nvml->p2p_status; i++) {
+        if (nvml->by_index(i, &from) != NVML_SUCCESS)
+            continue;
+        for (unsigned k = 0; k < count && k < MICS_GPU_PEERS; k++)
+            if (k != i && nvml->by_index(k, &to) == NVML_SUCCESS)
+                gpus[i].peers[k] = (unsigned char)query_peer(nvml, from, to);
+    }
+}
+
 enum mics_status mics_nvml_driver(char version[96], struct mics_err *err)
 {
     struct nvml nvml;
@@ -323,6 +379,8 @@ enum mics_status mics_nvml_list(struct mics_nvml_gpu **out, uint32_t *count, str
         status = mics_err_nomem(err);
     for (unsigned i = 0; i < found && status == MICS_OK; i++)
         status = query_gpu(&nvml, i, &gpus[i], err);
+    if (status == MICS_OK)
+        query_peers(&nvml, gpus, found);
     close_nvml(&nvml);
     if (status != MICS_OK) {
         free(gpus);

@@ -30,6 +30,19 @@ struct mics_gpu_health {
     int64_t link_recoveries;  /* of all NVLinks, since the driver was loaded */
 };
 
+/* How a GPU reaches the memory of another one, or why it does not. */
+enum mics_gpu_peer {
+    MICS_GPU_PEER_UNKNOWN, /* also of a GPU to itself */
+    MICS_GPU_PEER_NVLINK,
+    MICS_GPU_PEER_PCIE,
+    MICS_GPU_PEER_NO_CHIPSET,
+    MICS_GPU_PEER_NO_GPU,
+    MICS_GPU_PEER_NO_TOPOLOGY,
+    MICS_GPU_PEER_NO_REGKEY,
+    MICS_GPU_PEER_NO,
+};
+enum { MICS_GPU_PEERS = 32 }; /* the first ones of a machine */
+
 struct mics_nvml_gpu {
     char name[96];
     char uuid[96];                        /* "GPU-5a3c..." */
@@ -42,6 +55,7 @@ struct mics_nvml_gpu {
     unsigned nvlinks, nvlinks_to_switches; /* that are up; of them to an NVSwitch */
     double nvlink_rate; /* bytes/s of all of them one way, as NCCL counts them; 0: unknown */
     struct mics_gpu_health health;
+    unsigned char peers[MICS_GPU_PEERS]; /* enum mics_gpu_peer, in the order of NVML */
 };
 
 /* *out [*count] belongs to the caller, who calls free(). $MICS_NVML_PATH names another library, for
@@ -51,6 +65,9 @@ enum mics_status mics_nvml_list(struct mics_nvml_gpu **out, uint32_t *count, str
 
 /* The version of the driver; MICS_ERR_UNSUPPORTED and MICS_ERR_DEVICE as above. */
 enum mics_status mics_nvml_driver(char version[96], struct mics_err *err);
+
+/* "NVLink", "PCIe", or the reason, such as "topology not supported"; NULL: unknown. */
+const char *mics_gpu_peer_name(enum mics_gpu_peer peer);
 
 /* Does CUDA identify the GPU by these 16 bytes? A part of a GPU (MIG) has a UUID of its own. */
 bool mics_nvml_gpu_is(const struct mics_nvml_gpu *gpu, const char uuid[16]);

@@ -17,6 +17,15 @@ enum { NVML_REMOTE_GPU = 0, NVML_REMOTE_SWITCH = 2 };
 enum { NVML_UNCORRECTED = 1, NVML_VOLATILE_ECC = 0 }; /* since the driver was loaded */
 enum { NVML_TEMPERATURE_GPU = 0, NVML_THRESHOLD_SLOWDOWN = 1 };
 enum { NVML_LINK_RECOVERY = 1 };
+enum { NVML_P2P_READ = 0, NVML_P2P_WRITE = 1, NVML_P2P_NVLINK = 2 };
+enum {
+    NVML_P2P_OK = 0,
+    NVML_P2P_CHIPSET_NOT_SUPPORTED = 1,
+    NVML_P2P_GPU_NOT_SUPPORTED = 2,
+    NVML_P2P_TOPOLOGY_NOT_SUPPORTED = 3,
+    NVML_P2P_DISABLED_BY_REGKEY = 4,
+    NVML_P2P_NOT_SUPPORTED = 5,
+};
 enum { /* reasons for which clocks are reduced now */
        NVML_HW_SLOWDOWN = 0x8,
        NVML_SW_THERMAL = 0x20,

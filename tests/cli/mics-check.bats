@@ -65,6 +65,9 @@ gpu_pcie_width 0 width 8
 gpu_pcie_generation 0 generation 3
 gpu_nvlinks 1 links 17
 gpu_nvlink_errors 1 recoveries 9
+gpu_peer_access 2 peer 4
+gpu_peer_access 0 peers 1
+gpu_peer_access 0 no_nvlink 1
 gpu_persistence 1 persistence 0
 gpu_mig 1 mig 1
 END
@@ -231,7 +234,7 @@ END
     [ "$code" = 4 ]
     mics-show check.mp | diff page -
     mics-show --json check.mp >check.json
-    grep -q '"kind": "mics.health"' check.json
+    grep -q '"kind": "mics.check"' check.json
     grep -q '"verdict": "bad"' check.json
     [ "$(wc -l <good)" = 2 ]
     [ "$(sort -u good)" = "$(uname -n) slots=1" ]
@@ -374,7 +377,7 @@ END
 # A check of three nodes, of which n1 sends at this rate, with these findings.
 checked() # bytes_per_s findings version
 {
-    jq -n --argjson rate "$1" --argjson findings "$2" --arg version "$3" '{kind: "mics.health", v: 1,
+    jq -n --argjson rate "$1" --argjson findings "$2" --arg version "$3" '{kind: "mics.check", v: 1,
         verdict: (if $findings == [] then "good" else "bad" end), hosts: ["n0", "n1", "n2"], per_node: 1,
         device: "host", bad_nodes: [], findings: $findings,
         nodes: [range(3) | {host: "n\(.)", ranks: 1, facts: {versions: {mics: $version}, cores: 8},

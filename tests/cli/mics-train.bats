@@ -156,9 +156,9 @@ wait_for() # file pattern
             function near(a, b) { return a == b || (a - b) ^ 2 <= (1e-6 * b) ^ 2 }
             $1 == name && near($2, p) && near($3, m) { found = 1 } END { exit !found }' checked.tsv
     done <members
-    jq -e '.kind == "mics.check" and .v == 1 and .state == "done" and .first_step == 2 and .last_step == 12 and
+    jq -e '.kind == "mics.plan_check" and .v == 1 and .state == "done" and .first_step == 2 and .last_step == 12 and
         .sampled_steps == 9' check.json
-    mics-show check.json | grep -q 'mics.check'
+    mics-show check.json | grep -q 'mics.plan_check'
     # is the step inside the range?
     mics-show --json run/plan.mp >plan.json
     while read -r low high verdict words; do

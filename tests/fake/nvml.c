@@ -116,6 +116,7 @@ int nvmlDeviceGetMigMode(nvml_device device, unsigned *now, unsigned *pending);
 int nvmlDeviceGetComputeRunningProcesses_v3(nvml_device device, unsigned *count, void *list);
 int nvmlDeviceGetNvLinkErrorCounter(nvml_device device, unsigned link, int counter,
                                     unsigned long long *count);
+int nvmlDeviceGetP2PStatus(nvml_device device, nvml_device other, int capability, int *state);
 
 int nvmlInit_v2(void)
 {
@@ -337,5 +338,26 @@ int nvmlDeviceGetNvLinkErrorCounter(nvml_device device, unsigned link, int count
     const int code = tell(device, "recoveries", 0, &value);
 
     *count = link == 0 && counter == NVML_LINK_RECOVERY ? value : 0;
+    return code;
+}
+
+/* Between the GPU with the fault and its successor, both ways; or of all GPUs, "peers". */
+int nvmlDeviceGetP2PStatus(nvml_device device, nvml_device other, int capability, int *state)
+{
+    unsigned value = NVML_P2P_OK;
+    int code = tell(device, "peer", NVML_P2P_OK, &value);
+
+    if (other != device + 1)
+        value = NVML_P2P_OK;
+    if (device == other + 1)
+        tell(other, "peer", NVML_P2P_OK, &value);
+    if (capability != NVML_P2P_NVLINK && code == NVML_SUCCESS && value == NVML_P2P_OK)
+        tell(&eight[0], "peers", NVML_P2P_OK, &value);
+    if (capability == NVML_P2P_NVLINK && code == NVML_SUCCESS && value == NVML_P2P_OK) {
+        value = device->links > 0 && other->links > 0 ? NVML_P2P_OK : NVML_P2P_NOT_SUPPORTED;
+        if (figure_of(&eight[0], "no_nvlink", 0))
+            value = NVML_P2P_NOT_SUPPORTED;
+    }
+    *state = (int)value;
     return code;
 }

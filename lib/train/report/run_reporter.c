@@ -418,15 +418,15 @@ enum mics_status mics_run_reporter_open(struct mics_run_reporter *reporter,
  * little. */
 static enum mics_status print_check(struct mics_run_reporter *reporter, struct mics_err *err)
 {
-    struct mics_check check;
+    struct mics_plan_check check;
     enum mics_status status;
 
     if (reporter->measured.steps.count < 2 || reporter->measured.sampled.count < 2)
         return MICS_OK;
     reporter->measured.peak_rss_bytes = peak_rss_bytes();
-    status = mics_check_measured(reporter->plan, &reporter->measured, &check, err);
+    status = mics_plan_check_measured(reporter->plan, &reporter->measured, &check, err);
     if (status == MICS_OK)
-        status = mics_check_print_brief(reporter->out, &check, err);
+        status = mics_plan_check_print_brief(reporter->out, &check, err);
     return status;
 }
 

@@ -3,7 +3,7 @@
 #ifndef MICS_TRAIN_REPORT_RUN_REPORTER_H
 #define MICS_TRAIN_REPORT_RUN_REPORTER_H
 
-#include "report/check.h"
+#include "report/plan_check.h"
 #include "train/job.h"
 #include "train/report/outputs.h"
 

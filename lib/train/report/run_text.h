@@ -3,7 +3,7 @@
 #ifndef MICS_TRAIN_REPORT_RUN_TEXT_H
 #define MICS_TRAIN_REPORT_RUN_TEXT_H
 
-#include "report/check.h"
+#include "report/plan_check.h"
 #include "train/run.h"
 
 #include <stdio.h>

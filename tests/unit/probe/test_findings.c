@@ -128,6 +128,73 @@ static void a_changed_fact_of_a_node_is_its_finding(void)
     }
 }
 
+/* Set how all GPUs of a node, or the first two, reach each other. */
+static void set_peers(json_t *nodes, size_t node, const char *how, bool all)
+{
+    json_t *gpus = json_object_get(json_object_get(json_array_get(nodes, node), "facts"), "gpus");
+
+    for (size_t i = 0; i < json_array_size(gpus); i++) {
+        json_t *peers = json_array();
+
+        for (size_t k = 0; k < json_array_size(gpus); k++)
+            json_array_append_new(peers, i == k              ? json_null()
+                                         : all || i + k == 1 ? json_string(how)
+                                                             : json_string("NVLink"));
+        json_object_set_new(json_array_get(gpus, i), "peers", peers);
+    }
+}
+
+static json_t *nodes_with_peers(size_t count, const char *how)
+{
+    json_t *nodes = good_nodes(count);
+
+    for (size_t i = 0; i < count; i++)
+        set_peers(nodes, i, how, true);
+    return nodes;
+}
+
+static void peer_access_is_compared_with_other_nodes(void)
+{
+    json_t *nodes = nodes_with_peers(NODES, "NVLink"), *list;
+
+    set_peers(nodes, BAD, "disabled by registry key", true);
+    list = judge(nodes);
+    CHECK_STR(text_of(list, 0, "where"), "GPU 0 to GPU 1, and 27 other pairs");
+    CHECK_STR(text_of(list, 0, "found"), "disabled by registry key");
+    CHECK_STR(text_of(list, 0, "expected"), "NVLink");
+    expect_one(nodes, list, "gpu_peer_access");
+    nodes = nodes_with_peers(NODES, "NVLink");
+    set_peers(nodes, BAD, "PCIe", false);
+    list = judge(nodes);
+    CHECK_STR(text_of(list, 0, "where"), "GPU 0 to GPU 1");
+    expect_one(nodes, list, "gpu_peer_access");
+    for (size_t count = 1; count <= NODES; count++) { /* consumer cards */
+        nodes = nodes_with_peers(count, "chipset not supported");
+        list = judge(nodes);
+        CHECK_INT(json_array_size(list), 0);
+        json_decref(list);
+        json_decref(nodes);
+    }
+}
+
+static void peer_access_of_one_node_is_compared_with_its_other_pairs(void)
+{
+    static const struct {
+        const char *how;
+        size_t findings;
+    } cases[] = {{"disabled by registry key", 1}, {"topology not supported", 0}, {"PCIe", 0}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *nodes = nodes_with_peers(1, "NVLink"), *list;
+
+        set_peers(nodes, 0, cases[i].how, false);
+        list = judge(nodes);
+        CHECK_INT(json_array_size(list), cases[i].findings);
+        json_decref(list);
+        json_decref(nodes);
+    }
+}
+
 static void clocks_and_heat_are_findings(void)
 {
     json_t *nodes = good_nodes(NODES);
@@ -221,6 +288,8 @@ int main(void)
 {
     TAP_RUN(good_nodes_have_no_finding);
     TAP_RUN(a_changed_fact_of_a_node_is_its_finding);
+    TAP_RUN(peer_access_is_compared_with_other_nodes);
+    TAP_RUN(peer_access_of_one_node_is_compared_with_its_other_pairs);
     TAP_RUN(clocks_and_heat_are_findings);
     TAP_RUN(a_changed_figure_of_a_GPU_is_its_finding);
     TAP_RUN(of_two_nodes_the_one_with_less_is_named_and_texts_blame_none);

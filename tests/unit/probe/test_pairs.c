@@ -56,7 +56,7 @@ static double measure(const struct cluster *c, uint32_t a, uint32_t b)
     return rate * 12e9;
 }
 
-/* As mics_health_check() measures: twice, and again while something is slow; the best counts. */
+/* As mics_check_run() measures: twice, and again while something is slow; the best counts. */
 static void judge(const struct cluster *c, struct mics_pair_verdict *out)
 {
     const size_t cells = (size_t)c->nodes * c->nodes;

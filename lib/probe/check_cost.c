@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* health_cost.c - from how slow a part of the cluster is to how much slower a plan becomes. */
-#include "probe/health_cost.h"
+/* check_cost.c - from how slow a part of the cluster is to how much slower a plan becomes. */
+#include "probe/check_cost.h"
 
 #include "plan/search/range.h"
+#include "probe/check.h"
 #include "probe/findings_internal.h"
-#include "probe/health.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -90,8 +90,8 @@ static void take_slower(struct slowdown *all, const struct slowdown *each)
     all->memory = fmax(all->memory, each->memory);
 }
 
-enum mics_status mics_health_add_costs(json_t *doc, const struct mics_plan *plan,
-                                       struct mics_err *err)
+enum mics_status mics_check_add_costs(json_t *doc, const struct mics_plan *plan,
+                                      struct mics_err *err)
 {
     const json_t *list = json_object_get(doc, "findings");
     struct slowdown all = no_slowdown, each;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_check.c - prediction against measurement: metrics that are the prediction itself but for one
- * class, so that it is known which assumption is off.
+ * test_plan_check.c - prediction against measurement: metrics that are the prediction itself but
+ * for one class, so that it is known which assumption is off.
  */
 #include "base/file.h"
 #include "doc/doc.h"
 #include "missing.h"
 #include "plan/search/search.h"
-#include "report/check.h"
 #include "report/metrics.h"
+#include "report/plan_check.h"
 #include "tap.h"
 #include "train/report/metrics_writer.h"
 
@@ -96,13 +96,13 @@ static void write_run(double step_s, const struct mics_class_times *times)
 /* What is off in these times. */
 static enum mics_assumption worst_of(double step_s, const struct mics_class_times *times)
 {
-    struct mics_check check;
+    struct mics_plan_check check;
     enum mics_assumption worst;
 
     write_run(step_s, times);
-    CHECK_INT(mics_check_run(folder, NULL, &check, &err), MICS_OK);
-    worst = mics_check_worst(&check);
-    mics_check_fini(&check);
+    CHECK_INT(mics_plan_check_run(folder, NULL, &check, &err), MICS_OK);
+    worst = mics_plan_check_worst(&check);
+    mics_plan_check_fini(&check);
     return worst;
 }
 
@@ -110,23 +110,23 @@ static const char *print(int tsv)
 {
     static char text[1 << 14];
     FILE *out = fmemopen(text, sizeof text, "w");
-    struct mics_check check;
+    struct mics_plan_check check;
 
     memset(text, 0, sizeof text);
-    CHECK_INT(mics_check_run(folder, NULL, &check, &err), MICS_OK);
-    CHECK_INT(mics_check_print(out, &check, tsv, &err), MICS_OK);
-    mics_check_fini(&check);
+    CHECK_INT(mics_plan_check_run(folder, NULL, &check, &err), MICS_OK);
+    CHECK_INT(mics_plan_check_print(out, &check, tsv, &err), MICS_OK);
+    mics_plan_check_fini(&check);
     fclose(out);
     return text;
 }
 
 static void a_run_as_predicted_has_nothing_off(void)
 {
-    struct mics_check check;
+    struct mics_plan_check check;
 
     write_run(plan->predicted.step_s, &plan->classes);
-    CHECK_INT(mics_check_run(folder, NULL, &check, &err), MICS_OK);
-    CHECK_INT(mics_check_worst(&check), MICS_ASSUME_COUNT);
+    CHECK_INT(mics_plan_check_run(folder, NULL, &check, &err), MICS_OK);
+    CHECK_INT(mics_plan_check_worst(&check), MICS_ASSUME_COUNT);
     CHECK_NEAR(check.measured.step_s / check.predicted.step_s, 1, 1e-9);
     CHECK_NEAR(check.tokens_per_s / plan->predicted.tokens_per_s, 1, 1e-9);
     CHECK_STR(check.state, "done");
@@ -136,7 +136,7 @@ static void a_run_as_predicted_has_nothing_off(void)
     CHECK_INT(check.memory_bytes, plan->memory.arena_bytes + 1000);
     for (int i = 0; i < MICS_ASSUME_COUNT; i++)
         CHECK_NEAR(check.assumptions[i].added_s, 0, 1e-9);
-    mics_check_fini(&check);
+    mics_plan_check_fini(&check);
     CHECK(strstr(print(0), "No assumption changes a step by more than 2 %.") != NULL);
     CHECK(strstr(print(1), "worst\tnone\n") != NULL);
 }
@@ -179,7 +179,7 @@ static void the_assumption_that_is_off_is_named(void)
 /* Nothing of the first start counts, and the last line is incomplete. */
 static void only_the_last_start_counts_and_it_may_be_running(void)
 {
-    struct mics_check check;
+    struct mics_plan_check check;
 
     open_metrics();
     begin_run();
@@ -190,21 +190,21 @@ static void only_the_last_start_counts_and_it_may_be_running(void)
         put_step(step, 2, step == 6 ? &plan->classes : NULL);
     fputs("{\"event\":\"step\",\"st", metrics);
     fclose(metrics);
-    CHECK_INT(mics_check_run(metrics_path, plan_path, &check, &err), MICS_OK);
+    CHECK_INT(mics_plan_check_run(metrics_path, plan_path, &check, &err), MICS_OK);
     CHECK_STR(check.state, "not ended");
     CHECK_NEAR(check.measured.step_s, 2, 1e-12);
     CHECK_INT(check.first, 6);
     CHECK_INT(check.last, 8);
     CHECK_INT(check.samples, 1);
-    mics_check_fini(&check);
+    mics_plan_check_fini(&check);
 }
 
 static void expect_refusal(int status, const char *words)
 {
-    struct mics_check check;
+    struct mics_plan_check check;
 
     fclose(metrics);
-    CHECK_INT(mics_check_run(folder, NULL, &check, &err), status);
+    CHECK_INT(mics_plan_check_run(folder, NULL, &check, &err), status);
     CHECK(strncmp(err.text, metrics_path, strlen(metrics_path)) == 0);
     CHECK(strstr(err.text, words) != NULL);
     if (!strstr(err.text, words))
@@ -259,17 +259,17 @@ static void metrics_of_another_plan_are_refused(void)
 
 static void missing_files_are_named(void)
 {
-    struct mics_check check;
+    struct mics_plan_check check;
 
     const char *missing = missing_path("run");
-    CHECK_INT(mics_check_run(missing, NULL, &check, &err), MICS_ERR_IO);
+    CHECK_INT(mics_plan_check_run(missing, NULL, &check, &err), MICS_ERR_IO);
     CHECK(strncmp(err.text, missing, strlen(missing)) == 0);
     write_run(1, &plan->classes);
     remove(plan_path);
-    CHECK_INT(mics_check_run(folder, NULL, &check, &err), MICS_ERR_IO);
+    CHECK_INT(mics_plan_check_run(folder, NULL, &check, &err), MICS_ERR_IO);
     CHECK(strstr(err.text, "plan.mp: there is no plan; give it as the operand") != NULL);
     remove(metrics_path);
-    CHECK_INT(mics_check_run(folder, "plan", &check, &err), MICS_ERR_IO);
+    CHECK_INT(mics_plan_check_run(folder, "plan", &check, &err), MICS_ERR_IO);
     CHECK(strstr(err.text, "metrics.jsonl") != NULL);
 }
 

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* health_collectives.c - series of collectives in nodes and over all ranks, compared between nodes,
+/* check_collectives.c - series of collectives in nodes and over all ranks, compared between nodes,
  * with the links, and, beside other rates, with what a topology should reach. */
-#include "probe/health_collectives.h"
+#include "probe/check_collectives.h"
 
 #include "measure/expect.h"
 #include "measure/measure_doc.h"
 #include "measure/series.h"
+#include "probe/check.h"
+#include "probe/check_measure.h"
 #include "probe/findings_internal.h"
-#include "probe/health.h"
-#include "probe/health_measure.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS = 5, OPS = MICS_HEALTH_OPS };
+enum { ROUNDS = 5, OPS = MICS_CHECK_OPS };
 
 static const struct {
     enum mics_collective collective;
@@ -154,8 +154,8 @@ static void rates_of_nodes(const struct study *study, int op, size_t k, double *
     }
 }
 
-bool mics_health_slow_nodes(const double *rates, uint32_t nodes, bool on_host, double *scratch,
-                            struct mics_class *classes, unsigned char *slow)
+bool mics_check_slow_nodes(const double *rates, uint32_t nodes, bool on_host, double *scratch,
+                           struct mics_class *classes, unsigned char *slow)
 {
     bool any = false;
 
@@ -165,7 +165,7 @@ bool mics_health_slow_nodes(const double *rates, uint32_t nodes, bool on_host, d
 
         classes[op] = mics_class_of(own, nodes, scratch);
         for (uint32_t i = 0; i < nodes; i++)
-            if (mics_health_is_slow(&classes[op], own[i], on_host))
+            if (mics_check_is_slow(&classes[op], own[i], on_host))
                 slow[i] |= (unsigned char)(1 << op);
     }
     for (uint32_t i = 0; i < nodes; i++) {
@@ -236,8 +236,8 @@ static enum mics_status study_nodes(struct study *study, struct mics_findings *f
         for (int op = 0; op < OPS && status == MICS_OK; op++)
             rates_of_nodes(study, op, study->curves[op].count - 1, rates + op * (size_t)count);
         any =
-            status == MICS_OK && mics_health_slow_nodes(rates, count, study->bench->device->on_host,
-                                                        rates + OPS * (size_t)count, classes, slow);
+            status == MICS_OK && mics_check_slow_nodes(rates, count, study->bench->device->on_host,
+                                                       rates + OPS * (size_t)count, classes, slow);
     }
     for (uint32_t i = 0; i < count && status == MICS_OK; i++)
         if (slow[i])
@@ -263,9 +263,9 @@ static enum mics_status add_rows(const struct study *study, struct mics_bench_re
     return MICS_OK;
 }
 
-enum mics_status mics_health_measure_collectives(struct mics_findings *findings,
-                                                 const struct mics_bench *bench, double seconds,
-                                                 json_t *nodes, json_t **out, struct mics_err *err)
+enum mics_status mics_check_measure_collectives(struct mics_findings *findings,
+                                                const struct mics_bench *bench, double seconds,
+                                                json_t *nodes, json_t **out, struct mics_err *err)
 {
     const struct mics_world *world = bench->world;
     const struct mics_bench_request request = {.iters = 1};
@@ -309,7 +309,7 @@ static const char *text_of(const json_t *object, const char *key)
     return text ? text : "";
 }
 
-const char *mics_health_name_row(const json_t *row, char text[96])
+const char *mics_check_name_row(const json_t *row, char text[96])
 {
     char bytes[64];
 
@@ -324,7 +324,7 @@ static const char *slows_of(const json_t *row)
     return strcmp(text_of(row, "group"), "world") == 0 ? "net" : "node";
 }
 
-bool mics_health_is_largest(const json_t *rows, const json_t *row)
+bool mics_check_is_largest(const json_t *rows, const json_t *row)
 {
     for (size_t i = 0; i < json_array_size(rows); i++) {
         const json_t *other = json_array_get(rows, i);
@@ -337,8 +337,8 @@ bool mics_health_is_largest(const json_t *rows, const json_t *row)
     return true;
 }
 
-void mics_health_compare_with_links(struct mics_findings *findings, const json_t *bench,
-                                    const json_t *links)
+void mics_check_compare_with_links(struct mics_findings *findings, const json_t *bench,
+                                   const json_t *links)
 {
     const json_t *rows = json_object_get(bench, "rows");
     const double link = mics_number_of(links, "reference_bytes_per_s");
@@ -348,9 +348,9 @@ void mics_health_compare_with_links(struct mics_findings *findings, const json_t
         const json_t *row = json_array_get(rows, i);
         const double rate = mics_number_of(row, "busbw_bytes_per_s");
 
-        if (strcmp(text_of(row, "group"), "world") == 0 && mics_health_is_largest(rows, row) &&
+        if (strcmp(text_of(row, "group"), "world") == 0 && mics_check_is_largest(rows, row) &&
             rate < links_share * link)
-            mics_findings_add(findings, "collectives_low", -1, mics_health_name_row(row, where),
+            mics_findings_add(findings, "collectives_low", -1, mics_check_name_row(row, where),
                               mics_figure(found, rate, MICS_FIGURE_BYTES_PER_S),
                               mics_figure(expected, link, MICS_FIGURE_BYTES_PER_S));
     }
@@ -403,17 +403,17 @@ static void expect_rates(struct mics_findings *findings, const json_t *doc, json
     if (!mics_bench_is_same_device(topology, device))
         return;
     if (strcmp(text_of(doc, "flops_dtype"), topology->flops_dtype) == 0)
-        expect(findings, map, "products", mics_health_usual_rate(doc, "flops_per_s"),
+        expect(findings, map, "products", mics_check_usual_rate(doc, "flops_per_s"),
                topology->flops, "", name, "compute");
-    expect(findings, map, "memory", mics_health_usual_rate(doc, "memory_bytes_per_s"),
+    expect(findings, map, "memory", mics_check_usual_rate(doc, "memory_bytes_per_s"),
            topology->memory_bandwidth, "", name, "memory");
     if (strcmp(device, "host") == 0 && topology->nodes > 1)
         expect(findings, map, "between nodes", mics_number_of(links, "reference_bytes_per_s"),
                topology->net_link.bandwidth_bytes, "", name, "net");
 }
 
-enum mics_status mics_health_expect(json_t *doc, const struct mics_topology *topology,
-                                    const char *name, struct mics_err *err)
+enum mics_status mics_check_expect(json_t *doc, const struct mics_topology *topology,
+                                   const char *name, struct mics_err *err)
 {
     json_t *bench = json_object_get(doc, "collectives"), *map = json_object();
     struct mics_findings findings = {.nodes = json_object_get(doc, "nodes"),
@@ -430,10 +430,9 @@ enum mics_status mics_health_expect(json_t *doc, const struct mics_topology *top
     for (size_t i = 0; i < json_array_size(rows) && status == MICS_OK; i++) {
         const json_t *row = json_array_get(rows, i);
 
-        if (mics_health_is_largest(rows, row))
-            expect(&findings, map, mics_health_name_row(row, where),
-                   mics_number_of(row, "measured"), mics_number_of(row, "expected"),
-                   text_of(row, "why"), name, slows_of(row));
+        if (mics_check_is_largest(rows, row))
+            expect(&findings, map, mics_check_name_row(row, where), mics_number_of(row, "measured"),
+                   mics_number_of(row, "expected"), text_of(row, "why"), name, slows_of(row));
     }
     if (status == MICS_OK && json_object_size(map) == 0)
         status = mics_err_set(err, MICS_ERR_FORMAT, "it says nothing of what was measured here");
@@ -441,5 +440,5 @@ enum mics_status mics_health_expect(json_t *doc, const struct mics_topology *top
                               json_object_set_new(doc, "expected_by", json_string(name)) != 0))
         status = mics_err_nomem(err);
     json_decref(map);
-    return status == MICS_OK ? mics_health_settle(doc, err) : status;
+    return status == MICS_OK ? mics_check_settle(doc, err) : status;
 }

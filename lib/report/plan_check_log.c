@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* check_log.c - reads the metrics and the plan of a run, to compare them. */
-#include "report/check.h"
+/* plan_check_log.c - reads the metrics and the plan of a run, to compare them. */
+#include "report/plan_check.h"
 
 #include "base/file.h"
 #include "doc/doc.h"
@@ -175,8 +175,8 @@ static enum mics_status expect_plan(const struct log *log, const struct mics_pla
     return reading.status;
 }
 
-enum mics_status mics_check_run(const char *path, const char *plan_path, struct mics_check *out,
-                                struct mics_err *err)
+enum mics_status mics_plan_check_run(const char *path, const char *plan_path,
+                                     struct mics_plan_check *out, struct mics_err *err)
 {
     struct log log = {.run = NULL};
     struct mics_plan *plan = NULL;
@@ -193,7 +193,7 @@ enum mics_status mics_check_run(const char *path, const char *plan_path, struct 
         goto out;
     status = expect_plan(&log, plan, err);
     if (status == MICS_OK)
-        status = mics_check_measured(plan, &log.measured, out, err);
+        status = mics_plan_check_measured(plan, &log.measured, out, err);
     if (status != MICS_OK)
         mics_err_prefix(err, "%s", metrics);
 out:
@@ -206,7 +206,7 @@ out:
     return MICS_OK;
 }
 
-void mics_check_fini(struct mics_check *check)
+void mics_plan_check_fini(struct mics_plan_check *check)
 {
     mics_plan_free(check->plan);
     check->plan = NULL;

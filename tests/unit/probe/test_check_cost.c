@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_health_cost.c - what faults of a cluster cost a plan. Documents made by hand. */
+/* test_check_cost.c - what faults of a cluster cost a plan. Documents made by hand. */
 #include "plan/search/range.h"
 #include "plan/search/search.h"
+#include "probe/check.h"
+#include "probe/check_cost.h"
 #include "probe/findings.h"
-#include "probe/health.h"
-#include "probe/health_cost.h"
 #include "tap.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char cluster[] = "{\"kind\": \"mics.health\", \"v\": 1, \"verdict\": \"bad\","
+static const char cluster[] = "{\"kind\": \"mics.check\", \"v\": 1, \"verdict\": \"bad\","
                               " \"hosts\": [\"n0\", \"n1\"], \"nodes\": [{\"facts\": {}},"
                               " {\"facts\": {}}], \"findings\": []}";
 
@@ -46,8 +46,8 @@ static json_t *priced(const struct mics_plan *plan, const char *slows, double ti
     mics_findings_add_slow(&findings, "slower", -1, NULL, NULL, NULL,
                            (struct mics_slowdown){slows, times, at_most});
     CHECK(!findings.failed);
-    CHECK_INT(mics_health_add_costs(doc, plan, NULL), MICS_OK);
-    CHECK_INT(mics_health_validate(doc, NULL), MICS_OK);
+    CHECK_INT(mics_check_add_costs(doc, plan, NULL), MICS_OK);
+    CHECK_INT(mics_check_validate(doc, NULL), MICS_OK);
     return doc;
 }
 
@@ -127,7 +127,7 @@ static void the_page_has_the_price_of_each_fault(void)
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
 
-    CHECK_INT(mics_health_print(out, doc, 0, NULL), MICS_OK);
+    CHECK_INT(mics_check_print(out, doc, 0, NULL), MICS_OK);
     fclose(out);
     CHECK(strstr(text, " up to +") != NULL);
     CHECK(strstr(text, "planned step: ") != NULL);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* check_print.c - a comparison of prediction and measurement as tables, or as a document. */
+/* plan_check_print.c - a comparison of prediction and measurement as tables, or as a document. */
 #include "base/units.h"
 #include "doc/doc.h"
 #include "doc/table.h"
-#include "report/check.h"
+#include "report/plan_check.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -50,7 +50,7 @@ static void put_ratio(struct mics_table *table, double predicted, double measure
         mics_table_cell(table, "-");
 }
 
-static enum mics_status print_summary(FILE *out, const struct mics_check *check, int tsv,
+static enum mics_status print_summary(FILE *out, const struct mics_plan_check *check, int tsv,
                                       struct mics_err *err)
 {
     const struct mics_prediction *predicted = &check->plan->predicted;
@@ -72,7 +72,7 @@ static enum mics_status print_summary(FILE *out, const struct mics_check *check,
     return mics_table_finish(table, out, tsv, err);
 }
 
-static enum mics_status print_classes(FILE *out, const struct mics_check *check, int tsv,
+static enum mics_status print_classes(FILE *out, const struct mics_plan_check *check, int tsv,
                                       struct mics_err *err)
 {
     const struct mics_class_times *p = &check->predicted.classes, *m = &check->measured.classes;
@@ -98,7 +98,7 @@ static enum mics_status print_classes(FILE *out, const struct mics_check *check,
     return mics_table_finish(table, out, tsv, err);
 }
 
-static enum mics_status print_assumptions(FILE *out, const struct mics_check *check, int tsv,
+static enum mics_status print_assumptions(FILE *out, const struct mics_plan_check *check, int tsv,
                                           struct mics_err *err)
 {
     struct mics_table *table =
@@ -134,10 +134,10 @@ static const char *const verdicts[MICS_RANGE_VERDICT_COUNT] = {
 };
 
 /* "The step is inside the predicted range: 36.5 ms, 25 to 38." */
-static void print_range(FILE *out, const struct mics_check *check)
+static void print_range(FILE *out, const struct mics_plan_check *check)
 {
     const struct mics_step_range *range = &check->plan->range;
-    const enum mics_range_verdict verdict = mics_check_range(check);
+    const enum mics_range_verdict verdict = mics_plan_check_range(check);
     char text[64];
 
     if (verdict == MICS_RANGE_UNKNOWN)
@@ -151,9 +151,9 @@ static void print_range(FILE *out, const struct mics_check *check)
 }
 
 /* "network bandwidth: predicted 24 MB/s, measured 19 MB/s" */
-static void print_worst(FILE *out, const struct mics_check *check)
+static void print_worst(FILE *out, const struct mics_plan_check *check)
 {
-    const enum mics_assumption worst = mics_check_worst(check);
+    const enum mics_assumption worst = mics_plan_check_worst(check);
     char texts[3][TEXT];
 
     if (worst == MICS_ASSUME_COUNT) {
@@ -190,7 +190,7 @@ static json_t *step_to_json(const struct mics_step_times *times, double tokens_p
 }
 
 /* NULL: out of memory. */
-static json_t *assumptions_to_json(const struct mics_check *check)
+static json_t *assumptions_to_json(const struct mics_plan_check *check)
 {
     json_t *object = json_object();
 
@@ -210,11 +210,11 @@ static json_t *assumptions_to_json(const struct mics_check *check)
     return object;
 }
 
-enum mics_status mics_check_to_doc(const struct mics_check *check, json_t **out,
-                                   struct mics_err *err)
+enum mics_status mics_plan_check_to_doc(const struct mics_plan_check *check, json_t **out,
+                                        struct mics_err *err)
 {
-    const enum mics_assumption worst = mics_check_worst(check);
-    json_t *doc = mics_doc_new("mics.check", MICS_CHECK_VERSION);
+    const enum mics_assumption worst = mics_plan_check_worst(check);
+    json_t *doc = mics_doc_new("mics.plan_check", MICS_PLAN_CHECK_VERSION);
     const struct mics_step_range *range = &check->plan->range;
     json_t *members = json_pack(
         "{s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:o*, s:s?}", "metrics", check->metrics, "state",
@@ -224,10 +224,10 @@ enum mics_status mics_check_to_doc(const struct mics_check *check, json_t **out,
                      check->predicted_bytes),
         "measured", step_to_json(&check->measured, check->tokens_per_s, check->memory_bytes),
         "assumptions", assumptions_to_json(check), "range",
-        mics_check_range(check) == MICS_RANGE_UNKNOWN
+        mics_plan_check_range(check) == MICS_RANGE_UNKNOWN
             ? NULL
             : json_pack("{s:f, s:f, s:s}", "step_low_s", range->low_s, "step_high_s", range->high_s,
-                        "verdict", verdicts[mics_check_range(check)]),
+                        "verdict", verdicts[mics_plan_check_range(check)]),
         "worst", worst == MICS_ASSUME_COUNT ? NULL : names[worst].key);
     const bool complete = doc && members && json_object_update(doc, members) == 0;
 
@@ -240,8 +240,8 @@ enum mics_status mics_check_to_doc(const struct mics_check *check, json_t **out,
     return MICS_OK;
 }
 
-enum mics_status mics_check_print_brief(FILE *out, const struct mics_check *check,
-                                        struct mics_err *err)
+enum mics_status mics_plan_check_print_brief(FILE *out, const struct mics_plan_check *check,
+                                             struct mics_err *err)
 {
     enum mics_status status;
 
@@ -260,10 +260,10 @@ enum mics_status mics_check_print_brief(FILE *out, const struct mics_check *chec
     return MICS_OK;
 }
 
-enum mics_status mics_check_print(FILE *out, const struct mics_check *check, int tsv,
-                                  struct mics_err *err)
+enum mics_status mics_plan_check_print(FILE *out, const struct mics_plan_check *check, int tsv,
+                                       struct mics_err *err)
 {
-    static enum mics_status (*const tables[])(FILE *, const struct mics_check *, int,
+    static enum mics_status (*const tables[])(FILE *, const struct mics_plan_check *, int,
                                               struct mics_err *) = {print_summary, print_classes,
                                                                     print_assumptions};
     enum mics_status status = MICS_OK;
@@ -280,13 +280,14 @@ enum mics_status mics_check_print(FILE *out, const struct mics_check *check, int
     }
     if (status == MICS_OK && !tsv)
         print_range(out, check);
-    if (status == MICS_OK && tsv && mics_check_range(check) != MICS_RANGE_UNKNOWN)
+    if (status == MICS_OK && tsv && mics_plan_check_range(check) != MICS_RANGE_UNKNOWN)
         fprintf(out, "range\t%.12g\t%.12g\t%s\n", check->plan->range.low_s,
-                check->plan->range.high_s, verdicts[mics_check_range(check)]);
+                check->plan->range.high_s, verdicts[mics_plan_check_range(check)]);
     if (status == MICS_OK && tsv)
         fprintf(out, "worst\t%s\n",
-                mics_check_worst(check) == MICS_ASSUME_COUNT ? "none"
-                                                             : names[mics_check_worst(check)].key);
+                mics_plan_check_worst(check) == MICS_ASSUME_COUNT
+                    ? "none"
+                    : names[mics_plan_check_worst(check)].key);
     else if (status == MICS_OK)
         print_worst(out, check);
     return status;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_health_rates.c - how collectives and other rates of a check are judged. */
-#include "probe/health.h"
-#include "probe/health_collectives.h"
+/* test_check_rates.c - how collectives and other rates of a check are judged. */
+#include "probe/check.h"
+#include "probe/check_collectives.h"
 #include "tap.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@ enum { NODES = 16 };
 /* Rates of 100 with noise of up to 5 %. */
 static void fill(double *rates, uint32_t *seed)
 {
-    for (int i = 0; i < MICS_HEALTH_OPS * NODES; i++) {
+    for (int i = 0; i < MICS_CHECK_OPS * NODES; i++) {
         *seed = *seed * 1664525u + 1013904223u;
         rates[i] = 100 * (1 - 0.05 * (*seed >> 8) / (1 << 24));
     }
@@ -20,19 +20,19 @@ static void fill(double *rates, uint32_t *seed)
 
 static void a_node_is_slow_if_two_collectives_are(void)
 {
-    double rates[MICS_HEALTH_OPS * NODES], scratch[NODES];
-    struct mics_class classes[MICS_HEALTH_OPS];
+    double rates[MICS_CHECK_OPS * NODES], scratch[NODES];
+    struct mics_class classes[MICS_CHECK_OPS];
     unsigned char slow[NODES];
     uint32_t seed = 1;
 
     for (int run = 0; run < 40; run++) {
         fill(rates, &seed);
-        CHECK(!mics_health_slow_nodes(rates, NODES, false, scratch, classes, slow));
+        CHECK(!mics_check_slow_nodes(rates, NODES, false, scratch, classes, slow));
         const int node = run % NODES;
         rates[node] *= 0.4; /* only one */
-        CHECK(!mics_health_slow_nodes(rates, NODES, false, scratch, classes, slow));
+        CHECK(!mics_check_slow_nodes(rates, NODES, false, scratch, classes, slow));
         rates[2 * NODES + node] *= 0.4;
-        CHECK(mics_health_slow_nodes(rates, NODES, false, scratch, classes, slow));
+        CHECK(mics_check_slow_nodes(rates, NODES, false, scratch, classes, slow));
         for (int i = 0; i < NODES; i++)
             CHECK_INT(slow[i], i == node ? 5 : 0);
     }
@@ -65,7 +65,7 @@ static void collectives_far_below_the_links_are_a_notice(void)
     json_t *links = parse("{\"reference_bytes_per_s\": 1e9}"), *list = json_array();
     struct mics_findings findings = {.list = list};
 
-    mics_health_compare_with_links(&findings, bench, links);
+    mics_check_compare_with_links(&findings, bench, links);
     CHECK_INT(json_array_size(list), 1);
     CHECK_STR(text_of(list, 0, "what"), "collectives_low");
     CHECK_STR(text_of(list, 0, "level"), "notice");
@@ -81,7 +81,7 @@ static json_t *checked(double from_host)
     char text[1024];
 
     snprintf(text, sizeof text,
-             "{\"kind\": \"mics.health\", \"v\": 1, \"verdict\": \"good\", \"device\": \"cuda\","
+             "{\"kind\": \"mics.check\", \"v\": 1, \"verdict\": \"good\", \"device\": \"cuda\","
              " \"hosts\": [\"n0\"], \"nodes\": [{\"host\": \"n0\", \"ranks\": 1, \"facts\": {},"
              " \"rates\": [{\"flops_per_s\": 1e12, \"memory_bytes_per_s\": 1e12,"
              " \"from_host_bytes_per_s\": %g, \"to_host_bytes_per_s\": 2e10}]}],"
@@ -98,13 +98,13 @@ static void copies_of_gpus_are_compared_with_a_baseline(void)
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
 
-    CHECK_INT(mics_health_compare(now, before, NULL), MICS_OK);
+    CHECK_INT(mics_check_compare(now, before, NULL), MICS_OK);
     CHECK_INT(json_array_size(list), 1);
     CHECK_STR(text_of(list, 0, "what"), "slower");
     CHECK_STR(text_of(list, 0, "where"), "copies from the host of local rank 0");
     CHECK_STR(text_of(list, 0, "slows"), "copies");
     CHECK_STR(json_string_value(json_object_get(now, "verdict")), "bad");
-    CHECK_INT(mics_health_print(out, now, 0, NULL), MICS_OK);
+    CHECK_INT(mics_check_print(out, now, 0, NULL), MICS_OK);
     fclose(out);
     const char *from = strstr(text, "\ncopies from the host "), *to = strstr(text, "\ncopies to ");
     CHECK(from && to && strstr(from, "low\n") < to);
@@ -126,7 +126,7 @@ static enum mics_status expect_of(const char *gpu, const char *model, size_t *fo
 
     CHECK(doc != NULL);
     snprintf(topology.device, sizeof topology.device, "%s", model);
-    status = mics_health_expect(doc, &topology, "it", NULL);
+    status = mics_check_expect(doc, &topology, "it", NULL);
     *found = json_array_size(json_object_get(doc, "findings"));
     json_decref(doc);
     return status;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* health_compare.c - what has become worse since an earlier check, host by host. */
+/* check_compare.c - what has become worse since an earlier check, host by host. */
+#include "probe/check.h"
+#include "probe/check_collectives.h"
 #include "probe/findings_internal.h"
-#include "probe/health.h"
-#include "probe/health_collectives.h"
 
 #include "base/units.h"
 #include "doc/doc.h"
@@ -183,7 +183,7 @@ static void compare_collectives(struct mics_findings *findings, int node, const 
         if ((node < 0 && strcmp(text_of(own, "group"), "world") != 0) ||
             !is_largest_common(now, before, own))
             continue;
-        compare_rate(findings, node, mics_health_name_row(own, where), mics_number_of(own, rate),
+        compare_rate(findings, node, mics_check_name_row(own, where), mics_number_of(own, rate),
                      mics_number_of(find_size(before, own), rate),
                      on_host ? host_collectives_share : slower_share, node < 0 ? "net" : "node");
     }
@@ -242,7 +242,7 @@ static bool same_shape(const json_t *doc, const json_t *other)
            mics_number_of(own, "per_node") == mics_number_of(theirs, "per_node");
 }
 
-enum mics_status mics_health_compare(json_t *doc, const json_t *before, struct mics_err *err)
+enum mics_status mics_check_compare(json_t *doc, const json_t *before, struct mics_err *err)
 {
     const json_t *nodes = json_object_get(doc, "nodes"), *old = json_object_get(before, "nodes");
     const char *device = text_of(doc, "device"), *old_device = text_of(before, "device");
@@ -268,10 +268,10 @@ enum mics_status mics_health_compare(json_t *doc, const json_t *before, struct m
     if (same_device && same_shape(doc, before))
         compare_collectives(&findings, -1, rows_of(doc), rows_of(before),
                             strcmp(device, "host") == 0);
-    return findings.failed ? mics_err_nomem(err) : mics_health_settle(doc, err);
+    return findings.failed ? mics_err_nomem(err) : mics_check_settle(doc, err);
 }
 
-/* The findings of mics_health_compare() alone; the caller's. NULL after an error. */
+/* The findings of mics_check_compare() alone; the caller's. NULL after an error. */
 static json_t *differences(const json_t *now, const json_t *before, enum mics_status *status,
                            struct mics_err *err)
 {
@@ -280,7 +280,7 @@ static json_t *differences(const json_t *now, const json_t *before, enum mics_st
     if (!copy || json_object_set(copy, "findings", list) != 0)
         *status = mics_err_nomem(err);
     else
-        *status = mics_health_compare(copy, before, err);
+        *status = mics_check_compare(copy, before, err);
     json_decref(copy);
     if (*status == MICS_OK)
         return list;
@@ -430,14 +430,14 @@ static void put_differences(struct mics_table *table, const json_t *list, bool b
     }
 }
 
-enum mics_status mics_health_print_changes(FILE *out, const json_t *before, const json_t *now,
-                                           int tsv, struct mics_err *err)
+enum mics_status mics_check_print_changes(FILE *out, const json_t *before, const json_t *now,
+                                          int tsv, struct mics_err *err)
 {
-    enum mics_status status = mics_health_validate(before, err);
+    enum mics_status status = mics_check_validate(before, err);
     json_t *worse = NULL, *better = NULL;
 
     if (status == MICS_OK)
-        status = mics_health_validate(now, err);
+        status = mics_check_validate(now, err);
     if (status == MICS_OK)
         worse = differences(now, before, &status, err);
     if (status == MICS_OK)
@@ -460,13 +460,13 @@ enum mics_status mics_health_print_changes(FILE *out, const json_t *before, cons
     return status;
 }
 
-enum mics_status mics_health_read(const char *path, json_t **out, struct mics_err *err)
+enum mics_status mics_check_read(const char *path, json_t **out, struct mics_err *err)
 {
     enum mics_status status = mics_doc_read_file(path, out, err);
 
     if (status != MICS_OK)
         return status;
-    status = mics_health_validate(*out, err);
+    status = mics_check_validate(*out, err);
     if (status == MICS_OK)
         return status;
     mics_err_prefix(err, "%s", path);

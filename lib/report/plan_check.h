@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check.h - compares what a plan predicted with what a run measured, by class of operation, and
- * finds the assumption of the prediction that was off most.
+ * plan_check.h - compares what a plan predicted with what a run measured, by class of operation,
+ * and finds the assumption of the prediction that was off most.
  */
-#ifndef MICS_REPORT_CHECK_H
-#define MICS_REPORT_CHECK_H
+#ifndef MICS_REPORT_PLAN_CHECK_H
+#define MICS_REPORT_PLAN_CHECK_H
 
 #include "plan/plan.h"
 
 #include <stdio.h>
 
-#define MICS_CHECK_VERSION 1
+#define MICS_PLAN_CHECK_VERSION 1
 
 /* Medians over steps. */
 struct mics_step_times {
@@ -64,7 +64,7 @@ struct mics_assumption_check {
     double busy_ratio; /* measured / predicted seconds in which it was in use; NAN: none */
 };
 
-struct mics_check {
+struct mics_plan_check {
     char metrics[1024]; /* path; empty: measured in this process */
     struct mics_plan *plan;
     const char *state;    /* as in struct mics_measured */
@@ -82,20 +82,21 @@ struct mics_check {
 /* Compare. `plan` stays the caller's, and the check must not outlive it; its times by class are
  * computed if it has none. MICS_ERR_INFEASIBLE: there is no step. MICS_ERR_FORMAT: there are no
  * times by class. */
-enum mics_status mics_check_measured(struct mics_plan *plan, const struct mics_measured *measured,
-                                     struct mics_check *out, struct mics_err *err);
+enum mics_status mics_plan_check_measured(struct mics_plan *plan,
+                                          const struct mics_measured *measured,
+                                          struct mics_plan_check *out, struct mics_err *err);
 
 /* `path`: the folder of a run, or its metrics; only the last start in them counts. `plan_path`:
- * NULL: plan.mp beside the metrics. On success the caller calls mics_check_fini().
+ * NULL: plan.mp beside the metrics. On success the caller calls mics_plan_check_fini().
  * MICS_ERR_FORMAT: the metrics are damaged, have no times by class, or are of another plan.
  * MICS_ERR_INFEASIBLE: no step is complete. Errors begin with the path. */
-enum mics_status mics_check_run(const char *path, const char *plan_path, struct mics_check *out,
-                                struct mics_err *err);
-void mics_check_fini(struct mics_check *check);
+enum mics_status mics_plan_check_run(const char *path, const char *plan_path,
+                                     struct mics_plan_check *out, struct mics_err *err);
+void mics_plan_check_fini(struct mics_plan_check *check);
 
 /* The assumption with the largest |added_s|; MICS_ASSUME_COUNT: none adds or saves 2 % of the
  * predicted step. */
-enum mics_assumption mics_check_worst(const struct mics_check *check);
+enum mics_assumption mics_plan_check_worst(const struct mics_plan_check *check);
 
 /* Where the measured step is, relative to the predicted range. */
 enum mics_range_verdict {
@@ -105,18 +106,18 @@ enum mics_range_verdict {
     MICS_RANGE_LONGER,
     MICS_RANGE_VERDICT_COUNT
 };
-enum mics_range_verdict mics_check_range(const struct mics_check *check);
+enum mics_range_verdict mics_plan_check_range(const struct mics_plan_check *check);
 
-/* The document "mics.check", which belongs to the caller. */
-enum mics_status mics_check_to_doc(const struct mics_check *check, json_t **out,
-                                   struct mics_err *err);
-
-/* Only times by class of operation, and the sentence on the worst assumption. */
-enum mics_status mics_check_print_brief(FILE *out, const struct mics_check *check,
+/* The document "mics.plan_check", which belongs to the caller. */
+enum mics_status mics_plan_check_to_doc(const struct mics_plan_check *check, json_t **out,
                                         struct mics_err *err);
 
+/* Only times by class of operation, and the sentence on the worst assumption. */
+enum mics_status mics_plan_check_print_brief(FILE *out, const struct mics_plan_check *check,
+                                             struct mics_err *err);
+
 /* Tables, and a sentence on the worst assumption. */
-enum mics_status mics_check_print(FILE *out, const struct mics_check *check, int tsv,
-                                  struct mics_err *err);
+enum mics_status mics_plan_check_print(FILE *out, const struct mics_plan_check *check, int tsv,
+                                       struct mics_err *err);
 
 #endif

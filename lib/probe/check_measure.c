@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* health_measure.c - rates of ranks; transfers between nodes in rounds, repeated while needed. */
-#include "probe/health_measure.h"
+/* check_measure.c - rates of ranks; transfers between nodes in rounds, repeated while needed. */
+#include "probe/check_measure.h"
 
 #include "base/clock.h"
 #include "base/units.h"
@@ -52,7 +52,7 @@ static enum mics_status measure_once(const struct mics_bench *bench, double seco
     return status;
 }
 
-bool mics_health_is_slow(const struct mics_class *class, double rate, bool on_host)
+bool mics_check_is_slow(const struct mics_class *class, double rate, bool on_host)
 {
     return rate < (on_host ? host_share : gpu_share) * class->median &&
            rate < class->median - MICS_SLOW_MADS * class->mad;
@@ -99,9 +99,9 @@ static void add_slow_rank(struct mics_findings *findings, const struct mics_worl
                            (struct mics_slowdown){rate_kinds[kind].slows, median / rate, false});
 }
 
-enum mics_status mics_health_measure_ranks(struct mics_findings *findings,
-                                           const struct mics_bench *bench, double seconds,
-                                           json_t *nodes, struct mics_err *err)
+enum mics_status mics_check_measure_ranks(struct mics_findings *findings,
+                                          const struct mics_bench *bench, double seconds,
+                                          json_t *nodes, struct mics_err *err)
 {
     const struct mics_world *world = bench->world;
     const uint32_t count = world->size;
@@ -121,11 +121,11 @@ enum mics_status mics_health_measure_ranks(struct mics_findings *findings,
 
             classes[kind] = mics_class_of(own, count, scratch);
             for (uint32_t i = 0; i < count; i++)
-                slow |= mics_health_is_slow(&classes[kind], own[i], on_host);
+                slow |= mics_check_is_slow(&classes[kind], own[i], on_host);
         }
     }
     for (uint32_t i = 0; i < RATES * count && status == MICS_OK; i++)
-        if (mics_health_is_slow(&classes[i / count], best[i], on_host))
+        if (mics_check_is_slow(&classes[i / count], best[i], on_host))
             add_slow_rank(findings, world, i % count, (int)(i / count), best[i],
                           classes[i / count].median);
     if (status == MICS_OK)
@@ -489,9 +489,9 @@ static void drop_unsure(struct mics_findings *findings, struct mics_pair_verdict
     verdict->pair_count = 0;
 }
 
-enum mics_status mics_health_measure_links(struct mics_findings *findings,
-                                           const struct mics_world *world, double seconds,
-                                           json_t **out, struct mics_err *err)
+enum mics_status mics_check_measure_links(struct mics_findings *findings,
+                                          const struct mics_world *world, double seconds,
+                                          json_t **out, struct mics_err *err)
 {
     const uint32_t nodes = world->node_count;
     const size_t cells = (size_t)nodes * nodes;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check.c - compares what was measured of a run with its plan.
+ * plan_check.c - compares what was measured of a run with its plan.
  *
  * Medians are taken member by member, so that a step that was disturbed counts no more than others.
  * An assumption is judged by what it adds to a step: computation by its time, exchanges by the part
  * that computation does not hide.
  */
-#include "report/check.h"
+#include "report/plan_check.h"
 
 #include "plan/memory.h"
 #include "plan/schedule/timeline.h"
@@ -104,7 +104,7 @@ static size_t skip_first(const struct mics_step_samples *samples, uint64_t first
     return samples->count > 1 && samples->items[0].step == first;
 }
 
-static enum mics_status measure(const struct mics_measured *measured, struct mics_check *check,
+static enum mics_status measure(const struct mics_measured *measured, struct mics_plan_check *check,
                                 struct mics_err *err)
 {
     const struct mics_step_samples *steps = &measured->steps;
@@ -127,7 +127,7 @@ static enum mics_status measure(const struct mics_measured *measured, struct mic
     return MICS_OK;
 }
 
-static void compare_memory(const struct mics_measured *measured, struct mics_check *check)
+static void compare_memory(const struct mics_measured *measured, struct mics_plan_check *check)
 {
     const struct mics_memory *memory = &check->plan->memory;
 
@@ -251,7 +251,7 @@ static struct mics_assumption_check compare_seconds(double predicted_s, double m
     };
 }
 
-static enum mics_status compare_assumptions(struct mics_check *check, struct mics_err *err)
+static enum mics_status compare_assumptions(struct mics_plan_check *check, struct mics_err *err)
 {
     const struct mics_class_times *p = &check->predicted.classes, *m = &check->measured.classes;
     const double scalars[] = {p->busy_s[MICS_CLASS_SCALARS], m->busy_s[MICS_CLASS_SCALARS]};
@@ -281,12 +281,13 @@ static enum mics_status compare_assumptions(struct mics_check *check, struct mic
     return MICS_OK;
 }
 
-enum mics_status mics_check_measured(struct mics_plan *plan, const struct mics_measured *measured,
-                                     struct mics_check *out, struct mics_err *err)
+enum mics_status mics_plan_check_measured(struct mics_plan *plan,
+                                          const struct mics_measured *measured,
+                                          struct mics_plan_check *out, struct mics_err *err)
 {
     enum mics_status status;
 
-    *out = (struct mics_check){.plan = plan};
+    *out = (struct mics_plan_check){.plan = plan};
     if (measured->steps.count == 0)
         return mics_err_set(err, MICS_ERR_INFEASIBLE, "no step is complete yet");
     if (measured->sampled.count == 0)
@@ -300,7 +301,7 @@ enum mics_status mics_check_measured(struct mics_plan *plan, const struct mics_m
     return compare_assumptions(out, err);
 }
 
-enum mics_range_verdict mics_check_range(const struct mics_check *check)
+enum mics_range_verdict mics_plan_check_range(const struct mics_plan_check *check)
 {
     const struct mics_step_range *range = &check->plan->range;
     const double step_s = check->measured.step_s;
@@ -312,7 +313,7 @@ enum mics_range_verdict mics_check_range(const struct mics_check *check)
     return step_s > range->high_s ? MICS_RANGE_LONGER : MICS_RANGE_INSIDE;
 }
 
-enum mics_assumption mics_check_worst(const struct mics_check *check)
+enum mics_assumption mics_plan_check_worst(const struct mics_plan_check *check)
 {
     enum mics_assumption worst = MICS_ASSUME_COUNT;
     double most = NOTICEABLE * check->predicted.step_s;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* health.c - facts of all nodes, their clocks, and the document. */
-#include "probe/health.h"
+/* check.c - facts of all nodes, their clocks, and the document. */
+#include "probe/check.h"
 
 #include "comm/agree.h"
 #include "comm/world.h"
 #include "doc/doc.h"
 #include "measure/statistics.h"
 #include "plan/plan.h"
+#include "probe/check_collectives.h"
+#include "probe/check_measure.h"
 #include "probe/findings.h"
-#include "probe/health_collectives.h"
-#include "probe/health_measure.h"
 #include "probe/node_facts.h"
 
 #include <stdlib.h>
@@ -272,7 +272,7 @@ struct check {
 static enum mics_status make_document(const struct check *check, json_t **out, struct mics_err *err)
 {
     const struct mics_world *world = check->world;
-    json_t *doc = mics_doc_new(MICS_HEALTH_KIND, MICS_HEALTH_VERSION), *list = json_array();
+    json_t *doc = mics_doc_new(MICS_CHECK_KIND, MICS_CHECK_VERSION), *list = json_array();
     struct mics_findings findings = {.nodes = check->nodes, .list = list};
     json_t *unreachable = list_left_out(&findings);
     enum mics_status status = mics_findings_of_facts(check->nodes, list, err);
@@ -317,25 +317,25 @@ static enum mics_status measure(struct check *check, struct mics_world *world, b
 
     if (status != MICS_OK)
         return status;
-    status = mics_health_measure_ranks(&findings, &bench, quick ? quick_work_s : whole_work_s,
-                                       check->nodes, err);
+    status = mics_check_measure_ranks(&findings, &bench, quick ? quick_work_s : whole_work_s,
+                                      check->nodes, err);
     check->device = bench.device->on_host ? "host" : "cuda";
     check->dtype = mics_dtype_name(bench.product_dtype);
     if (status == MICS_OK)
-        status = mics_health_measure_collectives(&findings, &bench,
-                                                 quick ? quick_collective_s : whole_collective_s,
-                                                 check->nodes, &check->collectives, err);
+        status = mics_check_measure_collectives(&findings, &bench,
+                                                quick ? quick_collective_s : whole_collective_s,
+                                                check->nodes, &check->collectives, err);
     mics_bench_fini(&bench);
     if (status == MICS_OK && world->node_count > 1)
-        status = mics_health_measure_links(
+        status = mics_check_measure_links(
             &findings, world, quick ? quick_transfer_s : whole_transfer_s, &check->links, err);
     if (status == MICS_OK)
-        mics_health_compare_with_links(&findings, check->collectives, check->links);
+        mics_check_compare_with_links(&findings, check->collectives, check->links);
     return status == MICS_OK && findings.failed ? mics_err_nomem(err) : status;
 }
 
-enum mics_status mics_health_check(struct mics_world *world, enum mics_health_extent extent,
-                                   enum mics_device_kind device, json_t **out, struct mics_err *err)
+enum mics_status mics_check_run(struct mics_world *world, enum mics_check_extent extent,
+                                enum mics_device_kind device, json_t **out, struct mics_err *err)
 {
     struct check check = {.world = world, .measured = json_array()};
     enum mics_status status = gather_facts(world, &check.nodes, err);
@@ -344,8 +344,8 @@ enum mics_status mics_health_check(struct mics_world *world, enum mics_health_ex
         status = name_nodes(world, check.nodes, err);
     if (status == MICS_OK)
         status = add_clocks(world, check.nodes, err);
-    if (status == MICS_OK && extent != MICS_HEALTH_FACTS)
-        status = measure(&check, world, extent == MICS_HEALTH_QUICK, device, err);
+    if (status == MICS_OK && extent != MICS_CHECK_FACTS)
+        status = measure(&check, world, extent == MICS_CHECK_QUICK, device, err);
     if (status == MICS_OK)
         status = add_throttled(world, check.nodes, err);
     if (status == MICS_OK)
@@ -357,7 +357,7 @@ enum mics_status mics_health_check(struct mics_world *world, enum mics_health_ex
     return status;
 }
 
-enum mics_status mics_health_settle(json_t *doc, struct mics_err *err)
+enum mics_status mics_check_settle(json_t *doc, struct mics_err *err)
 {
     const json_t *list = json_object_get(doc, "findings");
     json_t *bad = mics_findings_bad_nodes(list, json_array_size(json_object_get(doc, "nodes")));
@@ -368,7 +368,7 @@ enum mics_status mics_health_settle(json_t *doc, struct mics_err *err)
     return MICS_OK;
 }
 
-bool mics_health_is_good(const json_t *doc)
+bool mics_check_is_good(const json_t *doc)
 {
     return !has_fault(json_object_get(doc, "findings"));
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* health_rates.c - the table of all rates that a check has measured, and what judges each. */
+/* check_rates.c - the table of all rates that a check has measured, and what judges each. */
 #include "doc/table.h"
 #include "measure/statistics.h"
+#include "probe/check.h"
+#include "probe/check_collectives.h"
 #include "probe/findings_internal.h"
-#include "probe/health.h"
-#include "probe/health_collectives.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -80,7 +80,7 @@ static void put_row(struct mics_table *table, const json_t *doc, const struct ra
                                                        : "not judged");
 }
 
-double mics_health_usual_rate(const json_t *doc, const char *key)
+double mics_check_usual_rate(const json_t *doc, const char *key)
 {
     const json_t *nodes = json_object_get(doc, "nodes");
     size_t count = 0, used = 0;
@@ -117,7 +117,7 @@ static void put_ranks(struct mics_table *table, const json_t *doc)
         size_t count = 0;
 
         snprintf(rate.name, sizeof rate.name, "%s", kinds[k].name);
-        rate.usual = mics_health_usual_rate(doc, kinds[k].key);
+        rate.usual = mics_check_usual_rate(doc, kinds[k].key);
         for (size_t i = 0; i < json_array_size(nodes); i++) {
             const json_t *node = json_array_get(nodes, i), *rates = json_object_get(node, "rates");
 
@@ -207,9 +207,9 @@ static void put_collectives(struct mics_table *table, const json_t *doc)
                                                 : NULL,
                             .least = in_nodes ? INFINITY : NAN};
 
-        if (!mics_health_is_largest(rows, row))
+        if (!mics_check_is_largest(rows, row))
             continue;
-        mics_health_name_row(row, rate.name);
+        mics_check_name_row(row, rate.name);
         rate.usual = mics_number_of(row, "busbw_bytes_per_s");
         if (in_nodes)
             compare_nodes(doc, row, &rate);
@@ -217,7 +217,7 @@ static void put_collectives(struct mics_table *table, const json_t *doc)
     }
 }
 
-enum mics_status mics_health_print_rates(FILE *out, const json_t *doc, struct mics_err *err)
+enum mics_status mics_check_print_rates(FILE *out, const json_t *doc, struct mics_err *err)
 {
     struct mics_table *table =
         mics_table_new("<rate|>usual|>least|<of|>expected|<compared with|<verdict");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* health_dot.c - the nodes of a check and the pairs that were measured, as a graph. */
+/* check_dot.c - the nodes of a check and the pairs that were measured, as a graph. */
 #include "base/units.h"
 #include "doc/dot.h"
-#include "probe/health.h"
+#include "probe/check.h"
 
 #include <string.h>
 
@@ -111,10 +111,10 @@ static void draw_title(FILE *out, const json_t *doc)
     mics_dot_begin(out, "LR", title);
 }
 
-enum mics_status mics_health_dot(FILE *out, const json_t *doc, struct mics_err *err)
+enum mics_status mics_check_dot(FILE *out, const json_t *doc, struct mics_err *err)
 {
     const json_t *pairs = json_object_get(json_object_get(doc, "links"), "pairs");
-    const enum mics_status status = mics_health_validate(doc, err);
+    const enum mics_status status = mics_check_validate(doc, err);
 
     if (status != MICS_OK)
         return status;

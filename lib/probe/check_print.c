@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* health_print.c - a document mics.health as a page. */
+/* check_print.c - a document mics.check as a page. */
 #include "base/units.h"
 #include "doc/cursor.h"
 #include "doc/doc.h"
 #include "doc/table.h"
+#include "probe/check.h"
 #include "probe/findings.h"
-#include "probe/health.h"
 
 #include <math.h>
 #include <string.h>
@@ -45,7 +45,7 @@ static bool is_repeated(const json_t *doc, size_t node)
     return false;
 }
 
-void mics_health_print_excluded(FILE *out, const json_t *doc)
+void mics_check_print_excluded(FILE *out, const json_t *doc)
 {
     const json_t *hosts = json_object_get(doc, "hosts"),
                  *gone = json_object_get(doc, "unreachable");
@@ -209,18 +209,18 @@ static void print_verdict(FILE *out, const json_t *doc)
     } else {
         fprintf(out, "bad: %zu of %zu node%s; leave out ", bad + gone, nodes + gone,
                 nodes + gone == 1 ? "" : "s");
-        mics_health_print_excluded(out, doc);
+        mics_check_print_excluded(out, doc);
     }
 }
 
-enum mics_status mics_health_validate(const json_t *doc, struct mics_err *err)
+enum mics_status mics_check_validate(const json_t *doc, struct mics_err *err)
 {
     struct mics_reading reading = {.err = err};
     const struct mics_cursor root = mics_cursor_begin(doc, &reading);
     const struct mics_cursor hosts = mics_cursor_get_array(&root, "hosts", 1, MAX_FINDINGS),
                              nodes = mics_cursor_get_array(&root, "nodes", 1, MAX_FINDINGS),
                              list = mics_cursor_get_array(&root, "findings", 0, MAX_FINDINGS);
-    enum mics_status status = mics_doc_expect(doc, MICS_HEALTH_KIND, MICS_HEALTH_VERSION, err);
+    enum mics_status status = mics_doc_expect(doc, MICS_CHECK_KIND, MICS_CHECK_VERSION, err);
 
     if (status != MICS_OK)
         return status;
@@ -258,10 +258,10 @@ enum mics_status mics_health_validate(const json_t *doc, struct mics_err *err)
     return reading.status;
 }
 
-enum mics_status mics_health_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
+enum mics_status mics_check_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
 {
     const json_t *list = json_object_get(doc, "findings"), *plan = json_object_get(doc, "plan");
-    enum mics_status status = mics_health_validate(doc, err);
+    enum mics_status status = mics_check_validate(doc, err);
 
     if (status != MICS_OK)
         return status;
@@ -270,7 +270,7 @@ enum mics_status mics_health_print(FILE *out, const json_t *doc, int tsv, struct
     status = print_cluster(out, doc, err);
     if (status == MICS_OK && json_object_get(doc, "device")) {
         fputc('\n', out);
-        status = mics_health_print_rates(out, doc, err);
+        status = mics_check_print_rates(out, doc, err);
     }
     if (status == MICS_OK && json_array_size(list) > 0) {
         fputc('\n', out);
@@ -304,11 +304,10 @@ static enum mics_status print_pair_rows(FILE *out, const json_t *doc, int tsv, s
     return mics_table_finish(table, out, tsv, err);
 }
 
-enum mics_status mics_health_print_pairs(FILE *out, const json_t *doc, int tsv,
-                                         struct mics_err *err)
+enum mics_status mics_check_print_pairs(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
 {
     const json_t *hosts = json_object_get(doc, "hosts"), *links = json_object_get(doc, "links");
-    enum mics_status status = mics_health_validate(doc, err);
+    enum mics_status status = mics_check_validate(doc, err);
 
     if (status != MICS_OK)
         return status;
