@@ -7,13 +7,16 @@
 #include "comm/agree.h"
 #include "measure/statistics.h"
 #include "probe/findings_internal.h"
+#include "probe/packet_loss.h"
 #include "probe/pairs.h"
 #include "topology/host_list.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* Rates of a rank: products, memory, and copies of a GPU from and to the host. */
 enum { ROUNDS = 5, PRODUCTS = 0, MEMORY, FROM_HOST, TO_HOST, RATES };
@@ -141,20 +144,22 @@ struct links {
     uint32_t nodes, width; /* ranks of a node that take part */
     uint64_t bytes;        /* of a rank, in a transfer */
     double *times;         /* [rounds][2] seconds of what this rank has received; 0: nothing */
-    char *buffer;          /* [2][MAX_BYTES] */
-    bool *chosen;          /* [nodes][nodes] pairs to measure */
+    struct mics_segments *counts;   /* [rounds * 2 + 1] of this rank, when each transfer began */
+    struct mics_segments *segments; /* [nodes][nodes] what pairs have sent so far */
+    double begin, limit_s;          /* of all that is measured again: a busy machine takes longer */
+    char *buffer;                   /* [2][MAX_BYTES] */
+    bool *chosen;                   /* [nodes][nodes] pairs to measure */
 };
 
 /* All pairs are measured so often, then those that seem slow, as often as this or until none does;
  * the most in all. */
-enum { REPEATS = 2, CONFIRMATIONS = 4, MAX_REPEATS = 16 };
-/* A confirmation does not count if more than a quarter of the other pairs are below this share of
- * their best. */
-static const double calm_share = 0.8;
+enum { REPEATS = 2, CONFIRMATIONS = 4, MAX_REPEATS = 16, LOSS_REPEATS = 4 };
 enum { MIN_BYTES = 64 << 10, FIRST_BYTES = 1 << 20, MAX_BYTES = 64 << 20 };
 /* A slow pair may take this many times as long as a usual one is meant to, if that leaves a
  * transfer a quarter of its size: a token bucket lets short ones pass. */
 static const double slowest_times = 10, least_part = 0.25;
+/* Nothing is measured again after this many times the length of a transfer. */
+static const double most_times = 250;
 
 static uint32_t rank_of(const struct mics_world *world, uint32_t node, uint32_t local_rank)
 {
@@ -177,14 +182,50 @@ static enum mics_status transfer(const struct links *links, uint32_t round, bool
     const bool sends = (world->node < partner) == lower_sends;
     const int peer = idle ? -1 : (int)rank_of(world, partner, world->local_rank);
     enum mics_status status = mics_comm_barrier_now(world->comm, err);
-    const double begin = mics_now_s();
 
+    links->counts[2 * round + lower_sends] = mics_segments_now();
+    const double begin = mics_now_s();
     if (status == MICS_OK)
         status =
             mics_comm_sendrecv_now(world->comm, links->buffer, sends && !idle ? links->bytes : 0,
                                    sends ? peer : -1, links->buffer + MAX_BYTES,
                                    !sends && !idle ? links->bytes : 0, sends ? -1 : peer, 0, err);
     links->times[2 * round + lower_sends] = idle || sends ? 0 : mics_now_s() - begin;
+    return status;
+}
+
+/* Add what each pair has sent in the first `rounds` rounds, of which each transfer ended with the
+ * barrier before the next one. Collective. */
+static enum mics_status add_segments(const struct links *links, uint32_t rounds,
+                                     struct mics_err *err)
+{
+    const struct mics_world *world = links->world;
+    const uint32_t nodes = links->nodes, transfers = 2 * rounds;
+    enum mics_status status = mics_comm_barrier_now(world->comm, err);
+    struct mics_segments *all = NULL;
+
+    links->counts[transfers] = mics_segments_now();
+    for (uint32_t i = 0; i < transfers; i++)
+        links->counts[i] = mics_segments_between(&links->counts[i], &links->counts[i + 1]);
+    if (status == MICS_OK)
+        all = mics_all_gather(world->comm, links->counts, transfers * sizeof *all, &status, err);
+    for (uint32_t i = 0; status == MICS_OK && i < transfers * nodes; i++) {
+        const uint32_t from = i % nodes, transfer = i / nodes, lower_sends = transfer % 2;
+        const uint32_t to = mics_pair_partner(nodes, transfer / 2, from);
+
+        if (to == UINT32_MAX || (from < to) != (lower_sends == 1) ||
+            !links->chosen[from * nodes + to])
+            continue;
+        struct mics_segments *pair = &links->segments[from * nodes + to];
+        for (uint32_t l = 0; l < links->width; l++) {
+            const struct mics_segments *own =
+                &all[(size_t)rank_of(world, from, l) * transfers + transfer];
+
+            pair->sent += own->sent;
+            pair->again += own->again;
+        }
+    }
+    free(all);
     return status;
 }
 
@@ -202,6 +243,8 @@ static enum mics_status measure_rounds(const struct links *links, uint32_t round
     memset(links->times, 0, 2 * (size_t)all * sizeof *links->times);
     for (uint32_t r = 0; r < 2 * rounds && status == MICS_OK; r++)
         status = transfer(links, r / 2, r % 2, err);
+    if (status == MICS_OK)
+        status = add_segments(links, rounds, err);
     if (status == MICS_OK)
         times = mics_all_gather(world->comm, links->times, 2 * all * sizeof *times, &status, err);
     for (uint32_t i = 0; status == MICS_OK && i < 2 * rounds * nodes; i++) {
@@ -261,18 +304,25 @@ static enum mics_status describe(const struct links *links, const struct mics_pa
                                  struct mics_err *err)
 {
     const uint32_t nodes = links->nodes;
-    json_t *pairs = json_array(), *groups = json_array();
-    json_t *doc = json_pack(
-        "{s:I, s:i, s:i, s:f, s:o, s:o, s:o}", "bytes", (json_int_t)(links->width * links->bytes),
-        "rounds", (int)mics_pair_rounds(nodes), "repeats", repeats, "reference_bytes_per_s",
-        reference, "send", rates_of_nodes(verdict->send, nodes), "receive",
-        rates_of_nodes(verdict->receive, nodes), "pairs", pairs);
+    json_t *pairs = json_array(), *groups = json_array(), *segments = json_array();
+    json_t *doc =
+        json_pack("{s:I, s:i, s:i, s:f, s:o, s:o, s:o, s:o}", "bytes",
+                  (json_int_t)(links->width * links->bytes), "rounds", (int)mics_pair_rounds(nodes),
+                  "repeats", repeats, "reference_bytes_per_s", reference, "send",
+                  rates_of_nodes(verdict->send, nodes), "receive",
+                  rates_of_nodes(verdict->receive, nodes), "pairs", pairs, "segments", segments);
     bool ok = doc != NULL;
 
     for (uint32_t i = 0; i < nodes * nodes && ok; i++)
         if (best[i] > 0)
             ok = json_array_append_new(pairs, json_pack("[i, i, f]", (int)(i / nodes),
                                                         (int)(i % nodes), best[i])) == 0;
+    for (uint32_t i = 0; i < nodes * nodes && ok; i++)
+        if (links->segments[i].sent > 0)
+            ok = json_array_append_new(segments,
+                                       json_pack("[i, i, I, I]", (int)(i / nodes), (int)(i % nodes),
+                                                 (json_int_t)links->segments[i].sent,
+                                                 (json_int_t)links->segments[i].again)) == 0;
     for (uint32_t i = 0; verdict->group && i < nodes && ok; i++)
         ok = json_array_append_new(groups, json_integer(verdict->group[i])) == 0;
     if (ok && verdict->group)
@@ -346,6 +396,68 @@ static void add_slow_pairs(struct mics_findings *findings, const struct mics_pai
                            (struct mics_slowdown){"net", reference / most, true});
 }
 
+/* Have ranks measured for longer than this, by the clock of rank 0? Collective. */
+static bool is_late(const struct links *links, enum mics_status *status, struct mics_err *err)
+{
+    const double spent = mics_now_s() - links->begin;
+    double *all = mics_all_gather(links->world->comm, &spent, sizeof spent, status, err);
+    const bool late = all && all[0] > links->limit_s;
+
+    free(all);
+    return late;
+}
+
+static void add_loss(struct mics_findings *findings, int node, const char *where,
+                     const struct mics_segments *of)
+{
+    char found[96];
+
+    snprintf(found, sizeof found, "%.2f %% of %" PRIu64 " segments sent again",
+             100.0 * (double)of->again / (double)of->sent, of->sent);
+    mics_findings_add(findings, "packet_loss", node, where, found, "less than 0.02 %");
+}
+
+/* Transfers are repeated, up to LOSS_REPEATS times, while more of them would decide. Losses of pairs
+ * that are slow tell nothing: queues before a bottleneck overflow. */
+static enum mics_status find_packet_loss(struct mics_findings *findings, const struct links *links,
+                                         const struct mics_pair_verdict *verdict, double *rates,
+                                         struct mics_err *err)
+{
+    static const char *const wheres[] = {[MICS_LOSS_SEND] = "sending",
+                                         [MICS_LOSS_RECEIVE] = "receiving",
+                                         [MICS_LOSS_SEND | MICS_LOSS_RECEIVE] =
+                                             "sending and receiving"};
+    const uint32_t nodes = links->nodes;
+    struct mics_packet_loss *loss = calloc(nodes, sizeof *loss);
+    enum mics_status status = loss ? MICS_OK : mics_err_nomem(err);
+    char where[2 * MICS_HOST_NAME + 32];
+    bool unsure = true;
+
+    memset(links->chosen, true, (size_t)nodes * nodes * sizeof *links->chosen);
+    for (int repeat = 0; repeat <= LOSS_REPEATS && unsure && status == MICS_OK; repeat++) {
+        if (repeat > 0 && (is_late(links, &status, err) || status != MICS_OK))
+            break;
+        if (repeat > 0)
+            status = measure_rounds(links, mics_pair_rounds(nodes), rates, err);
+        for (uint32_t i = 0; i < verdict->pair_count; i++)
+            links->segments[verdict->pairs[i].from * nodes + verdict->pairs[i].to] =
+                (struct mics_segments){0};
+        if (status == MICS_OK)
+            status = mics_packet_loss_judge(links->segments, nodes, loss, &unsure, err);
+    }
+    for (uint32_t i = 0; i < nodes && status == MICS_OK; i++) {
+        if (nodes > 2 && loss[i].bits)
+            add_loss(findings, (int)i, wheres[loss[i].bits], &loss[i].of);
+        if (nodes > 2 || !(loss[i].bits & MICS_LOSS_SEND))
+            continue;
+        snprintf(where, sizeof where, "from %s to %s", host_of(findings, i),
+                 host_of(findings, 1 - i));
+        add_loss(findings, -1, where, &loss[i].of);
+    }
+    free(loss);
+    return status;
+}
+
 /* An active port of RDMA of a node that carries much more than nodes exchange, in all of them. */
 static const double used_share = 0.3;
 
@@ -374,63 +486,12 @@ static void find_unused_rdma(struct mics_findings *findings, double reference)
                           mics_format_rate(least, expected, sizeof expected));
 }
 
-/* Does the pair seem slow, or one of its nodes? */
-static bool is_suspect(const struct mics_pair_verdict *verdict, uint32_t a, uint32_t b)
+/* Other programs keep a processor for a while: what seems slow is measured again later. */
+static void wait_before_confirmation(int confirmed)
 {
-    if (verdict->slow[a] || verdict->slow[b])
-        return true;
-    for (uint32_t i = 0; i < verdict->pair_count; i++) {
-        const struct mics_slow_pair *pair = &verdict->pairs[i];
+    const long ms = 100L << (confirmed < 3 ? confirmed : 3);
 
-        if ((pair->from == a && pair->to == b) || (pair->from == b && pair->to == a))
-            return true;
-    }
-    return false;
-}
-
-/* Choose the pairs that seem slow, and in each round with such a pair the fastest other one as the
- * reference. Without suspects nothing is chosen. */
-static void choose_suspects(const struct links *links, const struct mics_pair_verdict *verdict,
-                            const double *best)
-{
-    const uint32_t nodes = links->nodes;
-
-    memset(links->chosen, false, (size_t)nodes * nodes * sizeof *links->chosen);
-    for (uint32_t round = 0; round < mics_pair_rounds(nodes); round++) {
-        uint32_t reference = UINT32_MAX;
-        bool any = false;
-
-        for (uint32_t a = 0; a < nodes; a++) {
-            const uint32_t b = mics_pair_partner(nodes, round, a);
-
-            if (b == UINT32_MAX)
-                continue;
-            if (is_suspect(verdict, a, b))
-                any = links->chosen[a * nodes + b] = true;
-            else if (reference == UINT32_MAX || best[a * nodes + b] > best[reference])
-                reference = a * nodes + b;
-        }
-        if (any && reference != UINT32_MAX)
-            links->chosen[reference] =
-                links->chosen[reference % nodes * nodes + reference / nodes] = true;
-    }
-}
-
-/* Were the pairs that do not seem slow as fast as before? If not, the network or the nodes were
- * disturbed, and what seems slow was not measured well. */
-static bool is_calm(const struct links *links, const struct mics_pair_verdict *verdict,
-                    const double *best, const double *rates)
-{
-    const uint32_t nodes = links->nodes;
-    uint32_t measured = 0, slower = 0;
-
-    for (uint32_t i = 0; i < nodes * nodes; i++) {
-        if (!(rates[i] > 0) || is_suspect(verdict, i / nodes, i % nodes))
-            continue;
-        measured++;
-        slower += rates[i] < calm_share * best[i];
-    }
-    return 4 * slower <= measured;
+    nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
 }
 
 /* best[nodes][nodes] become the best rates: of all pairs twice, then of those that seem slow until
@@ -448,12 +509,16 @@ static enum mics_status repeat_rounds(const struct links *links, double *best, d
 
         if (confirms && (confirmed == CONFIRMATIONS || !mics_pair_verdict_is_bad(verdict)))
             break;
-        if (confirms)
-            choose_suspects(links, verdict, best);
+        if (confirms && (is_late(links, &status, err) || status != MICS_OK))
+            break;
+        if (confirms) {
+            mics_pairs_choose_suspects(verdict, best, links->chosen);
+            wait_before_confirmation(confirmed);
+        }
         status = measure_rounds(links, mics_pair_rounds(nodes), rates, err);
         if (status != MICS_OK)
             break;
-        confirmed += confirms && is_calm(links, verdict, best, rates);
+        confirmed += confirms && mics_pairs_are_calm(verdict, best, rates);
         for (uint32_t i = 0; i < cells; i++)
             best[i] = fmax(best[i], rates[i]);
         mics_pair_verdict_fini(verdict);
@@ -464,11 +529,12 @@ static enum mics_status repeat_rounds(const struct links *links, double *best, d
 }
 
 /* Keep only nodes that are below half of the usual rate: of a slow node there are many rates, of a
- * slow pair there is one. */
+ * slow pair there is one. Where these are more than two and a quarter of all, the disturbance is
+ * everywhere, and none is kept. */
 static void drop_unsure(struct mics_findings *findings, struct mics_pair_verdict *verdict,
                         double reference)
 {
-    uint32_t dropped = verdict->pair_count;
+    uint32_t dropped = verdict->pair_count, kept = 0;
     char found[64];
 
     for (uint32_t i = 0; i < verdict->nodes; i++) {
@@ -480,6 +546,11 @@ static void drop_unsure(struct mics_findings *findings, struct mics_pair_verdict
         if ((*slow & MICS_SLOW_RECEIVE) && verdict->receive[i] >= reference / 2)
             *slow &= (unsigned char)~MICS_SLOW_RECEIVE;
         dropped += *slow != before;
+        kept += *slow != 0;
+    }
+    if (kept > 2 && 4 * kept > verdict->nodes) {
+        memset(verdict->slow, 0, verdict->nodes * sizeof *verdict->slow);
+        dropped += kept;
     }
     snprintf(found, sizeof found, "%u nodes or pairs of nodes seem slow", dropped);
     if (dropped > 0)
@@ -495,7 +566,11 @@ enum mics_status mics_check_measure_links(struct mics_findings *findings,
 {
     const uint32_t nodes = world->node_count;
     const size_t cells = (size_t)nodes * nodes;
-    struct links links = {.world = world, .nodes = nodes, .width = world->ranks_of_node[0]};
+    struct links links = {.world = world,
+                          .nodes = nodes,
+                          .width = world->ranks_of_node[0],
+                          .begin = mics_now_s(),
+                          .limit_s = most_times * seconds};
     struct mics_pair_verdict verdict = {0};
     double *best = calloc(3 * cells, sizeof *best);
     int repeats = 0;
@@ -506,9 +581,13 @@ enum mics_status mics_check_measure_links(struct mics_findings *findings,
         if (world->ranks_of_node[i] < links.width)
             links.width = world->ranks_of_node[i];
     links.times = calloc(2 * (size_t)mics_pair_rounds(nodes), sizeof *links.times);
+    links.counts = calloc(2 * (size_t)mics_pair_rounds(nodes) + 1, sizeof *links.counts);
+    links.segments = calloc(cells, sizeof *links.segments);
     links.buffer = calloc(2, MAX_BYTES);
     links.chosen = calloc(cells, sizeof *links.chosen);
-    status = best && links.times && links.buffer && links.chosen ? MICS_OK : mics_err_nomem(err);
+    status = best && links.times && links.counts && links.segments && links.buffer && links.chosen
+                 ? MICS_OK
+                 : mics_err_nomem(err);
     if (status == MICS_OK)
         status = choose_bytes(&links, seconds, best + cells, err);
     if (status == MICS_OK)
@@ -523,10 +602,17 @@ enum mics_status mics_check_measure_links(struct mics_findings *findings,
                 add_slow_node(findings, &verdict, i, reference);
         add_slow_pairs(findings, &verdict, reference);
         find_unused_rdma(findings, reference);
+        status = find_packet_loss(findings, &links, &verdict, best + cells, err);
+    }
+    if (status == MICS_OK) {
+        const double reference = mics_pairs_reference(best, nodes);
+
         status = describe(&links, &verdict, best, reference, repeats, out, err);
     }
     mics_pair_verdict_fini(&verdict);
     free(links.times);
+    free(links.counts);
+    free(links.segments);
     free(links.buffer);
     free(links.chosen);
     free(best);

@@ -25,7 +25,8 @@ enum mics_status mics_check_measure_ranks(struct mics_findings *findings,
  * have. *out becomes
  *
  *     {bytes (of a transfer), rounds, repeats, reference_bytes_per_s, send [bytes/s of each node],
- *      receive, pairs [[from, to, bytes/s]], ? groups [0 or 1 of each node]}
+ *      receive, pairs [[from, to, bytes/s]], segments [[from, to, sent, sent again]],
+ *      ? groups [0 or 1 of each node]}
  *
  * There must be two nodes or more. */
 enum mics_status mics_check_measure_links(struct mics_findings *findings,

@@ -72,6 +72,7 @@ static const struct mics_finding_kind kinds[] = {
     {"slow_send", true, "look at its card, cable and switch port: what it sends is slow"},
     {"slow_receive", true, "look at its card, cable and switch port: what it receives is slow"},
     {"slow_card", true, "look at its card, cable and switch port: slow in both directions"},
+    {"packet_loss", true, "look at its card, cable and switch port, and their counters of drops"},
     {"slow_pair", true, "look at the switches between them: with others both are fast"},
     {"links_vary", false, "the network or the nodes are busy: check again when nothing else runs"},
     {"slow_groups", true, "look at the uplink between their switches: inside them all are fast"},

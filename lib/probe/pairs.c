@@ -12,6 +12,10 @@
  * below half of it: each rate is the best of several. */
 static const double slow_share = 0.7, slow_mads = 4, always_slow_share = 0.5;
 
+/* A confirmation does not count if more than a quarter of the other pairs are below this share of
+ * their best. */
+static const double calm_share = 0.8;
+
 /* With an odd number, one more place, whose partner has none. */
 static uint32_t places_of(uint32_t nodes)
 {
@@ -263,4 +267,100 @@ bool mics_pair_verdict_is_bad(const struct mics_pair_verdict *verdict)
         if (verdict->slow[i])
             return true;
     return verdict->pair_count > 0;
+}
+
+/* Does the pair seem slow, or one of its nodes? */
+static bool is_suspect(const struct mics_pair_verdict *verdict, uint32_t a, uint32_t b)
+{
+    if (verdict->slow[a] || verdict->slow[b])
+        return true;
+    for (uint32_t i = 0; i < verdict->pair_count; i++) {
+        const struct mics_slow_pair *pair = &verdict->pairs[i];
+
+        if ((pair->from == a && pair->to == b) || (pair->from == b && pair->to == a))
+            return true;
+    }
+    return false;
+}
+
+/* A pair that does not seem slow is the reference of its nodes. */
+static void choose_reference_of(const struct mics_pair_verdict *verdict, const double *best,
+                                uint32_t node, bool *chosen)
+{
+    const uint32_t nodes = verdict->nodes;
+    uint32_t fastest = UINT32_MAX;
+
+    for (uint32_t i = 0; i < nodes; i++)
+        if (best[node * nodes + i] > 0 && !is_suspect(verdict, node, i) &&
+            (fastest == UINT32_MAX || best[node * nodes + i] > best[node * nodes + fastest]))
+            fastest = i;
+    if (fastest != UINT32_MAX)
+        chosen[node * nodes + fastest] = chosen[fastest * nodes + node] = true;
+}
+
+void mics_pairs_choose_suspects(const struct mics_pair_verdict *verdict, const double *best,
+                                bool *chosen)
+{
+    const uint32_t nodes = verdict->nodes;
+
+    memset(chosen, false, (size_t)nodes * nodes * sizeof *chosen);
+    for (uint32_t round = 0; round < mics_pair_rounds(nodes); round++) {
+        uint32_t reference = UINT32_MAX;
+        bool any = false;
+
+        for (uint32_t a = 0; a < nodes; a++) {
+            const uint32_t b = mics_pair_partner(nodes, round, a);
+
+            if (b == UINT32_MAX)
+                continue;
+            if (is_suspect(verdict, a, b))
+                any = chosen[a * nodes + b] = true;
+            else if (reference == UINT32_MAX || best[a * nodes + b] > best[reference])
+                reference = a * nodes + b;
+        }
+        if (any && reference != UINT32_MAX)
+            chosen[reference] = chosen[reference % nodes * nodes + reference / nodes] = true;
+    }
+    for (uint32_t i = 0; i < verdict->pair_count; i++) {
+        choose_reference_of(verdict, best, verdict->pairs[i].from, chosen);
+        choose_reference_of(verdict, best, verdict->pairs[i].to, chosen);
+    }
+}
+
+/* Was the node slow with all that do not seem slow? */
+static bool is_busy(const struct mics_pair_verdict *verdict, const double *best,
+                    const double *rates, uint32_t node)
+{
+    const uint32_t nodes = verdict->nodes;
+    uint32_t measured = 0;
+
+    for (uint32_t i = 0; i < 2 * nodes; i++) {
+        const uint32_t cell = i % 2 ? node * nodes + i / 2 : i / 2 * nodes + node;
+
+        if (!(rates[cell] > 0) || is_suspect(verdict, node, i / 2))
+            continue;
+        measured++;
+        if (rates[cell] >= calm_share * best[cell])
+            return false;
+    }
+    return measured > 0;
+}
+
+bool mics_pairs_are_calm(const struct mics_pair_verdict *verdict, const double *best,
+                         const double *rates)
+{
+    const uint32_t nodes = verdict->nodes;
+    uint32_t measured = 0, slower = 0;
+
+    for (uint32_t i = 0; i < nodes * nodes; i++) {
+        if (!(rates[i] > 0) || is_suspect(verdict, i / nodes, i % nodes))
+            continue;
+        measured++;
+        slower += rates[i] < calm_share * best[i];
+    }
+    for (uint32_t i = 0; i < verdict->pair_count; i++)
+        if (is_busy(verdict, best, rates, verdict->pairs[i].from) ||
+            is_busy(verdict, best, rates, verdict->pairs[i].to))
+            return false;
+    return nodes == 2 || (measured > 0 && 4 * slower <= measured);
 }

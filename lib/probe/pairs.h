@@ -51,6 +51,19 @@ void mics_pair_verdict_fini(struct mics_pair_verdict *verdict);
 /* Is something slow? */
 bool mics_pair_verdict_is_bad(const struct mics_pair_verdict *verdict);
 
+/* Choose the pairs to measure again, chosen[nodes][nodes]: those that seem slow, or one of whose
+ * nodes does, and in each round with such a pair the fastest other one as the reference; of slow
+ * pairs also the fastest of each of its nodes, which tells whether that node is busy. Without
+ * suspects nothing is chosen. */
+void mics_pairs_choose_suspects(const struct mics_pair_verdict *verdict, const double *best,
+                                bool *chosen);
+
+/* Were the pairs that do not seem slow as fast as before? If not, the network or the nodes were
+ * disturbed, and what seems slow was not measured well: it is not confirmed. Nor is it where all
+ * pairs of three nodes or more seem slow. */
+bool mics_pairs_are_calm(const struct mics_pair_verdict *verdict, const double *best,
+                         const double *rates);
+
 /* What is usual by these rates: the upper quartile of what nodes can send and
  * receive, because with three nodes a slow one and one disturbance make half of these slow. 0:
  * nothing was measured, or out of memory. */

@@ -84,6 +84,96 @@ static void judge(const struct cluster *c, struct mics_pair_verdict *out)
     free(rates);
 }
 
+/* One measurement of the chosen pairs; a busy node is slow with all. */
+static void measure_chosen(const struct cluster *c, const bool *chosen, uint32_t busy,
+                           double *rates)
+{
+    memset(rates, 0, (size_t)c->nodes * c->nodes * sizeof *rates);
+    for (uint32_t r = 0; r < mics_pair_rounds(c->nodes); r++) {
+        for (uint32_t a = 0; a < c->nodes; a++) {
+            const uint32_t b = mics_pair_partner(c->nodes, r, a);
+
+            if (b != UINT32_MAX && chosen[a * c->nodes + b])
+                rates[a * c->nodes + b] = measure(c, a, b) * (a == busy || b == busy ? 0.3 : 1);
+        }
+    }
+}
+
+/* As mics_check_run() confirms: four times while the other pairs are as fast as before. The pair
+ * seems slow in all measurements so far, and then one of its nodes is busy for some of them. */
+static bool is_confirmed(const struct cluster *c, uint32_t node, int busy_for)
+{
+    const size_t cells = (size_t)c->nodes * c->nodes;
+    const uint32_t partner = mics_pair_partner(c->nodes, 1, node);
+    double *best = calloc(2 * cells, sizeof *best), *rates = best + cells;
+    bool *chosen = malloc(cells * sizeof *chosen);
+    struct mics_pair_verdict verdict;
+    int confirmed = 0;
+
+    memset(chosen, true, cells * sizeof *chosen);
+    measure_chosen(c, chosen, UINT32_MAX, best);
+    best[node * c->nodes + partner] *= 0.3;
+    CHECK_INT(mics_pairs_judge(best, c->nodes, &verdict, NULL), MICS_OK);
+    for (int repeat = 0; repeat < 14 && confirmed < 4; repeat++) {
+        if (!mics_pair_verdict_is_bad(&verdict))
+            break;
+        mics_pairs_choose_suspects(&verdict, best, chosen);
+        measure_chosen(c, chosen, repeat < busy_for ? node : UINT32_MAX, rates);
+        confirmed += mics_pairs_are_calm(&verdict, best, rates);
+        for (size_t i = 0; i < cells; i++)
+            best[i] = fmax(best[i], rates[i]);
+        mics_pair_verdict_fini(&verdict);
+        CHECK_INT(mics_pairs_judge(best, c->nodes, &verdict, NULL), MICS_OK);
+    }
+    mics_pair_verdict_fini(&verdict);
+    free(best);
+    free(chosen);
+    return confirmed == 4;
+}
+
+static void a_pair_of_a_node_that_is_busy_is_not_confirmed(void)
+{
+    int blamed = 0;
+
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        struct cluster cluster = good_cluster(16);
+
+        state = seed * 131;
+        cluster.disturbed = 0.01;
+        blamed += is_confirmed(&cluster, (uint32_t)(draw() * 16), 4 + (int)(6 * draw()));
+    }
+    printf("# %d of %d pairs blamed\n", blamed, SEEDS);
+    CHECK(40 * blamed <= SEEDS);
+}
+
+static void a_slow_pair_is_confirmed_also_beside_disturbances(void)
+{
+    int found = 0;
+
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        struct cluster cluster = good_cluster(16);
+
+        state = seed * 17;
+        cluster.pair_a = (uint32_t)(draw() * 16);
+        cluster.pair_b = mics_pair_partner(16, 1, cluster.pair_a);
+        cluster.pair = 0.3;
+        found += is_confirmed(&cluster, cluster.pair_a, 0);
+    }
+    printf("# %d of %d confirmed\n", found, SEEDS);
+    CHECK(100 * found >= 95 * SEEDS);
+}
+
+static void where_all_pairs_seem_slow_nothing_is_confirmed(void)
+{
+    const double rates[] = {0, 1, 1, 1, 0, 1, 1, 1, 0};
+    unsigned char slow[] = {1, 1, 1};
+    const struct mics_pair_verdict verdict = {.nodes = 3, .slow = slow};
+
+    CHECK(!mics_pairs_are_calm(&verdict, rates, rates));
+    slow[0] = slow[1] = 0;
+    CHECK(mics_pairs_are_calm(&verdict, rates, rates));
+}
+
 /* Only these nodes are slow, in these directions, and no pair. */
 static bool names_only(const struct mics_pair_verdict *verdict, uint32_t first, uint32_t second,
                        unsigned bits)
@@ -284,6 +374,9 @@ int main(void)
     TAP_RUN(slow_nodes_are_named_with_their_direction);
     TAP_RUN(loss_makes_a_slow_card);
     TAP_RUN(slow_pairs_and_uplinks_blame_no_node);
+    TAP_RUN(a_pair_of_a_node_that_is_busy_is_not_confirmed);
+    TAP_RUN(a_slow_pair_is_confirmed_also_beside_disturbances);
+    TAP_RUN(where_all_pairs_seem_slow_nothing_is_confirmed);
     TAP_RUN(of_two_nodes_it_cannot_be_told_which_is_slow);
     return tap_done();
 }

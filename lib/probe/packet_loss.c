@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* packet_loss.c - counters of TCP connections, and verdicts by all partners of a node. */
+#include "probe/packet_loss.h"
+
+#include "measure/statistics.h"
+
+#include <dirent.h>
+#include <linux/tcp.h>
+#include <math.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+/* A share below this, or below so many times the usual one, is no finding. */
+static const double least_share = 0.0002, least_times = 5;
+/* The share that counts is so many deviations of a Poisson distribution below what was counted. */
+static const double deviations = 2.5;
+/* Fewer are chance; so many make it worth to measure again. */
+enum { MIN_AGAIN = 6, SUSPECT_AGAIN = 3 };
+
+struct mics_segments mics_segments_now(void)
+{
+    struct mics_segments sum = {0};
+    DIR *folder = opendir("/proc/self/fd");
+
+    for (const struct dirent *entry; folder && (entry = readdir(folder));) {
+        struct tcp_info info = {0};
+        socklen_t size = sizeof info;
+
+        if (entry->d_name[0] == '.' ||
+            getsockopt(atoi(entry->d_name), IPPROTO_TCP, TCP_INFO, &info, &size) != 0)
+            continue;
+        sum.sent += info.tcpi_segs_out;
+        sum.again += info.tcpi_total_retrans > info.tcpi_dsack_dups
+                         ? info.tcpi_total_retrans - info.tcpi_dsack_dups
+                         : 0;
+    }
+    if (folder)
+        closedir(folder);
+    return sum;
+}
+
+struct mics_segments mics_segments_between(const struct mics_segments *before,
+                                           const struct mics_segments *after)
+{
+    if (after->sent < before->sent)
+        return (struct mics_segments){0};
+    return (struct mics_segments){after->sent - before->sent,
+                                  after->again > before->again ? after->again - before->again : 0};
+}
+
+/* What a node has sent, or received. */
+struct direction {
+    struct mics_segments all, rest; /* rest: without the partner with the largest share */
+    uint32_t partners, lossy;       /* of them those with a loss */
+};
+
+static struct direction sum_of(const struct mics_segments *segments, uint32_t nodes, uint32_t node,
+                               bool receives)
+{
+    struct direction out = {0};
+    struct mics_segments worst = {0};
+    double worst_share = -1;
+
+    for (uint32_t i = 0; i < nodes; i++) {
+        const struct mics_segments *pair =
+            &segments[receives ? i * nodes + node : node * nodes + i];
+
+        if (pair->sent == 0)
+            continue;
+        out.partners++;
+        out.lossy += pair->again > 0;
+        out.all.sent += pair->sent;
+        out.all.again += pair->again;
+        if ((double)pair->again / (double)pair->sent > worst_share) {
+            worst_share = (double)pair->again / (double)pair->sent;
+            worst = *pair;
+        }
+    }
+    out.rest = (struct mics_segments){out.all.sent - worst.sent, out.all.again - worst.again};
+    return out;
+}
+
+static double share_of(const struct mics_segments *of)
+{
+    return of->sent > 0 ? (double)of->again / (double)of->sent : 0;
+}
+
+/* The least share that explains what was counted. */
+static double sure_share(const struct mics_segments *of)
+{
+    const double again = (double)of->again;
+
+    return of->again < MIN_AGAIN ? 0 : (again - deviations * sqrt(again)) / (double)of->sent;
+}
+
+/* Of two nodes each direction by itself: the other one is all that it can be compared with. */
+static void judge_two(const struct mics_segments *segments, struct mics_packet_loss *out,
+                      bool *unsure)
+{
+    *unsure = false;
+    for (uint32_t from = 0; from < 2; from++) {
+        const struct mics_segments *own = &segments[from == 0 ? 1 : 2],
+                                   *other = &segments[from == 0 ? 2 : 1];
+
+        const double least = fmax(least_share, least_times * share_of(other));
+        if (sure_share(own) < least) {
+            *unsure |= own->again >= SUSPECT_AGAIN && share_of(own) >= least;
+            continue;
+        }
+        out[from].bits |= MICS_LOSS_SEND;
+        out[1 - from].bits |= MICS_LOSS_RECEIVE;
+        out[from].of = out[1 - from].of = *own;
+    }
+}
+
+/* A queue that overflows for a moment is a loss to few partners, a bad cable to most. */
+static bool is_spread(const struct direction *of)
+{
+    return of->partners > 1 && 2 * of->lossy >= of->partners;
+}
+
+/* Name the worst direction of a node, and take away its pairs, until none is left that loses much:
+ * a node that loses what it sends makes that of its partners worse. `left` becomes what is not
+ * explained; shares holds 2 x nodes. */
+static bool name_worst(struct mics_segments *left, uint32_t nodes, double *shares,
+                       struct mics_packet_loss *out, bool *unsure)
+{
+    uint32_t worst = 0, known = 0;
+    double most = 0, suspect = 0;
+
+    for (uint32_t i = 0; i < 2 * nodes; i++) {
+        const struct direction own = sum_of(left, nodes, i / 2, i % 2);
+
+        if (own.rest.sent > 0)
+            shares[known++] = share_of(&own.rest);
+        if (own.rest.again >= SUSPECT_AGAIN && share_of(&own.rest) > suspect)
+            suspect = share_of(&own.rest);
+        if (!is_spread(&own) || sure_share(&own.rest) <= most)
+            continue;
+        most = sure_share(&own.rest);
+        worst = i;
+    }
+    const double least = fmax(least_share, known ? least_times * mics_median(shares, known) : 0);
+    *unsure = suspect >= least;
+    if (most < least)
+        return false;
+    const struct direction named = sum_of(left, nodes, worst / 2, worst % 2);
+    struct mics_packet_loss *loss = &out[worst / 2];
+    loss->bits |= worst % 2 ? MICS_LOSS_RECEIVE : MICS_LOSS_SEND;
+    loss->of.sent += named.all.sent;
+    loss->of.again += named.all.again;
+    for (uint32_t i = 0; i < nodes; i++)
+        left[worst % 2 ? i * nodes + worst / 2 : worst / 2 * nodes + i] = (struct mics_segments){0};
+    return true;
+}
+
+enum mics_status mics_packet_loss_judge(const struct mics_segments *segments, uint32_t nodes,
+                                        struct mics_packet_loss *out, bool *unsure,
+                                        struct mics_err *err)
+{
+    const size_t cells = (size_t)nodes * nodes;
+
+    memset(out, 0, nodes * sizeof *out);
+    if (nodes == 2) {
+        judge_two(segments, out, unsure);
+        return MICS_OK;
+    }
+    struct mics_segments *left = malloc(cells * sizeof *left);
+    double *shares = calloc(2 * (size_t)nodes, sizeof *shares);
+    const enum mics_status status = left && shares ? MICS_OK : mics_err_nomem(err);
+    if (status == MICS_OK) {
+        memcpy(left, segments, cells * sizeof *left);
+        while (name_worst(left, nodes, shares, out, unsure))
+            ;
+    }
+    free(left);
+    free(shares);
+    return status;
+}
