@@ -303,6 +303,16 @@ static enum mics_status split_tokenizer(struct job *job, struct mics_err *err)
     return job->manifest.tokenizer ? MICS_OK : mics_err_nomem(err);
 }
 
+/* The path of config.json, and whether there is one; there is none beside single files. */
+static enum mics_status find_config(const struct mics_hf *hf, char path[MICS_PATH_MAX],
+                                    bool *exists, struct mics_err *err)
+{
+    const enum mics_status status = mics_path_format(path, err, "%s/config.json", hf->folder);
+
+    *exists = false;
+    return status == MICS_OK && hf->folder[0] ? mics_file_exists(path, exists, err) : status;
+}
+
 /* config.json has what no tensor's shape shows: the number of heads, the epsilon of the norm. */
 static enum mics_status match_config(const struct mics_hf *hf, const struct mics_model *model,
                                      struct mics_err *err)
@@ -310,10 +320,8 @@ static enum mics_status match_config(const struct mics_hf *hf, const struct mics
     struct mics_model *own = NULL;
     char path[MICS_PATH_MAX];
     bool exists = false;
-    enum mics_status status = mics_path_format(path, err, "%s/config.json", hf->folder);
+    enum mics_status status = find_config(hf, path, &exists, err);
 
-    if (status == MICS_OK && hf->folder[0])
-        status = mics_file_exists(path, &exists, err);
     if (status != MICS_OK || !exists)
         return status;
     status = mics_model_open(path, &own, err);
@@ -611,10 +619,8 @@ static enum mics_status read_config(const struct mics_hf *hf, json_t **config, s
     char path[MICS_PATH_MAX];
     json_t *found = NULL;
     bool exists = false;
-    enum mics_status status = mics_path_format(path, err, "%s/config.json", hf->folder);
+    enum mics_status status = find_config(hf, path, &exists, err);
 
-    if (status == MICS_OK && hf->folder[0])
-        status = mics_file_exists(path, &exists, err);
     if (status != MICS_OK || !exists)
         return status;
     status = mics_foreign_read_file(path, MAX_CONFIG_BYTES, MICS_DOC_MAX_VALUES, &found, err);

@@ -342,25 +342,14 @@ enum mics_status mics_decoding_run_end(struct mics_decoding_run *run, struct mic
 
 /* ---- reading ---- */
 
-/* A copy of the text, which the caller frees. NULL: out of memory. */
-static char *own_text(const struct mics_cursor *cursor, const char *text, size_t *size)
-{
-    char *copy = strdup(text);
-
-    *size = strlen(text);
-    if (!copy)
-        mics_cursor_nomem(cursor);
-    return copy;
-}
-
 static void read_replace(const struct mics_cursor *cursor, struct step *step)
 {
     const char *pattern;
 
     mics_json_read_pattern(cursor, &pattern, &step->regex);
     const char *content = mics_cursor_get_string(cursor, "content");
-    step->pattern = own_text(cursor, pattern, &step->pattern_size);
-    step->content = own_text(cursor, content, &step->content_size);
+    step->pattern = mics_json_copy_text(cursor, pattern, &step->pattern_size);
+    step->content = mics_json_copy_text(cursor, content, &step->content_size);
 }
 
 static void read_strip(const struct mics_cursor *cursor, struct step *step)
@@ -369,7 +358,7 @@ static void read_strip(const struct mics_cursor *cursor, struct step *step)
 
     step->start = mics_cursor_get_u32(cursor, "start", 0, UINT32_MAX);
     step->stop = mics_cursor_get_u32(cursor, "stop", 0, UINT32_MAX);
-    step->content = own_text(cursor, content, &step->content_size);
+    step->content = mics_json_copy_text(cursor, content, &step->content_size);
 }
 
 static void read_metaspace(const struct mics_cursor *cursor, struct step *step)
@@ -377,13 +366,14 @@ static void read_metaspace(const struct mics_cursor *cursor, struct step *step)
     const struct mics_metaspace metaspace = mics_json_read_metaspace(cursor);
 
     step->never = metaspace.scheme == MICS_PREPEND_NEVER;
-    step->pattern = own_text(cursor, metaspace.replacement, &step->pattern_size);
-    step->content = own_text(cursor, " ", &step->content_size);
+    step->pattern = mics_json_copy_text(cursor, metaspace.replacement, &step->pattern_size);
+    step->content = mics_json_copy_text(cursor, " ", &step->content_size);
 }
 
 static void read_wordpiece(const struct mics_cursor *cursor, struct step *step)
 {
-    step->pattern = own_text(cursor, mics_cursor_get_string(cursor, "prefix"), &step->pattern_size);
+    step->pattern =
+        mics_json_copy_text(cursor, mics_cursor_get_string(cursor, "prefix"), &step->pattern_size);
     step->cleanup = mics_cursor_get_bool(cursor, "cleanup");
 }
 

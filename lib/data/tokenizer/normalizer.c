@@ -527,8 +527,7 @@ void mics_json_read_pattern(const struct mics_cursor *cursor, const char **text,
         mics_cursor_reject(&pattern, kind, "%s", cause.text);
 }
 
-/* A copy of the text, which the caller frees. NULL: out of memory. */
-static char *own_text(const struct mics_cursor *cursor, const char *text, size_t *size)
+char *mics_json_copy_text(const struct mics_cursor *cursor, const char *text, size_t *size)
 {
     char *copy = strdup(text);
 
@@ -548,14 +547,14 @@ static void read_replace(const struct mics_cursor *cursor, struct step *step)
     if (step->regex && mics_regex_may_be_empty(step->regex))
         mics_cursor_reject(cursor, "pattern",
                            "'%s' can match the empty text, which is not supported", text);
-    step->pattern = own_text(cursor, text, &step->pattern_size);
-    step->content = own_text(cursor, content, &step->content_size);
+    step->pattern = mics_json_copy_text(cursor, text, &step->pattern_size);
+    step->content = mics_json_copy_text(cursor, content, &step->content_size);
 }
 
 static void read_prepend(const struct mics_cursor *cursor, struct step *step)
 {
     step->content =
-        own_text(cursor, mics_cursor_get_string(cursor, "prepend"), &step->content_size);
+        mics_json_copy_text(cursor, mics_cursor_get_string(cursor, "prepend"), &step->content_size);
 }
 
 static void read_strip(const struct mics_cursor *cursor, struct step *step)

@@ -22,6 +22,8 @@ extern const char *const mics_byte_level_members[];
  * the document; *regex, the caller's, is NULL for a string. */
 void mics_json_read_pattern(const struct mics_cursor *cursor, const char **text,
                             struct mics_regex **regex);
+/* A copy of the text, which the caller frees. NULL: out of memory. */
+char *mics_json_copy_text(const struct mics_cursor *cursor, const char *text, size_t *size);
 /* A member that is one character. */
 const char *mics_json_read_character(const struct mics_cursor *cursor, const char *key);
 
