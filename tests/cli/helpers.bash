@@ -55,7 +55,7 @@ requires() # mpi[:N] | root | tmpfs | netns | COMMAND ...
         mpi) requires mpi:1 ;;
         mpi:*)
             requires mpirun
-            mpi "${what#mpi:}" true 2>/dev/null || skip "mpirun -n ${what#mpi:} does not work here"
+            mpi_works "${what#mpi:}" || skip "mpirun -n ${what#mpi:} does not work here"
             ;;
         root) [ "$(id -u)" = 0 ] || skip "not root" ;;
         tmpfs) tmpfs_works || skip "no tmpfs can be mounted here" ;;
@@ -63,6 +63,13 @@ requires() # mpi[:N] | root | tmpfs | netns | COMMAND ...
         *) command -v "$what" >/dev/null || skip "$what is not installed" ;;
         esac
     done
+}
+
+# Tried once by each run of bats.
+mpi_works() # ranks
+{
+    local known=$BATS_RUN_TMPDIR/mpi-$1-works
+    if [ ! -e "$known" ]; then mpi "$1" true 2>/dev/null && : >"$known"; fi
 }
 
 netns_works()
