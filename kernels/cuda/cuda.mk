@@ -7,6 +7,8 @@
 #|   CUDA_HOME=      folder of CUDA (default: where nvcc is)      NVCC=$CUDA_HOME/bin/nvcc
 #|   CUDA_ARCH=      compute capabilities to build for, as '80 90' (default: those of this machine's GPUs if
 #|                   nvcc knows them, else 80 90); later GPUs compile the PTX of the last
+#|   BENCH_ARCH=     one capability that the GPU's benchmarks are built for (default: as CUDA_ARCH); their many
+#|                   variants of kernels take minutes to compile
 #|   HOPPER=0        leaves out the attention kernels for compute capability 9.0 alone, which a build for 90 has
 #|   NCCL_HOME=      folder of NCCL (default: in CUDA's, the system's or pip's; 0 leaves it out)
 
@@ -108,7 +110,8 @@ space      := $(empty) $(empty)
 GENCODE    := $(foreach a,$(ARCHS),-gencode arch=compute_$(a)$(comma)code=sm_$(a)) \
 	$(foreach a,$(ARCH_PTX),-gencode arch=compute_$(a)$(comma)code=compute_$(a))
 GENCODE_HOPPER := -gencode arch=compute_90a$(comma)code=sm_90a
-gencode_for = $(if $(findstring hopper,$(1)),$(GENCODE_HOPPER),$(GENCODE))
+GENCODE_BENCH := $(if $(BENCH_ARCH),-gencode arch=compute_$(BENCH_ARCH)$(comma)code=sm_$(BENCH_ARCH),$(GENCODE))
+gencode_for = $(if $(findstring hopper,$(1)),$(GENCODE_HOPPER),$(if $(filter bench/%,$(1)),$(GENCODE_BENCH),$(GENCODE)))
 REAL_DEFINES = -DMICS_PLUGIN_NAME='"cuda"' \
 	-DMICS_PLUGIN_BUILT='"sm_$(subst $(space), sm_,$(ARCHS))$(ARCH_PTX:%= and PTX %)"' \
 	-DMICS_CUDA_SM=$(subst $(space),$(comma),$(patsubst %a,%,$(ARCHS))) \
@@ -149,7 +152,8 @@ $(BUILD)/cuda/%.cc.o: %.cc $(BUILD)/cuda/settings
 # Kernels are not recompiled if only flags of the host's compilers change.
 $(BUILD)/cuda/settings: CUDA_SETTINGS = $(CC) $(CXX) $(PLUGIN_CFLAGS) $(PLUGIN_CXXFLAGS) $(REAL_DEFINES) $(CUDA_LIBS)
 $(BUILD)/cuda/settings-nvcc: CUDA_SETTINGS = $(NVCC_PATH) $(NVCC_FLAGS) $(GENCODE)
-$(BUILD)/cuda/settings $(BUILD)/cuda/settings-nvcc: FORCE
+$(BUILD)/cuda/settings-bench: CUDA_SETTINGS = $(GENCODE_BENCH)
+$(BUILD)/cuda/settings $(BUILD)/cuda/settings-nvcc $(BUILD)/cuda/settings-bench: FORCE
 	$(need_libraries)
 	@mkdir -p $(@D)
 	@echo $(call quoted,$(CUDA_SETTINGS)) | cmp -s - $@ || echo $(call quoted,$(CUDA_SETTINGS)) >$@
@@ -161,6 +165,7 @@ KERNEL_HOST  = $(patsubst %,$(BUILD)/cuda/%.o,$(KERNELS_C) $(KERNELS_CC))
 gpu-bench: $(BUILD)/bench/gpu_step $(if $(filter 1,$(HAVE_CUDA)),$(BUILD)/bench/attention_gpu $(BUILD)/bench/kernels_gpu)
 $(BUILD)/cuda/bench/%.cu.o: private NVCC_FLAGS += -DMICS_HOPPER=$(HOPPER)
 $(BUILD)/cuda/bench/attention_gpu.cu.o: $(BUILD)/cuda/settings
+$(patsubst %,$(BUILD)/cuda/bench/%.cu.o,attention_gpu kernels_gpu_copy): $(BUILD)/cuda/settings-bench
 $(BUILD)/bench/attention_gpu: $(BUILD)/cuda/bench/attention_gpu.cu.o $(if $(filter 1,$(HOPPER)),$(BUILD)/cuda/bench/attention_gpu_hopper.cu.o)
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CXX) -o $@ $^ $(RUNTIME_LIB) $(call rpath_of,$(RUNTIME_LIB)) -lrt -lpthread -ldl
