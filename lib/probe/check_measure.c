@@ -153,7 +153,7 @@ struct links {
 
 /* All pairs are measured so often, then those that seem slow, as often as this or until none does;
  * the most in all. */
-enum { REPEATS = 2, CONFIRMATIONS = 4, MAX_REPEATS = 16, LOSS_REPEATS = 4 };
+enum { REPEATS = 2, CONFIRMATIONS = 4, MAX_REPEATS = 16, LOSS_REPEATS = 8 };
 enum { MIN_BYTES = 64 << 10, FIRST_BYTES = 1 << 20, MAX_BYTES = 64 << 20 };
 /* A slow pair may take this many times as long as a usual one is meant to, if that leaves a
  * transfer a quarter of its size: a token bucket lets short ones pass. */

@@ -135,8 +135,8 @@ static bool name_worst(struct mics_segments *left, uint32_t nodes, double *share
 
         if (own.rest.sent > 0)
             shares[known++] = share_of(&own.rest);
-        if (own.rest.again >= SUSPECT_AGAIN && share_of(&own.rest) > suspect)
-            suspect = share_of(&own.rest);
+        if (own.all.again >= SUSPECT_AGAIN && share_of(&own.all) > suspect)
+            suspect = share_of(&own.all);
         if (!is_spread(&own) || sure_share(&own.rest) <= most)
             continue;
         most = sure_share(&own.rest);

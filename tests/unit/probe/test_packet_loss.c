@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { SEEDS = 40, REPEATS = 4, MAX_NODES = 64 };
+enum { SEEDS = 40, REPEATS = 8, MAX_NODES = 64 };
 
 static uint64_t state;
 
