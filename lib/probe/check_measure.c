@@ -417,8 +417,8 @@ static void add_loss(struct mics_findings *findings, int node, const char *where
     mics_findings_add(findings, "packet_loss", node, where, found, "less than 0.02 %");
 }
 
-/* Transfers are repeated, up to LOSS_REPEATS times, while more of them would decide. Losses of pairs
- * that are slow tell nothing: queues before a bottleneck overflow. */
+/* Transfers are repeated, up to LOSS_REPEATS times, while more of them would decide. Losses of
+ * pairs that are slow tell nothing: queues before a bottleneck overflow. */
 static enum mics_status find_packet_loss(struct mics_findings *findings, const struct links *links,
                                          const struct mics_pair_verdict *verdict, double *rates,
                                          struct mics_err *err)
