@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """targets_traffic.py - do the trainers of mics-plan --for send what the plan says?
 
-usage: bench/targets_traffic.py BUILD [CASE...]    (in an environment with torch, transformers and accelerate;
-                                                    needs what mics-lab needs)
+usage: bench/targets_traffic.py BUILD [CASE...]    (in an environment with torch, transformers, accelerate and
+                                                    deepspeed; needs what mics-lab needs)
 
 Plans small Llamas for two nodes of two ranks, trains each for some steps in an emulated cluster (mics-lab, Gloo on
-hosts) with what mics-plan --for=fsdp2, transformers or accelerate prints, and compares what a node sends in a step with
-the plan's network bytes per node, and what a rank sends with the plan's bytes of a rank:
+hosts) with what mics-plan --for=fsdp2, transformers, accelerate or deepspeed prints, and compares what a node sends in
+a step with the plan's network bytes per node, and what a rank sends with the plan's bytes of a rank:
 
 calls   the collectives that the trainer calls, their bytes counted as rings in node order send them
 card    what the kernel counts at the node's network card, with headers, from the end of the first step to the last
@@ -31,28 +31,42 @@ RANKS = NODES * SLOTS
 FOUR = (2048, 256, 768, 4, 8, 4, False)
 TIED = (4096, 256, 768, 4, 8, 4, True)
 DEEP = (2048, 128, 384, 32, 8, 4, False)
-# trainer, model, dtype, micro-steps, recompute, shard size, reduce-scatter
+# whose matrices DeepSpeed's stage 3 releases: they have more than 1e5 elements
+WIDE = (2048, 512, 1024, 2, 8, 4, False)
+WIDE_TIED = (2048, 512, 1024, 2, 8, 4, True)
+# trainer, model, dtype, micro-steps, recompute, strategy, reduce-scatter
 CASES = (
-    ("fsdp2", FOUR, "bf16", 1, "none", 4, "gloo"),
-    ("fsdp2", FOUR, "bf16", 1, "none", 4, "ring"),
-    ("fsdp2", FOUR, "bf16", 2, "none", 4, "ring"),
-    ("fsdp2", FOUR, "bf16", 1, "none", 2, "gloo"),
-    ("fsdp2", FOUR, "bf16", 2, "none", 2, "gloo"),
-    ("fsdp2", FOUR, "f32", 1, "none", 4, "ring"),
-    ("fsdp2", TIED, "bf16", 2, "full", 4, "ring"),
-    ("fsdp2", TIED, "bf16", 2, "full", 2, "gloo"),
-    ("fsdp2", DEEP, "bf16", 2, "none", 4, "ring"),
-    ("fsdp2", DEEP, "bf16", 2, "none", 2, "gloo"),
-    ("transformers", FOUR, "bf16", 1, "none", 4, "ring"),
-    ("transformers", FOUR, "bf16", 2, "none", 4, "ring"),
-    ("transformers", FOUR, "bf16", 1, "none", 2, "gloo"),
-    ("transformers", FOUR, "bf16", 2, "none", 2, "gloo"),
-    ("transformers", TIED, "bf16", 2, "full", 2, "gloo"),
-    ("transformers", DEEP, "bf16", 1, "none", 4, "ring"),
-    ("transformers", TIED, "bf16", 2, "full", 4, "ring"),
-    ("accelerate", FOUR, "bf16", 2, "none", 2, "gloo"),
-    ("accelerate", FOUR, "bf16", 2, "none", 4, "ring"),
-    ("accelerate", TIED, "bf16", 2, "none", 2, "gloo"),
+    ("fsdp2", FOUR, "bf16", 1, "none", "zero3", "gloo"),
+    ("fsdp2", FOUR, "bf16", 1, "none", "zero3", "ring"),
+    ("fsdp2", FOUR, "bf16", 2, "none", "zero3", "ring"),
+    ("fsdp2", FOUR, "bf16", 1, "none", "mics:2", "gloo"),
+    ("fsdp2", FOUR, "bf16", 2, "none", "mics:2", "gloo"),
+    ("fsdp2", FOUR, "f32", 1, "none", "zero3", "ring"),
+    ("fsdp2", TIED, "bf16", 2, "full", "zero3", "ring"),
+    ("fsdp2", TIED, "bf16", 2, "full", "mics:2", "gloo"),
+    ("fsdp2", DEEP, "bf16", 2, "none", "zero3", "ring"),
+    ("fsdp2", DEEP, "bf16", 2, "none", "mics:2", "gloo"),
+    ("transformers", FOUR, "bf16", 1, "none", "zero3", "ring"),
+    ("transformers", FOUR, "bf16", 2, "none", "zero3", "ring"),
+    ("transformers", FOUR, "bf16", 1, "none", "mics:2", "gloo"),
+    ("transformers", FOUR, "bf16", 2, "none", "mics:2", "gloo"),
+    ("transformers", TIED, "bf16", 2, "full", "mics:2", "gloo"),
+    ("transformers", DEEP, "bf16", 1, "none", "zero3", "ring"),
+    ("transformers", TIED, "bf16", 2, "full", "zero3", "ring"),
+    ("accelerate", FOUR, "bf16", 2, "none", "mics:2", "gloo"),
+    ("accelerate", FOUR, "bf16", 2, "none", "zero3", "ring"),
+    ("accelerate", TIED, "bf16", 2, "none", "mics:2", "gloo"),
+    ("deepspeed", WIDE, "bf16", 1, "none", "zero1", "ring"),
+    ("deepspeed", WIDE, "bf16", 2, "none", "zero1", "ring"),
+    ("deepspeed", WIDE, "bf16", 1, "none", "zero2", "ring"),
+    ("deepspeed", WIDE, "bf16", 2, "none", "zero2", "ring"),
+    ("deepspeed", WIDE, "bf16", 1, "none", "zero3", "ring"),
+    ("deepspeed", WIDE, "bf16", 2, "none", "zero3", "ring"),
+    ("deepspeed", WIDE, "f32", 2, "none", "zero3", "ring"),
+    ("deepspeed", WIDE_TIED, "bf16", 2, "full", "zero3", "ring"),
+    # last: DeepSpeed keeps the groups of a second partition for all models of a process
+    ("deepspeed", WIDE, "bf16", 1, "none", "hpz:2", "ring"),
+    ("deepspeed", WIDE, "bf16", 2, "none", "hpz:2", "ring"),
 )
 
 
@@ -70,6 +84,9 @@ class Counter:
             self.count("all-gather", output, group, 1)
             return gather(output, input, group=group, async_op=async_op, **more)
 
+        def all_gather_into_tensor(output_tensor, input_tensor, group=None, async_op=False):
+            return all_gather_single(output_tensor, input_tensor, group, async_op)
+
         def reduce_scatter_single(output, input, op=dist.ReduceOp.SUM, group=None, async_op=False, **more):
             self.count("reduce-scatter", input, group, 1)
             if self.ring:
@@ -81,6 +98,8 @@ class Counter:
             return reduce(tensor, op=op, group=group, async_op=async_op)
 
         dist.all_gather_single, dist.reduce_scatter_single = all_gather_single, reduce_scatter_single
+        # the older names, which DeepSpeed calls
+        dist.all_gather_into_tensor, dist.reduce_scatter_tensor = all_gather_into_tensor, reduce_scatter_single
         dist.all_reduce = all_reduce
 
     def start(self, ring):
@@ -204,6 +223,30 @@ def train_accelerate(case, _, counter):
         counter.end_step()
 
 
+def train_deepspeed(case, calls, counter):
+    import deepspeed
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # of inference only; compiled at the first use
+    config = json.loads(calls)
+    assert config["gradient_accumulation_steps"] == case[3]
+    with open("ds_config.json", "w") as file:
+        json.dump(config | {"zero_allow_untested_optimizer": True}, file)
+    model = AutoModelForCausalLM.from_pretrained("model", dtype=torch.float32)
+    if case[4] == "full":
+        model.gradient_checkpointing_enable()
+    engine, *_ = deepspeed.initialize(model=model, config="ds_config.json",
+                                      optimizer=torch.optim.AdamW(model.parameters()))
+    tokens = torch.randint(case[1][0], (config["train_micro_batch_size_per_gpu"], SEQ))
+    for step in range(STEPS + 1):
+        for _ in range(case[3]):
+            engine.backward(engine(input_ids=tokens, labels=tokens, use_cache=False).loss)
+            engine.step()
+        if step > 0:  # stage 3 knows what is used again from the third pass on
+            counter.end_step()
+
+
 def launch(index):
     """On each node: accelerate launch, with the variables that its first line sets."""
     with open(f"{index}/calls.py") as file:
@@ -223,7 +266,8 @@ def train(indices):
     import torch.distributed as dist
 
     torch.set_num_threads(1)
-    if CASES[indices[0]][0] == "fsdp2":  # transformers does it itself
+    os.environ["DS_ACCELERATOR"] = "cpu"
+    if CASES[indices[0]][0] in ("fsdp2", "deepspeed"):  # transformers does it itself
         dist.init_process_group("gloo")
     counter, root = Counter(), os.getcwd()
     for index in indices:
@@ -254,11 +298,11 @@ def save_model(shape, folder):
 
 
 def plan(build, case, folder):
-    trainer, _, dtype, micro_steps, recompute, shards, _ = case
+    trainer, _, dtype, micro_steps, recompute, strategy, _ = case
     text = subprocess.run(
         [f"{build}/mics-plan", "-q", f"--topology=node:{NODES} gpu:{SLOTS}", f"--model={folder}/model",
          f"--global-batch={micro_steps * RANKS}", f"--seq={SEQ}", f"--for={trainer}", "--micro-batch=1",
-         f"--strategy={'zero3' if shards == RANKS else f'mics:{shards}'}", f"--recompute={recompute}",
+         f"--strategy={strategy}", f"--recompute={recompute}",
          f"--dtype={dtype}", "--memory=64G", "-o", f"{folder}/plan.mp"],
         check=True, capture_output=True, text=True).stdout
     with open(f"{folder}/calls.py", "w") as file:
@@ -279,7 +323,7 @@ def read(path):
 
 def report(case, planned, found):
     """Print a row; true if calls and card are within the limit."""
-    trainer, model, dtype, micro_steps, recompute, shards, algorithm = case
+    trainer, model, dtype, micro_steps, recompute, strategy, algorithm = case
 
     def compare(values, wanted):
         worst = max(values, key=lambda value: abs(value - wanted))
@@ -290,17 +334,17 @@ def report(case, planned, found):
     sent, sent_right = compare([found["sent"]], planned["sent_bytes"])
     kinds = ", ".join(f"{times:g} {name} {sent / 1e6:.3f}" for name, (times, sent, _) in found["kinds"].items() if sent)
     tied = "tied" if model[-1] else "untied"
-    print(f"{trainer:12} {model[3]:2} x {model[1]} {tied:6} {dtype:4} s={micro_steps} recompute={recompute} p={shards}"
+    print(f"{trainer:12} {model[3]:2} x {model[1]} {tied:6} {dtype:4} s={micro_steps} recompute={recompute} {strategy:6}"
           f" {algorithm:4} | plan {planned['net_bytes'] / 1e6:8.3f} | calls {calls} | card {card} | "
           f"rank {planned['sent_bytes'] / 1e6:8.3f} {sent} | {kinds}", flush=True)
-    gloo_scatters = algorithm == "gloo" and shards > SLOTS
+    gloo_scatters = algorithm == "gloo" and strategy == "zero3"
     return calls_right and sent_right and (card_right or gloo_scatters)
 
 
 def main(build, chosen):
     failed = False
     print("MB (10^6 bytes) per step: of a node to the other one; rank: what a rank sends to ranks on any node")
-    for trainer in ("fsdp2", "transformers", "accelerate"):
+    for trainer in ("fsdp2", "transformers", "accelerate", "deepspeed"):
         indices = [index for index in chosen or range(len(CASES)) if CASES[index][0] == trainer]
         if not indices:
             continue

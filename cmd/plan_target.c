@@ -147,24 +147,27 @@ static void report_gain(const struct plan_request *request, const struct mics_pl
     mics_plan_free(better);
 }
 
-/* Say what exchanging a tied embedding and head one by one costs this plan. */
-static void report_tied(const struct plan_request *request, const struct mics_plan *plan)
+/* Say what the trainer sends more than FSDP2 would with the same groups, and what that costs. */
+static void report_surplus(const struct plan_request *request, const struct mics_plan *plan)
 {
     const struct mics_trainer_exchanges *exchanges = mics_trainer_exchanges(plan->choice.trainer);
+    const struct mics_shape *shape = &plan->choice.shapes[MICS_UNIT_DENSE];
     const double as_planned[MICS_COST_CLASS_COUNT] = {1, 1, 1};
-    struct mics_plan once = *plan;
+    const char *what = NULL;
+    struct mics_plan without = *plan;
     struct mics_err err;
     double step_s;
 
-    if (mics_choice_world_size(&plan->choice) == 1 ||
-        mics_trainer_exchange_times(exchanges, plan->model, plan->model->stages[0].unit) == 1)
+    if (mics_choice_world_size(&plan->choice) == 1)
         return;
-    once.choice.trainer = MICS_TRAINER_FSDP2;
-    if (mics_plan_predict_scaled(&once, as_planned, &step_s, &err) == MICS_OK)
-        cli_note(0,
-                 "%s shards a model before it ties the head to the embedding, gathers and reduces "
-                 "both: +%.1f %% step",
-                 request->target->name, 100 * (plan->predicted.step_s / step_s - 1));
+    if (mics_trainer_exchange_times(exchanges, plan->model, plan->model->stages[0].unit) > 1)
+        what = "shards a model before it ties the head to the embedding, gathers and reduces both";
+    else if (exchanges->all_reduces && shape->p_param == 1 && shape->p_optim > 1)
+        what = "all-reduces gradients in stages 1 and 2, and each rank takes its part";
+    without.choice.trainer = MICS_TRAINER_FSDP2;
+    if (what && mics_plan_predict_scaled(&without, as_planned, &step_s, &err) == MICS_OK)
+        cli_note(0, "%s %s: +%.1f %% step", request->target->name, what,
+                 100 * (plan->predicted.step_s / step_s - 1));
 }
 
 static void report(const struct plan_request *request, const struct mics_plan *plan,
@@ -191,7 +194,7 @@ static void report(const struct plan_request *request, const struct mics_plan *p
         cli_note(0, "%s: %s", target->name, target->f16_differs);
     if (target->defers && mics_choice_has_second_hop(&plan->choice) && plan->choice.micro_steps > 1)
         cli_note(0, "%s", target->defers);
-    report_tied(request, plan);
+    report_surplus(request, plan);
     if (target->launcher)
         cli_note(0,
                  "start it with: %s --num_nodes=%u --num_gpus=%u train.py --deepspeed_config FILE",

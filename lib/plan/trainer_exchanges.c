@@ -9,13 +9,16 @@
  *
  * DeepSpeed's stage 3 keeps what is used again within stage3_max_reuse_distance, 1e9 by default.
  * That parameters of up to 1e5 elements are never released, and that it gathers module by module,
- * is left out. Megatron-LM gathers only what it has updated. */
+ * is left out. Its stages 1 and 2 all-reduce gradients (use_multi_rank_bucket_allreduce, which is
+ * true by default). Megatron-LM gathers only what it has updated. */
 static const struct mics_trainer_exchanges exchanges_of[MICS_TRAINERS] = {
     [MICS_TRAINER_FSDP2] = {.releases = true, .keeps_resident = true},
     [MICS_TRAINER_TORCHTITAN] = {.releases = true, .keeps_resident = true, .releases_head = true},
     [MICS_TRAINER_TRANSFORMERS] = {.releases = true, .keeps_resident = true, .repeats_tied = true},
     [MICS_TRAINER_ACCELERATE] = {.releases = true, .keeps_resident = true},
-    [MICS_TRAINER_DEEPSPEED] = {.releases = true, .reuse_distance = 1000000000},
+    [MICS_TRAINER_DEEPSPEED] = {.releases = true,
+                                .reuse_distance = 1000000000,
+                                .all_reduces = true},
 };
 
 const struct mics_trainer_exchanges *mics_trainer_exchanges(enum mics_trainer trainer)

@@ -5,7 +5,7 @@
  * Sources: torch/distributed/fsdp/_fully_shard of PyTorch 2.15 and the calls that mics-plan prints
  * for it; models/common/parallelize.py of torchtitan 0.3; transformers/distributed/fsdp.py of
  * transformers 5.24; utils/fsdp_utils.py of accelerate 1.15;
- * runtime/zero/partitioned_param_coordinator.py of DeepSpeed 0.19.
+ * runtime/zero/partitioned_param_coordinator.py and stage_1_and_2.py of DeepSpeed 0.19.
  */
 #ifndef MICS_PLAN_TRAINER_EXCHANGES_H
 #define MICS_PLAN_TRAINER_EXCHANGES_H
@@ -24,6 +24,9 @@ struct mics_trainer_exchanges {
     uint64_t reuse_distance;
     bool releases_head; /* between the forward and the backward pass of the last stage */
     bool repeats_tied;  /* all exchanges of a unit that is embedding and head are made twice */
+    /* Gradients of parameters that are whole in each rank are all-reduced, and each rank takes its
+     * part: twice the bytes of a reduce-scatter. */
+    bool all_reduces;
 };
 
 const struct mics_trainer_exchanges *mics_trainer_exchanges(enum mics_trainer trainer);

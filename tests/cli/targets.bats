@@ -87,6 +87,22 @@ after() # option
     run ! grep -q instances output
 }
 
+@test "DeepSpeed all-reduces gradients in stages 1 and 2, as its plan counts and says" {
+    # A reduce-scatter and a gather of stage 3, which keeps what it gathers; an all-reduce and a gather of the others.
+    local options=(--model=gpt2 --global-batch=32 --micro-batch=1)
+    plan deepspeed --strategy=zero3 "${options[@]}"
+    local three
+    three=$(jq .predicted.net_bytes plan.json)
+    for stage in zero1 zero2; do
+        plan deepspeed --strategy=$stage "${options[@]}"
+        jq -e --argjson three "$three" '.predicted.net_bytes / $three | . > 1.49 and . < 1.51' plan.json
+    done
+    mics-plan --model=gpt2-xl --topology=p4d:4 --strategy=zero1 --for=deepspeed -o plan.mp 2>stderr >output
+    grep -q '^mics-plan: deepspeed all-reduces gradients in stages 1 and 2, and each rank takes its part: +[0-9.]* % step$' stderr
+    mics-plan --model=gpt2-xl --topology=p4d:4 --strategy=zero3 --for=deepspeed -o plan.mp 2>stderr >output
+    run ! grep -q all-reduces stderr
+}
+
 @test "bf16 gradients are reduced as each trainer does it" {
     plan torchtitan
     [ "$(choice dtype grad_dtype)" = "bf16 f32" ]

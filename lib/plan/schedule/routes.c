@@ -15,6 +15,7 @@
 #include "plan/schedule/routes.h"
 
 #include "base/num.h"
+#include "plan/trainer_exchanges.h"
 
 /* Where a staging buffer begins, in bytes: arrays of blocks have odd lengths. */
 enum { STAGING_ALIGN = 128 };
@@ -417,6 +418,13 @@ struct mics_plan_choice mics_choice_warmup(const struct mics_plan_choice *choice
     return warmup;
 }
 
+static void all_reduce_instead(struct mics_exchange *route)
+{
+    for (uint32_t h = 0; h < route->hop_count; h++)
+        if (route->hops[h].kind != MICS_OP_CONVERT)
+            route->hops[h].collective = MICS_ALL_REDUCE;
+}
+
 struct mics_routes mics_choice_routes(const struct mics_plan_choice *choice,
                                       enum mics_unit_kind kind)
 {
@@ -434,6 +442,10 @@ struct mics_routes mics_choice_routes(const struct mics_plan_choice *choice,
     of[MICS_OP_ACCUMULATE] = accumulate_route(&of[MICS_OP_REDUCE], choice->grad_dtype);
     if (!is_alone(shape, MICS_COMM_SCATTER))
         append_scatter(&of[MICS_OP_SCATTER], choice, shape);
+    if (shape->p_param == 1 && mics_trainer_exchanges(choice->trainer)->all_reduces) {
+        all_reduce_instead(&of[MICS_OP_REDUCE]);
+        all_reduce_instead(&of[MICS_OP_SCATTER]);
+    }
     if (!is_alone(shape, MICS_COMM_REPLICA))
         append_sync(&of[MICS_OP_SYNC], choice, shape);
     if (choice->outer_steps > 0)

@@ -163,6 +163,29 @@ static void deepspeed_keeps_what_is_used_again_soon(void)
     check_trainer(MICS_TRAINER_DEEPSPEED, false, 100000000, 2, false, 2 * (8 + 3), 2 * 8);
 }
 
+/* All-reduces, of twice the bytes, in stages 1 and 2 only: once per step and in each micro-step. */
+static void deepspeed_reduces_to_shards_by_all_reduces(void)
+{
+    uint64_t calls[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT];
+    uint64_t sent[MICS_UNIT_KIND_COUNT][MICS_COMM_KIND_COUNT];
+    const uint64_t count = 1u << 20, all = 8 * count * 4 * 2 * 3 / 4;
+    struct mics_schedule *schedule;
+
+    fake_model_init(&fake, 6, count, count, false);
+    for (uint32_t p_grad = 1; p_grad <= 4; p_grad += 3) {
+        struct mics_plan_choice choice = fake_choice(1, 4, 1, p_grad, 4);
+
+        choice.trainer = MICS_TRAINER_DEEPSPEED;
+        choice.micro_steps = 3;
+        schedule = make(&choice, true);
+        mics_schedule_counts(schedule, &choice, 0, calls, sent);
+        CHECK_INT(sent[MICS_UNIT_DENSE][MICS_COMM_REDUCE], p_grad == 1 ? 0 : 3 * all);
+        CHECK_INT(sent[MICS_UNIT_DENSE][MICS_COMM_SCATTER], p_grad == 1 ? all : 0);
+        CHECK_INT(sent[MICS_UNIT_DENSE][MICS_COMM_PUBLISH], all / 2);
+        mics_schedule_free(schedule);
+    }
+}
+
 /* The exchanges are those of blocks of one stage. */
 static void a_stage_without_parameters_exchanges_nothing(void)
 {
@@ -675,6 +698,7 @@ int main(void)
     TAP_RUN(whole_gradients_are_reduced_in_the_last_micro_step);
     TAP_RUN(transformers_exchanges_a_tied_unit_twice);
     TAP_RUN(deepspeed_keeps_what_is_used_again_soon);
+    TAP_RUN(deepspeed_reduces_to_shards_by_all_reduces);
     TAP_RUN(a_stage_without_parameters_exchanges_nothing);
     TAP_RUN(computation_finds_its_unit_in_its_slot);
     TAP_RUN(gathers_run_ahead_by_the_prefetch_depth);
