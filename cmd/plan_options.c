@@ -6,6 +6,7 @@
 #include "plan/memory_ckpt_cost.h"
 
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -555,6 +556,15 @@ static int check_usage_of_target(const struct plan_request *request)
     return -1;
 }
 
+/* Is what would be written (NULL: nothing) the file that is read, by this or another name? */
+static bool is_file_of(const char *output, const char *input)
+{
+    struct stat written, read;
+
+    return output && stat(output, &written) == 0 && stat(input, &read) == 0 &&
+           S_ISREG(read.st_mode) && written.st_dev == read.st_dev && written.st_ino == read.st_ino;
+}
+
 /* -1: continue; else the exit code. */
 static int check_usage_of_from(const struct plan_request *request, int argc, int operands)
 {
@@ -567,6 +577,10 @@ static int check_usage_of_from(const struct plan_request *request, int argc, int
     if (request->settings && request->common.output &&
         strcmp(request->settings, request->common.output) == 0)
         return cli_usage("--settings and --output name one file");
+    if (is_file_of(request->common.output, request->from))
+        return cli_usage("--output would replace the configuration '%s'", request->from);
+    if (is_file_of(request->settings, request->from))
+        return cli_usage("--settings would replace the configuration '%s'", request->from);
     if (request->target || request->like || request->check)
         return cli_usage("--from goes without --for, --like and --check");
     if (strcmp(request->from, "-") == 0 && !request->topology && operands == argc)

@@ -242,7 +242,8 @@ static enum mics_status compare_configs(const struct mics_model_config *then,
                                         const struct mics_model_config *now, struct mics_err *err)
 {
     if (strcmp(then->family, now->family) != 0)
-        return mics_err_set(err, MICS_ERR_FORMAT, "the checkpoint's model is a %s, the plan's a %s",
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "the checkpoint's model is of family %s, the plan's of %s",
                             then->family, now->family);
     for (size_t i = 0; i < sizeof config_fields / sizeof *config_fields; i++) {
         uint32_t a = config_field(then, i), b = config_field(now, i);

@@ -258,3 +258,19 @@ END
     run --separate-stderr mics-train -p plan.mp --data=text --settings=none.json
     one_line_and_code 1
 }
+
+@test "from: the configuration is not replaced by what is written, by whatever name" {
+    cp ds.json kept.json
+    ln -s ds.json link.json
+    ln ds.json hard.json
+    for name in ds.json ./ds.json link.json hard.json; do
+        for option in --output --settings; do
+            run --separate-stderr mics-plan --model=gpt2-nano --topology=p4d:2 --from=ds.json \
+                $option=$name
+            [ "$status" = 2 ]
+            [ "${stderr_lines[0]}" = "mics-plan: $option would replace the configuration 'ds.json'" ]
+            cmp ds.json kept.json
+        done
+    done
+    from ds.json --settings=other.json
+}

@@ -281,6 +281,19 @@ tensor_bytes() # file name
     done
 }
 
+@test "a link to an empty folder stays, and its folder is written" {
+    mkdir -p disk/empty
+    ln -s disk/empty link
+    ln -s nowhere dangling
+    mics-shard cast "$root/tests/reference/gpt2-tiny" --dtype=f32 -o link/
+    [ -L link ]
+    [ "$(ls -A disk)" = empty ]
+    mics-shard diff link "$root/tests/reference/gpt2-tiny"
+    run --separate-stderr mics-shard cast "$root/tests/reference/gpt2-tiny" --dtype=f32 -o dangling
+    [ "$status" = 2 ]
+    [ -L dangling ] && [ ! -e nowhere ]
+}
+
 @test "--dry-run prints the bytes and writes nothing" {
     run mics-shard split tiny -p zero3.mp -o "$out" --dry-run --tsv
     [ "$status" = 0 ]

@@ -154,6 +154,23 @@ static enum mics_status check_place(const struct mics_output_folder *folder, uin
     return mics_check_space(folder->final, bytes, "the result", err);
 }
 
+/* A link to a folder stays: the folder that it leads to is written. */
+static enum mics_status follow_link(struct mics_output_folder *folder, struct mics_err *err)
+{
+    struct stat info;
+    char *target;
+    enum mics_status status;
+
+    if (folder->single || lstat(folder->final, &info) != 0 || !S_ISLNK(info.st_mode))
+        return MICS_OK;
+    target = realpath(folder->final, NULL);
+    if (!target) /* it leads nowhere, which check_place() refuses */
+        return MICS_OK;
+    status = mics_path_format(folder->final, err, "%s", target);
+    free(target);
+    return status;
+}
+
 enum mics_status mics_output_folder_create(struct mics_output_folder *folder,
                                            struct mics_comm *comm, const char *path, uint64_t bytes,
                                            bool dry_run, struct mics_err *err)
@@ -164,6 +181,8 @@ enum mics_status mics_output_folder_create(struct mics_output_folder *folder,
     folder->lock = -1;
     while (length > 1 && folder->final[length - 1] == '/')
         folder->final[--length] = '\0';
+    if (status == MICS_OK)
+        status = follow_link(folder, err);
     if (status == MICS_OK)
         status =
             mics_path_format(folder->temporary, err, "%s.tmp.%ld", folder->final, (long)getpid());
