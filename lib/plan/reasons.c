@@ -210,7 +210,11 @@ static void append_shards(struct text *text, const struct mics_plan *plan)
     mics_format_bytes(mics_memory_total(&plan->memory, plan->topology), total, sizeof total);
     mics_format_bytes(plan->memory_limit, limit, sizeof limit);
     if (shape->p_optim == 1)
-        append(text, "The whole state fits on every rank: %s of %s.", total, limit);
+        append(text,
+               plan->choice.offload_piece > 0
+                   ? "What the optimizer's states leave on the device fits on every rank: %s of %s."
+                   : "The whole state fits on every rank: %s of %s.",
+               total, limit);
     else
         append(text, "No strategy with fewer shards was allowed; this one takes %s of %s.", total,
                limit);
@@ -352,7 +356,10 @@ static void append_offload(struct text *text, const struct mics_plan *plan)
                                           : "; there they would fit, and leave %s of the limit",
                more);
     }
-    append(text, ".");
+    append(text, ". Copies run at %.3g GB/s from the host and %.3g GB/s to it (%s).",
+           mics_topology_host_copy_rate(plan->topology, false) / 1e9,
+           mics_topology_host_copy_rate(plan->topology, true) / 1e9,
+           mics_topology_host_copy_source(plan->topology));
 }
 
 /* What --sync-dtype=auto found. */

@@ -6,7 +6,8 @@
  * files are checked when the file is read, so that an error names the file and the path in it.
  *
  * A topology has sustained rates; the vendors' figures are added to its document, as
- * device.peak_flops_per_s, links.net.cards and links.net.card_bytes_per_s.
+ * device.peak_flops_per_s, links.net.cards and links.net.card_bytes_per_s. So is the link to the
+ * host, with its sustained rate, as device.host_link.
  */
 #include "topology/catalogue.h"
 
@@ -117,6 +118,19 @@ static void read_kernels(const struct mics_cursor *gpu, double sustained, struct
     snprintf(rates->attention, sizeof rates->attention, "%s", attention);
 }
 
+/* The link between GPU and host. */
+static void read_host_link(const struct mics_cursor *gpu, struct mics_instance *out)
+{
+    if (!mics_cursor_has(gpu, "host_link"))
+        return;
+    const struct mics_cursor at = mics_cursor_get_object(gpu, "host_link");
+    out->host_source = out->gpu_source;
+    read_source(&at, &out->host_source);
+    out->host_link = mics_cursor_get_string(&at, "name");
+    out->host_rate = get_figure(&at, "gb_per_s") * 1e9;
+    out->host_factor = mics_cursor_get_double(&at, "reached", 1e-6, 1);
+}
+
 /* Everything that describes one GPU. */
 static void read_gpu(const struct mics_cursor *gpu, struct mics_instance *out)
 {
@@ -147,6 +161,7 @@ static void read_gpu(const struct mics_cursor *gpu, struct mics_instance *out)
                            "expected a part of the peak, at most 1");
     out->flops = sustained * out->peak_flops;
     read_kernels(gpu, sustained, out);
+    read_host_link(gpu, out);
 }
 
 static double read_share(const struct mics_cursor *reached, const char *key,
@@ -734,6 +749,12 @@ enum mics_status mics_instance_add_figures(const struct mics_instance *gpu, uint
     json_t *net = json_object_get(json_object_get(topology->doc, "links"), "net");
     bool failed = json_object_set_new(device, "peak_flops_per_s", json_real(gpu->peak_flops)) != 0;
 
+    if (gpu->host_link) {
+        json_t *link = json_pack("{s:s, s:f}", "name", gpu->host_link, "bytes_per_s",
+                                 gpu->host_rate * gpu->host_factor);
+
+        failed |= json_object_set_new(device, "host_link", link) != 0;
+    }
     if (net && card_rate > 0)
         failed |= json_object_set_new(net, "cards", json_integer(cards)) != 0 ||
                   json_object_set_new(net, "card_bytes_per_s", json_real(card_rate)) != 0;

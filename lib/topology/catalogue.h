@@ -10,6 +10,7 @@
  *     ? gpus [{id, name, flops_dtype, peak_tflops, sustained (of the peak, 0 to 1), memory_mib,
  *              memory_gb_per_s, memory_reached (of it), link_gb_per_s (one way),
  *              ? link_reached (of it; else reached.link), ? pci_ids ["0x2330"],
+ *              ? host_link {name, gb_per_s (one way), reached (of it), SOURCE},
  *              ? kernels KERNELS, SOURCE}]
  *     ? instances [{name, ? aliases [], gpu (an id), gpus, cards, card_gbit,
  *                   net_latency {us, SOURCE}, ? price {usd_per_hour (of one machine), SOURCE},
@@ -55,13 +56,15 @@ struct mics_instance {
     double link_rate, card_rate; /* bytes/s one way: a GPU's link, one network card */
     uint32_t cards;              /* network cards of one machine */
     double link_latency_s, net_latency_s;
+    const char *host_link;                         /* "PCIe 5.0 x16"; NULL: not known */
+    double host_rate, host_factor;                 /* bytes/s one way between GPU and host */
     double memory_factor, link_factor, net_factor; /* reached fraction of each rate, 0 to 1 */
     double usd_per_hour;                           /* of one machine; 0: not known */
     struct mics_gpu_rates rates;                   /* of one GPU; sms 0: not known */
 
     struct mics_source source; /* of the machine: its GPUs and network cards */
     struct mics_source gpu_source, net_latency_source, price_source, link_latency_source;
-    struct mics_source link_factor_source, net_factor_source;
+    struct mics_source link_factor_source, net_factor_source, host_source;
     struct mics_source flops_source, memory_source, memory_factor_source;
     struct mics_source kernels_source, f32_source, bf16_source, overhead_source, attention_source;
     struct mics_source pytorch_source;

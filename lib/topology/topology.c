@@ -137,12 +137,27 @@ static void read_profile(const struct mics_cursor *root, struct mics_topology *t
 double mics_topology_host_copy_rate(const struct mics_topology *topology, bool to_host)
 {
     const json_t *device = json_object_get(topology->doc, "device");
-    const double rate = json_number_value(
+    const double measured = json_number_value(
         json_object_get(device, to_host ? "to_host_bytes_per_s" : "from_host_bytes_per_s"));
+    const double known =
+        json_number_value(json_object_get(json_object_get(device, "host_link"), "bytes_per_s"));
 
     if (mics_topology_is_host(topology))
         return topology->memory_bandwidth / 2;
-    return rate > 0 ? rate : MICS_HOST_COPY_RATE;
+    return measured > 0 ? measured : known > 0 ? known : MICS_HOST_COPY_RATE;
+}
+
+const char *mics_topology_host_copy_source(const struct mics_topology *topology)
+{
+    const json_t *device = json_object_get(topology->doc, "device");
+    const json_t *link = json_object_get(device, "host_link");
+
+    if (mics_topology_is_host(topology))
+        return "host memory";
+    if (json_number_value(json_object_get(device, "from_host_bytes_per_s")) > 0 &&
+        json_number_value(json_object_get(device, "to_host_bytes_per_s")) > 0)
+        return "measured";
+    return link ? json_string_value(json_object_get(link, "name")) : "PCIe 4.0 x16, assumed";
 }
 
 bool mics_topology_host_copies_share_links(const struct mics_topology *topology)
@@ -151,6 +166,16 @@ bool mics_topology_host_copies_share_links(const struct mics_topology *topology)
 
     return !mics_topology_is_host(topology) && topology->node_link.bandwidth_bytes > 0 &&
            topology->node_link.bandwidth_bytes <= pcie_rate;
+}
+
+/* The document keeps it: mics_topology_host_copy_rate(). */
+static void check_host_link(const struct mics_cursor *device)
+{
+    if (!mics_cursor_has(device, "host_link"))
+        return;
+    const struct mics_cursor at = mics_cursor_get_object(device, "host_link");
+    (void)mics_cursor_get_string(&at, "name");
+    (void)mics_cursor_get_double(&at, "bytes_per_s", 1, max_rate);
 }
 
 static void read_device(const struct mics_cursor *root, struct mics_topology *topology)
@@ -168,6 +193,7 @@ static void read_device(const struct mics_cursor *root, struct mics_topology *to
     topology->onednn = mics_cursor_opt_bool(&at, "onednn", true);
     topology->tf32 = mics_cursor_opt_bool(&at, "tf32", false);
     read_rates(&at, &topology->rates);
+    check_host_link(&at);
     mics_kernel_rates_read(&at, &topology->kernel_rates, &topology->kernel_rate_count);
 }
 

@@ -190,11 +190,15 @@ void mics_topology_free(struct mics_topology *topology); /* NULL is fine */
 /* Do ranks compute on the host's cores? */
 bool mics_topology_is_host(const struct mics_topology *topology);
 
-/* Bytes/s of copies from host memory to the device, or `to_host`, while others copy the other way:
- * device.from_host_bytes_per_s and to_host_bytes_per_s of the document; without them
- * MICS_HOST_COPY_RATE. Where ranks compute on the host, each byte is read and written there. */
+/* Bytes/s of copies from host memory to the device, or `to_host`: what was measured, as
+ * device.from_host_bytes_per_s and to_host_bytes_per_s of the document; else the catalogue's, as
+ * device.host_link {name, bytes_per_s}; else MICS_HOST_COPY_RATE. Where ranks compute on the host,
+ * each byte is read and written there. */
 #define MICS_HOST_COPY_RATE 25e9 /* assumed: what PCIe 4.0 with 16 lanes reaches, one way */
 double mics_topology_host_copy_rate(const struct mics_topology *topology, bool to_host);
+/* Where these rates are from: "measured", "PCIe 5.0 x16", "PCIe 4.0 x16, assumed", or for ranks that
+ * compute on the host "host memory". Belongs to the topology. */
+const char *mics_topology_host_copy_source(const struct mics_topology *topology);
 
 /* Do these copies take the links that collectives inside nodes use? So it is where GPUs have no
  * link among each other that is faster than PCIe 5.0 with 16 lanes. */

@@ -52,7 +52,7 @@ static void put_device(struct mics_table *table, const struct mics_topology *top
     }
 }
 
-/* Copies between a GPU and its host, if they were measured. */
+/* The link of a GPU to its host, as the catalogue has it, and copies over it if they were measured. */
 static void put_host_copies(struct mics_table *table, const struct mics_topology *topology, int tsv)
 {
     static const struct {
@@ -60,7 +60,20 @@ static void put_host_copies(struct mics_table *table, const struct mics_topology
     } copies[] = {{"from_host_bytes_per_s", "copies from the host"},
                   {"to_host_bytes_per_s", "copies to the host"}};
     const json_t *device = json_object_get(topology->doc, "device");
+    const json_t *link = json_object_get(device, "host_link");
 
+    if (link && tsv) {
+        mics_table_cell(table, "host_link");
+        mics_table_cell(table, "%s", json_string_value(json_object_get(link, "name")));
+    }
+    if (link) {
+        if (tsv)
+            mics_table_cell(table, "host_link_bytes_per_s");
+        else
+            mics_table_cell(table, "link to the host, %s",
+                            json_string_value(json_object_get(link, "name")));
+        mics_table_rate(table, tsv, json_number_value(json_object_get(link, "bytes_per_s")));
+    }
     for (size_t i = 0; i < sizeof copies / sizeof *copies; i++) {
         const json_t *rate = json_object_get(device, copies[i].key);
 

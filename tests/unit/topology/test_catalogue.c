@@ -266,6 +266,14 @@ static void figures_have_sources_of_their_own(void)
             CHECK(own[k]->text && is_date(own[k]->date));
             CHECK(own[k]->text && strcmp(own[k]->text, gpu.gpu_source.text) != 0);
         }
+        /* What is published of copies: 12 GB/s over PCIe 3.0, 25 over 4.0 and 53 to 55 over 5.0. */
+        const double copies = gpu.host_rate * gpu.host_factor;
+
+        CHECK(gpu.host_link && gpu.host_source.text && is_date(gpu.host_source.date));
+        if (gpu.host_link && strncmp(gpu.host_link, "PCIe ", 5) == 0)
+            CHECK(gpu.host_link[5] == '3'   ? copies > 11.5e9 && copies < 13e9
+                  : gpu.host_link[5] == '4' ? copies > 24e9 && copies < 26.5e9
+                                            : copies > 52e9 && copies < 56e9);
     }
     mics_catalogue_close(catalogue);
 }
@@ -274,6 +282,11 @@ static void figures_have_sources_of_their_own(void)
     "{\"instances\": [{\"name\": \"lab\", \"aliases\": [\"p4d\"], \"gpu\": \"A100-80\", "          \
     "\"gpus\": 4, \"cards\": 2, \"card_gbit\": 400, \"net_latency\": {\"us\": 4}" rest "}]}"
 
+#define HOST_LINK(reached)                                                                         \
+    "{\"gpus\": [{\"id\": \"x\", \"name\": \"x\", \"flops_dtype\": \"bf16\", \"peak_tflops\": 1, " \
+    "\"sustained\": 1, \"memory_mib\": 1, \"memory_gb_per_s\": 1, \"memory_reached\": 1, "         \
+    "\"link_gb_per_s\": 1, \"host_link\": {\"name\": \"PCIe\", \"gb_per_s\": 1, "                  \
+    "\"reached\": " reached "}}]}"
 #define GPU(sustained)                                                                             \
     "{\"gpus\": [{\"id\": \"x\", \"name\": \"x\", \"flops_dtype\": \"bf16\", "                     \
     "\"peak_tflops\": 1, \"memory_mib\": 1, \"memory_gb_per_s\": 1, \"memory_reached\": 1, "       \
@@ -360,6 +373,8 @@ static void a_damaged_file_is_refused_with_its_name_and_the_path(void)
          "instances[0].card_gbit: expected"},
         {"{\"reached\": {\"link\": {\"share\": 1.5}}}", "reached.link.share: expected"},
         {"{\"gpus\": [{\"id\": \"x\"}]}", "gpus[0].name: missing"},
+        {HOST_LINK("1.5"), "gpus[0].host_link.reached: expected"},
+        {HOST_LINK("0.5, \"gb_per_s\": 1"), "line 1, column"},
         {GPU("1.5"), "gpus[0].sustained: expected a part of the peak, at most 1"},
         {GPU("{\"value\": 0}"), "gpus[0].sustained.value: expected"},
         {GPU("{}"), "gpus[0].sustained.value: missing"},
