@@ -527,8 +527,6 @@ static const char *foreign_option(const struct plan_request *request)
         return "--outer-steps";
     if (request->memory_every > 0)
         return "--memory-every";
-    if (search->offload != MICS_OFFLOAD_NONE)
-        return "--offload";
     return search->segments > 0              ? "--segments"
            : search->coalesce > 0            ? "--coalesce"
            : search->prefetch != MICS_AUTO   ? "--prefetch"
@@ -548,6 +546,9 @@ static int check_usage_of_target(const struct plan_request *request)
 
     if (option)
         return cli_usage("--for=%s does not go with %s", target->name, option);
+    if (request->search.offload != MICS_OFFLOAD_NONE)
+        return cli_usage("--for=%s does not go with --offload: %s", target->name,
+                         target->no_offload);
     if (request->search.recompute != MICS_AUTO && !target->recomputes[request->search.recompute])
         return cli_usage("--for=%s: it has no such level of recomputation; none and full are there",
                          target->name);

@@ -180,21 +180,23 @@ enum mics_status mics_memory_check_host(const struct mics_memory *memory,
                                         const struct mics_topology *topology, struct mics_err *err)
 {
     const uint64_t rank = mics_memory_host(memory, topology);
-    char node[32], own[32], available[32];
+    const uint64_t lacks = mics_memory_lacks_host(memory, topology);
+    char node[32], own[32], available[32], less[32];
 
-    if (mics_memory_lacks_host(memory, topology) == 0)
+    if (lacks == 0)
         return MICS_OK;
+    mics_format_bytes(lacks, less, sizeof less);
     mics_format_bytes(rank * topology->per_node, node, sizeof node);
     mics_format_bytes(rank, own, sizeof own);
     mics_format_bytes(machine_memory(topology), available, sizeof available);
-    return mics_err_set(err, MICS_ERR_INFEASIBLE,
-                        "%s need %s of host memory on each node, %s per rank,"
-                        " but a node has %s; with more nodes, or an optimizer with fewer states "
-                        "(--optimizer=lion), they are smaller",
-                        memory->offload_bytes > 0
-                            ? "optimizer states and the snapshots of checkpoints"
-                            : "snapshots of checkpoints",
-                        node, own, available);
+    return mics_err_set(
+        err, MICS_ERR_INFEASIBLE,
+        "%s need %s of host memory on each node, %s per rank,"
+        " but a node has %s, %s less; with more nodes, or an optimizer with fewer states "
+        "(--optimizer=lion), they are smaller",
+        memory->offload_bytes > 0 ? "optimizer states and the snapshots of checkpoints"
+                                  : "snapshots of checkpoints",
+        node, own, available, less);
 }
 
 struct mics_batch mics_choice_batch(const struct mics_plan_choice *choice, enum mics_unit_kind kind,

@@ -293,6 +293,15 @@ static void write_deepspeed(FILE *out, const struct mics_plan *plan)
             stage, second_partition);
 }
 
+/* CPUOffloadPolicy, fsdp_offload_params, --training.enable_cpu_offload. */
+static const char offload_whole[] =
+    "FSDP moves parameters and gradients to the host with the states, and copies parameters back "
+    "in each pass";
+static const char offload_megatron[] =
+    "--optimizer-cpu-offload updates on the host's processors, whose rate is not known";
+static const char offload_deepspeed[] =
+    "offload_optimizer updates on the host's processors, whose rate is not known";
+
 static const struct mics_target targets[] = {
     {.name = "fsdp2",
      .trainer = MICS_TRAINER_FSDP2,
@@ -300,6 +309,7 @@ static const struct mics_target targets[] = {
      .way_count = 1,
      .recomputes = {true, false, true},
      .grad_dtype = MICS_F32,
+     .no_offload = offload_whole,
      .write = write_fsdp2},
     {.name = "torchtitan",
      .trainer = MICS_TRAINER_TORCHTITAN,
@@ -310,6 +320,7 @@ static const struct mics_target targets[] = {
      .recomputes = {true, true, true},
      .grad_dtype = MICS_F32,
      .no_f16 = "torchtitan has no loss scale: bf16 or f32",
+     .no_offload = offload_whole,
      .write = write_torchtitan},
     {.name = "transformers",
      .trainer = MICS_TRAINER_TRANSFORMERS,
@@ -320,6 +331,7 @@ static const struct mics_target targets[] = {
      .grad_dtype = MICS_F32,
      .f16_differs = "its fp16 is autocast: parameters are gathered in fp32, twice the bytes that "
                     "are planned",
+     .no_offload = offload_whole,
      .write = write_transformers},
     {.name = "accelerate",
      .trainer = MICS_TRAINER_ACCELERATE,
@@ -327,6 +339,7 @@ static const struct mics_target targets[] = {
      .way_count = 1,
      .recomputes = {true, false, true},
      .grad_dtype = MICS_BF16,
+     .no_offload = offload_whole,
      .write = write_accelerate},
     {.name = "megatron",
      .trainer = MICS_TRAINER_MEGATRON,
@@ -334,6 +347,7 @@ static const struct mics_target targets[] = {
      .way_count = 1,
      .recomputes = {true, false, true},
      .grad_dtype = MICS_F32,
+     .no_offload = offload_megatron,
      .write = write_megatron},
     {.name = "deepspeed",
      .trainer = MICS_TRAINER_DEEPSPEED,
@@ -343,6 +357,7 @@ static const struct mics_target targets[] = {
      .way_count = 2,
      .recomputes = {true, false, true},
      .grad_dtype = MICS_BF16,
+     .no_offload = offload_deepspeed,
      .write = write_deepspeed},
 };
 

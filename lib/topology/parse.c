@@ -21,6 +21,7 @@
  *     roce:RATE[,T]   of TCP, RDMA over Ethernet, InfiniBand; what is
  *     ib:RATE[,T]     reached of it, and T, are the catalogue's
  *     cores:N         host cores of one rank                              unknown
+ *     hostmem:BYTES   host memory of a node                               unknown
  *
  * Values but those of eth, roce and ib are used as they are: they should be sustained rates, not a
  * vendor's peak. Words may be in any order.
@@ -41,6 +42,7 @@ struct description {
     const struct mics_catalogue *catalogue;
     struct mics_instance gpu; /* gpu_id NULL: none was named */
     double card_rate;         /* bytes/s of all network cards; 0: none were named */
+    uint64_t host_memory;     /* bytes of a node; 0: not said */
 };
 
 static enum mics_status set_nodes(struct description *to, const char *value, struct mics_err *err)
@@ -115,17 +117,24 @@ static enum mics_status set_dtype(struct description *to, const char *value, str
     return MICS_OK;
 }
 
+static enum mics_status parse_memory(const char *value, uint64_t *bytes, struct mics_err *err)
+{
+    const enum mics_status status = mics_parse_bytes(value, bytes, err);
+
+    if (status == MICS_OK && (*bytes == 0 || *bytes > (uint64_t)1 << 60))
+        return mics_err_set(err, MICS_ERR_ARG, "expected 1 byte to 1 EiB");
+    return status;
+}
+
 static enum mics_status set_memory(struct description *to, const char *value, struct mics_err *err)
 {
-    uint64_t bytes;
-    const enum mics_status status = mics_parse_bytes(value, &bytes, err);
+    return parse_memory(value, &to->topology->memory_bytes, err);
+}
 
-    if (status != MICS_OK)
-        return status;
-    if (bytes == 0 || bytes > (uint64_t)1 << 60)
-        return mics_err_set(err, MICS_ERR_ARG, "expected 1 byte to 1 EiB");
-    to->topology->memory_bytes = bytes;
-    return MICS_OK;
+static enum mics_status set_host_memory(struct description *to, const char *value,
+                                        struct mics_err *err)
+{
+    return parse_memory(value, &to->host_memory, err);
 }
 
 static enum mics_status parse_rate(const char *value, double *out, struct mics_err *err)
@@ -214,9 +223,19 @@ static const struct word {
     const char *key;
     enum mics_status (*set)(struct description *to, const char *value, struct mics_err *err);
 } words[] = {
-    {"gpu", set_gpus},   {"node", set_nodes},        {"flops", set_flops}, {"dtype", set_dtype},
-    {"mem", set_memory}, {"membw", set_memory_rate}, {"link", set_link},   {"net", set_net},
-    {"eth", set_eth},    {"roce", set_roce},         {"ib", set_ib},       {"cores", set_cores},
+    {"gpu", set_gpus},
+    {"node", set_nodes},
+    {"flops", set_flops},
+    {"dtype", set_dtype},
+    {"mem", set_memory},
+    {"membw", set_memory_rate},
+    {"link", set_link},
+    {"net", set_net},
+    {"eth", set_eth},
+    {"roce", set_roce},
+    {"ib", set_ib},
+    {"cores", set_cores},
+    {"hostmem", set_host_memory},
 };
 
 enum { WORD_COUNT = sizeof words / sizeof *words };
@@ -299,6 +318,23 @@ static enum mics_status check_networks(const bool *seen, struct mics_err *err)
     return MICS_OK;
 }
 
+/* As a measured topology has it. */
+static enum mics_status add_host_memory(struct description *to, struct mics_err *err)
+{
+    struct mics_topology *topology = to->topology;
+    json_t *machine = json_pack("{s:I}", "memory_bytes", (json_int_t)to->host_memory);
+    enum mics_status status = MICS_OK;
+
+    if (!topology->doc)
+        status = mics_topology_to_doc(topology, &topology->doc, err);
+    if (status != MICS_OK) {
+        json_decref(machine);
+        return status;
+    }
+    return json_object_set_new(topology->doc, "machine", machine) == 0 ? MICS_OK
+                                                                       : mics_err_nomem(err);
+}
+
 static enum mics_status apply_description(struct description *to, const char *text,
                                           struct mics_err *err)
 {
@@ -314,9 +350,11 @@ static enum mics_status apply_description(struct description *to, const char *te
         status = apply_words(to, text, false, seen, err);
     if (status == MICS_OK)
         status = check_networks(seen, err);
-    if (status != MICS_OK || !to->gpu.gpu_id)
-        return status;
-    return mics_instance_add_figures(&to->gpu, 1, to->card_rate, to->topology, err);
+    if (status == MICS_OK && to->gpu.gpu_id)
+        status = mics_instance_add_figures(&to->gpu, 1, to->card_rate, to->topology, err);
+    if (status == MICS_OK && to->host_memory > 0)
+        status = add_host_memory(to, err);
+    return status;
 }
 
 static enum mics_status parse_synthetic(const struct mics_catalogue *catalogue, const char *text,

@@ -196,7 +196,7 @@ bool mics_topology_is_host(const struct mics_topology *topology);
  * each byte is read and written there. */
 #define MICS_HOST_COPY_RATE 25e9 /* assumed: what PCIe 4.0 with 16 lanes reaches, one way */
 double mics_topology_host_copy_rate(const struct mics_topology *topology, bool to_host);
-/* Where these rates are from: "measured", "PCIe 5.0 x16", "PCIe 4.0 x16, assumed", or for ranks that
+/* Where they are from: "measured", "PCIe 5.0 x16", "PCIe 4.0 x16, assumed", or for ranks that
  * compute on the host "host memory". Belongs to the topology. */
 const char *mics_topology_host_copy_source(const struct mics_topology *topology);
 

@@ -52,7 +52,7 @@ static void put_device(struct mics_table *table, const struct mics_topology *top
     }
 }
 
-/* The link of a GPU to its host, as the catalogue has it, and copies over it if they were measured. */
+/* The link of a GPU to its host, of the catalogue, and copies over it if they were measured. */
 static void put_host_copies(struct mics_table *table, const struct mics_topology *topology, int tsv)
 {
     static const struct {

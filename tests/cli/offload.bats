@@ -33,6 +33,39 @@ setup()
     grep -q 'optimizer  *adamw, gradients clipped, its states in host memory' text
     grep -q 'states are in host memory, 18.8 GiB per rank, which makes a step [0-9.]* % longer than with them on the device, ' text
     grep -q 'there they would need [0-9.]* GiB more than the limit' text
+    grep -q 'Copies run at 25.2 GB/s from the host and 25.2 GB/s to it (PCIe 4.0 x16)' text
+}
+
+@test "copies run at what was measured, else at the catalogue's link, else at an assumed one" {
+    local how=(--model=gpt2-xl --seq=512 --global-batch=4 --offload=optimizer) gpu='node:1 gpu:1x' copied
+    said() # topology
+    {
+        mics-plan "${how[@]}" "$@" -o said.mp
+        mics-show said.mp | tr '\n' ' ' | grep -o 'Copies run at .*)\.'
+    }
+    [[ $(said --topology="${gpu}GH200-96") == *'297 GB/s from'*'(NVLink-C2C).'* ]]
+    copied=$(mics-show --json said.mp | jq .operations.classes.offload.busy_s)
+    [[ $(said --topology="${gpu}H100-80") == *'54.8 GB/s from'*'(PCIe 5.0 x16).'* ]]
+    mics-show --json said.mp | jq -e ".operations.classes.offload.busy_s > 2 * $copied"
+    [[ $(said --topology='node:1 gpu:1') == *'25 GB/s from'*'(PCIe 4.0 x16, assumed).'* ]]
+    mics-probe --topology="${gpu}H100-80" | mics-show --json |
+        jq '.device += {from_host_bytes_per_s: 4e10, to_host_bytes_per_s: 3e10}' >measured.json
+    [[ $(said measured.json) == *'40 GB/s from the host and 30 GB/s to it (measured).'* ]]
+    [[ $(mics-show measured.json) == *'link to the host, PCIe 5.0 x16'*'54.8 GB/s'* ]]
+    jq '.device.host_link.bytes_per_s = 0' measured.json >wrong.json
+    run -3 --separate-stderr mics-show wrong.json
+    [[ $stderr == *'device.host_link.bytes_per_s: expected'* ]]
+}
+
+@test "what lacks on one GPU and its host is said" {
+    local how=(--model=qwen3-8b --seq=2048 --global-batch=8 --offload=auto)
+    run -4 --separate-stderr mics-plan "${how[@]}" --topology='node:1 gpu:1xRTX5090-32 hostmem:64G'
+    [[ $stderr == *"the optimizer's states in host memory, needs 47.5 GiB, 17.1 GiB more"* ]]
+    # 12 bytes of each parameter, twice with a snapshot: more than the host has, where the GPU would do.
+    run -4 --separate-stderr mics-plan "${how[@]}" --topology='node:1 gpu:1xB200-180 hostmem:64G' --memory=60G
+    [[ $stderr == *"need "*" GiB of host memory on each node"*"but a node has 64 GiB, "*" less"* ]]
+    run -2 --separate-stderr mics-plan "${how[@]}" --topology='node:1 gpu:1 hostmem:0'
+    [[ $stderr == *"hostmem"*"expected 1 byte to 1 EiB"* ]]
 }
 
 @test "auto leaves states on the device where they fit" {
@@ -100,7 +133,9 @@ setup()
     run -2 --separate-stderr mics-plan "${on[@]}" "${topology[@]}" --offload=optimizer --outer-steps=4
     [[ $stderr == *"--outer-steps and --offload exclude each other"* ]]
     run -2 --separate-stderr mics-plan "${on[@]}" "${topology[@]}" --offload=optimizer --for=megatron
-    [[ $stderr == *"--for=megatron does not go with --offload"* ]]
+    [[ $stderr == *"--for=megatron does not go with --offload: --optimizer-cpu-offload updates on the host's processors"* ]]
+    run -2 --separate-stderr mics-plan "${on[@]}" "${topology[@]}" --offload=auto --for=fsdp2
+    [[ $stderr == *"--for=fsdp2 does not go with --offload: FSDP moves parameters and gradients"* ]]
     mics-plan "${on[@]}" "${topology[@]}" --offload=optimizer -o plan.mp
     mics-plan "${on[@]}" "${topology[@]}" --offload=optimizer --schedule >ops
     [ "$(grep -c ' load ' ops)" -ge 4 ] && [ "$(grep -c ' load ' ops)" = "$(grep -c ' store ' ops)" ]

@@ -532,11 +532,12 @@ enum mics_status mics_search_report_infeasible(const struct mics_search *search,
     describe_expert_group(choice, experts, sizeof experts);
     return mics_err_set(
         err, MICS_ERR_INFEASIBLE,
-        "no plan fits %s per rank: %s (%u, %u, %u)%s with micro-batch %u and recompute %s needs "
+        "no plan fits %s per rank: %s (%u, %u, %u)%s with micro-batch %u and recompute %s%s needs "
         "%s, %s more; %s%s",
         limit, choice->strategy, choice->shapes[MICS_UNIT_DENSE].p_param,
         choice->shapes[MICS_UNIT_DENSE].p_grad, choice->shapes[MICS_UNIT_DENSE].p_optim, experts,
-        choice->micro_batch, mics_recompute_name(choice->recompute), need, more,
+        choice->micro_batch, mics_recompute_name(choice->recompute),
+        choice->offload_piece > 0 ? ", the optimizer's states in host memory," : "", need, more,
         remedies.text[0] ? "it fits with "
         : has_network    ? "no shorter sequence and no number of such nodes is enough"
                          : "no shorter sequence is enough",
