@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* check_measure.c - rates of ranks; transfers between nodes in rounds, repeated while needed. */
+/* check_measure.c - rates of ranks; findings by them and by those of pairs of nodes. */
 #include "probe/check_measure.h"
 
-#include "base/clock.h"
 #include "base/units.h"
-#include "comm/agree.h"
 #include "measure/statistics.h"
 #include "probe/findings_internal.h"
-#include "probe/packet_loss.h"
-#include "probe/pairs.h"
+#include "probe/pair_rates.h"
 #include "topology/host_list.h"
 
 #include <inttypes.h>
@@ -16,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* Rates of a rank: products, memory, and copies of a GPU from and to the host. */
 enum { ROUNDS = 5, PRODUCTS = 0, MEMORY, FROM_HOST, TO_HOST, RATES };
@@ -138,164 +134,6 @@ enum mics_status mics_check_measure_ranks(struct mics_findings *findings,
     return status;
 }
 
-/* Transfers between nodes. */
-struct links {
-    const struct mics_world *world;
-    uint32_t nodes, width; /* ranks of a node that take part */
-    uint64_t bytes;        /* of a rank, in a transfer */
-    double *times;         /* [rounds][2] seconds of what this rank has received; 0: nothing */
-    struct mics_segments *counts;   /* [rounds * 2 + 1] of this rank, when each transfer began */
-    struct mics_segments *segments; /* [nodes][nodes] what pairs have sent so far */
-    double begin, limit_s;          /* of all that is measured again: a busy machine takes longer */
-    char *buffer;                   /* [2][MAX_BYTES] */
-    bool *chosen;                   /* [nodes][nodes] pairs to measure */
-};
-
-/* All pairs are measured so often, then those that seem slow, as often as this or until none does;
- * the most in all. */
-enum { REPEATS = 2, CONFIRMATIONS = 4, MAX_REPEATS = 16, LOSS_REPEATS = 8 };
-enum { MIN_BYTES = 64 << 10, FIRST_BYTES = 1 << 20, MAX_BYTES = 64 << 20 };
-/* A slow pair may take this many times as long as a usual one is meant to, if that leaves a
- * transfer a quarter of its size: a token bucket lets short ones pass. */
-static const double slowest_times = 10, least_part = 0.25;
-/* Nothing is measured again after this many times the length of a transfer. */
-static const double most_times = 250;
-
-static uint32_t rank_of(const struct mics_world *world, uint32_t node, uint32_t local_rank)
-{
-    uint32_t rank = local_rank;
-
-    for (uint32_t i = 0; i < node; i++)
-        rank += world->ranks_of_node[i];
-    return rank;
-}
-
-/* One direction of a round: the node of each pair with the lower number sends, or receives. All
- * begin together, but a rank may come late from the barrier, for lack of a processor. So the
- * receiver reads the clock and only then asks for the data, which else might be there before: a
- * disturbance must not make a rate higher. */
-static enum mics_status transfer(const struct links *links, uint32_t round, bool lower_sends,
-                                 struct mics_err *err)
-{
-    const struct mics_world *world = links->world;
-    const uint32_t partner = world->local_rank < links->width
-                                 ? mics_pair_partner(links->nodes, round, world->node)
-                                 : UINT32_MAX;
-    const bool idle = partner == UINT32_MAX || !links->chosen[world->node * links->nodes + partner];
-    const bool sends = !idle && (world->node < partner) == lower_sends, receives = !idle && !sends;
-    const int peer = idle ? -1 : (int)rank_of(world, partner, world->local_rank);
-    const int to = sends ? peer : -1, from = receives ? peer : -1;
-    char *in = links->buffer + MAX_BYTES;
-    enum mics_status status = mics_comm_barrier_now(world->comm, err);
-
-    links->counts[2 * round + lower_sends] = mics_segments_now();
-    const double begin = mics_now_s();
-    if (status == MICS_OK)
-        status = mics_comm_sendrecv_now(world->comm, links->buffer, receives, from, in, sends, to,
-                                        0, err);
-    if (status == MICS_OK)
-        status = mics_comm_sendrecv_now(world->comm, links->buffer, sends ? links->bytes : 0, to,
-                                        in, receives ? links->bytes : 0, from, 0, err);
-    links->times[2 * round + lower_sends] = receives ? mics_now_s() - begin : 0;
-    return status;
-}
-
-/* Add what each pair has sent in the first `rounds` rounds, of which each transfer ended with the
- * barrier before the next one. Collective. */
-static enum mics_status add_segments(const struct links *links, uint32_t rounds,
-                                     struct mics_err *err)
-{
-    const struct mics_world *world = links->world;
-    const uint32_t nodes = links->nodes, transfers = 2 * rounds;
-    enum mics_status status = mics_comm_barrier_now(world->comm, err);
-    struct mics_segments *all = NULL;
-
-    links->counts[transfers] = mics_segments_now();
-    for (uint32_t i = 0; i < transfers; i++)
-        links->counts[i] = mics_segments_between(&links->counts[i], &links->counts[i + 1]);
-    if (status == MICS_OK)
-        all = mics_all_gather(world->comm, links->counts, transfers * sizeof *all, &status, err);
-    for (uint32_t i = 0; status == MICS_OK && i < transfers * nodes; i++) {
-        const uint32_t from = i % nodes, transfer = i / nodes, lower_sends = transfer % 2;
-        const uint32_t to = mics_pair_partner(nodes, transfer / 2, from);
-
-        if (to == UINT32_MAX || (from < to) != (lower_sends == 1) ||
-            !links->chosen[from * nodes + to])
-            continue;
-        struct mics_segments *pair = &links->segments[from * nodes + to];
-        for (uint32_t l = 0; l < links->width; l++) {
-            const struct mics_segments *own =
-                &all[(size_t)rank_of(world, from, l) * transfers + transfer];
-
-            pair->sent += own->sent;
-            pair->again += own->again;
-        }
-    }
-    free(all);
-    return status;
-}
-
-/* The rates of the first `rounds` rounds, [nodes][nodes]; others are 0. A pair is as fast as the
- * slowest of its ranks. */
-static enum mics_status measure_rounds(const struct links *links, uint32_t rounds, double *rates,
-                                       struct mics_err *err)
-{
-    const struct mics_world *world = links->world;
-    const uint32_t nodes = links->nodes, all = mics_pair_rounds(nodes);
-    enum mics_status status = MICS_OK;
-    double *times = NULL;
-
-    memset(rates, 0, (size_t)nodes * nodes * sizeof *rates);
-    memset(links->times, 0, 2 * (size_t)all * sizeof *links->times);
-    for (uint32_t r = 0; r < 2 * rounds && status == MICS_OK; r++)
-        status = transfer(links, r / 2, r % 2, err);
-    if (status == MICS_OK)
-        status = add_segments(links, rounds, err);
-    if (status == MICS_OK)
-        times = mics_all_gather(world->comm, links->times, 2 * all * sizeof *times, &status, err);
-    for (uint32_t i = 0; status == MICS_OK && i < 2 * rounds * nodes; i++) {
-        const uint32_t to = i % nodes, round = i / nodes / 2, lower_sends = i / nodes % 2;
-        const uint32_t from = mics_pair_partner(nodes, round, to);
-        double slowest = 0;
-
-        if (from == UINT32_MAX || (from < to) != (lower_sends == 1) ||
-            !links->chosen[from * nodes + to])
-            continue;
-        for (uint32_t l = 0; l < links->width; l++)
-            slowest = fmax(
-                slowest, times[(size_t)rank_of(world, to, l) * 2 * all + 2 * round + lower_sends]);
-        if (slowest > 0)
-            rates[from * nodes + to] = (double)(links->width * links->bytes) / slowest;
-    }
-    free(times);
-    return status;
-}
-
-/* Choose the size of a transfer by a first round, the better of two. `rates` has room for two. */
-static enum mics_status choose_bytes(struct links *links, double seconds, double *rates,
-                                     struct mics_err *err)
-{
-    const uint32_t cells = links->nodes * links->nodes;
-    double slowest = INFINITY;
-    enum mics_status status;
-
-    links->bytes = FIRST_BYTES;
-    memset(links->chosen, true, cells * sizeof *links->chosen);
-    status = measure_rounds(links, 1, rates, err);
-    if (status == MICS_OK)
-        status = measure_rounds(links, 1, rates + cells, err);
-    if (status != MICS_OK)
-        return status;
-    for (uint32_t i = 0; i < cells; i++) {
-        rates[i] = fmax(rates[i], rates[cells + i]);
-        slowest = rates[i] > 0 ? fmin(slowest, rates[i]) : slowest;
-    }
-    const double usual = mics_pairs_reference(rates, links->nodes);
-    const double rate = fmax(fmin(usual, slowest_times * slowest), least_part * usual);
-    links->bytes = (uint64_t)fmin(fmax(rate * seconds / links->width, MIN_BYTES), MAX_BYTES);
-    return MICS_OK;
-}
-
 static json_t *rates_of_nodes(const double *rates, uint32_t nodes)
 {
     json_t *list = json_array();
@@ -305,30 +143,29 @@ static json_t *rates_of_nodes(const double *rates, uint32_t nodes)
     return list;
 }
 
-static enum mics_status describe(const struct links *links, const struct mics_pair_verdict *verdict,
-                                 const double *best, double reference, int repeats, json_t **out,
+static enum mics_status describe(const struct mics_pair_rates *rates, json_t **out,
                                  struct mics_err *err)
 {
-    const uint32_t nodes = links->nodes;
+    const struct mics_pair_verdict *verdict = &rates->verdict;
+    const struct mics_segments *sent = rates->segments;
+    const uint32_t nodes = verdict->nodes;
     json_t *pairs = json_array(), *groups = json_array(), *segments = json_array();
-    json_t *doc =
-        json_pack("{s:I, s:i, s:i, s:f, s:o, s:o, s:o, s:o}", "bytes",
-                  (json_int_t)(links->width * links->bytes), "rounds", (int)mics_pair_rounds(nodes),
-                  "repeats", repeats, "reference_bytes_per_s", reference, "send",
-                  rates_of_nodes(verdict->send, nodes), "receive",
-                  rates_of_nodes(verdict->receive, nodes), "pairs", pairs, "segments", segments);
+    json_t *doc = json_pack(
+        "{s:I, s:i, s:i, s:f, s:o, s:o, s:o, s:o}", "bytes", (json_int_t)rates->bytes, "rounds",
+        (int)mics_pair_rounds(nodes), "repeats", rates->repeats, "reference_bytes_per_s",
+        rates->reference, "send", rates_of_nodes(verdict->send, nodes), "receive",
+        rates_of_nodes(verdict->receive, nodes), "pairs", pairs, "segments", segments);
     bool ok = doc != NULL;
 
     for (uint32_t i = 0; i < nodes * nodes && ok; i++)
-        if (best[i] > 0)
+        if (rates->best[i] > 0)
             ok = json_array_append_new(pairs, json_pack("[i, i, f]", (int)(i / nodes),
-                                                        (int)(i % nodes), best[i])) == 0;
+                                                        (int)(i % nodes), rates->best[i])) == 0;
     for (uint32_t i = 0; i < nodes * nodes && ok; i++)
-        if (links->segments[i].sent > 0)
-            ok = json_array_append_new(segments,
-                                       json_pack("[i, i, I, I]", (int)(i / nodes), (int)(i % nodes),
-                                                 (json_int_t)links->segments[i].sent,
-                                                 (json_int_t)links->segments[i].again)) == 0;
+        if (sent[i].sent > 0)
+            ok = json_array_append_new(
+                     segments, json_pack("[i, i, I, I]", (int)(i / nodes), (int)(i % nodes),
+                                         (json_int_t)sent[i].sent, (json_int_t)sent[i].again)) == 0;
     for (uint32_t i = 0; verdict->group && i < nodes && ok; i++)
         ok = json_array_append_new(groups, json_integer(verdict->group[i])) == 0;
     if (ok && verdict->group)
@@ -402,17 +239,6 @@ static void add_slow_pairs(struct mics_findings *findings, const struct mics_pai
                            (struct mics_slowdown){"net", reference / most, true});
 }
 
-/* Have ranks measured for longer than this, by the clock of rank 0? Collective. */
-static bool is_late(const struct links *links, enum mics_status *status, struct mics_err *err)
-{
-    const double spent = mics_now_s() - links->begin;
-    double *all = mics_all_gather(links->world->comm, &spent, sizeof spent, status, err);
-    const bool late = all && all[0] > links->limit_s;
-
-    free(all);
-    return late;
-}
-
 static void add_loss(struct mics_findings *findings, int node, const char *where,
                      const struct mics_segments *of)
 {
@@ -423,33 +249,34 @@ static void add_loss(struct mics_findings *findings, int node, const char *where
     mics_findings_add(findings, "packet_loss", node, where, found, "less than 0.02 %");
 }
 
+enum { LOSS_REPEATS = 8 };
+
 /* Transfers are repeated, up to LOSS_REPEATS times, while more of them would decide. Losses of
  * pairs that are slow tell nothing: queues before a bottleneck overflow. */
-static enum mics_status find_packet_loss(struct mics_findings *findings, const struct links *links,
-                                         const struct mics_pair_verdict *verdict, double *rates,
-                                         struct mics_err *err)
+static enum mics_status find_packet_loss(struct mics_findings *findings,
+                                         struct mics_pair_rates *rates, struct mics_err *err)
 {
     static const char *const wheres[] = {[MICS_LOSS_SEND] = "sending",
                                          [MICS_LOSS_RECEIVE] = "receiving",
                                          [MICS_LOSS_SEND | MICS_LOSS_RECEIVE] =
                                              "sending and receiving"};
-    const uint32_t nodes = links->nodes;
+    const struct mics_pair_verdict *verdict = &rates->verdict;
+    const uint32_t nodes = verdict->nodes;
     struct mics_packet_loss *loss = calloc(nodes, sizeof *loss);
     enum mics_status status = loss ? MICS_OK : mics_err_nomem(err);
     char where[2 * MICS_HOST_NAME + 32];
     bool unsure = true;
 
-    memset(links->chosen, true, (size_t)nodes * nodes * sizeof *links->chosen);
     for (int repeat = 0; repeat <= LOSS_REPEATS && unsure && status == MICS_OK; repeat++) {
-        if (repeat > 0 && (is_late(links, &status, err) || status != MICS_OK))
+        if (repeat > 0 && (mics_pair_rates_are_late(rates, &status, err) || status != MICS_OK))
             break;
         if (repeat > 0)
-            status = measure_rounds(links, mics_pair_rounds(nodes), rates, err);
+            status = mics_pair_rates_send_again(rates, err);
         for (uint32_t i = 0; i < verdict->pair_count; i++)
-            links->segments[verdict->pairs[i].from * nodes + verdict->pairs[i].to] =
+            rates->segments[verdict->pairs[i].from * nodes + verdict->pairs[i].to] =
                 (struct mics_segments){0};
         if (status == MICS_OK)
-            status = mics_packet_loss_judge(links->segments, nodes, loss, &unsure, err);
+            status = mics_packet_loss_judge(rates->segments, nodes, loss, &unsure, err);
     }
     for (uint32_t i = 0; i < nodes && status == MICS_OK; i++) {
         if (nodes > 2 && loss[i].bits)
@@ -492,135 +319,38 @@ static void find_unused_rdma(struct mics_findings *findings, double reference)
                           mics_format_rate(least, expected, sizeof expected));
 }
 
-/* Other programs keep a processor for a while: what seems slow is measured again later. */
-static void wait_before_confirmation(int confirmed)
-{
-    const long ms = 100L << (confirmed < 3 ? confirmed : 3);
-
-    nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
-}
-
-/* best[nodes][nodes] become the best rates: of all pairs twice, then of those that seem slow until
- * none does, or it has seemed so often enough. *sure: it has, or nothing seems slow. */
-static enum mics_status repeat_rounds(const struct links *links, double *best, double *rates,
-                                      int *repeats, struct mics_pair_verdict *verdict, bool *sure,
-                                      struct mics_err *err)
-{
-    const uint32_t nodes = links->nodes, cells = nodes * nodes;
-    enum mics_status status = MICS_OK;
-    int confirmed = 0;
-
-    for (*repeats = 0; *repeats < MAX_REPEATS && status == MICS_OK; ++*repeats) {
-        const bool confirms = *repeats >= REPEATS;
-
-        if (confirms && (confirmed == CONFIRMATIONS || !mics_pair_verdict_is_bad(verdict)))
-            break;
-        if (confirms && (is_late(links, &status, err) || status != MICS_OK))
-            break;
-        if (confirms) {
-            mics_pairs_choose_suspects(verdict, best, links->chosen);
-            wait_before_confirmation(confirmed);
-        }
-        status = measure_rounds(links, mics_pair_rounds(nodes), rates, err);
-        if (status != MICS_OK)
-            break;
-        confirmed += confirms && mics_pairs_are_calm(verdict, best, rates);
-        for (uint32_t i = 0; i < cells; i++)
-            best[i] = fmax(best[i], rates[i]);
-        mics_pair_verdict_fini(verdict);
-        status = mics_pairs_judge(best, nodes, verdict, err);
-    }
-    *sure = confirmed == CONFIRMATIONS || !mics_pair_verdict_is_bad(verdict);
-    return status;
-}
-
-/* Keep only nodes that are below half of the usual rate: of a slow node there are many rates, of a
- * slow pair there is one. Where these are more than two and a quarter of all, the disturbance is
- * everywhere, and none is kept. */
-static void drop_unsure(struct mics_findings *findings, struct mics_pair_verdict *verdict,
-                        double reference)
-{
-    uint32_t dropped = verdict->pair_count, kept = 0;
-    char found[64];
-
-    for (uint32_t i = 0; i < verdict->nodes; i++) {
-        unsigned char *slow = &verdict->slow[i];
-        const unsigned before = *slow;
-
-        if ((*slow & MICS_SLOW_SEND) && verdict->send[i] >= reference / 2)
-            *slow &= (unsigned char)~MICS_SLOW_SEND;
-        if ((*slow & MICS_SLOW_RECEIVE) && verdict->receive[i] >= reference / 2)
-            *slow &= (unsigned char)~MICS_SLOW_RECEIVE;
-        dropped += *slow != before;
-        kept += *slow != 0;
-    }
-    if (kept > 2 && 4 * kept > verdict->nodes) {
-        memset(verdict->slow, 0, verdict->nodes * sizeof *verdict->slow);
-        dropped += kept;
-    }
-    snprintf(found, sizeof found, "%u nodes or pairs of nodes seem slow", dropped);
-    if (dropped > 0)
-        mics_findings_add(findings, "links_vary", -1, NULL, found, NULL);
-    free(verdict->group);
-    verdict->group = NULL;
-    verdict->pair_count = 0;
-}
+/* Of a transfer of a rank. */
+enum { FIRST_BYTES = 1 << 20, MAX_BYTES = 64 << 20 };
+/* Nothing is measured again after this many times the length of a transfer. */
+static const double most_times = 250;
 
 enum mics_status mics_check_measure_links(struct mics_findings *findings,
                                           const struct mics_world *world, double seconds,
                                           json_t **out, struct mics_err *err)
 {
-    const uint32_t nodes = world->node_count;
-    const size_t cells = (size_t)nodes * nodes;
-    struct links links = {.world = world,
-                          .nodes = nodes,
-                          .width = world->ranks_of_node[0],
-                          .begin = mics_now_s(),
-                          .limit_s = most_times * seconds};
-    struct mics_pair_verdict verdict = {0};
-    double *best = calloc(3 * cells, sizeof *best);
-    int repeats = 0;
-    bool sure = false;
-    enum mics_status status;
+    const struct mics_pair_rates_options options = {.world = world,
+                                                    .comm = world->comm,
+                                                    .seconds = seconds,
+                                                    .first_bytes = FIRST_BYTES,
+                                                    .max_bytes = MAX_BYTES,
+                                                    .limit_s = most_times * seconds};
+    struct mics_pair_rates rates;
+    enum mics_status status = mics_pair_rates_measure(&options, &rates, err);
+    char found[64];
 
-    for (uint32_t i = 0; i < nodes; i++)
-        if (world->ranks_of_node[i] < links.width)
-            links.width = world->ranks_of_node[i];
-    links.times = calloc(2 * (size_t)mics_pair_rounds(nodes), sizeof *links.times);
-    links.counts = calloc(2 * (size_t)mics_pair_rounds(nodes) + 1, sizeof *links.counts);
-    links.segments = calloc(cells, sizeof *links.segments);
-    links.buffer = calloc(2, MAX_BYTES);
-    links.chosen = calloc(cells, sizeof *links.chosen);
-    status = best && links.times && links.counts && links.segments && links.buffer && links.chosen
-                 ? MICS_OK
-                 : mics_err_nomem(err);
-    if (status == MICS_OK)
-        status = choose_bytes(&links, seconds, best + cells, err);
-    if (status == MICS_OK)
-        status = repeat_rounds(&links, best, best + cells, &repeats, &verdict, &sure, err);
-    if (status == MICS_OK && !sure)
-        drop_unsure(findings, &verdict, mics_pairs_reference(best, nodes));
     if (status == MICS_OK) {
-        const double reference = mics_pairs_reference(best, nodes);
-
-        for (uint32_t i = 0; i < nodes; i++)
-            if (verdict.slow[i])
-                add_slow_node(findings, &verdict, i, reference);
-        add_slow_pairs(findings, &verdict, reference);
-        find_unused_rdma(findings, reference);
-        status = find_packet_loss(findings, &links, &verdict, best + cells, err);
+        snprintf(found, sizeof found, "%u nodes or pairs of nodes seem slow", rates.dropped);
+        if (rates.dropped > 0)
+            mics_findings_add(findings, "links_vary", -1, NULL, found, NULL);
+        for (uint32_t i = 0; i < world->node_count; i++)
+            if (rates.verdict.slow[i])
+                add_slow_node(findings, &rates.verdict, i, rates.reference);
+        add_slow_pairs(findings, &rates.verdict, rates.reference);
+        find_unused_rdma(findings, rates.reference);
+        status = find_packet_loss(findings, &rates, err);
     }
-    if (status == MICS_OK) {
-        const double reference = mics_pairs_reference(best, nodes);
-
-        status = describe(&links, &verdict, best, reference, repeats, out, err);
-    }
-    mics_pair_verdict_fini(&verdict);
-    free(links.times);
-    free(links.counts);
-    free(links.segments);
-    free(links.buffer);
-    free(links.chosen);
-    free(best);
+    if (status == MICS_OK)
+        status = describe(&rates, out, err);
+    mics_pair_rates_fini(&rates);
     return status;
 }
