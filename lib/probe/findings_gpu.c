@@ -6,6 +6,7 @@
 #include "topology/nvml_api.h"
 
 #include <math.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,68 +120,143 @@ static double peer_level(const json_t *gpus, size_t from, size_t to)
                                                                        : 0;
 }
 
-static bool is_same_model(const json_t *gpus, const json_t *others, size_t index)
+/* Do all GPUs of two nodes have the same text, such as their model? */
+static bool have_same(const json_t *gpus, const json_t *others, const char *key)
 {
-    const char *own = json_string_value(json_object_get(json_array_get(gpus, index), "name")),
-               *name = json_string_value(json_object_get(json_array_get(others, index), "name"));
+    bool same = json_array_size(gpus) == json_array_size(others);
 
-    return own && name && strcmp(own, name) == 0;
+    for (size_t i = 0; i < json_array_size(gpus) && same; i++) {
+        const char *own = json_string_value(json_object_get(json_array_get(gpus, i), key)),
+                   *name = json_string_value(json_object_get(json_array_get(others, i), key));
+
+        same = own && name && strcmp(own, name) == 0;
+    }
+    return same;
 }
 
-/* What is usual for two GPUs: on nodes that have the same models at their places, with as many
- * GPUs. On a node without such others, all its pairs are compared, of which those that are on
- * different sockets may differ. `levels` has room for all nodes and all pairs. */
-static double usual_peer_level(const struct mics_findings *findings, const json_t *gpus,
-                               size_t from, size_t to, double *levels)
+/* NAN stays. */
+static double at_most_pcie(double level)
+{
+    return level > 1 ? 1 : level;
+}
+
+static bool is_apart(const json_t *gpus, size_t from, size_t to)
+{
+    const json_t *peers = json_object_get(json_array_get(gpus, from), "peers");
+    const char *why = json_string_value(json_array_get(peers, to));
+
+    return why && strcmp(why, mics_gpu_peer_name(MICS_GPU_PEER_NO_TOPOLOGY)) == 0;
+}
+
+/* The best first, unknown ones last. */
+static int by_level(const void *left, const void *right)
+{
+    const double a = *(const double *)left, b = *(const double *)right;
+
+    return isnan(a) || isnan(b) ? isnan(a) - isnan(b) : (a < b) - (a > b);
+}
+
+/* Of each pair of a node its worse direction, the best pair first. `apart_differ`: those whose
+ * sockets are not connected for it are unknown. */
+static void sort_levels(const json_t *gpus, bool apart_differ, double *out)
 {
     const size_t all = json_array_size(gpus);
     size_t count = 0;
 
-    for (size_t node = 0; node < json_array_size(findings->nodes); node++) {
-        const json_t *others = gpus_of(findings, node);
-
-        if (json_array_size(others) == all && is_same_model(gpus, others, from) &&
-            is_same_model(gpus, others, to))
-            levels[count++] = peer_level(others, from, to);
-    }
-    if (count > 1)
-        return mics_upper_median(levels, count);
-    const char *why =
-        json_string_value(json_array_get(json_object_get(json_array_get(gpus, from), "peers"), to));
-    if (why && strcmp(why, mics_gpu_peer_name(MICS_GPU_PEER_NO_TOPOLOGY)) == 0)
-        return 0;
-    count = 0;
-    for (size_t i = 0; i < all * all; i++)
-        levels[count++] = fmin(peer_level(gpus, i / all, i % all), 1);
-    return mics_upper_median(levels, count);
+    for (size_t i = 0; i < all; i++)
+        for (size_t k = i + 1; k < all; k++)
+            out[count++] = apart_differ && (is_apart(gpus, i, k) || is_apart(gpus, k, i))
+                               ? NAN
+                               : fmin(peer_level(gpus, i, k), peer_level(gpus, k, i));
+    qsort(out, count, sizeof *out, by_level);
 }
 
-/* One finding of a node: the first pair that is worse than usual, and how many more there are. */
-static void judge_peers_of(struct mics_findings *findings, size_t node, double *levels)
+/* Levels of pairs of GPUs. */
+struct levels {
+    size_t nodes, most;           /* most: pairs of a node */
+    double *sorted;               /* [nodes][most] */
+    double *own, *usual, *column; /* [most], [most], [nodes + most] */
+    bool *alike;                  /* [nodes] */
+};
+
+static size_t find_alike(const struct mics_findings *findings, const json_t *gpus,
+                         const struct levels *levels, bool same_places)
+{
+    size_t count = 0;
+
+    for (size_t node = 0; node < levels->nodes; node++) {
+        const json_t *others = gpus_of(findings, node);
+
+        levels->alike[node] =
+            have_same(gpus, others, "name") && (!same_places || have_same(gpus, others, "pci_id"));
+        count += levels->alike[node];
+    }
+    return count;
+}
+
+/* Set what a node has, and what is usual, both sorted: bridges and sockets differ between nodes
+ * that are equally good, so no pair has a level of its own. It is that of nodes with the same
+ * models at the same places; where there are none, such as where each node gave the job other GPUs,
+ * that of the same models, or of the node's own pairs, but then only access by PCIe is expected,
+ * and none between sockets. Returns whether it is at the same places. */
+static bool compare_levels(const struct mics_findings *findings, const json_t *gpus, size_t pairs,
+                           const struct levels *levels)
+{
+    const bool exact = find_alike(findings, gpus, levels, true) > 1;
+    const bool alone = !exact && find_alike(findings, gpus, levels, false) < 2;
+
+    sort_levels(gpus, !exact, levels->own);
+    for (size_t pair = 0; pair < pairs; pair++) {
+        size_t count = 0;
+
+        for (size_t node = 0; node < levels->nodes && !alone; node++)
+            if (levels->alike[node])
+                levels->column[count++] = levels->sorted[node * levels->most + pair];
+        for (size_t i = 0; i < pairs && alone; i++)
+            levels->column[count++] = at_most_pcie(levels->own[i]);
+        const double usual = mics_upper_median(levels->column, count);
+        levels->usual[pair] = exact ? usual : at_most_pcie(usual);
+    }
+    return exact;
+}
+
+/* One finding of a node: the first pair of those that are worse than usual, and how many more there
+ * are. */
+static void judge_peers_of(struct mics_findings *findings, size_t node, const struct levels *levels)
 {
     const json_t *gpus = gpus_of(findings, node);
-    const size_t all = json_array_size(gpus);
-    size_t first = 0, second = 0, worse = 0;
-    double expected = 0;
+    const size_t all = json_array_size(gpus), pairs = all > 0 ? all * (all - 1) / 2 : 0;
+    size_t worse = 0, first = 0, second = 0, least = SIZE_MAX;
+    double found = 0, expected = 0;
     char where[96];
 
-    for (size_t i = 0; i < all; i++) {
-        for (size_t k = i + 1; k < all; k++) {
-            const bool back = peer_level(gpus, k, i) < peer_level(gpus, i, k);
-            const size_t from = back ? k : i, to = back ? i : k;
-            const double usual = usual_peer_level(findings, gpus, from, to, levels);
-
-            if (!(peer_level(gpus, from, to) < usual))
-                continue;
-            if (worse++ > 0)
-                continue;
-            first = from;
-            second = to;
-            expected = usual;
+    const bool exact = compare_levels(findings, gpus, pairs, levels);
+    for (size_t pair = 0; pair < pairs; pair++) {
+        if (!(levels->own[pair] < levels->usual[pair]))
+            continue;
+        if (worse++ == 0) {
+            found = levels->own[pair];
+            expected = levels->usual[pair];
         }
     }
     if (worse == 0)
         return;
+    /* Of the pairs of this level, the one that fewest of the others have at it. */
+    for (size_t i = 0; i < all * all; i++) {
+        const size_t from = i / all, to = i % all;
+        size_t same = 0;
+
+        if (from == to || peer_level(gpus, from, to) != found ||
+            (!exact && is_apart(gpus, from, to)))
+            continue;
+        for (size_t other = 0; other < levels->nodes; other++)
+            same += levels->alike[other] && peer_level(gpus_of(findings, other), from, to) <= found;
+        if (same >= least)
+            continue;
+        least = same;
+        first = from;
+        second = to;
+    }
     snprintf(where, sizeof where, "GPU %zu to GPU %zu", first, second);
     if (worse > 1)
         snprintf(where + strlen(where), sizeof where - strlen(where), ", and %zu other pair%s",
@@ -196,18 +272,28 @@ static void judge_peers_of(struct mics_findings *findings, size_t node, double *
 static void judge_peers(struct mics_findings *findings)
 {
     const size_t nodes = json_array_size(findings->nodes);
-    size_t most = 0;
+    size_t most = 1;
 
     for (size_t node = 0; node < nodes; node++) {
         const size_t own = json_array_size(gpus_of(findings, node));
 
-        most = own > most ? own : most;
+        most = own * own > most ? own * own : most;
     }
-    double *levels = calloc(nodes + most * most + 1, sizeof *levels);
-    for (size_t node = 0; node < nodes && levels; node++)
-        judge_peers_of(findings, node, levels);
-    findings->failed |= !levels;
-    free(levels);
+    double *values = calloc(nodes * most + 3 * most + nodes, sizeof *values);
+    bool *alike = calloc(nodes + 1, sizeof *alike);
+    if (values && alike) {
+        double *own = values + nodes * most;
+        const struct levels levels = {nodes, most, values, own, own + most, own + 2 * most, alike};
+
+        for (size_t node = 0; node < nodes; node++)
+            sort_levels(gpus_of(findings, node), false, values + node * most);
+        for (size_t node = 0; node < nodes; node++)
+            judge_peers_of(findings, node, &levels);
+    } else {
+        findings->failed = true;
+    }
+    free(values);
+    free(alike);
 }
 
 static const char *name_reasons(char text[64], unsigned reasons)

@@ -18,8 +18,9 @@
  *      the program runs), ? governor, ? throttled (times since the start), interfaces [{name, up,
  *      ? bits_per_s, ? mtu}] (cards, no virtual ones), rdma [{name, port, ? state, ? gbit_per_s,
  *      ? link_layer}], ? gpus [{name, pci_id, memory_bytes, used_bytes, pcie {generation, width,
- *      width_now}, nvlinks, ? ecc, ...}] (members of struct mics_gpu_health that are known),
- *      ? gpus_error, ? xids [{pci_id, xid}] (each once)}
+ *      width_now}, nvlinks, ? ecc, ? peers [how it reaches each GPU of the node; null: not known],
+ *      ...}] (members of struct mics_gpu_health that are known), ? gpus_error, ? xids [{pci_id,
+ *      xid}] (each once)}
  *
  * $MICS_SYSTEM_ROOT, for tests, is a folder with sys/, proc/ and dev/kmsg. */
 enum mics_status mics_node_facts(json_t **out, struct mics_err *err);

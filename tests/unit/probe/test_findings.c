@@ -195,6 +195,108 @@ static void peer_access_of_one_node_is_compared_with_its_other_pairs(void)
     }
 }
 
+static json_t *gpus_of_node(json_t *nodes, size_t node)
+{
+    return json_object_get(json_object_get(json_array_get(nodes, node), "facts"), "gpus");
+}
+
+/* Keep the first `count` GPUs of each node. */
+static void keep_gpus(json_t *nodes, size_t count)
+{
+    for (size_t node = 0; node < json_array_size(nodes); node++)
+        while (json_array_size(gpus_of_node(nodes, node)) > count)
+            json_array_remove(gpus_of_node(nodes, node), count);
+}
+
+static void set_peer(json_t *nodes, size_t node, size_t from, size_t to, const char *how)
+{
+    json_t *gpus = gpus_of_node(nodes, node);
+
+    json_array_set_new(json_object_get(json_array_get(gpus, from), "peers"), to, json_string(how));
+    json_array_set_new(json_object_get(json_array_get(gpus, to), "peers"), from, json_string(how));
+}
+
+static void consumer_cards_of_one_node_are_alike(void)
+{
+    static const size_t counts[] = {1, 2, 3, 4, 8};
+
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        json_t *nodes = good_nodes(1), *list;
+
+        keep_gpus(nodes, counts[i]);
+        set_peers(nodes, 0, "chipset not supported", true);
+        list = judge(nodes);
+        CHECK_INT(json_array_size(list), 0);
+        json_decref(list);
+        if (counts[i] > 2) /* and one pair that is not known */
+            json_array_set_new(json_object_get(json_array_get(gpus_of_node(nodes, 0), 0), "peers"),
+                               1, json_null());
+        list = judge(nodes);
+        CHECK_INT(json_array_size(list), 0);
+        json_decref(list);
+        json_decref(nodes);
+    }
+}
+
+/* Four cards with two bridges of NVLink. */
+static void put_bridges(json_t *nodes, size_t node, size_t partner_of_first)
+{
+    set_peers(nodes, node, "PCIe", true);
+    set_peer(nodes, node, 0, partner_of_first, "NVLink");
+    set_peer(nodes, node, 3, 3 - partner_of_first, "NVLink");
+}
+
+static void bridges_at_other_places_are_no_finding(void)
+{
+    for (size_t count = 2; count <= NODES; count++) {
+        json_t *nodes = good_nodes(count), *list;
+
+        keep_gpus(nodes, 4);
+        for (size_t node = 0; node < count; node++)
+            put_bridges(nodes, node, 1 + node % 2);
+        list = judge(nodes);
+        CHECK_INT(json_array_size(list), 0);
+        json_decref(list);
+        json_decref(nodes);
+    }
+    json_t *nodes = good_nodes(NODES), *list;
+
+    keep_gpus(nodes, 4);
+    for (size_t node = 0; node < NODES; node++)
+        put_bridges(nodes, node, 1);
+    set_peer(nodes, BAD, 2, 3, "PCIe"); /* lost */
+    list = judge(nodes);
+    CHECK_STR(text_of(list, 0, "where"), "GPU 2 to GPU 3");
+    CHECK_STR(text_of(list, 0, "expected"), "NVLink");
+    expect_one(nodes, list, "gpu_peer_access");
+}
+
+/* Slurm gives GPUs of one socket on one node, and of two on another. */
+static void other_GPUs_of_a_node_are_no_finding(void)
+{
+    json_t *nodes = good_nodes(2), *list;
+
+    keep_gpus(nodes, 4);
+    for (size_t node = 0; node < 2; node++)
+        put_bridges(nodes, node, 1);
+    set_peer(nodes, 1, 2, 3, "PCIe");
+    for (size_t i = 0; i < 4; i++)
+        set_peer(nodes, 1, i / 2, 2 + i % 2, "topology not supported");
+    for (size_t gpu = 0; gpu < 4; gpu++)
+        json_object_set_new(json_array_get(gpus_of_node(nodes, 1), gpu), "pci_id",
+                            json_sprintf("00000000:%zu1:00.0", gpu));
+    list = judge(nodes);
+    CHECK_INT(json_array_size(list), 0);
+    json_decref(list);
+    set_peer(nodes, 1, 2, 3, "chipset not supported"); /* whichever they are */
+    list = judge(nodes);
+    CHECK_INT(json_array_size(list), 1);
+    CHECK_STR(text_of(list, 0, "where"), "GPU 2 to GPU 3");
+    CHECK_STR(text_of(list, 0, "expected"), "PCIe");
+    json_decref(list);
+    json_decref(nodes);
+}
+
 static void clocks_and_heat_are_findings(void)
 {
     json_t *nodes = good_nodes(NODES);
@@ -290,6 +392,9 @@ int main(void)
     TAP_RUN(a_changed_fact_of_a_node_is_its_finding);
     TAP_RUN(peer_access_is_compared_with_other_nodes);
     TAP_RUN(peer_access_of_one_node_is_compared_with_its_other_pairs);
+    TAP_RUN(consumer_cards_of_one_node_are_alike);
+    TAP_RUN(bridges_at_other_places_are_no_finding);
+    TAP_RUN(other_GPUs_of_a_node_are_no_finding);
     TAP_RUN(clocks_and_heat_are_findings);
     TAP_RUN(a_changed_figure_of_a_GPU_is_its_finding);
     TAP_RUN(of_two_nodes_the_one_with_less_is_named_and_texts_blame_none);
