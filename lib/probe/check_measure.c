@@ -217,9 +217,10 @@ static void add_slow_pairs(struct mics_findings *findings, const struct mics_pai
     for (uint32_t i = 0; i < verdict->pair_count; i++) {
         const struct mics_slow_pair *pair = &verdict->pairs[i];
 
-        most = fmax(most, pair->rate);
-        if (verdict->group)
+        if (mics_pair_is_between_groups(verdict, pair->from, pair->to)) {
+            most = fmax(most, pair->rate);
             continue;
+        }
         snprintf(where, sizeof where, "from %s to %s", host_of(findings, pair->from),
                  host_of(findings, pair->to));
         mics_findings_add_slow(
@@ -322,7 +323,7 @@ static void find_unused_rdma(struct mics_findings *findings, double reference)
 /* Of a transfer of a rank. */
 enum { FIRST_BYTES = 1 << 20, MAX_BYTES = 64 << 20 };
 /* Nothing is measured again after this many times the length of a transfer. */
-static const double most_times = 250;
+static const double most_times = 300;
 
 enum mics_status mics_check_measure_links(struct mics_findings *findings,
                                           const struct mics_world *world, double seconds,

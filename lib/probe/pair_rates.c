@@ -48,11 +48,13 @@ static enum mics_status transfer(const struct mics_pair_transfers *links, uint32
                                  bool lower_sends, struct mics_err *err)
 {
     const struct mics_world *world = links->options.world;
-    const uint32_t partner = world->local_rank < links->width
-                                 ? mics_pair_partner(links->nodes, round, world->node)
-                                 : UINT32_MAX;
-    const bool idle = partner == UINT32_MAX || !links->chosen[world->node * links->nodes + partner];
-    const bool sends = !idle && (world->node < partner) == lower_sends, receives = !idle && !sends;
+    const uint32_t nodes = links->nodes, node = world->node;
+    const uint32_t partner =
+        world->local_rank < links->width ? mics_pair_partner(nodes, round, node) : UINT32_MAX;
+    const bool forth = (node < partner) == lower_sends;
+    const bool idle = partner == UINT32_MAX ||
+                      !links->chosen[forth ? node * nodes + partner : partner * nodes + node];
+    const bool sends = !idle && forth, receives = !idle && !forth;
     const int peer = idle ? -1 : (int)rank_of(world, partner, world->local_rank);
     const int to = sends ? peer : -1, from = receives ? peer : -1;
     struct mics_comm *comm = links->options.comm;
@@ -177,8 +179,8 @@ static void wait_before_confirmation(int confirmed)
     nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
 }
 
-/* out->best become the best rates: of all pairs twice, then of those that seem slow until none
- * does, or it has seemed so often enough. */
+/* out->best become the best rates: of all pairs twice, if the limit of time is not reached before,
+ * then of those that seem slow until none does, or it has seemed so often enough. */
 static enum mics_status repeat_rounds(struct mics_pair_rates *out, struct mics_err *err)
 {
     struct mics_pair_transfers *links = out->transfers;
@@ -191,10 +193,11 @@ static enum mics_status repeat_rounds(struct mics_pair_rates *out, struct mics_e
 
         if (confirms && (confirmed == CONFIRMATIONS || !mics_pair_verdict_is_bad(&out->verdict)))
             break;
-        if (confirms && (mics_pair_rates_are_late(out, &status, err) || status != MICS_OK))
+        if (out->repeats > 0 && (mics_pair_rates_are_late(out, &status, err) || status != MICS_OK))
             break;
         if (confirms) {
-            mics_pairs_choose_suspects(&out->verdict, out->best, links->chosen);
+            mics_pairs_choose_suspects(&out->verdict, out->best, (uint32_t)out->repeats,
+                                       links->chosen);
             wait_before_confirmation(confirmed);
         }
         status = measure_rounds(links, mics_pair_rounds(nodes), links->rates, err);
@@ -307,6 +310,9 @@ enum mics_status mics_pair_rates_send_again(struct mics_pair_rates *rates, struc
     struct mics_pair_transfers *links = rates->transfers;
 
     memset(links->chosen, true, (size_t)links->nodes * links->nodes * sizeof *links->chosen);
+    for (uint32_t i = 0; i < rates->verdict.pair_count; i++)
+        links->chosen[rates->verdict.pairs[i].from * links->nodes + rates->verdict.pairs[i].to] =
+            false;
     return measure_rounds(links, mics_pair_rounds(links->nodes), links->rates, err);
 }
 

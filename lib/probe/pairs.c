@@ -16,6 +16,11 @@ static const double slow_share = 0.7, slow_mads = 4, always_slow_share = 0.5;
  * their best. */
 static const double calm_share = 0.8;
 
+/* What a confirmation may take, in usual transfers one after the other: where nodes or the links
+ * between groups are slow, it measures only a part of the rounds, MIN_ROUNDS or more. */
+static const double most_transfers = 24;
+enum { MIN_ROUNDS = 2, MAX_PARTS = 4 };
+
 /* With an odd number, one more place, whose partner has none. */
 static uint32_t places_of(uint32_t nodes)
 {
@@ -170,6 +175,11 @@ static enum mics_status judge_pairs(const double *rates, struct mics_pair_verdic
     return status;
 }
 
+bool mics_pair_is_between_groups(const struct mics_pair_verdict *verdict, uint32_t a, uint32_t b)
+{
+    return verdict->group && verdict->group[a] != verdict->group[b];
+}
+
 static bool is_slow_pair(const struct mics_pair_verdict *verdict, uint32_t a, uint32_t b)
 {
     for (uint32_t i = 0; i < verdict->pair_count; i++) {
@@ -182,14 +192,16 @@ static bool is_slow_pair(const struct mics_pair_verdict *verdict, uint32_t a, ui
 }
 
 /* Nodes that are connected by pairs that are not slow are one group. If that makes two groups of
- * two nodes or more, with two slow pairs or more between them, the groups are the finding. */
+ * two nodes or more, with two slow pairs or more between them, and more than inside them, the
+ * groups are the finding. */
 static enum mics_status find_groups(const double *rates, struct mics_pair_verdict *out,
                                     struct mics_err *err)
 {
     const uint32_t nodes = out->nodes;
     unsigned char *group = malloc(nodes);
     uint32_t sizes[2] = {0};
-    bool changed = true, more = false;
+    bool changed = true;
+    uint32_t between = 0;
 
     if (!group)
         return mics_err_nomem(err);
@@ -210,8 +222,8 @@ static enum mics_status find_groups(const double *rates, struct mics_pair_verdic
     for (uint32_t i = 0; i < nodes; i++)
         sizes[group[i]]++;
     for (uint32_t i = 0; i < out->pair_count; i++)
-        more |= group[out->pairs[i].from] == group[out->pairs[i].to];
-    if (sizes[0] >= 2 && sizes[1] >= 2 && out->pair_count >= 2 && !more)
+        between += group[out->pairs[i].from] != group[out->pairs[i].to];
+    if (sizes[0] >= 2 && sizes[1] >= 2 && between >= 2 && 2 * between > out->pair_count)
         out->group = group;
     else
         free(group);
@@ -272,15 +284,32 @@ bool mics_pair_verdict_is_bad(const struct mics_pair_verdict *verdict)
 /* Does the pair seem slow, or one of its nodes? */
 static bool is_suspect(const struct mics_pair_verdict *verdict, uint32_t a, uint32_t b)
 {
-    if (verdict->slow[a] || verdict->slow[b])
-        return true;
-    for (uint32_t i = 0; i < verdict->pair_count; i++) {
-        const struct mics_slow_pair *pair = &verdict->pairs[i];
+    return verdict->slow[a] || verdict->slow[b] || is_slow_pair(verdict, a, b);
+}
 
-        if ((pair->from == a && pair->to == b) || (pair->from == b && pair->to == a))
-            return true;
+/* Is the pair one of many that show the same fault, so that a part of them will do? */
+static bool is_one_of_many(const struct mics_pair_verdict *verdict, uint32_t a, uint32_t b)
+{
+    if (is_slow_pair(verdict, a, b))
+        return mics_pair_is_between_groups(verdict, a, b);
+    return verdict->slow[a] || verdict->slow[b];
+}
+
+/* What pairs of which a part will do take in a round, in usual transfers; 0: there are none. */
+static double cost_of_round(const struct mics_pair_verdict *verdict, const double *best,
+                            uint32_t round)
+{
+    const uint32_t nodes = verdict->nodes;
+    const double usual = mics_pairs_reference(best, nodes);
+    double slowest[2] = {0};
+
+    for (uint32_t a = 0; a < nodes; a++) {
+        const uint32_t b = mics_pair_partner(nodes, round, a);
+
+        if (b != UINT32_MAX && is_one_of_many(verdict, a, b) && best[a * nodes + b] > 0)
+            slowest[a < b] = fmax(slowest[a < b], usual / best[a * nodes + b]);
     }
-    return false;
+    return slowest[0] + slowest[1];
 }
 
 /* A pair that does not seem slow is the reference of its nodes. */
@@ -298,32 +327,62 @@ static void choose_reference_of(const struct mics_pair_verdict *verdict, const d
         chosen[node * nodes + fastest] = chosen[fastest * nodes + node] = true;
 }
 
-void mics_pairs_choose_suspects(const struct mics_pair_verdict *verdict, const double *best,
-                                bool *chosen)
+/* Choose the suspects of a round, those of many only if it is their turn, and the fastest other
+ * pair, beside slow links between groups all pairs. */
+static void choose_in_round(const struct mics_pair_verdict *verdict, const double *best,
+                            uint32_t round, bool turn, bool *chosen)
 {
     const uint32_t nodes = verdict->nodes;
+    uint32_t reference = UINT32_MAX;
+    bool any = false;
+
+    for (uint32_t a = 0; a < nodes; a++) {
+        const uint32_t b = mics_pair_partner(nodes, round, a);
+
+        if (b == UINT32_MAX)
+            continue;
+        const bool suspect = is_suspect(verdict, a, b);
+        if (suspect || verdict->group) {
+            chosen[a * nodes + b] = turn || (suspect && !is_one_of_many(verdict, a, b));
+            any |= chosen[a * nodes + b];
+        } else if (reference == UINT32_MAX || best[a * nodes + b] > best[reference]) {
+            reference = a * nodes + b;
+        }
+    }
+    if (any && reference != UINT32_MAX)
+        chosen[reference] = chosen[reference % nodes * nodes + reference / nodes] = true;
+}
+
+void mics_pairs_choose_suspects(const struct mics_pair_verdict *verdict, const double *best,
+                                uint32_t confirmation, bool *chosen)
+{
+    const uint32_t nodes = verdict->nodes, rounds = mics_pair_rounds(nodes);
+    uint32_t count = 0, parts = 1;
+    double cost = 0;
 
     memset(chosen, false, (size_t)nodes * nodes * sizeof *chosen);
-    for (uint32_t round = 0; round < mics_pair_rounds(nodes); round++) {
-        uint32_t reference = UINT32_MAX;
-        bool any = false;
+    for (uint32_t round = 0; round < rounds; round++) {
+        const double own = cost_of_round(verdict, best, round);
 
-        for (uint32_t a = 0; a < nodes; a++) {
-            const uint32_t b = mics_pair_partner(nodes, round, a);
+        cost += own;
+        count += own > 0;
+    }
+    while (parts < MAX_PARTS && parts < count / MIN_ROUNDS && cost > parts * most_transfers)
+        parts++;
+    count = 0;
+    for (uint32_t round = 0; round < rounds; round++) {
+        const bool turn =
+            cost_of_round(verdict, best, round) > 0 && count++ % parts == confirmation % parts;
 
-            if (b == UINT32_MAX)
-                continue;
-            if (is_suspect(verdict, a, b))
-                any = chosen[a * nodes + b] = true;
-            else if (reference == UINT32_MAX || best[a * nodes + b] > best[reference])
-                reference = a * nodes + b;
-        }
-        if (any && reference != UINT32_MAX)
-            chosen[reference] = chosen[reference % nodes * nodes + reference / nodes] = true;
+        choose_in_round(verdict, best, round, turn, chosen);
     }
     for (uint32_t i = 0; i < verdict->pair_count; i++) {
-        choose_reference_of(verdict, best, verdict->pairs[i].from, chosen);
-        choose_reference_of(verdict, best, verdict->pairs[i].to, chosen);
+        const struct mics_slow_pair *pair = &verdict->pairs[i];
+
+        if (mics_pair_is_between_groups(verdict, pair->from, pair->to))
+            continue;
+        choose_reference_of(verdict, best, pair->from, chosen);
+        choose_reference_of(verdict, best, pair->to, chosen);
     }
 }
 
@@ -358,9 +417,12 @@ bool mics_pairs_are_calm(const struct mics_pair_verdict *verdict, const double *
         measured++;
         slower += rates[i] < calm_share * best[i];
     }
-    for (uint32_t i = 0; i < verdict->pair_count; i++)
-        if (is_busy(verdict, best, rates, verdict->pairs[i].from) ||
-            is_busy(verdict, best, rates, verdict->pairs[i].to))
+    for (uint32_t i = 0; i < verdict->pair_count; i++) {
+        const struct mics_slow_pair *pair = &verdict->pairs[i];
+
+        if (!mics_pair_is_between_groups(verdict, pair->from, pair->to) &&
+            (is_busy(verdict, best, rates, pair->from) || is_busy(verdict, best, rates, pair->to)))
             return false;
+    }
     return nodes == 2 || (measured > 0 && 4 * slower <= measured);
 }

@@ -36,7 +36,7 @@ struct mics_pair_verdict {
     unsigned char *slow;    /* [nodes] bits */
     struct mics_slow_pair *pairs;
     uint32_t pair_count;
-    /* [nodes] If the slow pairs are those between two groups that are fast inside: the group of
+    /* [nodes] If most slow pairs are between two groups, all of whose links are slow: the group of
      * each node, 0 or 1. Else NULL. */
     unsigned char *group;
     bool undecidable; /* two nodes, one of whose directions is slow: in `pairs` */
@@ -51,12 +51,17 @@ void mics_pair_verdict_fini(struct mics_pair_verdict *verdict);
 /* Is something slow? */
 bool mics_pair_verdict_is_bad(const struct mics_pair_verdict *verdict);
 
+/* Does the finding about groups include the pair? */
+bool mics_pair_is_between_groups(const struct mics_pair_verdict *verdict, uint32_t a, uint32_t b);
+
 /* Choose the pairs to measure again, chosen[nodes][nodes]: those that seem slow, or one of whose
  * nodes does, and in each round with such a pair the fastest other one as the reference; of slow
- * pairs also the fastest of each of its nodes, which tells whether that node is busy. Without
- * suspects nothing is chosen. */
+ * pairs also the fastest of each of its nodes, which tells whether that node is busy. Where all
+ * pairs of a node, or between two groups, are slow, and take long, they take turns: a confirmation
+ * measures those of a quarter of the rounds or more, between groups with all other pairs of these
+ * rounds. `confirmation` counts from 0. Without suspects nothing is chosen. */
 void mics_pairs_choose_suspects(const struct mics_pair_verdict *verdict, const double *best,
-                                bool *chosen);
+                                uint32_t confirmation, bool *chosen);
 
 /* Were the pairs that do not seem slow as fast as before? If not, the network or the nodes were
  * disturbed, and what seems slow was not measured well: it is not confirmed. Nor is it where all
