@@ -12,19 +12,25 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* A share below this, or below so many times the usual one, is no finding. */
-static const double least_share = 0.0002, least_times = 5;
-/* The share that counts is so many deviations of a Poisson distribution below what was counted. */
-static const double deviations = 2.5;
-/* Fewer are chance; so many make it worth to measure again. */
-enum { MIN_AGAIN = 6, SUSPECT_AGAIN = 3 };
+/* A share below this, or below so many times the usual one, or as many times as so many median
+ * deviations are, is no finding: what partners lose, too, makes the deviations small. */
+static const double least_share = 0.0002, least_times = 5, least_mads = 10;
+/* Shares below this are alike. */
+static const double no_share = 0.00004;
+/* The probability that any of those that are judged together is named by chance. A check judges up
+ * to nine times. */
+static const double chance = 0.001;
+/* So many make it worth to measure again; so many transfers tell a loss from a burst. */
+enum { SUSPECT_AGAIN = 3, MIN_TRANSFERS = 3 };
 
 struct mics_segments mics_segments_now(void)
 {
     struct mics_segments sum = {0};
     DIR *folder = opendir("/proc/self/fd");
 
-    for (const struct dirent *entry; folder && (entry = readdir(folder));) {
+    if (!folder)
+        return (struct mics_segments){.sent = UINT64_MAX};
+    for (const struct dirent *entry; (entry = readdir(folder));) {
         struct tcp_info info = {0};
         socklen_t size = sizeof info;
 
@@ -36,18 +42,26 @@ struct mics_segments mics_segments_now(void)
                          ? info.tcpi_total_retrans - info.tcpi_dsack_dups
                          : 0;
     }
-    if (folder)
-        closedir(folder);
+    closedir(folder);
     return sum;
 }
 
 struct mics_segments mics_segments_between(const struct mics_segments *before,
                                            const struct mics_segments *after)
 {
-    if (after->sent < before->sent)
+    if (after->sent < before->sent || after->sent == UINT64_MAX)
         return (struct mics_segments){0};
-    return (struct mics_segments){after->sent - before->sent,
-                                  after->again > before->again ? after->again - before->again : 0};
+    return (struct mics_segments){
+        .sent = after->sent - before->sent,
+        .again = after->again > before->again ? after->again - before->again : 0};
+}
+
+void mics_segments_add(struct mics_segments *sum, const struct mics_segments *transfer)
+{
+    sum->sent += transfer->sent;
+    sum->again += transfer->again;
+    sum->transfers += transfer->sent > 0;
+    sum->lossy += transfer->again > 0;
 }
 
 /* What a node has sent, or received. */
@@ -78,7 +92,8 @@ static struct direction sum_of(const struct mics_segments *segments, uint32_t no
             worst = *pair;
         }
     }
-    out.rest = (struct mics_segments){out.all.sent - worst.sent, out.all.again - worst.again};
+    out.rest = (struct mics_segments){.sent = out.all.sent - worst.sent,
+                                      .again = out.all.again - worst.again};
     return out;
 }
 
@@ -87,15 +102,37 @@ static double share_of(const struct mics_segments *of)
     return of->sent > 0 ? (double)of->again / (double)of->sent : 0;
 }
 
-/* The least share that explains what was counted. */
-static double sure_share(const struct mics_segments *of)
+/* The probability of so many events, 1 or more, or of more, where `mean` are usual. */
+static double probability_of(uint64_t events, double mean)
 {
-    const double again = (double)of->again;
+    const double count = (double)events;
+    double term = exp(count * log(mean) - mean - lgamma(count + 1)), sum = 0;
 
-    return of->again < MIN_AGAIN ? 0 : (again - deviations * sqrt(again)) / (double)of->sent;
+    for (double next = count + 1; term > sum * 1e-9; next++) {
+        sum += term;
+        term *= mean / next;
+    }
+    return sum;
 }
 
-/* Of two nodes each direction by itself: the other one is all that it can be compared with. */
+/* The least share that explains what was counted, if `judged` of them are judged together: of a
+ * smaller one that much would be chance. */
+static double sure_share(const struct mics_segments *of, uint32_t judged)
+{
+    double low = 0, high = (double)of->again;
+
+    if (of->again == 0)
+        return 0;
+    while (high - low > 0.001 * high) {
+        const double mean = (low + high) / 2;
+
+        *(probability_of(of->again, mean) < chance / judged ? &low : &high) = mean;
+    }
+    return low / (double)of->sent;
+}
+
+/* Of two nodes each direction by itself: the other one is all that it can be compared with. A queue
+ * that overflows for a moment is a loss in one transfer. */
 static void judge_two(const struct mics_segments *segments, struct mics_packet_loss *out,
                       bool *unsure)
 {
@@ -105,8 +142,10 @@ static void judge_two(const struct mics_segments *segments, struct mics_packet_l
                                    *other = &segments[from == 0 ? 2 : 1];
 
         const double least = fmax(least_share, least_times * share_of(other));
-        if (sure_share(own) < least) {
-            *unsure |= own->again >= SUSPECT_AGAIN && share_of(own) >= least;
+        if (share_of(own) < least || 2 * own->lossy < own->transfers)
+            continue;
+        if (own->transfers < MIN_TRANSFERS || sure_share(own, 2) < least) {
+            *unsure |= own->again >= SUSPECT_AGAIN;
             continue;
         }
         out[from].bits |= MICS_LOSS_SEND;
@@ -121,29 +160,49 @@ static bool is_spread(const struct direction *of)
     return of->partners > 1 && 2 * of->lossy >= of->partners;
 }
 
-/* Name the worst direction of a node, and take away its pairs, until none is left that loses much:
- * a node that loses what it sends makes that of its partners worse. `left` becomes what is not
- * explained; shares holds 2 x nodes. */
-static bool name_worst(struct mics_segments *left, uint32_t nodes, double *shares,
-                       struct mics_packet_loss *out, bool *unsure)
+/* The share that is much beside those of all directions, of which each is without its worst
+ * partner. Shares differ by factors, so their logarithms are compared. `shares` and `scratch` hold
+ * 2 x nodes. */
+static double much_beside(const struct mics_segments *left, uint32_t nodes, double *shares,
+                          double *scratch)
 {
-    uint32_t worst = 0, known = 0;
-    double most = 0, suspect = 0;
+    uint32_t known = 0;
 
     for (uint32_t i = 0; i < 2 * nodes; i++) {
         const struct direction own = sum_of(left, nodes, i / 2, i % 2);
 
         if (own.rest.sent > 0)
-            shares[known++] = share_of(&own.rest);
-        if (own.all.again >= SUSPECT_AGAIN && share_of(&own.all) > suspect)
-            suspect = share_of(&own.all);
-        if (!is_spread(&own) || sure_share(&own.rest) <= most)
+            shares[known++] = log(fmax(share_of(&own.rest), no_share));
+    }
+    if (known == 0)
+        return least_share;
+    const struct mics_class class = mics_class_of(shares, known, scratch);
+    return fmax(least_share, exp(class.median + fmax(log(least_times), least_mads * class.mad)));
+}
+
+/* Name the worst direction of a node, and take away its pairs, until none is left that loses much:
+ * a node that loses what it sends makes that of its partners worse. `left` becomes what is not
+ * explained; shares holds 4 x nodes. */
+static bool name_worst(struct mics_segments *left, uint32_t nodes, double *shares,
+                       struct mics_packet_loss *out, bool *unsure)
+{
+    const double least = much_beside(left, nodes, shares, shares + 2 * (size_t)nodes);
+    uint32_t worst = 0;
+    double most = 0;
+
+    *unsure = false;
+    for (uint32_t i = 0; i < 2 * nodes; i++) {
+        const struct direction own = sum_of(left, nodes, i / 2, i % 2);
+
+        if (!is_spread(&own) || share_of(&own.rest) < least)
             continue;
-        most = sure_share(&own.rest);
+        const double sure = sure_share(&own.rest, 2 * nodes);
+        *unsure |= own.rest.again >= SUSPECT_AGAIN;
+        if (sure <= most)
+            continue;
+        most = sure;
         worst = i;
     }
-    const double least = fmax(least_share, known ? least_times * mics_median(shares, known) : 0);
-    *unsure = suspect >= least;
     if (most < least)
         return false;
     const struct direction named = sum_of(left, nodes, worst / 2, worst % 2);
@@ -168,7 +227,7 @@ enum mics_status mics_packet_loss_judge(const struct mics_segments *segments, ui
         return MICS_OK;
     }
     struct mics_segments *left = malloc(cells * sizeof *left);
-    double *shares = calloc(2 * (size_t)nodes, sizeof *shares);
+    double *shares = calloc(4 * (size_t)nodes, sizeof *shares);
     const enum mics_status status = left && shares ? MICS_OK : mics_err_nomem(err);
     if (status == MICS_OK) {
         memcpy(left, segments, cells * sizeof *left);

@@ -95,14 +95,16 @@ static enum mics_status add_segments(const struct mics_pair_transfers *links, ui
         if (to == UINT32_MAX || (from < to) != (lower_sends == 1) ||
             !links->chosen[from * nodes + to])
             continue;
-        struct mics_segments *pair = &links->segments[from * nodes + to];
+        struct mics_segments sum = {0};
+
         for (uint32_t l = 0; l < links->width; l++) {
             const struct mics_segments *own =
                 &all[(size_t)rank_of(world, from, l) * transfers + transfer];
 
-            pair->sent += own->sent;
-            pair->again += own->again;
+            sum.sent += own->sent;
+            sum.again += own->again;
         }
+        mics_segments_add(&links->segments[from * nodes + to], &sum);
     }
     free(all);
     return status;
