@@ -45,6 +45,13 @@ enum mics_status mics_foreign_read_line(const char *line, size_t size, json_t **
 enum mics_status mics_foreign_read_next(const char *text, size_t size, size_t *offset, json_t **out,
                                         struct mics_err *err);
 
+/* The text that Python's json.dumps(value, ensure_ascii=False) makes, for the caller, without a NUL
+ * at its end: in one line, or with `indent` blanks for each level, if that is not 0.
+ * MICS_ERR_FORMAT: there is a number that is not finite, or that Python may have as an integer of
+ * more than 64 bits. */
+enum mics_status mics_foreign_write(const json_t *value, int indent, char **text, size_t *size,
+                                    struct mics_err *err);
+
 /* "NaN", "Infinity" or "-Infinity" if the value is that; NULL if it is another. */
 const char *mics_foreign_nonfinite(const json_t *value);
 

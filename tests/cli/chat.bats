@@ -79,6 +79,10 @@ text_of() # prefix
 {"messages": []}|"messages" is empty
 {"messages": [{"role": "user", "content": "a"}]}|"messages" has none of the assistant
 {"messages": [{"role": "bot", "content": "a"}]}|messages[0]: role "bot" is none of system, user, assistant, tool
+{"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "1"}}]}]}|messages[0]: tool_calls[0]: "arguments": line 1, column 1, offset 0: expected an object
+{"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]}]}|messages[0]: "tool_calls" is not supported with this chat template (chatml)
+{"messages": [{"role": "assistant", "content": ""}], "tools": [{"function": {"name": "f"}}]}|"tools" is not supported with this chat template (chatml)
+{"messages": [{"role": "assistant", "content": ""}], "tools": [{"name": "f"}]}|tools[0]: no object "function"
 {"text": "a"}|no "messages", nor "instruction", nor "prompt"
 EOF
     { cat chat.jsonl; echo '{"messages": []}'; } >some.jsonl

@@ -6,14 +6,17 @@ usage: check_chat.py [--count=N] [--seed=N] [--name=FORMAT] [--write=FILE] TEMPL
        check_chat.py --loss
        (needs build/tests/reference/chat_ids, and transformers with jinja2)
 
-For each template random conversations are rendered and encoded by both, with a small tokenizer
-that has the special tokens of the template's text. Text and ids must be equal, and so must be what
-is an answer: the tokens with a byte of what the assistant said, and the one that ends its turn.
-Where transformers raises, mics must refuse; mics may refuse more. Templates that mics does not know
+For each template random conversations, some with tools and calls, are rendered and encoded by both,
+with a small tokenizer that has the special tokens of the template's text. Text and ids must be
+equal, and so must be what is an answer: the tokens with a byte of what the assistant said or called,
+and the one that ends its turn. Where transformers raises, mics must refuse; mics may refuse more.
+transformers gets "" for a content that is absent beside calls and, unless the template takes
+arguments in a string as they are, the object that such a string has. Templates that mics does not know
 are listed with their shape. --write makes tests/reference/chat.jsonl, with other prose than that of
-the templates. --loss compares losses of training with prompts masked (needs torch, and all of mics).
+the templates, and keeps the rows of other shapes. --loss compares losses of training with prompts masked (needs torch, and all of mics).
 """
 import argparse
+import copy
 import json
 import pathlib
 import random
@@ -21,6 +24,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
@@ -38,7 +42,88 @@ def random_text(rng):
     return "".join(rng.choice(WORDS) for _ in range(rng.choice([0, 1, 1, 2, 5, 9])))
 
 
+VALUES = [0, -1, 12345678901234, 1.5, 0.1, -0.0, 1e-5, 1e16, 123456.789, 1e-4, 5e-324, 1 / 3, 100.0,
+          True, False, None, "", "é漢😀", "a\"b\\c/\n\t\r\b\f\x00\x1f\x7f\u2028", "<tool_call>", [], {}]
+
+
+def random_value(rng, depth=0):
+    kind = rng.random()
+    if depth > 3 or kind < 0.5:
+        return rng.choice(VALUES)
+    if kind < 0.7:
+        return [random_value(rng, depth + 1) for _ in range(rng.choice([0, 1, 3]))]
+    return random_object(rng, depth + 1)
+
+
+def random_object(rng, depth=0):
+    keys = ["city", "b", "a", "é", "x y", "\"", "", "type", "location"]
+    rng.shuffle(keys)
+    return {key: random_value(rng, depth) for key in keys[:rng.choice([0, 1, 2, 4])]}
+
+
+def random_tool(rng):
+    function = {"name": rng.choice(["get_weather", "f", "é"]), "description": random_text(rng),
+                "parameters": {"type": "object", "properties": random_object(rng), "required": ["city"]}}
+    if rng.random() < 0.3:
+        function = {**random_object(rng), "name": "g"}
+    return {"type": "function", "function": function}
+
+
+def random_call(rng):
+    arguments = random_object(rng)
+    if rng.random() < 0.3:
+        arguments = json.dumps(arguments, ensure_ascii=rng.random() < 0.5,
+                               separators=rng.choice([None, (",", ":")]))
+    call = {"type": "function", "id": "abcdefgh1",
+            "function": {"name": rng.choice(["get_weather", "f", "é"]), "arguments": arguments}}
+    if rng.random() < 0.3:
+        del call["type"], call["id"]
+    return call
+
+
+def random_tools_conversation(rng):
+    """An object with tools, calls and their results."""
+    messages = []
+    if rng.random() < 0.5:
+        messages.append({"role": "system", "content": random_text(rng)})
+    for _ in range(rng.choice([1, 1, 2, 3])):
+        messages.append({"role": "user", "content": random_text(rng)})
+        for _ in range(rng.choice([0, 1, 1, 2])):
+            calls = [random_call(rng) for _ in range(rng.choice([1, 1, 1, 2, 3]))]
+            content = rng.choice([None, "", "", random_text(rng), "<think>\nHm.\n</think>\n\n",
+                                  "<think>\nHm.\n</think>\n\nSo."])
+            messages.append({"role": "assistant", "content": content, "tool_calls": calls})
+            if content is None and rng.random() < 0.5:
+                del messages[-1]["content"]
+            messages += [{"role": "tool", "content": random_text(rng), "tool_call_id": "abcdefgh1"}
+                         for _ in calls]
+        messages.append({"role": "assistant", "content": random_text(rng)})
+    if rng.random() < 0.1:
+        messages.pop()
+    if rng.random() < 0.05:
+        rng.shuffle(messages)
+    conversation = {"messages": messages}
+    if rng.random() < 0.8:
+        conversation["tools"] = [random_tool(rng) for _ in range(rng.choice([1, 1, 2, 3]))]
+    return conversation
+
+
+def for_transformers(conversation, template):
+    """The same, as transformers has to get it."""
+    conversation = copy.deepcopy(conversation)
+    for message in conversation["messages"]:
+        if message.get("tool_calls"):
+            message["content"] = message.get("content") or ""
+            for call in message["tool_calls"]:
+                function = call["function"]
+                if isinstance(function["arguments"], str) and "arguments is string" not in template:
+                    function["arguments"] = json.loads(function["arguments"])
+    return {"conversation": conversation["messages"], "tools": conversation.get("tools")}
+
+
 def random_conversation(rng):
+    if rng.random() < 0.4:
+        return random_tools_conversation(rng)
     messages = []
     if rng.random() < 0.5:
         messages.append(("system", random_text(rng)))
@@ -53,7 +138,7 @@ def random_conversation(rng):
         messages.append(("user", random_text(rng)))
     if rng.random() < 0.1:
         rng.shuffle(messages)
-    return [{"role": role, "content": content} for role, content in messages]
+    return {"messages": [{"role": role, "content": content} for role, content in messages]}
 
 
 def make_tokenizer(folder, template, kind):
@@ -94,12 +179,15 @@ def make_tokenizer(folder, template, kind):
 
 def check_answers(messages, text, encoding, ours):
     """What is wrong with the parts of a text that are learned, or None."""
-    said = [message["content"] for message in messages if message["role"] == "assistant"]
+    said = [message.get("content") or "" for message in messages if message["role"] == "assistant"]
+    called = [message.get("tool_calls") for message in messages if message["role"] == "assistant"]
     answers = [text.encode()[begin:end].decode() for begin, end in ours["answers"]]
     if not len([1 for content in said if content.strip()]) <= len(answers) <= len(said):
         return f"{len(answers)} answers"
     if len(answers) == len(said):
-        for content, answer in zip(said, answers):
+        for content, calls, answer in zip(said, called, answers):
+            if any(call["function"]["name"] not in answer for call in calls or []):
+                return f"answer without a call: {answer!r}"
             if answer.strip().find(content.split("</think>")[-1].strip()) < 0:
                 return f"answer {answer!r}"
     chars = [len(text.encode()[:place].decode()) for part in ours["answers"] for place in part]
@@ -118,33 +206,35 @@ def compare(template, kind, count, seed, name=None):
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         tokenizer = make_tokenizer(folder, template, kind)
-        lines = "".join(json.dumps({"messages": messages}) + "\n" for messages in conversations)
+        lines = "".join(json.dumps(conversation) + "\n" for conversation in conversations)
         run = subprocess.run([PROGRAM, "render", folder, *([name] if name else [])], input=lines,
                              capture_output=True, text=True)
     if run.returncode:
         return run.stderr.strip(), 0
     rendered = 0
     refused = ""
-    for messages, line in zip(conversations, run.stdout.split("\n")):
+    for conversation, line in zip(conversations, run.stdout.split("\n")):
         ours = json.loads(line)
+        messages = conversation["messages"]
+        theirs = for_transformers(conversation, template)
         try:
-            text = tokenizer.apply_chat_template(messages, tokenize=False)
+            text = tokenizer.apply_chat_template(**theirs, tokenize=False)
         except Exception as error:  # whatever a template does
             if "error" not in ours:
-                return f"{messages}: transformers raises {error}, mics gives {ours['text']!r}", rendered
+                return f"{conversation}: transformers raises {error}, mics gives {ours['text']!r}", rendered
             continue
         if "error" in ours:
             refused = ours["error"]
             continue
         if text != ours["text"]:
-            return f"{messages}:\n  transformers {text!r}\n  mics         {ours['text']!r}", rendered
+            return f"{conversation}:\n  transformers {text!r}\n  mics         {ours['text']!r}", rendered
         encoding = tokenizer._tokenizer.encode(text, add_special_tokens=False)
         if encoding.ids != ours["ids"]:
             return f"{text!r}: ids {encoding.ids} and {ours['ids']}", rendered
         wrong = check_answers(messages, text, encoding, ours)
         if wrong:
             return f"{messages}: {text!r}: {wrong}", rendered
-        whole = tokenizer.apply_chat_template(messages, tokenize=True, return_dict=False)
+        whole = tokenizer.apply_chat_template(**theirs, tokenize=True, return_dict=False)
         if whole != ours["ids"]:
             return f"{text!r}: ids {whole} of apply_chat_template and {ours['ids']}", rendered
         rendered += 1
@@ -238,15 +328,39 @@ FIXED = [
 ]
 
 
+CALL = {"type": "function", "id": "abcdefgh1",
+        "function": {"name": "get_weather", "arguments": {"city": "Zürich", "days": [1, 0.1, 1e-05]}}}
+RESULTS = [{"role": "tool", "content": content, "tool_call_id": "abcdefgh1"} for content in ('{"t": 21}', "")]
+TOOLS = [{"type": "function", "function": {
+    "name": "get_weather", "description": "The \"weather\" of a city",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}},
+    {"type": "function", "function": {"name": "now", "parameters": {}}}]
+FIXED_TOOLS = [
+    {"messages": [{"role": "user", "content": " Weather? "},
+                  {"role": "assistant", "content": "", "tool_calls": [CALL]}, RESULTS[0],
+                  {"role": "assistant", "content": "Sunny."}], "tools": TOOLS},
+    {"messages": [{"role": "system", "content": " Be brief. "}, {"role": "user", "content": "Weather?"},
+                  {"role": "assistant", "content": "<think>\nHm.\n</think>\n\nSo.",
+                   "tool_calls": [CALL, {"function": {"name": "now", "arguments": "{\"a\":1}"}}]},
+                  *RESULTS, {"role": "assistant", "content": "Sunny."}], "tools": TOOLS[1:]},
+    {"messages": [{"role": "user", "content": "Weather?"},
+                  {"role": "assistant", "content": None, "tool_calls": [CALL]}]},
+    {"messages": [{"role": "assistant", "content": "a"}, {"role": "user", "content": "b"}], "tools": TOOLS},
+]
+
+
 def without_prose(template, prose):
     """The template with other prose of the same shape, and that."""
     texts = []
+    at = 0
     for index, text in enumerate(prose):
         marks = MARKERS.findall(text)
         other = "".join([*marks[:1], f"prose number {index} of these", *marks[1:]])
         for spelled in (text, json.dumps(text, ensure_ascii=False)[1:-1]):
-            if spelled in template:
-                template = template.replace(spelled, other)
+            if spelled in template[at:]:
+                at = template.index(spelled, at)
+                template = template[:at] + other + template[at + len(spelled):]
+                at += len(other)
                 break
         else:
             return None, None
@@ -255,8 +369,9 @@ def without_prose(template, prose):
 
 
 def write_fixed(path, templates, shapes):
-    """What the unit test expects of all known shapes."""
+    """What the unit test expects of these shapes, beside what the file has of others."""
     done = {}
+    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     for template, shape in zip(templates, shapes):
         digest, known, *prose = shape.split(" ", 2)
         if known == "-" or digest in done:
@@ -265,22 +380,27 @@ def write_fixed(path, templates, shapes):
         text, prose = without_prose(template.read_text(), prose)
         if text is None:
             continue
-        fixed = [[{"role": role, "content": content} for role, content in turns] for turns in FIXED]
+        fixed = [{"messages": [{"role": role, "content": content} for role, content in turns]}
+                 for turns in FIXED] + FIXED_TOOLS
         with tempfile.TemporaryDirectory() as folder:
             tokenizer = make_tokenizer(pathlib.Path(folder), text, "bytes")
-            lines = "".join(json.dumps({"messages": messages}) + "\n" for messages in fixed)
+            lines = "".join(json.dumps(conversation) + "\n" for conversation in fixed)
             ours = subprocess.run([PROGRAM, "render", folder], input=lines, check=True,
                                   capture_output=True, text=True).stdout.splitlines()
         conversations = []
-        for messages, line in zip(fixed, ours):
+        for conversation, line in zip(fixed, ours):
             try:
-                rendered = tokenizer.apply_chat_template(messages, tokenize=False)
+                rendered = tokenizer.apply_chat_template(**for_transformers(conversation, text),
+                                                         tokenize=False)
             except Exception:
                 rendered = None
-            conversations.append({"messages": messages, "text": rendered})
+            conversations.append({**conversation, "text": rendered})
             if rendered is not None and "error" in json.loads(line):
                 conversations[-1]["refused"] = True  # look at these: mics must have a reason
+        if any(time.strftime("%d %b %Y") in (row["text"] or "") for row in conversations):
+            continue
         done[digest] = {"shape": digest, "name": known, "prose": prose, "conversations": conversations}
+    done = {**{row["shape"]: row for row in rows}, **done}
     path.write_text("".join(json.dumps(done[digest]) + "\n" for digest in sorted(done)))
 
 

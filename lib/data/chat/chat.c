@@ -3,19 +3,19 @@
 
 #include "base/units.h"
 #include "data/chat/template.h"
-#include "data/tokens.h"
+#include "doc/foreign.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#define LAST_SECOND     253402300799 /* of the year 9999 */
-#define MAX_TOKEN_BYTES 256          /* that a token has across a border of an answer, at most */
+#define LAST_SECOND 253402300799 /* of the year 9999 */
 
 struct mics_chat {
     const struct mics_chat_format *format;
     bool insisted; /* on the format, which is not the template's own */
+    bool tool_use; /* there is another template for conversations with tools */
     struct mics_shape shape;
     char *bos, *eos; /* NULL: none */
     char *split;     /* see mics_chat_split_marker() */
@@ -77,6 +77,7 @@ static enum mics_status choose_format(struct mics_chat *chat,
     }
     if (status == MICS_OK && found.text)
         chat->format = mics_chat_format_by_shape(chat->shape.digest);
+    chat->tool_use = found.tool_use;
     if (status == MICS_ERR_FORMAT && plain) /* what the template says does not matter */
         status = MICS_OK;
     if (status == MICS_OK && plain && !(chat->format && strcmp(chat->format->name, name) == 0)) {
@@ -247,6 +248,7 @@ struct rendering {
     const struct mics_chat *chat;
     const struct mics_conversation *conversation;
     size_t last_query; /* the last message with a question of the user; see put_thinking() */
+    bool said;         /* the content put last is not empty, newlines before it included */
     struct mics_chat_text *out;
     struct mics_err *err;
 };
@@ -377,6 +379,7 @@ static enum mics_status put_thinking(struct rendering *rendering, size_t index, 
     } else {
         said = text;
     }
+    rendering->said = said_size > 0;
     if (index > rendering->last_query &&
         (index + 1 == rendering->conversation->count || thought_size > 0)) {
         status = put(rendering, "<think>\n", 8);
@@ -387,6 +390,29 @@ static enum mics_status put_thinking(struct rendering *rendering, size_t index, 
         trim_lines(&said, &said_size, false);
     }
     return status == MICS_OK ? put(rendering, said, said_size) : status;
+}
+
+/* A value as the tojson of transformers writes it. */
+static enum mics_status put_json(struct rendering *rendering, const json_t *value, int indent)
+{
+    char *text = NULL;
+    size_t size = 0;
+    enum mics_status status = mics_foreign_write(value, indent, &text, &size, rendering->err);
+
+    if (status == MICS_OK)
+        status = put(rendering, text, size);
+    free(text);
+    return status;
+}
+
+static enum mics_status put_string(struct rendering *rendering, const char *text, size_t size)
+{
+    json_t *value = json_stringn_nocheck(text, size);
+    const enum mics_status status =
+        value ? put_json(rendering, value, 0) : mics_err_nomem(rendering->err);
+
+    json_decref(value);
+    return status;
 }
 
 static enum mics_status put_content(struct rendering *rendering, size_t index)
@@ -406,7 +432,65 @@ static enum mics_status put_content(struct rendering *rendering, size_t index)
         size -= said ? (size_t)(said - text) : 0;
         text = said ? said : text;
     }
+    rendering->said = size > 0;
+    if (message->role == MICS_CHAT_TOOL && (flags & MICS_CHAT_TOOL_JSON))
+        return put_string(rendering, text, size);
     return put(rendering, text, size);
+}
+
+static enum mics_status put_call(struct rendering *rendering, const struct mics_chat_call *call)
+{
+    const struct mics_chat_tools *tools = rendering->chat->format->tools;
+    enum mics_status status = put_text(rendering, tools->call_before, NULL);
+
+    if (status == MICS_OK)
+        status = put(rendering, call->name, call->name_size);
+    if (status == MICS_OK)
+        status = put_text(rendering, tools->call_arguments, NULL);
+    if (status == MICS_OK && call->text && (tools->flags & MICS_CHAT_ARGUMENTS_AS_WRITTEN))
+        status = put(rendering, call->text, call->text_size);
+    else if (status == MICS_OK)
+        status = put_json(rendering, call->arguments, 0);
+    return status == MICS_OK ? put_text(rendering, tools->call_after, NULL) : status;
+}
+
+/* The calls of a message whose content has been put. */
+static enum mics_status put_calls(struct rendering *rendering, size_t index)
+{
+    const struct mics_chat_message *message = &rendering->conversation->messages[index];
+    const struct mics_chat_tools *tools = rendering->chat->format->tools;
+    const bool said = rendering->said;
+    enum mics_status status = MICS_OK;
+
+    for (size_t i = 0; i < message->call_count && status == MICS_OK; i++) {
+        if (said || i > 0)
+            status = put_text(rendering, tools->call_between, NULL);
+        if (status == MICS_OK)
+            status = put_call(rendering, &message->calls[i]);
+        if (status == MICS_ERR_FORMAT)
+            mics_err_prefix(rendering->err, "messages[%zu]: tool_calls[%zu]: \"arguments\"", index,
+                            i);
+    }
+    return status;
+}
+
+/* The descriptions of tools. */
+static enum mics_status put_tools(struct rendering *rendering)
+{
+    const struct mics_chat_tools *tools = rendering->chat->format->tools;
+    const json_t *list = rendering->conversation->tools;
+    enum mics_status status = put_text(rendering, tools->list_before, NULL);
+
+    for (size_t i = 0; i < json_array_size(list) && status == MICS_OK; i++) {
+        status = put_text(rendering, tools->tool_before, NULL);
+        if (status == MICS_OK)
+            status = put_json(rendering, json_array_get(list, i), tools->indent);
+        if (status == MICS_ERR_FORMAT)
+            mics_err_prefix(rendering->err, "tools[%zu]", i);
+        if (status == MICS_OK)
+            status = put_text(rendering, tools->tool_after, NULL);
+    }
+    return status == MICS_OK ? put_text(rendering, tools->list_after, NULL) : status;
 }
 
 static enum mics_status add_answer(struct rendering *rendering, size_t begin, size_t end)
@@ -451,6 +535,25 @@ static enum mics_status put_inside(struct rendering *rendering)
     return status == MICS_OK ? put_text(rendering, around->after, NULL) : status;
 }
 
+/* The first message that is not the system's. */
+static size_t first_after_system(const struct mics_conversation *conversation)
+{
+    return conversation->messages[0].role == MICS_CHAT_SYSTEM;
+}
+
+/* A message of the system that ends with the descriptions of tools. */
+static enum mics_status put_system_with_tools(struct rendering *rendering)
+{
+    const struct mics_chat_format *format = rendering->chat->format;
+    enum mics_status status = put_text(rendering, format->role[MICS_CHAT_SYSTEM].before, NULL);
+
+    if (status == MICS_OK)
+        status = put_content(rendering, 0);
+    if (status == MICS_OK)
+        status = put_text(rendering, format->tools->after_system, NULL);
+    return status == MICS_OK ? put_tools(rendering) : status;
+}
+
 /* A message; with `inside` the system's, which is the first, is inside of it. */
 static enum mics_status put_message(struct rendering *rendering, size_t index, bool inside)
 {
@@ -462,6 +565,9 @@ static enum mics_status put_message(struct rendering *rendering, size_t index, b
     const bool before = !row || index == 0 || message[-1].role != MICS_CHAT_TOOL;
     const bool after = !row || last || message[1].role != MICS_CHAT_TOOL;
     const bool open = last && (format->flags & MICS_CHAT_LAST_OPEN);
+    const bool tools_inside = rendering->conversation->tools &&
+                              format->tools->place == MICS_CHAT_USER &&
+                              index == first_after_system(rendering->conversation);
     size_t stop = 0;
     enum mics_status status = before ? put_text(rendering, around->before, NULL) : MICS_OK;
 
@@ -471,8 +577,12 @@ static enum mics_status put_message(struct rendering *rendering, size_t index, b
 
     if (status == MICS_OK && inside)
         status = put_inside(rendering);
+    if (status == MICS_OK && tools_inside)
+        status = put_tools(rendering);
     if (status == MICS_OK)
         status = put_content(rendering, index);
+    if (status == MICS_OK)
+        status = put_calls(rendering, index);
     if (status == MICS_OK && message->role == MICS_CHAT_USER &&
         (format->flags & MICS_CHAT_TRIM_MERGED))
         trim_from(rendering, begin);
@@ -485,7 +595,47 @@ static enum mics_status put_message(struct rendering *rendering, size_t index, b
     return status;
 }
 
-/* What a template raises, or would leave out without a word. */
+/* What a template raises, or would leave out without a word, of tools and calls. */
+static enum mics_status check_tools(const struct mics_chat *chat,
+                                    const struct mics_conversation *conversation,
+                                    struct mics_err *err)
+{
+    const struct mics_chat_tools *tools = chat->format->tools;
+    const size_t first = first_after_system(conversation);
+    const char *name = chat->format->name;
+
+    if (conversation->tools && !tools)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "\"tools\" is not supported with this chat template (%s)", name);
+    if (conversation->tools && chat->tool_use)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "\"tools\" is not supported with a tokenizer that has a chat template "
+                            "\"tool_use\" of its own");
+    if (conversation->tools && tools->place == MICS_CHAT_USER &&
+        conversation->messages[first].role != MICS_CHAT_USER)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "messages[%zu]: with \"tools\" the chat template (%s) begins with a "
+                            "message of the user after the system's",
+                            first, name);
+    for (size_t i = 0; i < conversation->count; i++) {
+        const struct mics_chat_message *message = &conversation->messages[i];
+
+        if (message->call_count > 0 && !tools)
+            return mics_err_set(err, MICS_ERR_FORMAT,
+                                "messages[%zu]: \"tool_calls\" is not supported with this chat "
+                                "template (%s)",
+                                i, name);
+        if (message->call_count > 0 && (tools->flags & MICS_CHAT_CALL_ALONE) &&
+            (message->call_count > 1 || message->size > 0))
+            return mics_err_set(err, MICS_ERR_FORMAT,
+                                "messages[%zu]: the chat template (%s) takes one call in a "
+                                "message, and no content beside it",
+                                i, name);
+    }
+    return MICS_OK;
+}
+
+/* The same of all messages. */
 static enum mics_status check(const struct mics_chat_format *format,
                               const struct mics_conversation *conversation, struct mics_err *err)
 {
@@ -553,11 +703,18 @@ static enum mics_status put_conversation(struct rendering *rendering)
     const bool said = first->role == MICS_CHAT_SYSTEM;
     const bool system = said && !(first->size == 0 && (format->flags & MICS_CHAT_SKIP_EMPTY));
     const bool inside = system && (format->flags & MICS_CHAT_SYSTEM_INSIDE);
-    enum mics_status status = put_text(rendering, format->begin, NULL);
+    const struct mics_chat_tools *tools = conversation->tools ? format->tools : NULL;
+    const bool ends_system = tools && tools->place == MICS_CHAT_SYSTEM;
+    enum mics_status status =
+        put_text(rendering, tools && tools->begin ? tools->begin : format->begin, NULL);
 
     if (status == MICS_OK && !system)
-        status = put_text(rendering, format->no_system, NULL);
-    for (size_t i = said && (inside || !system); status == MICS_OK && i < conversation->count; i++)
+        status = put_text(rendering,
+                          tools && tools->no_system ? tools->no_system : format->no_system, NULL);
+    if (status == MICS_OK && ends_system)
+        status = system ? put_system_with_tools(rendering) : put_tools(rendering);
+    for (size_t i = said && (inside || !system || ends_system);
+         status == MICS_OK && i < conversation->count; i++)
         status = put_message(rendering, i, inside && i == 1);
     if (status == MICS_OK && last->role == MICS_CHAT_ASSISTANT)
         status = put_text(rendering, format->end_answer, NULL);
@@ -578,189 +735,11 @@ enum mics_status mics_chat_render(const struct mics_chat *chat, const json_t *ob
     if (status != MICS_OK)
         return status;
     status = check(chat->format, &conversation, err);
+    if (status == MICS_OK)
+        status = check_tools(chat, &conversation, err);
     rendering.last_query = find_last_query(&conversation);
     if (status == MICS_OK)
         status = put_conversation(&rendering);
     mics_conversation_free(&conversation);
-    return status;
-}
-
-/*
- * Encoding.
- */
-
-/* A text is encoded in pieces, which begin where its ids are those of the whole. */
-struct encoding {
-    struct mics_encoder *encoder;
-    const struct mics_tokenizer *tokenizer;
-    const struct mics_chat_buffer *text;
-    struct mics_chat_buffer *ids;
-    struct mics_err *err;
-};
-
-static int flags_at(size_t offset)
-{
-    return MICS_TOKENIZER_SPECIAL | (offset ? MICS_TOKENIZER_CONTINUES : 0);
-}
-
-/* Append the ids of text[begin, end), the whole of a piece. */
-static enum mics_status put_piece(struct encoding *encoding, size_t begin, size_t end)
-{
-    const uint32_t *ids = NULL;
-    size_t count = 0;
-    enum mics_status status =
-        mics_encode(encoding->encoder, encoding->text->bytes + begin, end - begin, flags_at(begin),
-                    &ids, &count, NULL, encoding->err);
-
-    return status == MICS_OK
-               ? mics_chat_buffer_append(encoding->ids, ids, count * sizeof *ids, encoding->err)
-               : status;
-}
-
-/* How many of ids[count], some of which are marked, and which are those of a text from `begin` on,
- * end at or before `end`. *across: the next one begins before it, and ends behind it. A place is
- * between two tokens if the text before it has the ids of the tokens before it. */
-static enum mics_status count_before(struct encoding *encoding, const uint32_t *ids, size_t count,
-                                     size_t begin, size_t end, size_t *before, bool *across)
-{
-    const char *text = encoding->text->bytes;
-    enum mics_status status = MICS_OK;
-
-    *before = 0;
-    *across = false;
-    for (size_t place = end; place > begin && status == MICS_OK; *across = true) {
-        const uint32_t *part = NULL;
-        size_t part_count = 0, same = 0;
-
-        status = mics_encode(encoding->encoder, text + begin, place - begin, flags_at(begin), &part,
-                             &part_count, NULL, encoding->err);
-        while (same < part_count && same < count && part[same] == (ids[same] & ~MICS_TOKEN_PROMPT))
-            same++;
-        if (same == part_count || end - place > MAX_TOKEN_BYTES) {
-            *before = same;
-            return status;
-        }
-        do
-            place--;
-        while (place > begin && (text[place] & 0xc0) == 0x80);
-    }
-    return status;
-}
-
-/* A place in the text, and in the ids. */
-struct border {
-    size_t offset;
-    size_t piece;  /* offset of its piece */
-    size_t before; /* ids before that piece */
-};
-
-/* The pieces of a text, each from the last place before a border where it can be cut. */
-static enum mics_status put_pieces(struct encoding *encoding, struct border *borders, size_t count)
-{
-    size_t piece = 0;
-    enum mics_status status = MICS_OK;
-
-    for (size_t i = 0; i < count && status == MICS_OK; i++) {
-        const size_t cut = mics_tokenizer_cut(encoding->tokenizer, encoding->text->bytes + piece,
-                                              borders[i].offset - piece);
-
-        if (cut > 0 && cut < borders[i].offset - piece) {
-            status = put_piece(encoding, piece, piece + cut);
-            piece += cut;
-        }
-        borders[i].piece = piece;
-        borders[i].before = encoding->ids->size / sizeof(uint32_t);
-    }
-    return status == MICS_OK ? put_piece(encoding, piece, encoding->text->size) : status;
-}
-
-static void mark(uint32_t *ids, size_t begin, size_t end)
-{
-    for (size_t i = begin; i < end; i++)
-        ids[i] |= MICS_TOKEN_PROMPT;
-}
-
-/* Where in ids[total] a border is. *across: by what is before it, in the token there. */
-static enum mics_status find_border(struct encoding *encoding, const struct border *border,
-                                    const uint32_t *ids, size_t total, size_t *at, bool *across)
-{
-    size_t before = 0;
-    const enum mics_status status =
-        count_before(encoding, ids + border->before, total - border->before, border->piece,
-                     border->offset, &before, across);
-
-    *at = border->before + before;
-    return status;
-}
-
-/* The same for where an answer begins, by its own ids, if these end at ids[end]: white space before
- * it may have other ids if nothing follows. */
-static enum mics_status find_begin(struct encoding *encoding, const struct border *borders,
-                                   const uint32_t *ids, size_t end, size_t *at)
-{
-    const size_t begin = borders[0].offset;
-    const uint32_t *part = NULL;
-    size_t count = 0;
-    enum mics_status status =
-        mics_encode(encoding->encoder, encoding->text->bytes + begin, borders[1].offset - begin,
-                    flags_at(begin), &part, &count, NULL, encoding->err);
-
-    if (status == MICS_OK && count <= end - *at &&
-        memcmp(ids + end - count, part, count * sizeof *part) == 0)
-        *at = end - count;
-    return status;
-}
-
-/* Find where answers are in the ids from `first` on, and mark all others. Borders are in pairs. */
-static enum mics_status mark_prompts(struct encoding *encoding, size_t first,
-                                     const struct border *borders, size_t count)
-{
-    const size_t total = encoding->ids->size / sizeof(uint32_t);
-    uint32_t *ids = (uint32_t *)(void *)encoding->ids->bytes;
-    size_t marked = first; /* all before it are marked, or of answers */
-    enum mics_status status = MICS_OK;
-
-    for (size_t i = 0; i < count && status == MICS_OK; i += 2) {
-        size_t begin = 0, end = 0;
-        bool across = false, inside = false;
-
-        status = find_border(encoding, &borders[i], ids, total, &begin, &inside);
-        if (status == MICS_OK)
-            status = find_border(encoding, &borders[i + 1], ids, total, &end, &across);
-        end += across && end < total; /* a token that is only in part of the answer is of it */
-        end = end < marked ? marked : end;
-        begin = begin < marked ? marked : begin > end ? end : begin;
-        if (status == MICS_OK && inside)
-            status = find_begin(encoding, &borders[i], ids, end, &begin);
-        if (status == MICS_OK)
-            mark(ids, marked, begin);
-        marked = end;
-    }
-    if (status == MICS_OK)
-        mark(ids, marked, total);
-    return status;
-}
-
-enum mics_status mics_chat_encode(struct mics_encoder *encoder,
-                                  const struct mics_tokenizer *tokenizer,
-                                  const struct mics_chat_text *text, struct mics_chat_buffer *ids,
-                                  struct mics_err *err)
-{
-    struct encoding encoding = {
-        .encoder = encoder, .tokenizer = tokenizer, .text = &text->text, .ids = ids, .err = err};
-    const size_t first = ids->size / sizeof(uint32_t), count = 2 * text->answer_count;
-    struct border *borders = calloc(count + 1, sizeof *borders);
-
-    if (!borders)
-        return mics_err_nomem(err);
-    for (size_t i = 0; i < text->answer_count; i++) {
-        borders[2 * i] = (struct border){.offset = text->answers[i].begin};
-        borders[2 * i + 1] = (struct border){.offset = text->answers[i].end};
-    }
-    enum mics_status status = put_pieces(&encoding, borders, count);
-
-    if (status == MICS_OK)
-        status = mark_prompts(&encoding, first, borders, count);
-    free(borders);
     return status;
 }

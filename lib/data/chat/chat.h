@@ -2,13 +2,14 @@
 /*
  * chat.h - conversations as text and tokens, as a model's chat template makes them.
  *
- * The text and its ids are those of transformers' apply_chat_template(messages), without tools and
- * without a generation prompt. Templates are programs in Jinja, of which nothing is executed:
+ * The text and its ids are those of transformers' apply_chat_template(messages, tools), without a
+ * generation prompt. Templates are programs in Jinja, of which nothing is executed:
  * shape.h tells which of the known ones a model has (formats.c), and all others are refused. As in
  * transformers the whole text is encoded at once, so that text that looks like a special token is
  * that token, also in what users wrote, and no token is put around the text.
  *
- * A conversation is a JSON object with "messages", each with a "role" and a "content"; or with
+ * A conversation is a JSON object with "messages", each with a "role" and a "content" or, of the
+ * assistant, "tool_calls", and perhaps with "tools", in the form of OpenAI's interface; or with
  * "instruction", perhaps "input", and "output"; or with "prompt" and "response", "completion" or
  * "answer", with perhaps a "system".
  */

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data/chat/conversation.h"
 
+#include "doc/doc.h"
+#include "doc/foreign.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +16,13 @@ const char *mics_chat_role_name(enum mics_chat_role role)
 
 void mics_conversation_free(struct mics_conversation *conversation)
 {
+    for (size_t i = 0; i < conversation->count; i++) {
+        struct mics_chat_message *message = &conversation->messages[i];
+
+        for (size_t k = 0; k < message->call_count; k++)
+            json_decref(message->calls[k].arguments);
+        free(message->calls);
+    }
     free(conversation->messages);
     free(conversation->joined.bytes);
     *conversation = (struct mics_conversation){0};
@@ -25,17 +35,20 @@ static void add(struct mics_conversation *out, enum mics_chat_role role, const c
         (struct mics_chat_message){.role = role, .text = text, .size = size};
 }
 
+/* Is a member absent, null or empty? */
+static bool is_empty(const json_t *value)
+{
+    return !value || json_is_null(value) || (json_is_array(value) && json_array_size(value) == 0) ||
+           (json_is_string(value) && json_string_length(value) == 0);
+}
+
 /* Members that would change the conversation are refused, unless they are null or empty. `beside`:
  * the member that does not go with them; NULL: they go with none. */
 static enum mics_status refuse_members(const json_t *object, const char *const *keys,
                                        const char *where, const char *beside, struct mics_err *err)
 {
     for (; *keys; keys++) {
-        const json_t *value = json_object_get(object, *keys);
-
-        if (!value || json_is_null(value) ||
-            (json_is_array(value) && json_array_size(value) == 0) ||
-            (json_is_string(value) && json_string_length(value) == 0))
+        if (is_empty(json_object_get(object, *keys)))
             continue;
         if (beside)
             return mics_err_set(err, MICS_ERR_FORMAT, "%s\"%s\" is not supported beside \"%s\"",
@@ -63,13 +76,106 @@ static enum mics_status check_weight(const json_t *message, const char *where, s
     return MICS_OK;
 }
 
+/* The function of a description or a call, which is an object with "function", that with a name. */
+static enum mics_status read_function(const json_t *object, const char *where, const json_t **out,
+                                      struct mics_err *err)
+{
+    const json_t *type = json_object_get(object, "type");
+
+    *out = json_object_get(object, "function");
+    if (!json_is_object(object))
+        return mics_err_set(err, MICS_ERR_FORMAT, "%s: expected an object", where);
+    if (type && !(json_is_string(type) && strcmp(json_string_value(type), "function") == 0))
+        return mics_err_set(err, MICS_ERR_FORMAT, "%s: a \"type\" that is not \"function\"", where);
+    if (!json_is_object(*out))
+        return mics_err_set(err, MICS_ERR_FORMAT, "%s: no object \"function\"", where);
+    if (!json_is_string(json_object_get(*out, "name")))
+        return mics_err_set(err, MICS_ERR_FORMAT, "%s: the function has no string \"name\"", where);
+    return MICS_OK;
+}
+
+/* Arguments in a string are JSON, too. */
+static enum mics_status read_arguments(const json_t *value, const char *where,
+                                       struct mics_chat_call *out, struct mics_err *err)
+{
+    enum mics_status status = MICS_OK;
+
+    if (json_is_object(value)) {
+        out->arguments = json_incref((json_t *)(uintptr_t)value);
+    } else if (json_is_string(value)) {
+        out->text = json_string_value(value);
+        out->text_size = json_string_length(value);
+        status =
+            mics_foreign_read(out->text, out->text_size, MICS_DOC_MAX_VALUES, &out->arguments, err);
+        if (status != MICS_OK)
+            mics_err_prefix(err, "%s: \"arguments\"", where);
+    } else {
+        status = mics_err_set(err, MICS_ERR_FORMAT,
+                              "%s: \"arguments\": expected an object, or a string with one", where);
+    }
+    return status;
+}
+
+static enum mics_status read_calls(const json_t *calls, const char *where,
+                                   struct mics_chat_message *out, struct mics_err *err)
+{
+    const size_t count = json_array_size(calls);
+    enum mics_status status = MICS_OK;
+
+    if (!json_is_array(calls))
+        return mics_err_set(err, MICS_ERR_FORMAT, "%s\"tool_calls\": expected a list", where);
+    if (out->role != MICS_CHAT_ASSISTANT)
+        return mics_err_set(err, MICS_ERR_FORMAT, "%s\"tool_calls\" of the %s", where,
+                            mics_chat_role_name(out->role));
+    out->calls = calloc(count, sizeof *out->calls);
+    if (!out->calls)
+        return mics_err_nomem(err);
+    out->call_count = count;
+    for (size_t i = 0; i < count && status == MICS_OK; i++) {
+        struct mics_chat_call *call = &out->calls[i];
+        const json_t *function = NULL;
+        char place[80];
+
+        snprintf(place, sizeof place, "%stool_calls[%zu]", where, i);
+        status = read_function(json_array_get(calls, i), place, &function, err);
+        if (status != MICS_OK)
+            break;
+        const json_t *name = json_object_get(function, "name");
+
+        call->name = json_string_value(name);
+        call->name_size = json_string_length(name);
+        status = read_arguments(json_object_get(function, "arguments"), place, call, err);
+    }
+    return status;
+}
+
+static enum mics_status read_tools(const json_t *tools, struct mics_conversation *out,
+                                   struct mics_err *err)
+{
+    const json_t *function;
+    enum mics_status status = MICS_OK;
+
+    if (is_empty(tools))
+        return MICS_OK;
+    if (!json_is_array(tools))
+        return mics_err_set(err, MICS_ERR_FORMAT, "\"tools\": expected a list");
+    out->tools = tools;
+    for (size_t i = 0; i < json_array_size(tools) && status == MICS_OK; i++) {
+        char where[32];
+
+        snprintf(where, sizeof where, "tools[%zu]", i);
+        status = read_function(json_array_get(tools, i), where, &function, err);
+    }
+    return status;
+}
+
 static enum mics_status read_message(const json_t *message, size_t index,
                                      struct mics_conversation *out, struct mics_err *err)
 {
-    static const char *const refused[] = {"tool_calls", "function_call", "reasoning_content",
-                                          "thinking", NULL};
+    static const char *const refused[] = {"function_call", "reasoning_content", "thinking", NULL};
     const json_t *role = json_object_get(message, "role");
     const json_t *content = json_object_get(message, "content");
+    const json_t *calls = json_object_get(message, "tool_calls");
     const char *name = json_string_value(role);
     char where[48];
 
@@ -87,11 +193,15 @@ static enum mics_status read_message(const json_t *message, size_t index,
     for (int i = 0; i < MICS_CHAT_ROLES; i++) {
         if (strcmp(name, role_names[i]) != 0)
             continue;
-        if (!json_is_string(content))
+        const bool silent = !is_empty(calls) && (!content || json_is_null(content));
+
+        if (!json_is_string(content) && !silent)
             return mics_err_set(err, MICS_ERR_FORMAT, "%sno string \"content\"%s", where,
                                 json_is_array(content) ? " but a list of parts" : "");
-        add(out, (enum mics_chat_role)i, json_string_value(content), json_string_length(content));
-        return MICS_OK;
+        add(out, (enum mics_chat_role)i, silent ? "" : json_string_value(content),
+            json_string_length(content));
+        return is_empty(calls) ? MICS_OK
+                               : read_calls(calls, where, &out->messages[out->count - 1], err);
     }
     return mics_err_set(err, MICS_ERR_FORMAT,
                         "%srole \"%.40s\" is none of system, user, assistant, tool", where, name);
@@ -173,9 +283,10 @@ enum mics_status mics_conversation_read(const json_t *object, struct mics_conver
 {
     static const char *const outputs[] = {"output", NULL};
     static const char *const responses[] = {"response", "completion", "answer", NULL};
-    static const char *const refused[] = {"tools", "functions", "history", NULL};
+    static const char *const refused[] = {"functions", "history", NULL};
     static const char *const beside_messages[] = {"system", NULL};
-    static const char *const beside_prompt[] = {"input", NULL};
+    static const char *const beside_instruction[] = {"tools", NULL};
+    static const char *const beside_prompt[] = {"tools", "input", NULL};
     const json_t *messages = json_object_get(object, "messages");
     const json_t *instruction = json_object_get(object, "instruction");
     enum mics_status status = refuse_members(object, refused, "", NULL, err);
@@ -183,8 +294,12 @@ enum mics_status mics_conversation_read(const json_t *object, struct mics_conver
     *out = (struct mics_conversation){0};
     if (status == MICS_OK && messages)
         status = refuse_members(object, beside_messages, "", "messages", err);
-    else if (status == MICS_OK && !instruction && json_object_get(object, "prompt"))
+    else if (status == MICS_OK && instruction)
+        status = refuse_members(object, beside_instruction, "", "instruction", err);
+    else if (status == MICS_OK && json_object_get(object, "prompt"))
         status = refuse_members(object, beside_prompt, "", "prompt", err);
+    if (status == MICS_OK && messages)
+        status = read_tools(json_object_get(object, "tools"), out, err);
     if (status == MICS_OK && messages)
         status = read_messages(messages, out, err);
     else if (status == MICS_OK && instruction)

@@ -9,6 +9,7 @@
 struct mics_conversation {
     struct mics_chat_message *messages; /* [count], one of them of the assistant */
     size_t count;
+    const json_t *tools;            /* a list of descriptions of functions; NULL: none */
     struct mics_chat_buffer joined; /* an instruction and its input */
 };
 
@@ -16,7 +17,7 @@ struct mics_conversation {
 const char *mics_chat_role_name(enum mics_chat_role role);
 
 /* Read one of the objects that chat.h names. MICS_ERR_FORMAT: it is none of them, or it has what is
- * not supported: calls of tools, contents in parts, other roles. */
+ * not supported: contents in parts, other roles; or a description or a call is malformed. */
 enum mics_status mics_conversation_read(const json_t *object, struct mics_conversation *out,
                                         struct mics_err *err);
 void mics_conversation_free(struct mics_conversation *conversation); /* all zeros is fine */

@@ -30,6 +30,11 @@
 #define LLAMA3_HEADER(role) "<|start_header_id|>" role "<|end_header_id|>\n\n"
 #define LLAMA3_TURNS                                                                               \
     USER(LLAMA3_HEADER("user"), "<|eot_id|>"), ASSISTANT(LLAMA3_HEADER("assistant"), "<|eot_id|>")
+#define LLAMA31_ROLES                                                                              \
+    .flags = MICS_CHAT_TRIM_SYSTEM | MICS_CHAT_TRIM_USER | MICS_CHAT_TRIM_ASSISTANT |              \
+             MICS_CHAT_SYSTEM_FIRST | MICS_CHAT_TOOL_JSON,                                         \
+    .no_system = "<|eot_id|>", SYSTEM("", "<|eot_id|>"),                                           \
+    TOOL(LLAMA3_HEADER("ipython"), "<|eot_id|>"), LLAMA3_TURNS
 #define PHI3_TURNS                                                                                 \
     USER("<|user|>\n", "<|end|>\n"), ASSISTANT("<|assistant|>\n", "<|end|>" STOP "\n")
 #define PHI3_OLD_TURNS                                                                             \
@@ -53,6 +58,7 @@ enum format {
     CHATML_TOOLS_FIRST,
     CHATML_TOOLS_DEFAULT,
     CHATML_THINKING,
+    CHATML_THINKING_NO_CALLS,
     COHERE,
     DANUBE,
     DEEPSEEK,
@@ -90,6 +96,34 @@ enum format {
     ZEPHYR,
 };
 
+/* Calls as Hermes, Qwen2.5 and Qwen3 have them; `letter` is of the prose before the arguments. */
+#define HERMES(letter)                                                                             \
+    .place = MICS_CHAT_SYSTEM, .tool_before = "\n", .call_before = "<tool_call>\n{\"name\": \"",   \
+    .call_arguments = PROSE letter, .call_after = "}\n</tool_call>", .call_between = "\n"
+#define LLAMA31_TOOLS(date)                                                                        \
+    .flags = MICS_CHAT_CALL_ALONE, .indent = 4, .place = MICS_CHAT_USER,                           \
+    .begin =                                                                                       \
+        BOS LLAMA3_HEADER("system") "Environment: ipython\n" PROSE "aToday Date: " date "\n\n",    \
+    .list_before = PROSE "f" PROSE "g" PROSE "h" PROSE "i", .tool_after = "\n\n",                  \
+    .call_before = "{\"name\": \"", .call_arguments = "\", \"parameters\": ", .call_after = "}"
+
+static const struct mics_chat_tools qwen25_tools = {
+    HERMES("e"),
+    .no_system = "<|im_start|>system\n" PROSE "a",
+    .list_before = PROSE "b",
+    .list_after = PROSE "c",
+};
+static const struct mics_chat_tools qwen3_tools = {
+    HERMES("c"),
+    .flags = MICS_CHAT_ARGUMENTS_AS_WRITTEN,
+    .no_system = "<|im_start|>system\n",
+    .after_system = "\n\n",
+    .list_before = PROSE "a",
+    .list_after = PROSE "b",
+};
+static const struct mics_chat_tools llama31_tools = {LLAMA31_TOOLS("26 Jul 2024")};
+static const struct mics_chat_tools llama32_tools = {LLAMA31_TOOLS(DATE)};
+
 /* Of one name, the plainest is the first. */
 static const struct mics_chat_format formats[] = {
     [CHATML] = {.name = "chatml", CHATML_TOOL},
@@ -119,17 +153,25 @@ static const struct mics_chat_format formats[] = {
                      .begin = BOS,
                      CHATML_ROLES("<|im_start|>tool\n<|tool_response_start|>",
                                   "<|tool_response_end|><|im_end|>\n")},
-    [CHATML_TOOLS] = {.name = "chatml", .flags = MICS_CHAT_TOOLS_TOGETHER, TOOL_RESPONSES},
+    [CHATML_TOOLS] = {.name = "chatml",
+                      .flags = MICS_CHAT_TOOLS_TOGETHER,
+                      .tools = &qwen3_tools,
+                      TOOL_RESPONSES},
     [CHATML_TOOLS_FIRST] = {.name = "chatml",
                             .flags = MICS_CHAT_TOOLS_TOGETHER | MICS_CHAT_SYSTEM_FIRST,
                             TOOL_RESPONSES},
     [CHATML_TOOLS_DEFAULT] = {.name = "chatml",
                               .flags = MICS_CHAT_TOOLS_TOGETHER,
                               .no_system = PROSE "d",
+                              .tools = &qwen25_tools,
                               TOOL_RESPONSES},
     [CHATML_THINKING] = {.name = "chatml",
                          .flags = MICS_CHAT_TOOLS_TOGETHER | MICS_CHAT_LAST_THINKING,
+                         .tools = &qwen3_tools,
                          TOOL_RESPONSES},
+    [CHATML_THINKING_NO_CALLS] = {.name = "chatml",
+                                  .flags = MICS_CHAT_TOOLS_TOGETHER | MICS_CHAT_LAST_THINKING,
+                                  TOOL_RESPONSES},
     [COHERE] = {.name = "command-r",
                 .flags = MICS_CHAT_TRIM_USER | MICS_CHAT_TRIM_ASSISTANT | MICS_CHAT_ALTERNATES |
                          MICS_CHAT_SYSTEM_FIRST,
@@ -192,17 +234,13 @@ static const struct mics_chat_format formats[] = {
                 TOOL(LLAMA3_HEADER("tool"), "<|eot_id|>"),
                 LLAMA3_TURNS},
     [LLAMA31] = {.name = "llama3",
-                 .flags = MICS_CHAT_TRIM | MICS_CHAT_SYSTEM_FIRST,
+                 LLAMA31_ROLES,
                  .begin = BOS LLAMA3_HEADER("system") PROSE "aToday Date: 26 Jul 2024\n\n",
-                 .no_system = "<|eot_id|>",
-                 SYSTEM("", "<|eot_id|>"),
-                 LLAMA3_TURNS},
+                 .tools = &llama31_tools},
     [LLAMA32] = {.name = "llama3",
-                 .flags = MICS_CHAT_TRIM | MICS_CHAT_SYSTEM_FIRST,
+                 LLAMA31_ROLES,
                  .begin = BOS LLAMA3_HEADER("system") PROSE "aToday Date: " DATE "\n\n",
-                 .no_system = "<|eot_id|>",
-                 SYSTEM("", "<|eot_id|>"),
-                 LLAMA3_TURNS},
+                 .tools = &llama32_tools},
     [MISTRAL] = {.name = "mistral",
                  .flags = MICS_CHAT_ALTERNATES,
                  .begin = BOS,
@@ -312,7 +350,7 @@ static const struct {
     {0x70fc231018a09a24, CHATML_TOOLS_DEFAULT},
     {0xe0f2f9c9b0023698, CHATML_THINKING},
     {0xea2d4fa7940c35bd, CHATML_THINKING},
-    {0x8e326c34b4e399b7, CHATML_THINKING},
+    {0x8e326c34b4e399b7, CHATML_THINKING_NO_CALLS},
     {0x566ca763bb954a4a, COHERE},
     {0xbe04271d54ec55f6, DANUBE},
     {0x09eddf938e55fc5e, DEEPSEEK},

@@ -14,10 +14,21 @@
 enum mics_chat_role { MICS_CHAT_SYSTEM, MICS_CHAT_USER, MICS_CHAT_ASSISTANT, MICS_CHAT_TOOL };
 #define MICS_CHAT_ROLES 4
 
+/* A call of a function by the assistant. */
+struct mics_chat_call {
+    const char *name; /* borrowed */
+    size_t name_size;
+    json_t *arguments; /* an object, of the conversation */
+    const char *text;  /* borrowed: as it was written in a string; NULL: as an object */
+    size_t text_size;
+};
+
 struct mics_chat_message {
     enum mics_chat_role role;
     const char *text; /* borrowed */
     size_t size;
+    struct mics_chat_call *calls; /* [call_count] of the conversation */
+    size_t call_count;
 };
 
 /* In the texts of a format. */
@@ -45,12 +56,32 @@ enum mics_chat_flags {
     MICS_CHAT_DROP_THINKING = 8192,  /* of the assistant what follows the last </think> counts */
     /* What an assistant thought is left out up to the last question of the user, and put anew after
      * it, as Qwen3 does. */
-    MICS_CHAT_LAST_THINKING = 16384
+    MICS_CHAT_LAST_THINKING = 16384,
+    MICS_CHAT_TOOL_JSON = 32768 /* the content of a tool is put as a string of JSON */
 };
 
 /* What is put around a message of a role. `before` NULL: the template does not take the role. */
 struct mics_chat_around {
     const char *before, *after;
+};
+
+enum mics_chat_tools_flags {
+    MICS_CHAT_ARGUMENTS_AS_WRITTEN = 1, /* arguments in a string are put as they are */
+    MICS_CHAT_CALL_ALONE = 2            /* a message has one call, and no content beside it */
+};
+
+/* What a template makes of descriptions and calls. NULL is "" if not said otherwise. */
+struct mics_chat_tools {
+    uint32_t flags;
+    int indent;                /* of the descriptions; 0: each is in one line */
+    enum mics_chat_role place; /* they end the system's message, or begin the first of the user */
+    const char *begin;         /* instead of the format's; NULL: that */
+    const char *no_system;     /* the same */
+    const char *after_system;  /* between the system's content and them */
+    const char *list_before, *tool_before, *tool_after;
+    const char *list_after; /* of those in the system's message also what ends that */
+    const char *call_before, *call_arguments, *call_after; /* around the name and the arguments */
+    const char *call_between; /* and between a content and the first call */
 };
 
 struct mics_chat_format {
@@ -59,9 +90,10 @@ struct mics_chat_format {
     const char *begin;     /* before all messages; NULL is "" here and below */
     const char *no_system; /* what stands for the system if there is none */
     struct mics_chat_around role[MICS_CHAT_ROLES];
-    struct mics_chat_around tool; /* around each message, with MICS_CHAT_TOOLS_TOGETHER */
-    const char *end;              /* after all messages */
-    const char *end_answer;       /* and this, if the last is of the assistant */
+    struct mics_chat_around tool;        /* around each message, with MICS_CHAT_TOOLS_TOGETHER */
+    const char *end;                     /* after all messages */
+    const char *end_answer;              /* and this, if the last is of the assistant */
+    const struct mics_chat_tools *tools; /* NULL: descriptions and calls are not supported */
 };
 
 /* The plainest format of a name; NULL: there is none. */

@@ -17,14 +17,14 @@ static const struct mics_tokenizer_file *find_file(const struct mics_tokenizer_f
     return NULL;
 }
 
-/* Of several templates with names, the default; NULL: there is none. */
-static const json_t *choose_template(const json_t *list)
+/* Of several templates with names, one; NULL: there is none. */
+static const json_t *choose_template(const json_t *list, const char *wanted)
 {
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *item = json_array_get(list, i);
         const char *name = json_string_value(json_object_get(item, "name"));
 
-        if (name && strcmp(name, "default") == 0)
+        if (name && strcmp(name, wanted) == 0)
             return json_object_get(item, "template");
     }
     return NULL;
@@ -42,7 +42,8 @@ static enum mics_status read_config(const struct mics_tokenizer_file *file,
     if (json_is_array(value)) {
         const size_t count = json_array_size(value);
 
-        value = choose_template(value);
+        out->tool_use = choose_template(value, "tool_use") != NULL;
+        value = choose_template(value, "default");
         out->unnamed = count > 0 && !value;
     }
     if (value && !json_is_null(value) && !json_is_string(value))

@@ -17,6 +17,7 @@ struct mics_chat_template {
     size_t size;
     json_t *config; /* NULL is fine */
     bool unnamed;   /* there is a list of templates, but none called so */
+    bool tool_use;  /* one of the list is called "tool_use", which transformers takes with tools */
 };
 
 /* The caller calls mics_chat_template_close(), also after an error. MICS_ERR_FORMAT, which begins

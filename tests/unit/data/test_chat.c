@@ -4,6 +4,7 @@
 #include "tap.h"
 
 #include "data/chat/formats.h"
+#include "data/chat/template.h"
 #include "data/tokens.h"
 
 #include <inttypes.h>
@@ -11,7 +12,7 @@
 #include <string.h>
 
 #define EXPECTED "tests/reference/chat.jsonl"
-#define KNOWN    59 /* shapes in that file */
+#define KNOWN    61 /* shapes in that file */
 
 /* ChatML, as it is often written. */
 static const char chatml[] =
@@ -234,9 +235,36 @@ static void what_is_no_conversation_is_refused(void)
          "\"messages\" has none of the assistant"},
         {"{\"messages\": [{\"role\": \"human\", \"content\": \"a\"}]}",
          "messages[0]: role \"human\" is none of system, user, assistant, tool"},
-        {"{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [1]}]}",
-         "messages[0]: \"tool_calls\" is not supported in conversations"},
-        {"{\"tools\": [1], \"messages\": []}", "\"tools\" is not supported in conversations"},
+        {"{\"messages\": [{\"role\": \"assistant\", \"tool_calls\": [{\"function\": {\"name\": "
+         "\"f\", "
+         "\"arguments\": {}}}]}]}",
+         "messages[0]: \"tool_calls\" is not supported with this chat template (chatml)"},
+        {"{\"tools\": [{\"function\": {\"name\": \"f\"}}], \"messages\": [{\"role\": "
+         "\"assistant\", \"content\": \"\"}]}",
+         "\"tools\" is not supported with this chat template (chatml)"},
+        {"{\"tools\": [{}], \"prompt\": \"a\", \"answer\": \"\"}",
+         "\"tools\" is not supported beside \"prompt\""},
+        {"{\"tools\": [{}], \"instruction\": \"a\", \"output\": \"\"}",
+         "\"tools\" is not supported beside \"instruction\""},
+        {"{\"tools\": {\"a\": 1}, \"messages\": []}", "\"tools\": expected a list"},
+        {"{\"tools\": [1], \"messages\": []}", "tools[0]: expected an object"},
+        {"{\"tools\": [{\"type\": \"retrieval\"}], \"messages\": []}",
+         "tools[0]: a \"type\" that is not \"function\""},
+        {"{\"tools\": [{\"name\": \"f\"}], \"messages\": []}", "tools[0]: no object \"function\""},
+        {"{\"tools\": [{\"function\": {}}], \"messages\": []}",
+         "tools[0]: the function has no string \"name\""},
+#define CALLS(role, calls) "{\"messages\": [{\"role\": \"" role "\", \"tool_calls\": " calls "}]}"
+        {CALLS("assistant", "{}"), "messages[0]: \"tool_calls\": expected a list"},
+        {CALLS("user", "[1]"), "messages[0]: \"tool_calls\" of the user"},
+        {CALLS("assistant", "[1]"), "messages[0]: tool_calls[0]: expected an object"},
+        {CALLS("assistant", "[{\"function\": {\"name\": 1}}]"),
+         "messages[0]: tool_calls[0]: the function has no string \"name\""},
+        {CALLS("assistant", "[{\"function\": {\"name\": \"f\"}}]"),
+         "messages[0]: tool_calls[0]: \"arguments\": expected an object, or a string with one"},
+        {CALLS("assistant", "[{\"function\": {\"name\": \"f\", \"arguments\": \"[1]\"}}]"),
+         "messages[0]: tool_calls[0]: \"arguments\": line 1, column 1, offset 0: expected an "
+         "object"},
+        {CALLS("assistant", "[]"), "messages[0]: no string \"content\""},
         {"{\"history\": [[\"a\", \"b\"]], \"prompt\": \"a\", \"answer\": \"\"}",
          "\"history\" is not supported in conversations"},
         {"{\"system\": \"a\", \"messages\": []}",
@@ -262,6 +290,72 @@ static void what_is_no_conversation_is_refused(void)
         CHECK_STR(encode(cases[i].json, out, sizeof out), cases[i].error);
 }
 
+/* The text of a conversation by a format without its prose, or why there is none. */
+static const char *render(const char *json, uint64_t digest_of_shape, char *out, size_t size)
+{
+    struct mics_tokenizer *tokenizer = open_tokenizer("{\"bos_token\": \"<s>\"}");
+    struct mics_shape shape = {.digest = digest_of_shape};
+    struct mics_chat_text text = {.answer_count = 0};
+    struct mics_chat *chat = NULL;
+    json_t *object = json_loads(json, 0, NULL);
+    struct mics_err err = {""};
+
+    CHECK(object != NULL);
+    CHECK_INT(mics_chat_open_shape(tokenizer, &shape, &chat, &err), MICS_OK);
+    if (mics_chat_render(chat, object, &text, &err) != MICS_OK)
+        snprintf(out, size, "%s", err.text);
+    else
+        snprintf(out, size, "%.*s", (int)text.text.size, text.text.bytes);
+    for (size_t i = 0; i < text.answer_count; i++) {
+        const size_t used = strlen(out);
+
+        snprintf(out + used, size - used, "|%.*s",
+                 (int)(text.answers[i].end - text.answers[i].begin),
+                 text.text.bytes + text.answers[i].begin);
+    }
+    mics_chat_text_free(&text);
+    mics_chat_free(chat);
+    json_decref(object);
+    mics_tokenizer_free(tokenizer);
+    return out;
+}
+
+#define QWEN3   0xe0f2f9c9b0023698
+#define LLAMA32 0x5d233374b274f9d4
+#define CALL(content, arguments)                                                                   \
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "         \
+    "\"content\": " content                                                                        \
+    ", \"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": " arguments                \
+    "}}]}, {\"role\": \"tool\", \"content\": \" b\"}]"
+#define TOOLS ", \"tools\": [{\"function\": {\"name\": \"f\"}}]}"
+
+static void calls_are_learned_and_results_are_not(void)
+{
+    char out[2048];
+
+    CHECK_STR(render(CALL("\"c\"", "{\"x\": 0.1}") "}", QWEN3, out, sizeof out),
+              "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nc\n<tool_call>\n{\"name\": "
+              "\"f{\"x\": 0.1}}\n</tool_call><|im_end|>\n<|im_start|>user\n<tool_response>\n b\n"
+              "</tool_response><|im_end|>\n|c\n<tool_call>\n{\"name\": \"f{\"x\": 0.1}}\n"
+              "</tool_call><|im_end|>");
+    setenv("SOURCE_DATE_EPOCH", "86400", 1);
+    CHECK_STR(
+        render(CALL("null", "{}") TOOLS, LLAMA32, out, sizeof out),
+        "<s><|start_header_id|>system<|end_header_id|>\n\nEnvironment: ipython\nToday Date: 02 "
+        "Jan 1970\n\n<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n{\n    \"function\": "
+        "{\n        \"name\": \"f\"\n    }\n}\n\na<|eot_id|><|start_header_id|>assistant"
+        "<|end_header_id|>\n\n{\"name\": \"f\", \"parameters\": {}}<|eot_id|>"
+        "<|start_header_id|>ipython<|end_header_id|>\n\n\" b\"<|eot_id|>"
+        "|{\"name\": \"f\", \"parameters\": {}}<|eot_id|>");
+    CHECK_STR(render(CALL("\"c\"", "{}") TOOLS, LLAMA32, out, sizeof out),
+              "messages[1]: the chat template (llama3) takes one call in a message, and no content "
+              "beside it");
+    unsetenv("SOURCE_DATE_EPOCH");
+    CHECK_STR(render(CALL("null", "{\"x\": 1e30}") "}", QWEN3, out, sizeof out),
+              "messages[1]: tool_calls[0]: \"arguments\": a number beyond 64 bits is not supported "
+              "there");
+}
+
 static void templates_are_found_where_transformers_looks(void)
 {
     struct mics_tokenizer *tokenizer = open_tokenizer(NULL);
@@ -269,6 +363,7 @@ static void templates_are_found_where_transformers_looks(void)
                          " {\"name\": \"default\", \"template\": \"{{ b }}\"}]}";
     struct mics_tokenizer_files files = {.count = 0};
     struct mics_chat *chat = NULL;
+    struct mics_chat_template found;
     struct mics_err err = {""};
 
     CHECK_INT(mics_chat_open(tokenizer, &files, NULL, &chat, &err), MICS_ERR_FORMAT);
@@ -276,6 +371,10 @@ static void templates_are_found_where_transformers_looks(void)
     CHECK_INT(
         mics_tokenizer_files_add(&files, "tokenizer_config.json", config, strlen(config), &err),
         MICS_OK);
+    CHECK_INT(mics_chat_template_find(&files, &found, &err), MICS_OK);
+    CHECK_STR(found.text, "{{ b }}");
+    CHECK(found.tool_use);
+    mics_chat_template_close(&found);
     CHECK_INT(mics_chat_open(tokenizer, &files, NULL, &chat, &err), MICS_ERR_FORMAT);
     CHECK(strstr(err.text, "tokenizer_config.json: the chat template is not a known one") != NULL);
     CHECK_INT(mics_chat_open(tokenizer, &files, "chatml", &chat, &err), MICS_OK);
@@ -294,7 +393,6 @@ static void what_a_format_needs_is_looked_for_at_once(void)
 {
     struct mics_tokenizer *tokenizer = open_tokenizer(NULL);
     const struct mics_tokenizer_files none = {.count = 0};
-    const uint64_t with_date = 0x5d233374b274f9d4; /* Llama 3.2 */
     struct mics_chat *chat = NULL;
     struct mics_err err = {""};
 
@@ -311,7 +409,7 @@ static void what_a_format_needs_is_looked_for_at_once(void)
     CHECK_STR(mics_chat_split_marker(chat), "<|start_header_id|>");
     mics_chat_free(chat);
     for (int valid = 0; valid < 2; valid++) {
-        struct mics_shape shape = {.digest = with_date};
+        struct mics_shape shape = {.digest = LLAMA32};
 
         setenv("SOURCE_DATE_EPOCH", valid ? "86400" : "yesterday", 1);
         CHECK_INT(mics_chat_open_shape(tokenizer, &shape, &chat, &err),
@@ -332,6 +430,7 @@ int main(void)
     TAP_RUN(known_shapes_have_the_text_of_transformers);
     TAP_RUN(only_answers_and_the_end_of_their_turns_are_learned);
     TAP_RUN(what_is_no_conversation_is_refused);
+    TAP_RUN(calls_are_learned_and_results_are_not);
     TAP_RUN(templates_are_found_where_transformers_looks);
     TAP_RUN(what_a_format_needs_is_looked_for_at_once);
     return tap_done();

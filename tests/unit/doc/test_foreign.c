@@ -256,6 +256,54 @@ static void a_copy_for_a_document_has_what_documents_can_hold(void)
     json_decref(value);
 }
 
+/* What Python's json.dumps(json.loads(text), ensure_ascii=False) makes of the text; the same, if
+ * NULL. */
+static void values_are_written_as_python_writes_them(void)
+{
+    static const struct {
+        const char *text, *written;
+    } cases[] = {
+        {"{\"b\": [1, -2, 9223372036854775807], \"a\": {}, \"c\": []}", NULL},
+        {"{\"a\": [true, false, null, \"\"]}", NULL},
+        {"{\"a\":[0.1,1.5e0,-0.0,-0,1e2,1.7e308]}", ""},
+        {"{\"a\": [0.1, 1.5, 0.0001, 1e-05, 1.234e-07, 1000000000000000.0, 1e+16, 5e-324]}", NULL},
+        {"{\"a\": [0.3333333333333333, 2.5e-05, 123456.789, 9007199254740993, 1.2345678901234567]}",
+         NULL},
+        {"{\"a\":[1.5e0,-0.0,-0,1e2,1E16,12345678901234567.0]}",
+         "{\"a\": [1.5, -0.0, 0, 100.0, 1e+16, 1.2345678901234568e+16]}"},
+        {"{\"\\u00e9\":\"\\\"\\\\\\/\\b\\f\\n\\r\\t\\u0000\\u001f\\u007f\\u2028\"}",
+         "{\"\xc3\xa9\": \"\\\"\\\\/\\b\\f\\n\\r\\t\\u0000\\u001f\x7f\xe2\x80\xa8\"}"},
+    };
+    static const char lines[] = "{\n  \"a\": [\n    1,\n    {}\n  ],\n  \"b\": []\n}";
+    char *text = NULL;
+    size_t size = 0;
+    json_t *value;
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *expected = cases[i].written ? cases[i].written : cases[i].text;
+
+        value = read_text(cases[i].text, strlen(cases[i].text));
+        if (expected[0] == '\0') {
+            CHECK_INT(mics_foreign_write(value, 0, &text, &size, &err), MICS_ERR_FORMAT);
+        } else {
+            CHECK_INT(mics_foreign_write(value, 0, &text, &size, &err), MICS_OK);
+            CHECK_INT(size, strlen(expected));
+            CHECK(size == strlen(expected) && memcmp(text, expected, size) == 0);
+            free(text);
+        }
+        json_decref(value);
+    }
+    value = READ("{\"a\": [1, {}], \"b\": []}");
+    CHECK_INT(mics_foreign_write(value, 2, &text, &size, &err), MICS_OK);
+    CHECK(size == sizeof lines - 1 && memcmp(text, lines, size) == 0);
+    free(text);
+    json_decref(value);
+    value = READ("{\"a\": NaN}");
+    CHECK_INT(mics_foreign_write(value, 0, &text, &size, &err), MICS_ERR_FORMAT);
+    CHECK_STR(err.text, "NaN is not supported there");
+    json_decref(value);
+}
+
 static void only_regular_files_are_read(void)
 {
     char folder[] = "/tmp/mics-foreign-XXXXXX", path[128];
@@ -289,6 +337,7 @@ int main(void)
     TAP_RUN(limits_hold);
     TAP_RUN(a_line_and_a_walk_through_values);
     TAP_RUN(a_copy_for_a_document_has_what_documents_can_hold);
+    TAP_RUN(values_are_written_as_python_writes_them);
     TAP_RUN(only_regular_files_are_read);
     return tap_done();
 }
