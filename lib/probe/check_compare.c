@@ -306,15 +306,18 @@ static void put_change(struct mics_table *table, const char *change, const json_
     mics_table_cell(table, "%s", or_dash(now));
 }
 
+/* Has the list this one? A node's lost packets are one, in whichever directions they are seen. */
 static bool has_finding(const json_t *list, const json_t *finding)
 {
+    const bool anywhere =
+        strcmp(text_of(finding, "what"), "packet_loss") == 0 && *text_of(finding, "host");
     static const char *const keys[] = {"what", "host", "where"};
 
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *other = json_array_get(list, i);
         bool same = true;
 
-        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+        for (size_t k = 0; k < sizeof keys / sizeof *keys - anywhere; k++)
             same &= strcmp(text_of(other, keys[k]), text_of(finding, keys[k])) == 0;
         if (same)
             return true;
@@ -346,7 +349,7 @@ static bool has_hosts_of(const json_t *doc, const json_t *other)
 static bool is_of_links(const char *what)
 {
     return strncmp(what, "slow_", strlen("slow_")) == 0 || strcmp(what, "links_vary") == 0 ||
-           strcmp(what, "rdma_unused") == 0;
+           strcmp(what, "rdma_unused") == 0 || strcmp(what, "packet_loss") == 0;
 }
 
 /* Do the ranks of a node have this rate? */

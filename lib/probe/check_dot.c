@@ -47,16 +47,20 @@ static void draw_node(FILE *out, const json_t *doc, size_t node)
     fputs("]\n", out);
 }
 
-/* Does a finding name this pair? */
+/* Does a finding say that this pair is slow? */
 static bool is_slow_pair(const json_t *doc, const char *from, const char *to)
 {
     const json_t *list = json_object_get(doc, "findings");
     char where[160];
 
     snprintf(where, sizeof where, "from %s to %s", from, to);
-    for (size_t i = 0; i < json_array_size(list); i++)
-        if (strcmp(text_of(json_array_get(list, i), "where"), where) == 0)
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *finding = json_array_get(list, i);
+
+        if (strncmp(text_of(finding, "what"), "slow_", strlen("slow_")) == 0 &&
+            strcmp(text_of(finding, "where"), where) == 0)
             return true;
+    }
     return false;
 }
 

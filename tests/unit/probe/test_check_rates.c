@@ -114,6 +114,65 @@ static void copies_of_gpus_are_compared_with_a_baseline(void)
     json_decref(before);
 }
 
+/* Two nodes of which packets are lost, or with "" none; with rates between them, or without. */
+static json_t *with_loss(const char *finding, bool links)
+{
+    char text[1024];
+
+    snprintf(text, sizeof text,
+             "{\"kind\": \"mics.check\", \"v\": 1, \"verdict\": \"bad\", \"device\": \"host\","
+             " \"hosts\": [\"n0\", \"n1\"], \"nodes\": [{\"host\": \"n0\", \"ranks\": 1, \"facts\":"
+             " {}}, {\"host\": \"n1\", \"ranks\": 1, \"facts\": {}}]%s, \"findings\": [%s]}",
+             links ? ", \"links\": {\"reference_bytes_per_s\": 1e9, \"send\": [1e9, 1e9],"
+                     " \"receive\": [1e9, 1e9], \"pairs\": [[0, 1, 1e9], [1, 0, 1e9]]}"
+                   : "",
+             finding);
+    return parse(text);
+}
+
+/* Does the table, or the graph where `now` is NULL, have the word? Takes both. */
+static bool shows(json_t *before, json_t *now, const char *word)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+
+    CHECK_INT(now ? mics_check_print_changes(out, before, now, 1, NULL)
+                  : mics_check_dot(out, before, NULL),
+              MICS_OK);
+    fclose(out);
+    const bool has = strstr(text, word) != NULL;
+    free(text);
+    json_decref(before);
+    json_decref(now);
+    return has;
+}
+
+static void lost_packets_are_gone_only_where_links_are_measured(void)
+{
+    static const char sends[] = "{\"what\": \"packet_loss\", \"level\": \"fault\", \"node\": 1,"
+                                " \"host\": \"n1\", \"where\": \"sending\", \"found\": \"1 %\"}",
+                      both[] = "{\"what\": \"packet_loss\", \"level\": \"fault\", \"node\": 1,"
+                               " \"host\": \"n1\", \"where\": \"sending and receiving\","
+                               " \"found\": \"1 %\"}";
+
+    CHECK(shows(with_loss(sends, true), with_loss("", true), "gone"));
+    CHECK(!shows(with_loss(sends, true), with_loss("", false), "gone"));
+    CHECK(!shows(with_loss(sends, true), with_loss(both, true), "gone"));
+    CHECK(!shows(with_loss(sends, true), with_loss(both, true), "new"));
+}
+
+static void only_slow_pairs_are_drawn_as_slow(void)
+{
+    static const char loss[] = "{\"what\": \"packet_loss\", \"level\": \"fault\","
+                               " \"where\": \"from n0 to n1\", \"found\": \"1 %\"}",
+                      slow[] = "{\"what\": \"slow_link\", \"level\": \"fault\","
+                               " \"where\": \"from n0 to n1\", \"found\": \"1 MB/s\"}";
+
+    CHECK(shows(with_loss(slow, true), NULL, "penwidth=2, label"));
+    CHECK(!shows(with_loss(loss, true), NULL, "penwidth=2, label"));
+}
+
 /* The status of a comparison of one rank's GPU with a topology's, and what was found. */
 static enum mics_status expect_of(const char *gpu, const char *model, size_t *found)
 {
@@ -151,6 +210,8 @@ int main(void)
     TAP_RUN(a_node_is_slow_if_two_collectives_are);
     TAP_RUN(collectives_far_below_the_links_are_a_notice);
     TAP_RUN(copies_of_gpus_are_compared_with_a_baseline);
+    TAP_RUN(lost_packets_are_gone_only_where_links_are_measured);
+    TAP_RUN(only_slow_pairs_are_drawn_as_slow);
     TAP_RUN(gpus_are_compared_with_a_topology_of_the_same_model_only);
     return tap_done();
 }
