@@ -10,14 +10,14 @@
  * communicator run one after another, on any streams. Collectives of different communicators
  * may not fit on a GPU at the same time, so here one runs at a time; with
  * NCCL_LAUNCH_ORDER_IMPLICIT=1 they run side by side, and begin in the order of their calls. Ranks
- * that begin different collectives, or wait for each other for 20 seconds, are reported on stderr,
- * and the GPU fails. If the process of a rank ends, the communicators of the others fail with
- * ncclRemoteError, and their collectives wait until they are aborted, as they would hang on a GPU.
+ * that wait for each other for 20 seconds are reported on stderr, and the GPU fails. If the process
+ * of a rank ends, the communicators of the others fail with ncclRemoteError, and their collectives
+ * wait until they are aborted, as they would hang on a GPU.
  *
- * Use that NCCL's manual forbids ends the process with a line on stderr, or is an error: two
- * threads inside one communicator, also to abort it; buffers that overlap and are not in place;
- * buffers that are registered on some ranks only; memory freed while it is registered; groups of
- * several communicators (which NCCL allows, and we do not use).
+ * Use that NCCL's manual forbids ends the process with a line on stderr, or is an error: ranks that
+ * begin different collectives; two threads inside one communicator, also to abort it; buffers that
+ * overlap and are not in place; buffers that are registered on some ranks only; memory freed while
+ * it is registered; groups of several communicators (which NCCL allows, and we do not use).
  *
  * In the environment of one rank, MICS_EMULATED_NCCL_FAULT: "join": it fails to join; "absent": it
  * never joins; a number N: its Nth collective fails as on a network error, asynchronously: it

@@ -81,7 +81,7 @@ class exchange
     emu_step begin();
     emu_step give();
     emu_step take();
-    bool all_do_the_same() const;
+    void check_all_do_the_same() const;
     size_t chunk() const;
 };
 
@@ -130,17 +130,18 @@ emu_step exchange::begin()
     return give();
 }
 
-bool exchange::all_do_the_same() const
+/* Else the process ends: ranks that waited for each other would end only at a time limit. */
+void exchange::check_all_do_the_same() const
 {
     for (int r = 0; r < comm_->size; r++)
         if (!(comm_->shared_state->members[r].call == call_)) {
-            emu_nccl_error(comm_, ncclInvalidUsage, "emulated: ranks begin different collectives");
-            fprintf(stderr,
-                    "emulated NCCL: rank %d and rank %d of %d begin different collectives\n",
-                    comm_->rank, r, comm_->size);
-            return false;
+            char text[96];
+
+            std::snprintf(text, sizeof text,
+                          "rank %d and rank %d of %d begin different collectives", comm_->rank, r,
+                          comm_->size);
+            emu_nccl_die(text);
         }
-    return true;
 }
 
 emu_step exchange::give()
@@ -153,8 +154,8 @@ emu_step exchange::give()
 
 emu_step exchange::take()
 {
-    if (done_ == 0 && !all_do_the_same())
-        return emu_step::FAILED;
+    if (done_ == 0)
+        check_all_do_the_same();
     take_(done_ * each_, chunk());
     barrier_.arrive(comm_);
     at_ = TAKEN;
