@@ -402,7 +402,8 @@ static void append_experts(struct text *text, const struct mics_plan *plan)
     append(text, " An expert has %.0f rows of a micro-step on average.",
            (double)plan->choice.micro_batch * plan->choice.seq * config->n_expert_used /
                config->n_expert);
-    for (uint32_t i = 0; i < plan->alternative_count; i++) {
+    /* Alternatives have gathered experts, and say nothing of the groups of resident ones. */
+    for (uint32_t i = 0; i < plan->alternative_count && !(own && plan->choice.dispatches); i++) {
         const struct mics_alternative *each = &plan->alternatives[i];
 
         if (each->fits && has_own_groups(&each->choice) != own &&

@@ -263,7 +263,8 @@ END
     field "$out-auto.mp" '.topology | .device.memory_bytes *= 2' >"$out-large.mp"
     mics-plan "$out-large.mp" "${fixed[@]}" --experts=resident --micro-batch="$(of gathered micro_batch)" -o "$out-same.mp"
     [ "$(field "$out-auto.mp" '.experts | [.gathered_s, .resident_s]')" = "$(field "$out-same.mp" '.experts | [.gathered_s, .resident_s]')" ]
-    run --separate-stderr mics-plan "${options[@]}" --experts=resident --micro-batch="$(of gathered micro_batch)"
+    run --separate-stderr mics-plan "${options[@]}" --recompute=full --prefetch=4 --segments=4 --coalesce=1 --experts=resident \
+        --micro-batch="$(of gathered micro_batch)"
     [ "$status" = 4 ]
     [[ $stderr == *"resident experts need "*" more than the plan's memory limit, for tokens that are sent; a smaller --micro-batch needs less"* ]]
     # One round in buffers of its size: nothing is read.

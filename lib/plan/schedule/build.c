@@ -385,16 +385,9 @@ static void append_phase_exchange(struct build *build, const struct mics_op *lik
 {
     const bool to_experts = like->phase != MICS_PHASE_EXPERTS;
     const enum mics_unit_kind kind = build->model->units[like->unit].kind;
-    const struct mics_pass pass = {
-        .model = build->model,
-        .batch = mics_choice_batch(build->choice, kind, build->order.train),
-        .phase = like->phase,
-        .round = like->round,
-        .in = (void *[MICS_BOUNDARIES_MAX]){NULL},
-    };
     struct mics_pass_exchange exchanges[MICS_PASS_EXCHANGES_MAX];
     const uint32_t count =
-        build->model->ops->exchanges(&pass, like->stage, like->backward, exchanges);
+        mics_phase_exchanges(build->model, build->choice, build->order.train, like, exchanges);
     struct mics_group_position at;
     struct mics_op op = *like;
 

@@ -78,6 +78,21 @@ void mics_phase_launches(const struct mics_model *model, const struct mics_batch
     run_stage(model, batch, op->stage, op->backward, op->first, op->phase, op->round, to);
 }
 
+uint32_t mics_phase_exchanges(const struct mics_model *model, const struct mics_plan_choice *choice,
+                              bool train, const struct mics_op *op,
+                              struct mics_pass_exchange *exchanges)
+{
+    const struct mics_pass pass = {
+        .model = model,
+        .batch = mics_choice_batch(choice, mics_unit_kind_of(model, op->unit), train),
+        .phase = op->phase,
+        .round = op->round,
+        .in = (void *[MICS_BOUNDARIES_MAX]){NULL},
+    };
+
+    return model->ops->exchanges(&pass, op->stage, op->backward, exchanges);
+}
+
 void mics_zero_launches(const struct mics_plan_choice *choice, const struct mics_unit *unit,
                         const struct mics_layout *layout, struct mics_recorder *to)
 {

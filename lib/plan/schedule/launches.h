@@ -21,6 +21,12 @@ void mics_stage_launches(const struct mics_model *model, const struct mics_batch
 /* Those of a phase of a stage to whose experts tokens travel. */
 void mics_phase_launches(const struct mics_model *model, const struct mics_batch *batch,
                          const struct mics_op *op, struct mics_recorder *to);
+/* What ranks exchange after the phase, in the round and the direction of `op`, one operation each:
+ * exchanges[MICS_PASS_EXCHANGES_MAX] have `from`, `to` and `active` of a pass without memory.
+ * Returns how many. */
+uint32_t mics_phase_exchanges(const struct mics_model *model, const struct mics_plan_choice *choice,
+                              bool train, const struct mics_op *op,
+                              struct mics_pass_exchange *exchanges);
 
 /* What precedes the first backward pass of a unit: what that adds to, of its buffer of gradients,
  * is zeroed. */

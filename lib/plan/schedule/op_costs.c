@@ -405,6 +405,77 @@ struct mics_collective_price mics_op_costs_collective(struct mics_op_costs *cost
     return known->cost;
 }
 
+/* The exchanges after a phase of a stage are one collective, of the kind of the last. */
+static double phase_exchange_seconds(struct mics_op_costs *costs,
+                                     const struct mics_plan_choice *choice,
+                                     const struct mics_op *op)
+{
+    const enum mics_comm_kind comm =
+        op->phase == MICS_PHASE_EXPERTS ? MICS_COMM_COMBINE : MICS_COMM_DISPATCH;
+    const struct mics_shape *shape = &choice->shapes[MICS_UNIT_EXPERT];
+    struct mics_pass_exchange exchanges[MICS_PASS_EXCHANGES_MAX];
+    const uint32_t count = mics_phase_exchanges(costs->model, choice, true, op, exchanges);
+    struct mics_group_position at;
+    uint64_t bytes = 0;
+
+    if (count == 0)
+        return 0;
+    mics_shape_position(shape, comm, 0, &at);
+    for (uint32_t i = 0; i < count; i++)
+        bytes += exchanges[i].bytes * at.size;
+    const struct mics_collective_price price = mics_op_costs_collective(
+        costs, shape, exchanges[count - 1].gathers ? MICS_ALL_GATHER : MICS_ALL_TO_ALL, comm,
+        bytes);
+    return price.latency_s + price.transfer_s + mics_op_costs_read_back(costs, choice, op);
+}
+
+/* Forward and backward, in the rounds that the expected load needs. */
+static double stage_dispatch_seconds(struct mics_op_costs *costs,
+                                     const struct mics_plan_choice *choice, uint32_t stage)
+{
+    struct mics_batch batch = mics_choice_batch(choice, MICS_UNIT_EXPERT, true);
+    struct mics_op op = {.unit = costs->model->stages[stage].unit, .stage = stage};
+    double seconds;
+
+    batch.expert_load = (float)mics_choice_expert_load(choice);
+    const struct mics_dispatch dispatch = mics_model_dispatch(costs->model, &batch);
+    const uint64_t needed = mics_ceil_div(dispatch.rows, dispatch.slots);
+    const uint32_t rounds = (uint32_t)mics_min_u64(needed, dispatch.rounds);
+
+    op.phase = MICS_PHASE_COUNT;
+    seconds = phase_exchange_seconds(costs, choice, &op);
+    for (int backward = 0; backward < 2; backward++)
+        for (op.round = 0; op.round < rounds; op.round++) {
+            op.backward = backward;
+            op.phase = MICS_PHASE_SEND;
+            seconds += phase_exchange_seconds(costs, choice, &op);
+            op.phase = MICS_PHASE_EXPERTS;
+            seconds += phase_exchange_seconds(costs, choice, &op);
+        }
+    return seconds;
+}
+
+double mics_op_costs_dispatch(struct mics_op_costs *costs, const struct mics_plan_choice *choice)
+{
+    const struct mics_model *model = costs->model;
+    uint32_t known = MICS_NONE;
+    double seconds = 0, each = 0;
+
+    if (mics_choice_expert_ranks(choice, MICS_UNIT_EXPERT) == 0)
+        return 0;
+    for (uint32_t i = 0; i < model->stage_count; i++) {
+        if (mics_unit_kind_of(model, model->stages[i].unit) != MICS_UNIT_EXPERT)
+            continue;
+        const uint32_t alike = mics_stage_alike_before(model, i);
+
+        if (known == MICS_NONE || alike != known)
+            each = stage_dispatch_seconds(costs, choice, i);
+        known = i;
+        seconds += each;
+    }
+    return seconds;
+}
+
 double mics_op_costs_hop(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
                          const struct mics_hop *hop, uint32_t unit)
 {

@@ -32,6 +32,11 @@ double mics_op_costs_compute(struct mics_op_costs *costs, const struct mics_plan
  * stages. Those that begin gradients in slots write them, after zeroing what they add to. */
 double mics_op_costs_micro_step(struct mics_op_costs *costs, const struct mics_plan_choice *choice);
 
+/* Seconds for which the compute stream waits in each micro-step while tokens travel to resident
+ * experts and back, if nothing else uses the links: nothing overlaps with that. 0 where experts are
+ * gathered, or whole. */
+double mics_op_costs_dispatch(struct mics_op_costs *costs, const struct mics_plan_choice *choice);
+
 /* Seconds that the compute stream needs besides, once in a step: norms and updates of all units, of
  * states in host memory only the norms, and what the first micro-step takes more, or less, to begin
  * the gradients in shards. With s times the micro-step this is the sum of mics_op_costs_compute()

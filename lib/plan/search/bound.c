@@ -725,11 +725,12 @@ enum mics_status mics_step_bound(struct mics_op_costs *costs, const struct mics_
     enum mics_status status;
 
     *out = 0;
-    if (choice->sync_exact_units || choice->dispatches)
+    if (choice->sync_exact_units)
         return MICS_OK;
-    if (mics_choice_uses_groups(model, choice, MICS_UNIT_EXPERT)) {
+    if (choice->dispatches || mics_choice_uses_groups(model, choice, MICS_UNIT_EXPERT)) {
         if (mics_choice_interval(choice) == 1 && choice->outer_steps == 0)
-            *out = choice->micro_steps * mics_op_costs_micro_step(costs, choice) +
+            *out = choice->micro_steps * (mics_op_costs_micro_step(costs, choice) +
+                                          mics_op_costs_dispatch(costs, choice)) +
                    mics_op_costs_updates(costs, choice);
         return MICS_OK;
     }

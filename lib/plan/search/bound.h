@@ -54,9 +54,9 @@ enum mics_status mics_bounds_step(struct mics_bounds *bounds, const struct mics_
                                   const struct mics_exchange_times *times, double *out,
                                   struct mics_err *err);
 
-/* The same in one call, for a single choice. 0 if some units have another second hop than
- * others, or tokens are sent to experts; where experts have groups of their own, only the time of
- * computation. */
+/* The same in one call, for a single choice. 0 if some units have another second hop than others;
+ * where experts are resident or have groups of their own, only the time of computation, and for
+ * which it waits for tokens. */
 enum mics_status mics_step_bound(struct mics_op_costs *costs, const struct mics_model *model,
                                  const struct mics_plan_choice *choice, double *out,
                                  struct mics_err *err);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * experts.c - a plan with gathered experts, as the search finds it, or with resident ones.
+ * experts.c - the best plan with gathered experts, as the search finds it, or that with resident
+ * ones.
  *
- * Everything else of the plan is kept, so that the two differ in nothing but where tokens and
- * parameters meet; only micro-batches are smaller where tokens that are sent do not fit. How uneven
- * loads are decides what resident experts cost: all ranks wait for the busiest, and what does not
- * fit into a round takes another one. Gathered experts compute the rows of a rank's own tokens,
- * which are as many whatever the router chooses.
+ * Resident experts are tried in the plan with gathered ones, of which all else is kept, only with
+ * smaller micro-batches where tokens that are sent do not fit; and, where exchanges are exact, in
+ * all other groups. How uneven loads are decides what resident experts cost: all ranks wait for the
+ * busiest, and what does not fit into a round takes another one. Gathered experts compute the rows
+ * of a rank's own tokens, which are as many whatever the router chooses.
  */
 #include "base/units.h"
 #include "plan/memory.h"
@@ -14,13 +15,37 @@
 
 #include <math.h>
 
-/* The plan with resident experts. */
+/* The best plan with resident experts. */
 struct resident {
+    bool found;
     struct mics_plan_choice choice;
     struct mics_memory memory;
     struct mics_prediction predicted;
     struct mics_class_times classes;
 };
+
+/* The load of a rank to which all ranks send whatever they can. */
+static double worst_load(const struct mics_model *model, const struct mics_plan_choice *choice)
+{
+    struct mics_batch batch = mics_choice_batch(choice, MICS_UNIT_EXPERT, true);
+
+    batch.expert_load = 1;
+    const double mean = mics_model_dispatch(model, &batch).rows;
+    batch.expert_load = (float)batch.expert_ranks;
+    return fmax(1, mics_model_dispatch(model, &batch).rows / mean);
+}
+
+double mics_search_expert_load(const struct mics_model *model,
+                               const struct mics_search_options *options,
+                               const struct mics_plan_choice *choice)
+{
+    const double expected = options->expert_load > 0 ? options->expert_load
+                            : model->config.balance.kind == MICS_BALANCE_NONE
+                                ? MICS_EXPERT_LOAD_FREE
+                                : MICS_EXPERT_LOAD_BALANCED;
+
+    return fmin(expected, worst_load(model, choice));
+}
 
 static enum mics_status check_memory(const struct mics_topology *topology,
                                      const struct mics_plan *plan, const struct resident *resident,
@@ -113,17 +138,6 @@ static enum mics_status step_at(struct loads *loads, double load, double *out, s
     return status;
 }
 
-/* The load of a rank to which all ranks send whatever they can. */
-static double worst_load(const struct mics_model *model, const struct mics_plan_choice *choice)
-{
-    struct mics_batch batch = mics_choice_batch(choice, MICS_UNIT_EXPERT, true);
-
-    batch.expert_load = 1;
-    const double mean = mics_model_dispatch(model, &batch).rows;
-    batch.expert_load = (float)batch.expert_ranks;
-    return fmax(1, mics_model_dispatch(model, &batch).rows / mean);
-}
-
 /* Steps grow with the load; where they are as long as with gathered experts, within 1 %. */
 static enum mics_status find_crossing(struct loads *loads, struct mics_expert_ways *ways,
                                       struct mics_err *err)
@@ -191,15 +205,6 @@ static enum mics_status compare(struct mics_op_costs *costs, const struct mics_m
     return status == MICS_OK ? find_crossing(&loads, out, err) : status;
 }
 
-static double expected_load(const struct mics_model *model,
-                            const struct mics_search_options *options)
-{
-    if (options->expert_load > 0)
-        return options->expert_load;
-    return model->config.balance.kind == MICS_BALANCE_NONE ? MICS_EXPERT_LOAD_FREE
-                                                           : MICS_EXPERT_LOAD_BALANCED;
-}
-
 /* The plan is that with resident experts, and so is its row among the alternatives. */
 static void replace_plan(const struct mics_topology *topology, const struct resident *resident,
                          struct mics_plan *plan)
@@ -219,40 +224,123 @@ static void replace_plan(const struct mics_topology *topology, const struct resi
     }
 }
 
+/* In other groups, levels of recomputation and micro-batches than those of the plan, if that is
+ * faster than best_s, or there is nothing in `out`. Where no plan fits with gathered experts, *plan
+ * is that plan. */
+static enum mics_status search_resident(const struct mics_topology *topology,
+                                        const struct mics_model *model,
+                                        const struct mics_search_options *options, double best_s,
+                                        struct resident *out, struct mics_plan **plan,
+                                        struct mics_err *err)
+{
+    struct mics_search search;
+    enum mics_status status = mics_search_init(&search, topology, model, options, err);
+
+    if (status == MICS_OK) {
+        struct mics_search_alternative *added = &search.alternatives[search.count];
+
+        status = mics_search_resident(&search, best_s, !out->found, added, err);
+        if (status == MICS_OK && added->simulated &&
+            (!out->found ||
+             added->predicted.step_s < (1 - MICS_STEP_TIE) * out->predicted.step_s)) {
+            out->found = true;
+            out->choice = added->best.choice;
+            out->predicted = added->predicted;
+            status = mics_memory_compute_on(topology, model, &out->choice, &out->memory, err);
+            search.count++;
+            if (status == MICS_OK && !*plan)
+                status = mics_search_make_plan(&search, added, plan, err);
+        }
+    }
+    mics_search_fini(&search);
+    return status;
+}
+
+/* The plan's groups, or where they are not possible, those of the resident experts: how long both
+ * ways exchange what experts need. */
+static struct mics_plan_choice compared_choice(const struct mics_model *model,
+                                               const struct mics_plan_choice *gathered,
+                                               const struct mics_plan_choice *resident)
+{
+    struct mics_plan_choice choice = *gathered;
+
+    choice.dispatches = true;
+    if (mics_choice_expert_ranks(&choice, MICS_UNIT_EXPERT) > 0 &&
+        mics_choice_check(model, &choice, NULL) == MICS_OK)
+        return *gathered;
+    choice = *resident;
+    choice.micro_batch = gathered->micro_batch;
+    choice.micro_steps = gathered->micro_steps;
+    choice.recompute = gathered->recompute;
+    return choice;
+}
+
+/* Which of both the plan has, and how they compare. */
+static enum mics_status decide(struct mics_op_costs *costs, const struct mics_topology *topology,
+                               const struct mics_model *model, enum mics_expert_way way,
+                               struct resident *resident, struct mics_plan *plan,
+                               struct mics_err *err)
+{
+    const bool wins = way == MICS_EXPERTS_RESIDENT ||
+                      resident->predicted.step_s < (1 - MICS_STEP_TIE) * plan->predicted.step_s;
+    const struct mics_plan_choice exchanged =
+        wins ? resident->choice : compared_choice(model, &plan->choice, &resident->choice);
+    enum mics_status status =
+        mics_plan_predict_classes(costs, model, &resident->choice, &resident->classes, err);
+
+    if (status == MICS_OK)
+        status = compare(costs, model, plan, resident, &plan->experts, err);
+    if (status == MICS_OK)
+        status = compare_exchanges(costs, model, &exchanged, resident->choice.expert_load,
+                                   &plan->experts, err);
+    if (status == MICS_OK && wins)
+        replace_plan(topology, resident, plan);
+    return status;
+}
+
 enum mics_status mics_search_experts(const struct mics_topology *topology,
                                      const struct mics_model *model,
                                      const struct mics_search_options *options,
-                                     struct mics_plan *plan, struct mics_err *err)
+                                     struct mics_plan **plan, struct mics_err *err)
 {
     const enum mics_expert_way way = options->experts;
+    const bool fits = *plan != NULL;
     struct mics_op_costs *costs = NULL;
-    struct resident resident;
-    enum mics_status status;
+    struct resident resident = {.found = false};
+    struct mics_err why, failure;
+    enum mics_status refused = MICS_ERR_INFEASIBLE, status;
 
     if (model->config.n_expert == 0)
-        return mics_err_set(err, MICS_ERR_ARG, "resident experts: the model '%s' has no experts",
-                            model->config.name);
-    status = make_resident(topology, model, options, plan, &resident, err);
-    if ((status == MICS_ERR_ARG || status == MICS_ERR_INFEASIBLE) && way == MICS_EXPERTS_AUTO)
-        return MICS_OK;
+        return !fits ? MICS_ERR_INFEASIBLE
+                     : mics_err_set(err, MICS_ERR_ARG,
+                                    "resident experts: the model '%s' has no experts",
+                                    model->config.name);
+    status = mics_op_costs_new(topology, model, &costs, &failure);
+    if (status == MICS_OK && fits)
+        refused = make_resident(topology, model, options, *plan, &resident, &why);
+    if (status == MICS_OK && refused == MICS_OK) {
+        resident.found = true;
+        resident.choice.expert_load = mics_search_expert_load(model, options, &resident.choice);
+        status = mics_plan_predict(costs, model, &resident.choice, &resident.predicted, &failure);
+    } else if (status == MICS_OK && refused != MICS_ERR_ARG && refused != MICS_ERR_INFEASIBLE) {
+        status = refused;
+        failure = why;
+    }
+    double best_s = resident.found ? resident.predicted.step_s : INFINITY;
+    if (fits && way == MICS_EXPERTS_AUTO)
+        best_s = fmin(best_s, (*plan)->predicted.step_s);
     if (status == MICS_OK)
-        status = mics_op_costs_new(topology, model, &costs, err);
-    if (status != MICS_OK)
-        return status;
-    resident.choice.expert_load =
-        fmin(expected_load(model, options), worst_load(model, &resident.choice));
-    status = mics_plan_predict(costs, model, &resident.choice, &resident.predicted, err);
-    if (status == MICS_OK)
-        status = mics_plan_predict_classes(costs, model, &resident.choice, &resident.classes, err);
-    const bool wins = way == MICS_EXPERTS_RESIDENT ||
-                      resident.predicted.step_s < (1 - MICS_STEP_TIE) * plan->predicted.step_s;
-    if (status == MICS_OK)
-        status = compare(costs, model, plan, &resident, &plan->experts, err);
-    if (status == MICS_OK)
-        status = compare_exchanges(costs, model, wins ? &resident.choice : &plan->choice,
-                                   resident.choice.expert_load, &plan->experts, err);
+        status = search_resident(topology, model, options, best_s, &resident, plan, &failure);
+    if (status == MICS_OK && resident.found && fits)
+        status = decide(costs, topology, model, way, &resident, *plan, &failure);
     mics_op_costs_free(costs);
-    if (status == MICS_OK && wins)
-        replace_plan(topology, &resident, plan);
-    return status;
+    if (status != MICS_OK) {
+        *err = failure;
+        return status;
+    }
+    if (resident.found || (fits && way == MICS_EXPERTS_AUTO))
+        return MICS_OK;
+    if (fits)
+        *err = why;
+    return refused;
 }

@@ -297,6 +297,22 @@ static void suggest_expert_group(struct remedies *remedies, struct mics_search_a
     mics_search_fini(&other);
 }
 
+/* Resident experts, where they were not tried. */
+static void suggest_resident(struct remedies *remedies)
+{
+    const struct mics_search *search = remedies->search;
+    struct mics_search other;
+
+    if (search->model->config.n_expert == 0 || search->options.experts != MICS_EXPERTS_GATHERED ||
+        search->options.trainer != MICS_TRAINER_MICS)
+        return;
+    if (mics_search_init(&other, search->topology, search->model, &search->options, NULL) ==
+            MICS_OK &&
+        mics_search_resident_fits(&other))
+        add_remedy(remedies, "--experts=resident");
+    mics_search_fini(&other);
+}
+
 /* The longest sequence that fits, in steps of 64 tokens. */
 static void suggest_sequence(struct remedies *remedies)
 {
@@ -522,6 +538,7 @@ enum mics_status mics_search_report_infeasible(const struct mics_search *search,
                             search->options.global_batch, batch);
     suggest_expert_group(&remedies, &miss);
     suggest_options(&remedies);
+    suggest_resident(&remedies);
     suggest_sequence(&remedies);
     if (has_network)
         suggest_nodes(&remedies);

@@ -671,10 +671,9 @@ static enum mics_status simulate_listed(struct progress *progress,
     return status;
 }
 
-/* The plan of the chosen alternative, without topology and model. */
-static enum mics_status make_plan(const struct mics_search *search,
-                                  const struct mics_search_alternative *chosen,
-                                  struct mics_plan **out, struct mics_err *err)
+enum mics_status mics_search_make_plan(const struct mics_search *search,
+                                       const struct mics_search_alternative *chosen,
+                                       struct mics_plan **out, struct mics_err *err)
 {
     struct mics_plan *plan = calloc(1, sizeof *plan);
     enum mics_status status;
@@ -779,7 +778,7 @@ static enum mics_status search_plan(struct mics_search *search, struct mics_plan
         if (status == MICS_OK)
             status = simulate_listed(&progress, chosen, err);
         if (status == MICS_OK)
-            status = make_plan(search, chosen, out, err);
+            status = mics_search_make_plan(search, chosen, out, err);
     }
     free(progress.queue.nodes);
     return status;

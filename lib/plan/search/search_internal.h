@@ -87,6 +87,11 @@ enum mics_status mics_search_init(struct mics_search *search, const struct mics_
                                   const struct mics_search_options *options, struct mics_err *err);
 void mics_search_fini(struct mics_search *search);
 
+/* The plan of an alternative of the search, without topology and model. */
+enum mics_status mics_search_make_plan(const struct mics_search *search,
+                                       const struct mics_search_alternative *chosen,
+                                       struct mics_plan **out, struct mics_err *err);
+
 /* Search with this interval and the formats of the options; *out has no topology and no model. */
 enum mics_status mics_search_once(const struct mics_topology *topology,
                                   const struct mics_model *model,
@@ -171,13 +176,29 @@ enum mics_status mics_search_least_expert_group(const struct mics_search *search
                                                 struct mics_search_alternative *out,
                                                 struct mics_err *err);
 
-/* experts.c: resident experts for a plan without topology and model, which has gathered ones, if
- * the options say so. MICS_ERR_ARG, MICS_ERR_INFEASIBLE: it cannot have them; with
- * MICS_EXPERTS_AUTO it is left as it is. */
+/* The fastest of the plans with resident experts that were simulated, of those that may be faster
+ * than best_s, in the groups that the options allow. *out is not `simulated` if there is none.
+ * `any`: if none is faster, one that has the least bound. */
+enum mics_status mics_search_resident(struct mics_search *search, double best_s, bool any,
+                                      struct mics_search_alternative *out, struct mics_err *err);
+/* Is there any? */
+bool mics_search_resident_fits(struct mics_search *search);
+
+/* experts.c */
+
+/* The load for which resident experts are planned, at most that of a rank to which all ranks send
+ * whatever they can. Depends on micro-batch and groups of the choice. */
+double mics_search_expert_load(const struct mics_model *model,
+                               const struct mics_search_options *options,
+                               const struct mics_plan_choice *choice);
+/* A plan without topology and model that has gathered experts, or NULL where none fits, becomes one
+ * with resident experts if the options say so. MICS_ERR_ARG, MICS_ERR_INFEASIBLE: it cannot have
+ * them; with MICS_EXPERTS_AUTO it is left as it is. Where *plan is NULL and stays so,
+ * MICS_ERR_INFEASIBLE, and *err is what it was. */
 enum mics_status mics_search_experts(const struct mics_topology *topology,
                                      const struct mics_model *model,
                                      const struct mics_search_options *options,
-                                     struct mics_plan *plan, struct mics_err *err);
+                                     struct mics_plan **plan, struct mics_err *err);
 
 /* report.c */
 

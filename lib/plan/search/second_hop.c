@@ -159,8 +159,9 @@ static enum mics_status search_decided(struct mics_topology *topology, struct mi
                                   ? search_formats(topology, model, options, &plan, err)
                                   : search_format(topology, model, options, &plan, err);
 
-    if (status == MICS_OK && options->experts != MICS_EXPERTS_GATHERED)
-        status = mics_search_experts(topology, model, options, plan, err);
+    if ((status == MICS_OK || status == MICS_ERR_INFEASIBLE) &&
+        options->experts != MICS_EXPERTS_GATHERED)
+        status = mics_search_experts(topology, model, options, &plan, err);
     if (status == MICS_OK && plan->choice.offload_piece > 0)
         status = predict_on_device(topology, model, plan, err);
     if (status != MICS_OK) {

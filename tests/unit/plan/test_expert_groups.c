@@ -245,8 +245,144 @@ static void the_plan_is_as_fast_as_any_combination_of_groups(void)
     CHECK(own > 0);
 }
 
+/* What all combinations with resident experts take: dense units over p ranks, experts over e, and
+ * their optimizer's states over o. */
+static double brute_resident(const struct mics_plan *plan)
+{
+    static const uint32_t sizes[] = {1, 2, 4};
+    const uint32_t share = plan->choice.micro_batch * plan->choice.micro_steps;
+    struct mics_op_costs *costs = NULL;
+    double best_s = INFINITY;
+    uint32_t batches = 1;
+
+    while (1u << batches <= share)
+        batches++;
+    CHECK_INT(mics_op_costs_new(plan->topology, plan->model, &costs, &err), MICS_OK);
+    for (uint32_t i = 0; i < 27 * 3 * 3 * 2 * batches; i++) {
+        struct mics_plan_choice choice = plan->choice;
+        struct mics_shape *experts = &choice.shapes[MICS_UNIT_EXPERT];
+        struct mics_memory memory;
+        struct mics_prediction predicted;
+        double bound_s;
+
+        struct mics_shape dense = choice.shapes[MICS_UNIT_DENSE];
+        dense.p_param = dense.p_grad = dense.p_optim = sizes[i % 3];
+        mics_choice_set_shape(&choice, dense);
+        experts->p_param = experts->p_grad = sizes[i / 3 % 3];
+        experts->p_optim = sizes[i / 9 % 3];
+        choice.recompute = (enum mics_recompute)(i / 27 % 3);
+        choice.prefetch = sizes[i / 81 % 3];
+        choice.hierarchical_gather = choice.hierarchical_reduce = i / 243 % 2;
+        choice.micro_batch = 1u << i / 486;
+        choice.micro_steps = share / choice.micro_batch;
+        choice.segments = choice.coalesce = 1;
+        choice.grad_slots = 2;
+        choice.dispatches = true;
+        choice.expert_load = plan->experts.load;
+        if (experts->p_param == 1 || mics_shape_check(experts, NULL) != MICS_OK ||
+            mics_choice_check(plan->model, &choice, NULL) != MICS_OK ||
+            mics_memory_compute_on(plan->topology, plan->model, &choice, &memory, &err) !=
+                MICS_OK ||
+            mics_memory_total(&memory, plan->topology) > plan->memory_limit)
+            continue;
+        CHECK_INT(mics_plan_predict_above(costs, plan->model, &choice, 0, &predicted, &err),
+                  MICS_OK);
+        best_s = fmin(best_s, predicted.step_s);
+        CHECK_INT(mics_step_bound(costs, plan->model, &choice, &bound_s, &err), MICS_OK);
+        CHECK(bound_s > 0 && bound_s <= predicted.step_s * (1 + 1e-9));
+    }
+    mics_op_costs_free(costs);
+    return best_s;
+}
+
+static bool same_groups(const struct mics_plan *a, const struct mics_plan *b)
+{
+    return memcmp(a->choice.shapes, b->choice.shapes, sizeof a->choice.shapes) == 0;
+}
+
+static void the_plan_with_resident_experts_is_as_fast_as_in_any_groups(void)
+{
+    static const struct {
+        const char *cluster;
+        uint32_t global_batch;
+        double load;
+    } cases[] = {
+        {CLUSTER "2.2G", 16, 1.25}, /* other groups are the fastest, but gathered experts faster */
+        {"node:4 gpu:1 flops:100T membw:1TB/s net:25gbit,50us mem:3.6G", 16, 1.25},
+    };
+    int status, others = 0, faster = 0;
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mics_search_options gathered = usual;
+
+        gathered.global_batch = cases[i].global_batch;
+        struct mics_search_options resident = gathered, any;
+        resident.expert_load = cases[i].load;
+        resident.experts = MICS_EXPERTS_RESIDENT;
+        any = resident;
+        any.experts = MICS_EXPERTS_AUTO;
+        struct mics_plan *plans[3] = {search(cases[i].cluster, &olmoe, &gathered, &status)};
+        CHECK_INT(status, MICS_OK);
+        plans[1] = search(cases[i].cluster, &olmoe, &resident, &status);
+        CHECK_INT(status, MICS_OK);
+        plans[2] = search(cases[i].cluster, &olmoe, &any, &status);
+        CHECK_INT(status, MICS_OK);
+        if (plans[0] && plans[1] && plans[2]) {
+            const double both[2] = {plans[0]->predicted.step_s, plans[1]->predicted.step_s};
+
+            printf("# %s: gathered %.3f ms, resident %.3f ms, %s groups\n", cases[i].cluster,
+                   1e3 * both[0], 1e3 * both[1],
+                   same_groups(plans[0], plans[1]) ? "the same" : "other");
+            CHECK(plans[1]->choice.dispatches && !plans[0]->choice.dispatches);
+            CHECK_INT(mics_choice_check(plans[1]->model, &plans[1]->choice, &err), MICS_OK);
+            CHECK(mics_memory_total(&plans[1]->memory, plans[1]->topology) <=
+                  plans[1]->memory_limit);
+            CHECK_NEAR(plans[1]->experts.gathered_step_s / both[0], 1, 1e-9);
+            CHECK_NEAR(plans[1]->experts.resident_step_s / both[1], 1, 1e-9);
+            CHECK(both[1] <= 1.01 * brute_resident(plans[1]));
+            CHECK(plans[2]->predicted.step_s <= 1.01 * fmin(both[0], both[1]));
+            CHECK(plans[2]->experts.resident_step_s > 0);
+            others += !same_groups(plans[0], plans[1]);
+            faster += plans[2]->choice.dispatches;
+        }
+        for (int p = 0; p < 3; p++)
+            mics_plan_free(plans[p]);
+    }
+    CHECK(others > 0);
+    CHECK(faster > 0);
+}
+
+/* Gathered layers do not fit beside the states; resident experts do, and the message says so. */
+static void where_gathered_experts_do_not_fit_resident_ones_may(void)
+{
+    static const char cluster[] = "node:4 gpu:2 flops:100T membw:1TB/s link:50GB/s,5us "
+                                  "net:25gbit,50us mem:6.5G";
+    struct mics_search_options options = usual;
+    struct mics_model_config config = olmoe;
+    int status;
+
+    config.n_layer = 2;
+    config.n_expert = 256;
+    config.n_inner = config.expert_inner = 2048;
+    options.global_batch = 8;
+    options.seq = 128;
+    CHECK(search(cluster, &config, &options, &status) == NULL);
+    CHECK_INT(status, MICS_ERR_INFEASIBLE);
+    CHECK(strstr(err.text, "--experts=resident") != NULL);
+    for (int i = 0; i < 2; i++) {
+        options.experts = i ? MICS_EXPERTS_AUTO : MICS_EXPERTS_RESIDENT;
+        struct mics_plan *plan = search(cluster, &config, &options, &status);
+        CHECK_INT(status, MICS_OK);
+        CHECK(plan && plan->choice.dispatches &&
+              mics_memory_total(&plan->memory, plan->topology) <= plan->memory_limit);
+        mics_plan_free(plan);
+    }
+}
+
 int main(void)
 {
+    TAP_RUN(where_gathered_experts_do_not_fit_resident_ones_may);
+    TAP_RUN(the_plan_with_resident_experts_is_as_fast_as_in_any_groups);
     TAP_RUN(experts_are_cut_over_as_many_ranks_as_are_asked_for);
     TAP_RUN(groups_of_experts_that_cannot_be_are_refused);
     TAP_RUN(where_nothing_fits_the_groups_of_experts_that_do_are_named);
