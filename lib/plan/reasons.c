@@ -15,6 +15,7 @@
 
 #include <math.h>
 #include <stdarg.h>
+#include <string.h>
 
 enum { NUMBER = 32 };
 
@@ -356,10 +357,14 @@ static void append_offload(struct text *text, const struct mics_plan *plan)
                                           : "; there they would fit, and leave %s of the limit",
                more);
     }
-    append(text, ". Copies run at %.3g GB/s from the host and %.3g GB/s to it (%s).",
-           mics_topology_host_copy_rate(plan->topology, false) / 1e9,
-           mics_topology_host_copy_rate(plan->topology, true) / 1e9,
-           mics_topology_host_copy_source(plan->topology));
+    const char *const from = mics_topology_host_copy_source(plan->topology, false);
+    const char *const to = mics_topology_host_copy_source(plan->topology, true);
+    const bool same = strcmp(from, to) == 0;
+
+    append(text, ". Copies run at %.3g GB/s from the host%s%s%s and %.3g GB/s to it (%s).",
+           mics_topology_host_copy_rate(plan->topology, false) / 1e9, same ? "" : " (",
+           same ? "" : from, same ? "" : ")",
+           mics_topology_host_copy_rate(plan->topology, true) / 1e9, to);
 }
 
 /* What --sync-dtype=auto found. */

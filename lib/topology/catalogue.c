@@ -31,7 +31,7 @@
 
 /* "file" is added when a user's file is read. */
 static const char *const instance_members[] = {
-    "name",   "aliases", "gpu",         "gpus",  "cards", "card_gbit",
+    "name",   "aliases", "gpu",         "gpus",  "cards", "card_gbit", "host_link",
     "source", "date",    "net_latency", "price", "file",  NULL,
 };
 
@@ -118,17 +118,19 @@ static void read_kernels(const struct mics_cursor *gpu, double sustained, struct
     snprintf(rates->attention, sizeof rates->attention, "%s", attention);
 }
 
-/* The link between GPU and host. */
-static void read_host_link(const struct mics_cursor *gpu, struct mics_instance *out)
+/* The link between GPU and host, of a GPU or of an instance, whose source is `source`. */
+static void read_host_link(const struct mics_cursor *of, const struct mics_source *source,
+                           struct mics_instance *out)
 {
-    if (!mics_cursor_has(gpu, "host_link"))
+    if (!mics_cursor_has(of, "host_link"))
         return;
-    const struct mics_cursor at = mics_cursor_get_object(gpu, "host_link");
-    out->host_source = out->gpu_source;
+    const struct mics_cursor at = mics_cursor_get_object(of, "host_link");
+    out->host_source = *source;
     read_source(&at, &out->host_source);
     out->host_link = mics_cursor_get_string(&at, "name");
     out->host_rate = get_figure(&at, "gb_per_s") * 1e9;
     out->host_factor = mics_cursor_get_double(&at, "reached", 1e-6, 1);
+    out->host_link_gpus = mics_cursor_opt_u32(&at, "gpus", 1, MICS_MAX_PER_NODE, 1);
 }
 
 /* Everything that describes one GPU. */
@@ -161,7 +163,10 @@ static void read_gpu(const struct mics_cursor *gpu, struct mics_instance *out)
                            "expected a part of the peak, at most 1");
     out->flops = sustained * out->peak_flops;
     read_kernels(gpu, sustained, out);
-    read_host_link(gpu, out);
+    out->integrated = mics_cursor_opt_bool(gpu, "integrated", false);
+    if (out->integrated && mics_cursor_has(gpu, "host_link"))
+        mics_cursor_reject(gpu, "host_link", "an integrated GPU has no link to its host");
+    read_host_link(gpu, &out->gpu_source, out);
 }
 
 static double read_share(const struct mics_cursor *reached, const char *key,
@@ -268,6 +273,7 @@ static void read_instance(const struct mics_cursor *at, struct mics_instance *ou
     out->net_latency_source.file = out->source.file;
     out->net_latency_s = read_latency(at, "net_latency", &out->net_latency_source);
     read_price(at, out);
+    read_host_link(at, &out->source, out);
 }
 
 enum { MAX_FILE_BYTES = 4 << 20, MAX_GPUS = 1000, MAX_INSTANCES = 10000 };
@@ -350,6 +356,7 @@ enum mics_status mics_catalogue_get(const struct mics_catalogue *catalogue, size
     const struct mics_cursor gpus = mics_cursor_get_array(&root, "gpus", 1, MAX_INSTANCES);
     const struct mics_cursor gpu = mics_cursor_get_item(&gpus, index);
     read_gpu(&gpu, &instance);
+    read_host_link(&at, &instance.source, &instance); /* the machine's replaces the GPU's */
     read_reached(&root, &instance);
     read_link_latency(&root, &instance);
     if (reading.status == MICS_OK)
@@ -730,12 +737,34 @@ void mics_instance_set_device(const struct mics_instance *gpu, struct mics_topol
 {
     snprintf(topology->device, sizeof topology->device, "%s", gpu->gpu);
     snprintf(topology->flops_dtype, sizeof topology->flops_dtype, "%s", gpu->flops_dtype);
+    topology->integrated = gpu->integrated;
     topology->flops = gpu->flops;
     topology->rates = gpu->rates;
     topology->memory_bandwidth = gpu->memory_rate * gpu->memory_factor;
     topology->memory_bytes = mics_gpu_memory_limit((uint64_t)gpu->memory_bytes);
     topology->node_link = (struct mics_link){.latency_s = gpu->link_latency_s,
                                              .bandwidth_bytes = gpu->link_rate * gpu->link_factor};
+}
+
+double mics_instance_host_copy_rate(const struct mics_instance *instance)
+{
+    return instance->host_rate * instance->host_factor / instance->host_link_gpus;
+}
+
+/* "PCIe 3.0 x16, shared by 2 GPUs, assumed": as reasons of plans quote it. */
+static json_t *host_link_doc(const struct mics_instance *instance)
+{
+    static const char assumed[] = "assumed";
+    const char *source = instance->host_source.text;
+    char shared[48] = "";
+
+    if (instance->host_link_gpus > 1)
+        snprintf(shared, sizeof shared, ", shared by %u GPUs", instance->host_link_gpus);
+    return json_pack(
+        "{s:o, s:f}", "name",
+        json_sprintf("%s%s%s", instance->host_link, shared,
+                     source && strncmp(source, assumed, strlen(assumed)) == 0 ? ", assumed" : ""),
+        "bytes_per_s", mics_instance_host_copy_rate(instance));
 }
 
 enum mics_status mics_instance_add_figures(const struct mics_instance *gpu, uint32_t cards,
@@ -749,12 +778,8 @@ enum mics_status mics_instance_add_figures(const struct mics_instance *gpu, uint
     json_t *net = json_object_get(json_object_get(topology->doc, "links"), "net");
     bool failed = json_object_set_new(device, "peak_flops_per_s", json_real(gpu->peak_flops)) != 0;
 
-    if (gpu->host_link) {
-        json_t *link = json_pack("{s:s, s:f}", "name", gpu->host_link, "bytes_per_s",
-                                 gpu->host_rate * gpu->host_factor);
-
-        failed |= json_object_set_new(device, "host_link", link) != 0;
-    }
+    if (gpu->host_link)
+        failed |= json_object_set_new(device, "host_link", host_link_doc(gpu)) != 0;
     if (net && card_rate > 0)
         failed |= json_object_set_new(net, "cards", json_integer(cards)) != 0 ||
                   json_object_set_new(net, "card_bytes_per_s", json_real(card_rate)) != 0;

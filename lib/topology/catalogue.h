@@ -10,14 +10,16 @@
  *     ? gpus [{id, name, flops_dtype, peak_tflops, sustained (of the peak, 0 to 1), memory_mib,
  *              memory_gb_per_s, memory_reached (of it), link_gb_per_s (one way),
  *              ? link_reached (of it; else reached.link), ? pci_ids ["0x2330"],
- *              ? host_link {name, gb_per_s (one way), reached (of it), SOURCE},
+ *              ? integrated (CPU and GPU have one memory), ? host_link HOST_LINK,
  *              ? kernels KERNELS, SOURCE}]
  *     ? instances [{name, ? aliases [], gpu (an id), gpus, cards, card_gbit,
  *                   net_latency {us, SOURCE}, ? price {usd_per_hour (of one machine), SOURCE},
- *                   SOURCE}]
+ *                   ? host_link HOST_LINK (replaces the GPU's), SOURCE}]
  *     ? reached {link, net: {share (of the vendor's rate, 0 to 1), SOURCE}}
  *     ? link_latency {us, SOURCE}
  *     ? networks {NAME: {share (of a card's rate), us (latency), SOURCE}}
+ *     HOST_LINK = {name, gb_per_s (one way), reached (of it), ? gpus (that share it and copy at
+ *                  once; default: 1), SOURCE}
  *     KERNELS = {sms (multiprocessors), f32_tflops, ? tf32_tflops, bf16_tflops, f16_tflops (dense
  *                peaks), product_overhead_us (of each product), attention ("A100" or "H100": whose
  *                figures of FlashAttention-2 apply), attention_factor (part of these),
@@ -56,8 +58,10 @@ struct mics_instance {
     double link_rate, card_rate; /* bytes/s one way: a GPU's link, one network card */
     uint32_t cards;              /* network cards of one machine */
     double link_latency_s, net_latency_s;
+    bool integrated;                               /* its memory is the host's */
     const char *host_link;                         /* "PCIe 5.0 x16"; NULL: not known */
-    double host_rate, host_factor;                 /* bytes/s one way between GPU and host */
+    uint32_t host_link_gpus;                       /* that share the link to the host */
+    double host_rate, host_factor;                 /* bytes/s one way of that link */
     double memory_factor, link_factor, net_factor; /* reached fraction of each rate, 0 to 1 */
     double usd_per_hour;                           /* of one machine; 0: not known */
     struct mics_gpu_rates rates;                   /* of one GPU; sms 0: not known */
@@ -114,6 +118,9 @@ bool mics_catalogue_gpu_rates(const char *device, struct mics_gpu_rates *out);
  * "eth", "roce", "ib". false: there is none. */
 bool mics_catalogue_network(const struct mics_catalogue *catalogue, const char *kind, double *share,
                             double *latency_s);
+
+/* Bytes/s of copies between each GPU and the host while all GPUs copy. There is a host_link. */
+double mics_instance_host_copy_rate(const struct mics_instance *instance);
 
 /* Set the fields of a topology that its GPU determines, the link inside a node included. */
 void mics_instance_set_device(const struct mics_instance *gpu, struct mics_topology *topology);

@@ -293,6 +293,7 @@ static void put_gpu_details(struct mics_table *table, const struct mics_instance
         {"latency of the link", "link_latency_s", TIME, i->link_latency_s, &i->link_latency_source},
         {i->host_link, "host_link_bytes_per_s", RATE, i->host_rate, &i->host_source},
         {"of it reached by copies", "host_link_reached", SHARE, i->host_factor, &i->host_source},
+        {"GPUs that share it", "host_link_gpus", NUMBER, i->host_link_gpus, &i->host_source},
     };
 
     put_details(table, details, sizeof details / sizeof *details, tsv);

@@ -134,11 +134,19 @@ static void read_profile(const struct mics_cursor *root, struct mics_topology *t
     mics_cursor_reject(root, "profile", "'%.16s': expected mics or pytorch", name);
 }
 
+/* Bytes/s; 0: not measured. */
+static double measured_copy_rate(const struct mics_topology *topology, bool to_host)
+{
+    const json_t *device = json_object_get(topology->doc, "device");
+
+    return json_number_value(
+        json_object_get(device, to_host ? "to_host_bytes_per_s" : "from_host_bytes_per_s"));
+}
+
 double mics_topology_host_copy_rate(const struct mics_topology *topology, bool to_host)
 {
     const json_t *device = json_object_get(topology->doc, "device");
-    const double measured = json_number_value(
-        json_object_get(device, to_host ? "to_host_bytes_per_s" : "from_host_bytes_per_s"));
+    const double measured = measured_copy_rate(topology, to_host);
     const double known =
         json_number_value(json_object_get(json_object_get(device, "host_link"), "bytes_per_s"));
 
@@ -147,15 +155,14 @@ double mics_topology_host_copy_rate(const struct mics_topology *topology, bool t
     return measured > 0 ? measured : known > 0 ? known : MICS_HOST_COPY_RATE;
 }
 
-const char *mics_topology_host_copy_source(const struct mics_topology *topology)
+const char *mics_topology_host_copy_source(const struct mics_topology *topology, bool to_host)
 {
     const json_t *device = json_object_get(topology->doc, "device");
     const json_t *link = json_object_get(device, "host_link");
 
     if (mics_topology_is_host(topology))
         return "host memory";
-    if (json_number_value(json_object_get(device, "from_host_bytes_per_s")) > 0 &&
-        json_number_value(json_object_get(device, "to_host_bytes_per_s")) > 0)
+    if (measured_copy_rate(topology, to_host) > 0)
         return "measured";
     return link ? json_string_value(json_object_get(link, "name")) : "PCIe 4.0 x16, assumed";
 }
@@ -192,6 +199,7 @@ static void read_device(const struct mics_cursor *root, struct mics_topology *to
     topology->process_bytes = mics_cursor_opt_u64(&at, "process_bytes", 0, (uint64_t)1 << 40, 0);
     topology->onednn = mics_cursor_opt_bool(&at, "onednn", true);
     topology->tf32 = mics_cursor_opt_bool(&at, "tf32", false);
+    topology->integrated = mics_cursor_opt_bool(&at, "integrated", false);
     read_rates(&at, &topology->rates);
     check_host_link(&at);
     mics_kernel_rates_read(&at, &topology->kernel_rates, &topology->kernel_rate_count);
@@ -514,6 +522,8 @@ static bool put_device(json_t *doc, const struct mics_topology *topology)
                                      NULL) != MICS_OK;
         put(&writer, "kernel_rates", rates);
     }
+    if (topology->integrated || json_object_get(writer.object, "integrated"))
+        put(&writer, "integrated", json_boolean(topology->integrated));
     if (topology->tf32 || json_object_get(writer.object, "tf32"))
         put(&writer, "tf32", json_boolean(topology->tf32));
     return !writer.failed &&

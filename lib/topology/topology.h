@@ -11,7 +11,8 @@
  *     kind "mics.topology", v 1, name, source, nodes, per_node,
  *     device {name, flops_per_s, flops_dtype ("f32", "bf16", "f16"), memory_bandwidth_bytes_per_s,
  *             memory_bytes, ? free_bytes, ? cores, ? peak_flops_per_s, ? from_host_bytes_per_s,
- *             ? to_host_bytes_per_s, ? process_bytes, ? tf32 (fp32 products use it),
+ *             ? to_host_bytes_per_s, ? host_link {name, bytes_per_s}, ? process_bytes,
+ *             ? integrated (the GPU's memory is the host's), ? tf32 (fp32 products use it),
  *             ? onednn (a host multiplies bf16 by it; default: true),
  *             ? gpu_rates {sms, f32_flops_per_s, tf32_flops_per_s, bf16_flops_per_s,
  *                          f16_flops_per_s, product_overhead_s, attention ("A100", "H100"),
@@ -159,6 +160,7 @@ struct mics_topology {
     char flops_dtype[8];     /* "f32", "bf16", "f16" */
     double memory_bandwidth; /* bytes/s of one rank */
     uint64_t memory_bytes;   /* that one rank may use */
+    bool integrated;         /* a GPU whose memory is the host's */
     uint32_t cores;          /* host cores of one rank; 0: unknown */
     /* Host memory of a rank's process when it has joined the job: libraries and MPI. 0: unknown. */
     uint64_t process_bytes;
@@ -196,9 +198,9 @@ bool mics_topology_is_host(const struct mics_topology *topology);
  * each byte is read and written there. */
 #define MICS_HOST_COPY_RATE 25e9 /* assumed: what PCIe 4.0 with 16 lanes reaches, one way */
 double mics_topology_host_copy_rate(const struct mics_topology *topology, bool to_host);
-/* Where they are from: "measured", "PCIe 5.0 x16", "PCIe 4.0 x16, assumed", or for ranks that
+/* Where that is from: "measured", "PCIe 5.0 x16", "PCIe 4.0 x16, assumed", or for ranks that
  * compute on the host "host memory". Belongs to the topology. */
-const char *mics_topology_host_copy_source(const struct mics_topology *topology);
+const char *mics_topology_host_copy_source(const struct mics_topology *topology, bool to_host);
 
 /* Do these copies take the links that collectives inside nodes use? So it is where GPUs have no
  * link among each other that is faster than PCIe 5.0 with 16 lanes. */

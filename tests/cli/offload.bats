@@ -33,7 +33,7 @@ setup()
     grep -q 'optimizer  *adamw, gradients clipped, its states in host memory' text
     grep -q 'states are in host memory, 18.8 GiB per rank, which makes a step [0-9.]* % longer than with them on the device, ' text
     grep -q 'there they would need [0-9.]* GiB more than the limit' text
-    grep -q 'Copies run at 25.2 GB/s from the host and 25.2 GB/s to it (PCIe 4.0 x16)' text
+    grep -q 'Copies run at 25.2 GB/s from the host and 25.2 GB/s to it (PCIe 4.0 x16, assumed)' text
 }
 
 @test "copies run at what was measured, else at the catalogue's link, else at an assumed one" {
@@ -51,10 +51,27 @@ setup()
     mics-probe --topology="${gpu}H100-80" | mics-show --json |
         jq '.device += {from_host_bytes_per_s: 4e10, to_host_bytes_per_s: 3e10}' >measured.json
     [[ $(said measured.json) == *'40 GB/s from the host and 30 GB/s to it (measured).'* ]]
+    jq 'del(.device.to_host_bytes_per_s)' measured.json >half.json
+    [[ $(said half.json) == *'40 GB/s from the host (measured) and 54.8 GB/s to it (PCIe 5.0 x16).'* ]]
+    # Two GPUs share an uplink of PCIe 3.0, and the machine's rate replaces its GPU's.
+    [[ $(said --topology=p4d --global-batch=8) == *'5.99 GB/s from the host and 5.99 GB/s to it (PCIe 3.0 x16, shared by 2 GPUs).'* ]]
     [[ $(mics-show measured.json) == *'link to the host, PCIe 5.0 x16'*'54.8 GB/s'* ]]
     jq '.device.host_link.bytes_per_s = 0' measured.json >wrong.json
     run -3 --separate-stderr mics-show wrong.json
     [[ $stderr == *'device.host_link.bytes_per_s: expected'* ]]
+}
+
+@test "nothing is moved to the host where CPU and GPU have one memory" {
+    local how=(--model=qwen3-8b --seq=2048 --global-batch=8 --topology=dgx-spark:1)
+    run -2 --separate-stderr mics-plan "${how[@]}" --offload=optimizer
+    [[ $stderr == "mics-plan: --offload=optimizer: NVIDIA GB10 has one memory for CPU and GPU, so that nothing is saved" ]]
+    run -4 --separate-stderr mics-plan "${how[@]}"
+    [[ $stderr != *offload* ]]
+    run -4 --separate-stderr mics-plan "${how[@]}" --offload=auto
+    [[ $stderr == *"no plan fits 112 GiB per rank"* && $stderr != *host* ]]
+    mics-probe --topology=dgx-spark | mics-show --json | jq -e '.device.integrated and .device.host_link == null'
+    mics-probe --topology=dgx-spark >spark.mp
+    run -2 --separate-stderr mics-plan --model=qwen3-8b --seq=2048 --global-batch=8 --offload=optimizer spark.mp
 }
 
 @test "what lacks on one GPU and its host is said" {

@@ -473,7 +473,7 @@ static void suggest_options(struct remedies *remedies)
     options.offload = MICS_OFFLOAD_OPTIMIZER;
     if (given.offload == MICS_OFFLOAD_NONE && given.outer_steps == 0 &&
         given.trainer == MICS_TRAINER_MICS && !mics_topology_is_host(topology) &&
-        would_fit(remedies, topology, &options))
+        !topology->integrated && would_fit(remedies, topology, &options))
         add_remedy(remedies, "--offload=optimizer");
     options = given;
     options.optimizer = MICS_OPT_LION;

@@ -181,10 +181,15 @@ enum mics_status mics_plan_search(struct mics_topology *topology, struct mics_mo
     struct mics_plan *plan = NULL;
     enum mics_status status;
 
+    if (options->offload == MICS_OFFLOAD_OPTIMIZER && topology->integrated)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "--offload=optimizer: %s has one memory for CPU and GPU, so that "
+                            "nothing is saved",
+                            topology->device);
     if (tries)
         decided.offload = MICS_OFFLOAD_NONE;
     status = search_decided(topology, model, &decided, &plan, err);
-    if (status == MICS_ERR_INFEASIBLE && tries) {
+    if (status == MICS_ERR_INFEASIBLE && tries && !topology->integrated) {
         decided.offload = MICS_OFFLOAD_OPTIMIZER;
         status = search_decided(topology, model, &decided, &plan, err);
     }

@@ -269,13 +269,70 @@ static void figures_have_sources_of_their_own(void)
         /* What is published of copies: 12 GB/s over PCIe 3.0, 25 over 4.0 and 53 to 55 over 5.0. */
         const double copies = gpu.host_rate * gpu.host_factor;
 
-        CHECK(gpu.host_link && gpu.host_source.text && is_date(gpu.host_source.date));
+        CHECK(!gpu.host_link == gpu.integrated);
+        CHECK(gpu.integrated || (gpu.host_source.text && is_date(gpu.host_source.date)));
+        CHECK(
+            gpu.integrated || strcmp(gpu.host_link, "NVLink-C2C") == 0 ||
+            strstr(gpu.host_source.text, gpu.peak_flops > 2e15 ? "PCIe 5.0 of the host" : "GB/s"));
         if (gpu.host_link && strncmp(gpu.host_link, "PCIe ", 5) == 0)
             CHECK(gpu.host_link[5] == '3'   ? copies > 11.5e9 && copies < 13e9
                   : gpu.host_link[5] == '4' ? copies > 24e9 && copies < 26.5e9
                                             : copies > 52e9 && copies < 56e9);
     }
     mics_catalogue_close(catalogue);
+}
+
+/* The machine decides the generation of PCIe, and how many GPUs share an uplink. */
+static void copies_to_the_host_run_at_the_machines_rate(void)
+{
+    static const struct {
+        const char *name, *link;
+        double gb_per_s;
+    } table[] = {
+        {"p4d", "PCIe 3.0 x16, shared by 2 GPUs", 6},
+        {"p4de", "PCIe 3.0 x16, shared by 2 GPUs", 6},
+        {"p5", "PCIe 4.0 x16", 25.2},
+        {"p5e", "PCIe 4.0 x16, assumed", 25.2},
+        {"p5en", "PCIe 5.0 x16, assumed", 54.8},
+        {"p6-b200", "PCIe 5.0 x16, assumed", 54.8},
+        {"a2-highgpu-8g", "PCIe 3.0 x16, shared by 2 GPUs, assumed", 6},
+        {"ND96asr_v4", "PCIe 4.0 x16, shared by 2 GPUs", 12.6},
+        {"ND96isr_H100_v5", "PCIe 5.0 x16", 54.8},
+        {"dgx-a100", "PCIe 4.0 x16, shared by 2 GPUs", 12.6},
+        {"dgx-h100", "PCIe 5.0 x16", 54.8},
+        {"node:1 gpu:8xA100-40", "PCIe 4.0 x16", 25.2},
+    };
+
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        struct mics_topology *topology = NULL;
+
+        CHECK_INT(mics_topology_parse(table[i].name, &topology, NULL), MICS_OK);
+        if (!topology)
+            continue;
+        for (int to_host = 0; to_host < 2; to_host++) {
+            CHECK_STR(mics_topology_host_copy_source(topology, to_host), table[i].link);
+            CHECK_NEAR(mics_topology_host_copy_rate(topology, to_host) / 1e9, table[i].gb_per_s,
+                       .05);
+        }
+        mics_topology_free(topology);
+    }
+}
+
+/* A direction that was not measured has the link's rate and name. */
+static void each_direction_of_copies_has_its_source(void)
+{
+    struct mics_topology *topology = NULL;
+
+    CHECK_INT(mics_topology_parse("p5", &topology, NULL), MICS_OK);
+    if (!topology)
+        return;
+    CHECK(json_object_set_new(json_object_get(topology->doc, "device"), "from_host_bytes_per_s",
+                              json_real(2e10)) == 0);
+    CHECK_STR(mics_topology_host_copy_source(topology, false), "measured");
+    CHECK_STR(mics_topology_host_copy_source(topology, true), "PCIe 4.0 x16");
+    CHECK_NEAR(mics_topology_host_copy_rate(topology, false), 2e10, 1);
+    CHECK_NEAR(mics_topology_host_copy_rate(topology, true), 25.2e9, 1e6);
+    mics_topology_free(topology);
 }
 
 #define MACHINE(rest)                                                                              \
@@ -373,6 +430,11 @@ static void a_damaged_file_is_refused_with_its_name_and_the_path(void)
          "instances[0].card_gbit: expected"},
         {"{\"reached\": {\"link\": {\"share\": 1.5}}}", "reached.link.share: expected"},
         {"{\"gpus\": [{\"id\": \"x\"}]}", "gpus[0].name: missing"},
+        {MACHINE(
+             ", \"host_link\": {\"name\": \"x\", \"gb_per_s\": 1, \"reached\": 1, \"gpus\": 0}"),
+         "instances[0].host_link.gpus: expected"},
+        {HOST_LINK("0.5}, \"integrated\": true, \"pci_ids\": {"),
+         "gpus[0].host_link: an integrated GPU has no link to its host"},
         {HOST_LINK("1.5"), "gpus[0].host_link.reached: expected"},
         {HOST_LINK("0.5, \"gb_per_s\": 1"), "line 1, column"},
         {GPU("1.5"), "gpus[0].sustained: expected a part of the peak, at most 1"},
@@ -397,6 +459,8 @@ int main(void)
 {
     TAP_RUN(every_entry_can_be_read_and_makes_a_valid_topology);
     TAP_RUN(p4d_has_the_vendors_figures);
+    TAP_RUN(copies_to_the_host_run_at_the_machines_rate);
+    TAP_RUN(each_direction_of_copies_has_its_source);
     TAP_RUN(memory_is_the_total_of_nvidia_smi_less_the_reserve);
     TAP_RUN(the_gap_between_link_and_network_is_the_published_one);
     TAP_RUN(names_of_devices_have_the_rates_of_their_model);
