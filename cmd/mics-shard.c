@@ -101,9 +101,10 @@ static enum mics_status handle(void *context, const struct cli_option *option, c
     if (option->id == ID_DTYPE) {
         request->has_dtype = true;
         request->convert.q8_0 = strcmp(value, "q8_0") == 0;
-        return request->convert.q8_0
-                   ? MICS_OK
-                   : mics_storage_dtype_parse(value, &request->convert.dtype, err);
+        if (request->convert.q8_0 ||
+            mics_storage_dtype_parse(value, &request->convert.dtype, NULL) == MICS_OK)
+            return MICS_OK;
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': expected f32, f16, bf16 or q8_0", value);
     }
     request->has_file_bytes = true;
     return mics_parse_positive_bytes(value, &request->convert.file_bytes, err);

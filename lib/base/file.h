@@ -16,6 +16,10 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* What begins a pointer of Git LFS, which lies where a file is that has not been fetched. */
+#define MICS_LFS_POINTER "version https://git-lfs.github.com/spec/"
+#define MICS_LFS_ADVICE  "'git lfs pull' fetches the file"
+
 /* Read a whole file; "-" is standard input. *data belongs to the caller, who calls free(); a NUL
  * that is not counted follows the last byte. Errors begin with the path. MICS_ERR_FORMAT: more than
  * `limit` bytes. */

@@ -4,6 +4,7 @@
 #include "base/dir.h"
 #include "base/file.h"
 #include "base/units.h"
+#include "ckpt/foreign/foreign.h"
 #include "ckpt/manifest.h"
 
 #include <ctype.h>
@@ -249,6 +250,33 @@ static enum mics_status find_newest(const char *out, char *buf, bool *found, str
     return status;
 }
 
+/* What a folder is instead, and which command reads it. */
+static enum mics_status not_a_checkpoint(const char *path, struct mics_err *err)
+{
+    static const char *const kinds[] = {
+        [MICS_FOREIGN_TORCH_SAVE] = "a model in files of torch.save",
+        [MICS_FOREIGN_DCP] = "a checkpoint of torch.distributed.checkpoint",
+        [MICS_FOREIGN_DCP_SAFETENSORS] = "a checkpoint of torch.distributed.checkpoint",
+        [MICS_FOREIGN_DEEPSPEED] = "a checkpoint of DeepSpeed",
+    };
+
+    if (mics_hf_is_folder(path))
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "'%s' is a model in Hugging Face files: 'mics-shard list' shows its "
+                            "tensors, and 'mics-shard split' makes a checkpoint of it",
+                            path);
+    const enum mics_foreign_format format = mics_foreign_recognize(&path, 1);
+
+    if (format != MICS_FOREIGN_NONE)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "'%s' is %s: 'mics-shard split' makes a checkpoint of it", path,
+                            kinds[format]);
+    return mics_err_set(err, MICS_ERR_FORMAT,
+                        "'%s' is no checkpoint: it has neither %s nor latest/%s, and no "
+                        "model.safetensors either",
+                        path, MICS_MANIFEST_NAME, MICS_MANIFEST_NAME);
+}
+
 enum mics_status mics_checkpoint_find(const char *path, bool automatic, char *buf, bool *found,
                                       struct mics_err *err)
 {
@@ -271,10 +299,7 @@ enum mics_status mics_checkpoint_find(const char *path, bool automatic, char *bu
     }
     if (status != MICS_OK || *found || automatic)
         return status;
-    return mics_err_set(err, MICS_ERR_FORMAT,
-                        "'%s' is no checkpoint: it has neither %s nor latest/%s, and no "
-                        "model.safetensors either",
-                        path, MICS_MANIFEST_NAME, MICS_MANIFEST_NAME);
+    return not_a_checkpoint(path, err);
 }
 
 enum mics_status mics_checkpoint_paths(const char *out, uint64_t step, char *final, char *temporary,

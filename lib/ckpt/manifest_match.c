@@ -219,7 +219,7 @@ static const struct {
     {"rope_scaling.beta_slow", offsetof(struct mics_model_config, rope_scaling.beta_slow)},
     {"rope_scaling.attention_factor",
      offsetof(struct mics_model_config, rope_scaling.attention_factor)},
-    {"expert_capacity", offsetof(struct mics_model_config, expert_capacity)},
+    {"expert_capacity (mics-plan --capacity)", offsetof(struct mics_model_config, expert_capacity)},
 };
 
 static uint32_t config_field(const struct mics_model_config *config, size_t i)
@@ -238,9 +238,20 @@ static double config_double(const struct mics_model_config *config, size_t i)
     return value;
 }
 
+/* All of them are positive; 0 stands for what a model does not have. */
+static void format_double(double value, char text[32])
+{
+    if (value > 0)
+        snprintf(text, 32, "%.10g", value);
+    else
+        snprintf(text, 32, "none");
+}
+
 static enum mics_status compare_configs(const struct mics_model_config *then,
                                         const struct mics_model_config *now, struct mics_err *err)
 {
+    char then_text[32], now_text[32];
+
     if (strcmp(then->family, now->family) != 0)
         return mics_err_set(err, MICS_ERR_FORMAT,
                             "the checkpoint's model is of family %s, the plan's of %s",
@@ -256,10 +267,13 @@ static enum mics_status compare_configs(const struct mics_model_config *then,
     for (size_t i = 0; i < sizeof config_doubles / sizeof *config_doubles; i++) {
         double a = config_double(then, i), b = config_double(now, i);
 
-        if (a < b || a > b)
+        if (a < b || a > b) {
+            format_double(a, then_text);
+            format_double(b, now_text);
             return mics_err_set(err, MICS_ERR_FORMAT,
-                                "the checkpoint's model has %s %g, the plan's %g",
-                                config_doubles[i].name, a, b);
+                                "the checkpoint's model has %s %s, the plan's %s",
+                                config_doubles[i].name, then_text, now_text);
+        }
     }
     if (then->rope_scaling.kind != now->rope_scaling.kind ||
         then->rope_scaling.truncate != now->rope_scaling.truncate)

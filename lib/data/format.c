@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data/format.h"
 
+#include "base/file.h"
 #include "base/num.h"
 
 #include <stdio.h>
@@ -63,8 +64,7 @@ static const struct magic {
     {MAGIC("\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"), 0, "a file of an old Office program",
      "extract its text first", false},
     {MAGIC("{\\rtf"), 0, "an RTF file", "extract its text first", false},
-    {MAGIC("version https://git-lfs.github.com/spec/"), 0, "a pointer of Git LFS",
-     "'git lfs pull' fetches the file", false},
+    {MAGIC(MICS_LFS_POINTER), 0, "a pointer of Git LFS", MICS_LFS_ADVICE, false},
     {MAGIC("\x7f"
            "ELF"),
      0, "an ELF program", NO_TEXT, false},

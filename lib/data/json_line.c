@@ -40,7 +40,8 @@ enum mics_status mics_bad_lines_add(struct mics_bad_lines *bad, const char *path
 
 enum mics_status mics_bad_lines_parse(const char *text, uint64_t *allowed, struct mics_err *err)
 {
-    if (strncmp(text, "skip:", 5) == 0)
-        return mics_parse_positive_count(text + 5, allowed, err);
-    return mics_err_set(err, MICS_ERR_ARG, "'%s': expected skip:N", text);
+    if (strncmp(text, "skip:", 5) == 0 &&
+        mics_parse_positive_count(text + 5, allowed, NULL) == MICS_OK)
+        return MICS_OK;
+    return mics_err_set(err, MICS_ERR_ARG, "'%s': expected skip:N with N from 1", text);
 }

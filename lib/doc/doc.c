@@ -49,6 +49,9 @@ static enum mics_status decode_value(const char *data, size_t size, json_t **out
         return mics_json_read(data, size, (struct mics_json_origin){.line = 1}, out, err);
     if ((first & 0xf0) == 0x80 || first == 0xde || first == 0xdf)
         return mics_msgpack_read(data, size, out, err);
+    if (size >= sizeof MICS_LFS_POINTER - 1 &&
+        memcmp(data, MICS_LFS_POINTER, sizeof MICS_LFS_POINTER - 1) == 0)
+        return mics_err_set(err, MICS_ERR_FORMAT, "a pointer of Git LFS: " MICS_LFS_ADVICE);
     return mics_err_set(err, MICS_ERR_FORMAT,
                         "offset 0: neither a msgpack map nor JSON: the first byte is 0x%02x",
                         first);

@@ -151,7 +151,9 @@ zstd_frame() # file: a frame with one raw block, which needs no zstd(1)
     [ "$(jq -c '[.documents, .text.bad_lines]' <<<"$output")" = '[41,6]' ]
     [ "$(mics-data show --sample=0 --tsv out | grep bad_lines)" = $'bad_lines\t6' ]
     run -2 --separate-stderr mics-data encode -t bytes bad.jsonl --bad-lines=6 -o out
-    [ "${stderr_lines[0]}" = "mics-data: --bad-lines: '6': expected skip:N" ]
+    [ "${stderr_lines[0]}" = "mics-data: --bad-lines: '6': expected skip:N with N from 1" ]
+    run -2 --separate-stderr mics-data encode -t bytes bad.jsonl --bad-lines=skip:-1 -o out
+    [ "${stderr_lines[0]}" = "mics-data: --bad-lines: 'skip:-1': expected skip:N with N from 1" ]
 
     run -3 --separate-stderr mics-train -q -p plan.mp --steps=1 --sample=0 --data=bad.jsonl
     [[ $stderr == "mics-train: data: 'bad.jsonl': line 41: "* ]]

@@ -256,6 +256,7 @@ EOF
     refused 3 "qwen3-moe-s: layers without experts are not in llama.cpp's architecture 'qwen3moe'" qwen3-moe-s --to=gguf
     refused 3 "qwen3-window-s: attention_bias is not in llama.cpp's architecture 'qwen3'" qwen3-window-s --to=gguf
     refused 3 "llama-s: tokenizer: it has 257 ids, the model 29" llama-s --to=gguf --base=bytes
+    refused 2 "--dtype: 'q4_0': expected f32, f16, bf16 or q8_0" llama-s --to=gguf --dtype=q4_0
     refused 2 "--dtype=q8_0: only merge --to=gguf writes it" llama-s --dtype=q8_0
     refused 2 "--max-file: only of Hugging Face files" llama-s --to=gguf --max-file=1M
     refused 2 "--to: 'onnx': expected hf, gguf or dcp" llama-s --to=onnx

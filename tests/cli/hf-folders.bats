@@ -273,6 +273,40 @@ END
     [[ $stderr == *"pytorch_model.bin: not a safetensors file, but a pickle"* ]]
 }
 
+@test "a GGUF file and a pointer of Git LFS in the place of weights are named, with what to do" {
+    pointer='version https://git-lfs.github.com/spec/v1\noid sha256:%064d\nsize 14064895\n'
+    rm -rf "$model"
+    mkdir "$model"
+    cp tiny/config.json "$model/"
+    printf 'GGUF\3\0\0\0\1\0\0\0' >other.safetensors
+    run --separate-stderr mics-shard list other.safetensors
+    one_line_and_code 3
+    [[ $stderr == *'not a safetensors file, but a GGUF file, which is not read here: take '* ]]
+    # shellcheck disable=SC2059
+    printf "$pointer" 1 >"$model/model.safetensors"
+    refused "model.safetensors: not a safetensors file, but a pointer of Git LFS: 'git lfs pull' fetches" tiny
+    mv "$model/model.safetensors" "$model/pytorch_model.bin"
+    refused "pytorch_model.bin: a pointer of Git LFS: 'git lfs pull' fetches the file" tiny
+    run --separate-stderr mics-show "$model/pytorch_model.bin"
+    one_line_and_code 3
+    [[ $stderr == *": a pointer of Git LFS: 'git lfs pull' fetches the file" ]]
+}
+
+@test "a folder that is no checkpoint is named, with the command that reads it" {
+    run --separate-stderr mics-show tiny
+    one_line_and_code 3
+    [[ $stderr == *"'tiny' is a model in Hugging Face files: 'mics-shard list' shows its tensors, and "* ]]
+    mkdir other
+    : >other/.metadata
+    for command in "mics-show other" "mics-shard list other" "mics-shard diff tiny other"; do
+        # shellcheck disable=SC2086
+        run --separate-stderr $command
+        one_line_and_code 3
+        [[ $stderr == *"'other' is a checkpoint of torch.distributed.checkpoint: 'mics-shard split' makes "* ]]
+    done
+    rm -r other
+}
+
 @test "what is no file, or a link to none, is said in one line and never waited for" {
     fresh sharded
     rm "$model/b.safetensors"

@@ -137,8 +137,8 @@ static enum mics_status read_at(const struct archive *archive, uint64_t at, void
 
 static enum mics_status check_magic(const struct archive *archive)
 {
-    unsigned char magic[4] = {0};
-    const uint64_t bytes = archive->size < 4 ? archive->size : 4;
+    unsigned char magic[sizeof MICS_LFS_POINTER] = {0};
+    const uint64_t bytes = mics_min_u64(archive->size, sizeof magic - 1);
     const enum mics_status status = read_at(archive, 0, magic, bytes);
 
     if (status != MICS_OK || memcmp(magic, "PK\3\4", 4) == 0)
@@ -147,6 +147,9 @@ static enum mics_status check_magic(const struct archive *archive)
         return mics_err_set(archive->err, MICS_ERR_FORMAT,
                             "a file of torch.save before PyTorch 1.6, or a bare pickle: load it "
                             "and save it with a new version");
+    if (memcmp(magic, MICS_LFS_POINTER, sizeof magic) == 0) /* with its NUL */
+        return mics_err_set(archive->err, MICS_ERR_FORMAT,
+                            "a pointer of Git LFS: " MICS_LFS_ADVICE);
     return mics_err_set(archive->err, MICS_ERR_FORMAT, "not a file of torch.save");
 }
 

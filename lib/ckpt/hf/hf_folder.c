@@ -24,6 +24,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* GGUF files are written, never read. */
+#define GGUF_ADVICE "a GGUF file, which is not read here: take the model's safetensors files"
+
 void mics_hf_close(struct mics_hf *hf)
 {
     for (uint32_t i = 0; i < hf->file_count; i++)
@@ -115,13 +118,28 @@ enum mics_status mics_hf_index_parse(const char *data, size_t size, json_t **map
     return status;
 }
 
-/* PyTorch writes a pickle in a ZIP archive, or formerly a pickle. */
-static bool is_pickle(int fd)
-{
-    char begin[4] = "";
+/* What else is given for safetensors files, by its first bytes. PyTorch writes a pickle in a ZIP
+ * archive, or formerly a pickle. */
+static const struct {
+    const char *begin, *what;
+} other_files[] = {
+    {"PK\3\4", MICS_HF_PICKLE_ADVICE},
+    {"\x80\2", MICS_HF_PICKLE_ADVICE},
+    {"GGUF", GGUF_ADVICE},
+    {MICS_LFS_POINTER, "a pointer of Git LFS: " MICS_LFS_ADVICE},
+};
 
-    return pread(fd, begin, sizeof begin, 0) == (ssize_t)sizeof begin &&
-           (memcmp(begin, "PK\3\4", 4) == 0 || memcmp(begin, "\x80\2", 2) == 0);
+/* NULL: it is none of these. */
+static const char *what_else(int fd)
+{
+    char begin[sizeof MICS_LFS_POINTER] = "";
+
+    if (pread(fd, begin, sizeof begin - 1, 0) < 0)
+        return NULL;
+    for (size_t i = 0; i < sizeof other_files / sizeof *other_files; i++)
+        if (strncmp(begin, other_files[i].begin, strlen(other_files[i].begin)) == 0)
+            return other_files[i].what;
+    return NULL;
 }
 
 /* A file that cannot be opened, or is malformed, is reported as one problem; the other files are
@@ -149,8 +167,10 @@ static enum mics_status add_file(struct mics_hf *hf, const char *path, const cha
 
         status =
             mics_safetensors_load(opened->fd, opened->bytes, &files[hf->file_count].header, &why);
-        if (status != MICS_OK && is_pickle(opened->fd))
-            mics_err_set(&why, status, "not a safetensors file, but " MICS_HF_PICKLE_ADVICE);
+        const char *what = status == MICS_OK ? NULL : what_else(opened->fd);
+
+        if (what)
+            mics_err_set(&why, status, "not a safetensors file, but %s", what);
         if (status != MICS_OK)
             mics_err_prefix(&why, "%s", path);
     }
@@ -243,7 +263,7 @@ static const struct {
     {"", ".pth", MICS_HF_PICKLE_ADVICE},
     {"", ".pt", MICS_HF_PICKLE_ADVICE},
     {"", ".ckpt", MICS_HF_PICKLE_ADVICE},
-    {"", ".gguf", "a GGUF file, whose numbers are quantised: take the model's safetensors files"},
+    {"", ".gguf", GGUF_ADVICE},
     {"", ".h5", "a file of TensorFlow: take the model's safetensors files"},
     {"", ".msgpack", "a file of Flax: take the model's safetensors files"},
 };
