@@ -48,11 +48,15 @@ run_main()
     read -r -a arguments < <(mpirun_options)
     if [ $environment != mpi ]; then rank=("$self" _rank "$lab" $environment); fi
     if [ $traffic = 1 ] || [ ${#expected[@]} -gt 0 ]; then watch=1 && start_sampling; fi
-    in_hub mpirun "${arguments[@]}" -n $((nodes * slots)) -- "${rank[@]}" "${job[@]}" <&0 &
+    open_relay
+    in_hub mpirun "${arguments[@]}" -n $((nodes * slots)) -- "${rank[@]}" "${job[@]}" \
+        <&0 >&"$relay" {relay}>&- &
     runner=$!
+    close_relay
     wait_for_job
+    if ! kill -0 "$runner" 2>/dev/null; then wait_for_relay; fi
     if [ $watch = 1 ]; then report_traffic; fi
-    exit "$code"
+    exit_as_job "$code"
 }
 
 up_main()

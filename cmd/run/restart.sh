@@ -94,9 +94,9 @@ run_until_done()
         run_once
         if [ $stopped != 0 ]; then
             if [ $code != 0 ] && [ $code != 75 ]; then code=$stop_status; fi
-            exit $code
+            exit_as_job $code
         fi
-        if is_final "$code"; then exit "$code"; fi
+        if is_final "$code"; then exit_as_job "$code"; fi
         after=$(newest_checkpoint)
         if [ "$after" != "$before" ] || [ "$(memory_step)" -gt $most ]; then failures=0; fi
         most=$(memory_step)

@@ -107,9 +107,11 @@ run_command()
     kill_at='' killed=0 limited=0 end_at=$((now + limit_s * 1000))
     if [ $verbose = 1 ]; then say "start: ${command[*]}"; fi
     if [ -t 0 ]; then exec </dev/null; fi
+    open_relay
     take_signals
-    setsid "${command[@]}" <&0 &
+    setsid "${command[@]}" <&0 >&"$relay" {relay}>&- &
     launcher=$!
+    close_relay
     if [ $stopped = 1 ]; then repeat_at=0; fi # it came before $launcher was known
     while kill -0 "$launcher" 2>/dev/null; do
         pause 0.1
@@ -119,6 +121,7 @@ run_command()
     code=$?
     leave_signals
     launcher=''
+    wait_for_relay
     read_report
     if [ $code != 0 ] && { [ $killed = 1 ] || [ "${reported:-0}" != 0 ]; }; then
         code=${reported:-$code} # not that of the launcher

@@ -51,6 +51,59 @@ publish()
     return $code
 }
 
+# Launchers drop what they cannot write to a full disk, and succeed. So a file is not written by
+# them, but by a process that copies what they print, says why it cannot, and lets the job go on.
+# Open relay= for the output of a launcher, which is started with >&"$relay" {relay}>&-.
+output_lost=0
+open_relay()
+{
+    relaying=''
+    if [ ! -e /dev/stdout ]; then exec 1</dev/null; fi # closed: what is written fails all the same
+    if [ -t 1 ] || [ -p /dev/stdout ]; then
+        exec {relay}>&1
+    else
+        exec {relay}> >(relay_output)
+        relaying=$!
+    fi
+}
+
+relay_output()
+{
+    local why
+    trap '' INT TERM HUP USR1 USR2 # it ends after the launcher
+    { why=$(LC_ALL=C cat 2>&1 >&"$to"); } {to}>&1 && exit
+    why=${why##*: }
+    printable "$program: standard output: ${why:-cannot be written}" >&2
+    cat >/dev/null
+    exit 1
+}
+
+# After the launcher has been started.
+close_relay()
+{
+    exec {relay}>&-
+}
+
+# After its end. Sets output_lost=1 if it could not be written.
+wait_for_relay()
+{
+    local tries
+    [ -n "$relaying" ] || return 0
+    for ((tries = 0; tries < 100; tries++)); do # longer only if a process of the job is left
+        kill -0 "$relaying" 2>/dev/null || break
+        sleep 0.1
+    done
+    if [ $tries = 100 ]; then return; fi
+    wait "$relaying" || output_lost=1
+}
+
+# Exit with the status of a job, which has failed if its output is lost.
+exit_as_job() # code
+{
+    if [ "$1" = 0 ] && [ $output_lost = 1 ]; then exit 1; fi
+    exit "$1"
+}
+
 # The part of --help below the synopsis.
 print_options()
 {

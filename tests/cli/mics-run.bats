@@ -292,3 +292,24 @@ END
     [ "$status" != 0 ]
     [[ $stderr == *'rank 1 ('*') died in step '* ]]
 }
+
+# mpirun succeeds whatever it cannot write.
+@test "run: a file that cannot be written fails the job, which ends by itself" {
+    job='echo first; sleep 0.5; seq 100000; touch ended'
+    run --separate-stderr bash -c 'mics-run -n 1 --restarts=3 -- sh -c "$1" >/dev/full' - "$job"
+    [ "$status" = 1 ]
+    [ "$stderr" = 'mics-run: standard output: No space left on device' ]
+    rm ended
+    run --separate-stderr bash -c 'mics-run -n 1 -- sh -c "$1; exit 7" >/dev/full' - "$job"
+    [ "$status" = 7 ]
+    rm ended
+    run --separate-stderr bash -c 'mics-run -n 1 -- echo first >&-'
+    [ "$status" = 1 ]
+    [ "$stderr" = 'mics-run: standard output: Bad file descriptor' ]
+    bash -c 'mics-run -n 1 -- true >&-'
+    mics-run -n 1 -- sh -c "$job" >all
+    { echo first; seq 100000; } | cmp - all
+    mics-run -n 1 -- sh -c 'echo more' >>all
+    [ "$(tail -n 1 all)" = more ]
+    [ "$(mics-run -n 1 -- sh -c "$job" | tail -n 1)" = 100000 ]
+}
