@@ -174,6 +174,7 @@ static void report(const struct plan_request *request, const struct mics_plan *p
                    const struct mics_target_way *way, struct mics_search_options options)
 {
     const struct mics_target *target = request->target;
+    const bool gathers = plan->choice.shapes[MICS_UNIT_DENSE].p_param > 1;
     const uint64_t total = mics_memory_total(&plan->memory, plan->topology);
     const struct mics_target_way any = {.accumulation = way->accumulation};
     const struct mics_target_way all = {.accumulation = MICS_ACCUMULATES_SHARDS};
@@ -204,7 +205,10 @@ static void report(const struct plan_request *request, const struct mics_plan *p
         report_gain(request, plan, &shards, &options,
                     "does not reduce gradients before the last micro-step");
     options.hierarchical = MICS_HIERARCHY_AUTO;
-    report_gain(request, plan, way, &options, "gathers flat across nodes");
+    /* No trainer all-reduces in hops; report_surplus() says what its all-reduces cost. */
+    if (gathers || !mics_trainer_exchanges(plan->choice.trainer)->all_reduces)
+        report_gain(request, plan, way, &options,
+                    gathers ? "gathers flat across nodes" : "reduces flat across nodes");
     options.hierarchical = MICS_HIERARCHY_OFF;
     report_gain(request, plan, &any, &options,
                 "cannot cut parameters, gradients and optimizer otherwise");

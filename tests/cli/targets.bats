@@ -210,3 +210,12 @@ after() # option
     one_line_and_code 3
     [[ $stderr == *"choice.trainer: 'fairscale': no such trainer" ]]
 }
+
+@test "all-reduces that nothing does in hops are no gain" {
+    local how=(--model=gpt2-xl --global-batch=64 --seq=1024 --topology=p4d:4)
+    run -0 --separate-stderr mics-plan "${how[@]}" --for=deepspeed --strategy=zero2
+    [[ $stderr == *"deepspeed all-reduces gradients in stages 1 and 2"* && $stderr == *"with all its restrictions"* ]]
+    [[ $stderr != *"flat across nodes"* ]]
+    run -0 --separate-stderr mics-plan "${how[@]}" --for=deepspeed --strategy=zero3
+    [[ $stderr == *"deepspeed gathers flat across nodes"* ]]
+}
