@@ -110,7 +110,11 @@ space      := $(empty) $(empty)
 GENCODE    := $(foreach a,$(ARCHS),-gencode arch=compute_$(a)$(comma)code=sm_$(a)) \
 	$(foreach a,$(ARCH_PTX),-gencode arch=compute_$(a)$(comma)code=compute_$(a))
 GENCODE_HOPPER := -gencode arch=compute_90a$(comma)code=sm_90a
-GENCODE_BENCH := $(if $(BENCH_ARCH),-gencode arch=compute_$(BENCH_ARCH)$(comma)code=sm_$(BENCH_ARCH),$(GENCODE))
+ifneq ($(word 2,$(BENCH_ARCH)),)
+$(error BENCH_ARCH='$(BENCH_ARCH)': expected one compute capability)
+endif
+ARCH_BENCH := $(patsubst sm_%,%,$(strip $(BENCH_ARCH)))
+GENCODE_BENCH := $(if $(ARCH_BENCH),-gencode arch=compute_$(ARCH_BENCH)$(comma)code=sm_$(ARCH_BENCH),$(GENCODE))
 gencode_for = $(if $(findstring hopper,$(1)),$(GENCODE_HOPPER),$(if $(filter bench/%,$(1)),$(GENCODE_BENCH),$(GENCODE)))
 REAL_DEFINES = -DMICS_PLUGIN_NAME='"cuda"' \
 	-DMICS_PLUGIN_BUILT='"sm_$(subst $(space), sm_,$(ARCHS))$(ARCH_PTX:%= and PTX %)"' \
