@@ -215,15 +215,20 @@ static enum mics_status repeat_rounds(struct mics_pair_rates *out, struct mics_e
     return status;
 }
 
-/* Keep only nodes that are below half of the usual rate: of a slow node there are many rates, of a
- * slow pair there is one. Where these are more than two and a quarter of all, the disturbance is
- * everywhere, and none is kept. */
+/* Keep only a clear cut between two groups, and nodes that are below half of the usual rate: for
+ * these there are many rates, for a slow pair there is one. Where such nodes are more than two and
+ * a quarter of all, the disturbance is everywhere, and none is kept. */
 static void drop_unsure(struct mics_pair_rates *rates)
 {
     struct mics_pair_verdict *verdict = &rates->verdict;
-    uint32_t kept = 0;
+    const bool cut = mics_pairs_are_clearly_cut(verdict, rates->reference);
+    uint32_t kept = 0, between = 0;
 
-    rates->dropped = verdict->pair_count;
+    for (uint32_t i = 0; cut && i < verdict->pair_count; i++)
+        if (mics_pair_is_between_groups(verdict, verdict->pairs[i].from, verdict->pairs[i].to))
+            verdict->pairs[between++] = verdict->pairs[i];
+    rates->dropped = verdict->pair_count - between;
+    verdict->pair_count = between;
     for (uint32_t i = 0; i < verdict->nodes; i++) {
         unsigned char *slow = &verdict->slow[i];
         const unsigned before = *slow;
@@ -239,9 +244,10 @@ static void drop_unsure(struct mics_pair_rates *rates)
         memset(verdict->slow, 0, verdict->nodes * sizeof *verdict->slow);
         rates->dropped += kept;
     }
+    if (cut)
+        return;
     free(verdict->group);
     verdict->group = NULL;
-    verdict->pair_count = 0;
 }
 
 static enum mics_status open_transfers(const struct mics_pair_rates_options *options,

@@ -34,8 +34,9 @@ struct mics_pair_rates {
 
 /* Measure all pairs of the rounds twice; those that seem slow again, and fast ones beside them,
  * until none does or they did often enough. As many ranks of each node take part as all nodes have.
- * If the network is too disturbed to be sure, only nodes below half of the usual rate stay in the
- * verdict. mics_pair_rates_fini() frees *out, also after an error. */
+ * If the network is too disturbed to be sure, only nodes below half of the usual rate, and two
+ * groups that are clearly cut, stay in the verdict. mics_pair_rates_fini() frees *out, also after
+ * an error. */
 enum mics_status mics_pair_rates_measure(const struct mics_pair_rates_options *options,
                                          struct mics_pair_rates *out, struct mics_err *err);
 void mics_pair_rates_fini(struct mics_pair_rates *rates);

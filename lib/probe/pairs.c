@@ -21,6 +21,9 @@ static const double calm_share = 0.8;
 static const double most_transfers = 24;
 enum { MIN_ROUNDS = 2, MAX_PARTS = 4 };
 
+/* Both groups of a clear cut have so many nodes or more. */
+enum { CLEAR_NODES = 4 };
+
 /* With an odd number, one more place, whose partner has none. */
 static uint32_t places_of(uint32_t nodes)
 {
@@ -178,6 +181,22 @@ static enum mics_status judge_pairs(const double *rates, struct mics_pair_verdic
 bool mics_pair_is_between_groups(const struct mics_pair_verdict *verdict, uint32_t a, uint32_t b)
 {
     return verdict->group && verdict->group[a] != verdict->group[b];
+}
+
+bool mics_pairs_are_clearly_cut(const struct mics_pair_verdict *verdict, double reference)
+{
+    uint32_t second = 0;
+
+    for (uint32_t i = 0; verdict->group && i < verdict->nodes; i++)
+        second += verdict->group[i];
+    for (uint32_t i = 0; verdict->group && i < verdict->pair_count; i++) {
+        const struct mics_slow_pair *pair = &verdict->pairs[i];
+
+        if (mics_pair_is_between_groups(verdict, pair->from, pair->to) &&
+            pair->rate >= always_slow_share * reference)
+            return false;
+    }
+    return second >= CLEAR_NODES && verdict->nodes - second >= CLEAR_NODES;
 }
 
 static bool is_slow_pair(const struct mics_pair_verdict *verdict, uint32_t a, uint32_t b)

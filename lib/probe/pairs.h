@@ -54,6 +54,10 @@ bool mics_pair_verdict_is_bad(const struct mics_pair_verdict *verdict);
 /* Does the finding about groups include the pair? */
 bool mics_pair_is_between_groups(const struct mics_pair_verdict *verdict, uint32_t a, uint32_t b);
 
+/* Are there so many slow pairs between two groups, all below half of this rate, that disturbances
+ * cannot be the reason? */
+bool mics_pairs_are_clearly_cut(const struct mics_pair_verdict *verdict, double reference);
+
 /* Choose the pairs to measure again, chosen[nodes][nodes]: those that seem slow, or one of whose
  * nodes does, and in each round with such a pair the fastest other one as the reference; of slow
  * pairs also the fastest of each of its nodes, which tells whether that node is busy. Where all

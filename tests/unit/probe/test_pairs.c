@@ -447,6 +447,42 @@ static void what_many_pairs_show_is_confirmed_by_a_part_of_them(void)
     }
 }
 
+static bool is_clearly_cut(struct cluster *cluster)
+{
+    struct mics_pair_verdict verdict;
+    double *best = measure_all(cluster), *again = measure_all(cluster);
+
+    for (uint32_t i = 0; i < cluster->nodes * cluster->nodes; i++)
+        best[i] = fmax(best[i], again[i]);
+    CHECK_INT(mics_pairs_judge(best, cluster->nodes, &verdict, NULL), MICS_OK);
+    const bool cut =
+        mics_pairs_are_clearly_cut(&verdict, mics_pairs_reference(best, cluster->nodes));
+    mics_pair_verdict_fini(&verdict);
+    free(best);
+    free(again);
+    return cut;
+}
+
+static void two_measurements_show_a_clear_cut_and_no_other(void)
+{
+    static const double disturbed[] = {0.02, 0.1, 0.2, 0.4, 0.6, 0.8};
+    int found = 0, blamed = 0;
+
+    for (uint64_t seed = 1; seed <= 6 * SEEDS; seed++) {
+        struct cluster cluster = good_cluster(seed % 2 ? 16 : 8);
+
+        state = seed * 53;
+        cluster.disturbed = disturbed[seed / 2 % 6];
+        blamed += is_clearly_cut(&cluster);
+        cluster.uplink = 0.2;
+        cluster.disturbed = 0.15;
+        found += is_clearly_cut(&cluster);
+    }
+    printf("# %d of %d found, %d blamed\n", found, 6 * SEEDS, blamed);
+    CHECK(100 * found >= 95 * 6 * SEEDS);
+    CHECK_INT(blamed, 0);
+}
+
 static void of_two_nodes_it_cannot_be_told_which_is_slow(void)
 {
     const double one_way[] = {0, 1.2, 0.4, 0}, both[] = {0, 1, 0.9, 0};
@@ -470,6 +506,7 @@ int main(void)
     TAP_RUN(loss_makes_a_slow_card);
     TAP_RUN(slow_pairs_and_uplinks_blame_no_node);
     TAP_RUN(what_many_pairs_show_is_confirmed_by_a_part_of_them);
+    TAP_RUN(two_measurements_show_a_clear_cut_and_no_other);
     TAP_RUN(a_pair_of_a_node_that_is_busy_is_not_confirmed);
     TAP_RUN(a_slow_pair_is_confirmed_also_beside_disturbances);
     TAP_RUN(where_all_pairs_seem_slow_nothing_is_confirmed);
