@@ -3,6 +3,7 @@
 
 #include "base/units.h"
 #include "model/config.h"
+#include "plan/host_update.h"
 #include "plan/memory_ckpt_cost.h"
 
 #include <string.h>
@@ -546,9 +547,13 @@ static int check_usage_of_target(const struct plan_request *request)
 
     if (option)
         return cli_usage("--for=%s does not go with %s", target->name, option);
-    if (request->search.offload != MICS_OFFLOAD_NONE)
+    if (request->search.offload != MICS_OFFLOAD_NONE && target->no_offload)
         return cli_usage("--for=%s does not go with --offload: %s", target->name,
                          target->no_offload);
+    if (request->search.offload != MICS_OFFLOAD_NONE &&
+        !mics_host_updates(request->search.optimizer))
+        return cli_usage("--for=%s --offload updates on the host's processors, for adamw and lion",
+                         target->name);
     if (request->search.recompute != MICS_AUTO && !target->recomputes[request->search.recompute])
         return cli_usage("--for=%s: it has no such level of recomputation; none and full are there",
                          target->name);

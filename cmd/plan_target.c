@@ -193,6 +193,8 @@ static void report(const struct plan_request *request, const struct mics_plan *p
                                    sizeof texts[2]));
     if (target->f16_differs && plan->choice.dtype == MICS_F16)
         cli_note(0, "%s: %s", target->name, target->f16_differs);
+    if (target->offloads && plan->choice.offload_piece > 0)
+        cli_note(0, "%s: %s", target->name, target->offloads);
     if (target->defers && mics_choice_has_second_hop(&plan->choice) && plan->choice.micro_steps > 1)
         cli_note(0, "%s", target->defers);
     report_surplus(request, plan);

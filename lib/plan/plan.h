@@ -108,8 +108,8 @@ struct mics_plan_choice {
     enum mics_trainer trainer;
     /* Before the last micro-step it adds up whole gradients, and reduces none. */
     bool whole_grads;
-    /* Masters and optimizer states are in host memory; for its update each segment of a unit comes
-     * to the device, and goes back, in pieces of so many elements. 0: they are on the device. */
+    /* Masters and optimizer states are in host memory; mics updates each segment of a unit on the
+     * device, in pieces of so many elements (others: host_update.h). 0: they are on the device. */
     uint32_t offload_piece;
 };
 
@@ -139,7 +139,7 @@ struct mics_memory {
     uint64_t workspace_bytes; /* outside the arena: of libraries; on a host also staging */
     uint64_t process_bytes;   /* host memory: the program, its libraries, MPI */
     uint64_t pinned_bytes;    /* host memory from which a GPU copies batches; 0 on a host */
-    uint64_t offload_bytes;   /* host memory (of a GPU: pinned): masters and optimizer states */
+    uint64_t offload_bytes;   /* host memory (of a GPU: pinned): masters, states; host_update.h */
     uint64_t context_bytes, communicator_bytes; /* outside the arena, on a GPU; 0 on a host */
     uint64_t snapshot_bytes; /* host memory: a checkpoint is written from it during training */
 };

@@ -11,6 +11,7 @@
 #include "plan/plan_print.h"
 
 #include "base/units.h"
+#include "plan/host_update.h"
 #include "plan/memory.h"
 
 #include <math.h>
@@ -290,7 +291,10 @@ static void append_communication(struct text *text, const struct mics_plan *plan
         if (plan->choice.offload_piece == 0)
             append(text, " A step of %s is computation only.", step);
         else
-            append_exchange(text, "Copies of optimizer states and their updates",
+            append_exchange(text,
+                            mics_choice_updates_on_host(&plan->choice)
+                                ? "Copies of gradients and parameters to the host and back"
+                                : "Copies of optimizer states and their updates",
                             plan->classes.busy_s[MICS_CLASS_OFFLOAD],
                             plan->classes.exposed_s[MICS_CLASS_OFFLOAD], predicted->step_s);
         return;
@@ -323,6 +327,31 @@ static void append_interval(struct text *text, const struct mics_plan *plan)
         plan->choice.sync_interval, exposed);
 }
 
+/* Bytes that the update of all units of a rank reads and writes in host memory. */
+static double host_update_bytes(const struct mics_plan *plan)
+{
+    uint64_t elements = 0;
+
+    for (uint32_t u = 0; u < plan->model->unit_count; u++) {
+        const struct mics_layout layout = mics_choice_layout(plan->model, &plan->choice, u);
+
+        elements += mics_layout_optim_shard(&layout);
+    }
+    return (double)elements * mics_host_update_bytes(&plan->choice);
+}
+
+static void append_host_update(struct text *text, const struct mics_plan *plan)
+{
+    const double rate = mics_host_update_rate(plan->topology);
+    char seconds[NUMBER];
+
+    mics_format_time(host_update_bytes(plan) / rate, seconds, sizeof seconds);
+    append(text,
+           ". The host's processors update them in %s, in which nothing else runs, with %.3g GB/s "
+           "of the host's memory for each rank (%s)",
+           seconds, rate / 1e9, mics_host_update_source(plan->topology));
+}
+
 /* What leaving the device costs, and why it was needed. */
 static void append_offload(struct text *text, const struct mics_plan *plan)
 {
@@ -335,7 +364,11 @@ static void append_offload(struct text *text, const struct mics_plan *plan)
     if (choice.offload_piece == 0)
         return;
     mics_format_bytes(plan->memory.offload_bytes, size, sizeof size);
-    append(text, " The optimizer's states are in host memory, %s per rank", size);
+    append(text,
+           mics_choice_updates_on_host(&plan->choice)
+               ? " The optimizer's states and gradients are in host memory, %s per rank"
+               : " The optimizer's states are in host memory, %s per rank",
+           size);
     if (without_s > 0) {
         mics_format_time(without_s, without, sizeof without);
         if (step_s < 2 * without_s)
@@ -357,6 +390,8 @@ static void append_offload(struct text *text, const struct mics_plan *plan)
                                           : "; there they would fit, and leave %s of the limit",
                more);
     }
+    if (mics_choice_updates_on_host(&plan->choice))
+        append_host_update(text, plan);
     const char *const from = mics_topology_host_copy_source(plan->topology, false);
     const char *const to = mics_topology_host_copy_source(plan->topology, true);
     const bool same = strcmp(from, to) == 0;

@@ -261,11 +261,18 @@ static const char deepspeed_fp16[] =
     "\"fp16\": {\"enabled\": true, \"loss_scale\": 0, \"initial_scale_power\": 16,\n"
     "           \"loss_scale_window\": 1000, \"hysteresis\": 2, \"min_loss_scale\": 1}";
 
+static const char deepspeed_offload[] =
+    ",\n                        \"offload_optimizer\": {\"device\": \"cpu\", \"pin_memory\": true}";
+
 static void write_deepspeed(FILE *out, const struct mics_plan *plan)
 {
     const struct mics_plan_choice *choice = &plan->choice;
     const struct mics_shape *shape = shape_of(plan);
-    const int stage = (shape->p_param > 1) + (shape->p_grad > 1) + (shape->p_optim > 1);
+    const bool offloads = choice->offload_piece > 0;
+    /* One rank has nothing to cut, but offloads in stages 1 to 3 only. */
+    const int stage = offloads && shape->p_optim == 1
+                          ? 2
+                          : (shape->p_param > 1) + (shape->p_grad > 1) + (shape->p_optim > 1);
     char second_partition[64] = "";
 
     if (choice->secondary_shards)
@@ -280,7 +287,7 @@ static void write_deepspeed(FILE *out, const struct mics_plan *plan)
             "  \"gradient_clipping\": %s,\n"
             "  %s,\n"
             "  \"communication_data_type\": \"%s\",\n"
-            "  \"zero_optimization\": {\"stage\": %d, \"overlap_comm\": true%s}\n"
+            "  \"zero_optimization\": {\"stage\": %d, \"overlap_comm\": true%s%s}\n"
             "}\n",
             plan->global_batch, choice->micro_batch, choice->micro_steps,
             choice->clip ? "1.0" : "0.0",
@@ -290,7 +297,7 @@ static void write_deepspeed(FILE *out, const struct mics_plan *plan)
             choice->grad_dtype == MICS_F16    ? "fp16"
             : choice->grad_dtype == MICS_BF16 ? "bf16"
                                               : "fp32",
-            stage, second_partition);
+            stage, second_partition, offloads ? deepspeed_offload : "");
 }
 
 /* CPUOffloadPolicy, fsdp_offload_params, --training.enable_cpu_offload. */
@@ -300,7 +307,8 @@ static const char offload_whole[] =
 static const char offload_megatron[] =
     "--optimizer-cpu-offload updates on the host's processors, whose rate is not known";
 static const char offload_deepspeed[] =
-    "offload_optimizer updates on the host's processors, whose rate is not known";
+    "the optimizer is deepspeed.ops.adam.DeepSpeedCPUAdam, or DeepSpeedCPULion, which DeepSpeed "
+    "makes of \"optimizer\" in its configuration, AdamW or Lion";
 
 static const struct mics_target targets[] = {
     {.name = "fsdp2",
@@ -357,7 +365,7 @@ static const struct mics_target targets[] = {
      .way_count = 2,
      .recomputes = {true, false, true},
      .grad_dtype = MICS_BF16,
-     .no_offload = offload_deepspeed,
+     .offloads = offload_deepspeed,
      .write = write_deepspeed},
 };
 

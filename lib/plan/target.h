@@ -42,7 +42,8 @@ struct mics_target {
     bool recomputes[MICS_RECOMPUTE_LEVELS];
     enum mics_dtype
         grad_dtype;          /* in communication, where parameters are bf16; F16 for BF16 in fp16 */
-    const char *no_offload;  /* why it does not offload the optimizer's states as --offload does */
+    const char *no_offload;  /* why it does not offload the optimizer's states, or NULL */
+    const char *offloads;    /* what has to be known about it where it does, or NULL */
     const char *no_f16;      /* why it does not train in fp16, or NULL */
     const char *f16_differs; /* what has to be known about it in fp16, or NULL */
     /* Its own syntax, and the command that starts it. */

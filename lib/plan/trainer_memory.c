@@ -26,6 +26,7 @@
 
 #include "base/num.h"
 #include "model/family.h"
+#include "plan/host_update.h"
 #include "plan/memory.h"
 #include "plan/trainer_exchanges.h"
 
@@ -412,12 +413,28 @@ static void megatron_memory(const struct mics_model *model, const struct mics_pl
 static const uint64_t reduce_bucket_size = 500000000, prefetch_bucket_size = 50000000,
                       max_live_parameters = 1000000000, sub_group_size = 1000000000;
 
+/* Where the host updates: what the device needs for the copies of gradients. */
+static uint64_t host_copy_bytes(const struct mics_model *model,
+                                const struct mics_plan_choice *choice)
+{
+    const struct mics_shape *shape = &choice->shapes[MICS_UNIT_DENSE];
+    const struct groups groups = count_groups(model, 1);
+
+    if (shape->p_param == 1)
+        return groups.matrix * mics_dtype_bytes(choice->dtype);
+    return mics_ceil_div(mics_min_u64(groups.all, reduce_bucket_size), shape->p_grad) *
+           (mics_dtype_bytes(choice->dtype) + sizeof(float));
+}
+
 /* Stage 3 keeps gathered parameters as long as they are not more than max_live_parameters, and
  * gathers a bucket ahead. Gradients are reduced from a bucket, stages 1 and 2 have two of them
  * where communication overlaps. The update has gradients in fp32. With zero_hpz_partition_size each
  * parameter that a forward pass releases for the first time in a step leaves a secondary shard,
  * beside the primary one, until the end of the step (_partition_param_sec(),
- * invalidate_secondary_tensor()). */
+ * invalidate_secondary_tensor()).
+ *
+ * With offload_optimizer masters, states and gradients are in host memory. Stages 1 and 2 add
+ * gradients up in a buffer of the largest parameter, stage 3 converts what a bucket leaves. */
 static void deepspeed_memory(const struct mics_model *model, const struct mics_plan_choice *choice,
                              struct mics_memory *out)
 {
@@ -425,7 +442,8 @@ static void deepspeed_memory(const struct mics_model *model, const struct mics_p
     const struct activations acts = count_activations(model, choice);
     const uint64_t elements = all_elements(model), width = mics_dtype_bytes(choice->dtype);
     const uint64_t wide = sizeof(float), optimized = mics_ceil_div(elements, shape->p_optim);
-    const bool stage3 = shape->p_param > 1, zero = shape->p_optim > 1;
+    const bool on_host = mics_choice_updates_on_host(choice);
+    const bool stage3 = shape->p_param > 1, zero = shape->p_optim > 1 || on_host;
     const uint64_t largest =
         mics_max_u64(count_groups(model, 1).layer, count_groups(model, 1).head);
     const uint64_t grads = mics_ceil_div(elements, shape->p_grad) * (zero ? width : wide + width);
@@ -439,16 +457,22 @@ static void deepspeed_memory(const struct mics_model *model, const struct mics_p
         width == wide || !zero
             ? 0
             : wide * (stage3 ? mics_min_u64(optimized, sub_group_size) : optimized);
+    const uint64_t copied = on_host ? host_copy_bytes(model, choice) : 0;
+    /* Stage 1 adds up whole gradients on the device. */
+    const uint64_t kept = on_host && (shape->p_grad > 1 || shape->p_optim == 1) ? 0 : grads;
     const struct moment moments[] = {
-        {loss_name, gathered, grads, bucket, acts.saved, acts.loss},
-        {layer_name, gathered, grads, bucket, acts.saved, acts.scratch},
-        {update_name, 0, grads, bucket, 0, update},
+        {loss_name, gathered, kept, bucket + copied, acts.saved, acts.loss},
+        {layer_name, gathered, kept, bucket + copied, acts.saved, acts.scratch},
+        {update_name, 0, kept, bucket + copied, 0, on_host ? 0 : update},
     };
 
     out->regions[MICS_REGION_PARAM].bytes = mics_ceil_div(elements, shape->p_param) * width;
     if (choice->secondary_shards)
         out->regions[MICS_REGION_PARAM].bytes += optimized * width;
-    out->regions[MICS_REGION_OPTIM].bytes = optimizer_bytes(choice, optimized);
+    if (on_host)
+        out->offload_bytes = optimized * mics_host_state_bytes(choice);
+    else
+        out->regions[MICS_REGION_OPTIM].bytes = optimizer_bytes(choice, optimized);
     set_peak(moments, sizeof moments / sizeof *moments, out);
 }
 

@@ -22,6 +22,7 @@
  *     ib:RATE[,T]     reached of it, and T, are the catalogue's
  *     cores:N         host cores of one rank                              unknown
  *     hostmem:BYTES   host memory of a node                               unknown
+ *     hostbw:RATE     what its processors reach of its bandwidth          50GB/s
  *
  * Values but those of eth, roce and ib are used as they are: they should be sustained rates, not a
  * vendor's peak. Words may be in any order.
@@ -43,6 +44,7 @@ struct description {
     struct mics_instance gpu; /* gpu_id NULL: none was named */
     double card_rate;         /* bytes/s of all network cards; 0: none were named */
     uint64_t host_memory;     /* bytes of a node; 0: not said */
+    double host_memory_rate;  /* bytes/s of all of it; 0: not said */
 };
 
 static enum mics_status set_nodes(struct description *to, const char *value, struct mics_err *err)
@@ -150,6 +152,12 @@ static enum mics_status parse_rate(const char *value, double *out, struct mics_e
     return MICS_OK;
 }
 
+static enum mics_status set_host_memory_rate(struct description *to, const char *value,
+                                             struct mics_err *err)
+{
+    return parse_rate(value, &to->host_memory_rate, err);
+}
+
 static enum mics_status set_memory_rate(struct description *to, const char *value,
                                         struct mics_err *err)
 {
@@ -236,6 +244,7 @@ static const struct word {
     {"ib", set_ib},
     {"cores", set_cores},
     {"hostmem", set_host_memory},
+    {"hostbw", set_host_memory_rate},
 };
 
 enum { WORD_COUNT = sizeof words / sizeof *words };
@@ -322,10 +331,17 @@ static enum mics_status check_networks(const bool *seen, struct mics_err *err)
 static enum mics_status add_host_memory(struct description *to, struct mics_err *err)
 {
     struct mics_topology *topology = to->topology;
-    json_t *machine = json_pack("{s:I}", "memory_bytes", (json_int_t)to->host_memory);
+    json_t *machine = json_object();
     enum mics_status status = MICS_OK;
 
-    if (!topology->doc)
+    if (!machine ||
+        (to->host_memory > 0 &&
+         json_object_set_new(machine, "memory_bytes", json_integer((json_int_t)to->host_memory)) !=
+             0) ||
+        (to->host_memory_rate > 0 && json_object_set_new(machine, "memory_bandwidth_bytes_per_s",
+                                                         json_real(to->host_memory_rate)) != 0))
+        status = mics_err_nomem(err);
+    if (status == MICS_OK && !topology->doc)
         status = mics_topology_to_doc(topology, &topology->doc, err);
     if (status != MICS_OK) {
         json_decref(machine);
@@ -352,7 +368,7 @@ static enum mics_status apply_description(struct description *to, const char *te
         status = check_networks(seen, err);
     if (status == MICS_OK && to->gpu.gpu_id)
         status = mics_instance_add_figures(&to->gpu, 1, to->card_rate, to->topology, err);
-    if (status == MICS_OK && to->host_memory > 0)
+    if (status == MICS_OK && (to->host_memory > 0 || to->host_memory_rate > 0))
         status = add_host_memory(to, err);
     return status;
 }

@@ -185,6 +185,15 @@ static void check_host_link(const struct mics_cursor *device)
     (void)mics_cursor_get_double(&at, "bytes_per_s", 1, max_rate);
 }
 
+/* The document keeps it (plan/host_update.h). */
+static void check_machine(const struct mics_cursor *root)
+{
+    if (!mics_cursor_has(root, "machine"))
+        return;
+    const struct mics_cursor at = mics_cursor_get_object(root, "machine");
+    (void)mics_cursor_opt_double(&at, "memory_bandwidth_bytes_per_s", 1, max_rate, 0);
+}
+
 static void read_device(const struct mics_cursor *root, struct mics_topology *topology)
 {
     const struct mics_cursor at = mics_cursor_get_object(root, "device");
@@ -408,6 +417,7 @@ enum mics_status mics_topology_from_doc(json_t *doc, struct mics_topology **out,
     topology->nodes = mics_cursor_get_u32(&root, "nodes", 1, MICS_MAX_NODES);
     topology->per_node = mics_cursor_get_u32(&root, "per_node", 1, MICS_MAX_PER_NODE);
     read_device(&root, topology);
+    check_machine(&root);
     read_links(&root, topology);
     read_costs(&root, topology);
     topology->straggler_count = read_stragglers(&root, topology->stragglers);

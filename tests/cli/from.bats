@@ -50,7 +50,7 @@ fails() # code text file [option...]
 
 one_rank="node:1 gpu:1 flops:1e11 mem:4G"
 same='[.strategy, .p_param, .p_grad, .p_optim, .micro_batch, .micro_steps, .seq, .dtype,
-    .grad_dtype, .clip]'
+    .grad_dtype, .clip, .offload_piece]'
 
 @test "from: a configuration of DeepSpeed becomes its job, beside the best plan" {
     from ds.json
@@ -119,7 +119,8 @@ same='[.strategy, .p_param, .p_grad, .p_optim, .micro_batch, .micro_steps, .seq,
 }
 
 @test "from: what --for writes for DeepSpeed is the plan that it was" {
-    for strategy in zero1 zero2 zero3 hpz:8; do
+    for strategy in zero1 zero2 zero3 hpz:8 'zero3 --offload=optimizer'; do
+        # shellcheck disable=SC2086 # and its option
         mics-plan -q --model=gpt2-nano --topology=p4d:2 --global-batch=64 --seq=128 \
             --for=deepspeed --strategy=$strategy -o there.mp >there.json
         from there.json --seq=128

@@ -143,6 +143,33 @@ setup()
     ! grep -q 'is computation only' text || false
 }
 
+@test "for DeepSpeed, the host updates the states that are in its memory" {
+    run -4 --separate-stderr mics-plan "${llama[@]}" --for=deepspeed
+    mics-plan "${llama[@]}" --for=deepspeed --offload=optimizer -o plan.mp >ds.json 2>stderr
+    jq -e '.zero_optimization.offload_optimizer == {device: "cpu", pin_memory: true}' ds.json
+    grep -q 'deepspeed: the optimizer is deepspeed.ops.adam.DeepSpeedCPUAdam' stderr
+    mics-plan -q "${llama[@]}" --for=deepspeed --offload=auto | diff ds.json -
+    # Master, two moments, gradient in fp32, parameter or sum of gradients in bf16: of a quarter.
+    mics-show --json plan.mp | jq -e '.memory | .offload_bytes > 18 * 6.7e9 / 4 and .offload_bytes < 18 * 6.8e9 / 4'
+    mics-show plan.mp | tr '\n' ' ' >text
+    grep -q "The optimizer's states and gradients are in host memory, 28.2 GiB per rank, which makes a step" text
+    # 42 bytes of each parameter, of a quarter of 50 GB/s.
+    grep -q "processors update them in 5.66 s, in which nothing else runs, with 12.5 GB/s of the host's memory for each rank (assumed)" text
+    mics-plan -q "${llama[@]/RTX4090-24/RTX4090-24 hostbw:200GB/s}" --for=deepspeed --offload=optimizer -o fast.mp >/dev/null
+    mics-show fast.mp | tr '\n' ' ' | grep -q 'update them in 1.42 s, .* with 50 GB/s .*(as described)'
+    mics-show --json fast.mp | jq -e '.predicted.step_s' >fast
+    mics-show --json plan.mp | jq -e --argjson fast "$(cat fast)" '.predicted.step_s - $fast | . > 4 and . < 4.5'
+    mics-show --json fast.mp | jq '.topology.machine.memory_bandwidth_bytes_per_s = 0' >wrong.json
+    run -3 --separate-stderr mics-show wrong.json
+    [[ $stderr == *"machine.memory_bandwidth_bytes_per_s: expected"* ]]
+    # One rank has nothing to cut, but stage 0 offloads nothing.
+    mics-plan -q --model=gpt2 --topology='node:1 gpu:1xRTX4090-24' --for=deepspeed --offload=optimizer |
+        jq -e '.zero_optimization | .stage == 2 and has("offload_optimizer")'
+    # auto leaves states where they fit.
+    mics-plan -q "${llama[@]/RTX4090-24/A100-80}" --for=deepspeed --offload=auto |
+        jq -e '.zero_optimization | has("offload_optimizer") | not'
+}
+
 @test "what does not go with --offload is refused by name" {
     local topology=(--topology='node:2 gpu:2')
     run -2 --separate-stderr mics-plan "${on[@]}" "${topology[@]}" --offload=cpu
@@ -153,6 +180,10 @@ setup()
     [[ $stderr == *"--for=megatron does not go with --offload: --optimizer-cpu-offload updates on the host's processors"* ]]
     run -2 --separate-stderr mics-plan "${on[@]}" "${topology[@]}" --offload=auto --for=fsdp2
     [[ $stderr == *"--for=fsdp2 does not go with --offload: FSDP moves parameters and gradients"* ]]
+    run -2 --separate-stderr mics-plan "${on[@]}" "${topology[@]}" --offload=auto --for=deepspeed --optimizer=sgd
+    [[ $stderr == *"--for=deepspeed --offload updates on the host's processors, for adamw and lion"* ]]
+    run -2 --separate-stderr mics-plan "${on[@]}" "${topology[@]}" --offload=optimizer --for=deepspeed --strategy=ddp
+    [[ $stderr == *"strategy ddp: DeepSpeed offloads the optimizer in its stages 1 to 3"* ]]
     mics-plan "${on[@]}" "${topology[@]}" --offload=optimizer -o plan.mp
     mics-plan "${on[@]}" "${topology[@]}" --offload=optimizer --schedule >ops
     [ "$(grep -c ' load ' ops)" -ge 4 ] && [ "$(grep -c ' load ' ops)" = "$(grep -c ' store ' ops)" ]

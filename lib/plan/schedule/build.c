@@ -11,7 +11,8 @@
  * never delays a computation of that pass. With clipping the norm is a barrier, and units are
  * updated in the order in which the next step needs them, so that their gathers begin early.
  * Without clipping they are updated in the order in which their gradients arrive, the first needed
- * last: the optimizer runs while gradients are still communicated.
+ * last: the optimizer runs while gradients are still communicated. Where the host updates
+ * (plan/host_update.h), it begins with all gradients.
  *
  * Outer steps that overlap are three parts: the difference is taken after a unit's update in the
  * step of the meeting; it is summed in the next step, one unit after another along the forwards and
@@ -20,6 +21,7 @@
 #include "plan/schedule/build.h"
 
 #include "base/num.h"
+#include "plan/host_update.h"
 #include "plan/memory.h"
 #include "plan/schedule/launches.h"
 
@@ -289,6 +291,54 @@ static void append_accumulate(struct build *build, const struct mics_op *like)
     append(build, &op);
 }
 
+/* A copy of the unit's optimizer shard: its gradients to host memory and back, or its updated
+ * parameters from there. */
+static void append_host_copy(struct build *build, enum mics_op_kind kind, enum mics_buffer buffer,
+                             enum mics_stream_kind stream, const struct mics_op *like,
+                             uint32_t width)
+{
+    struct mics_op op = plain_op(kind, stream, like->unit, like->micro_step);
+
+    if (width == 0)
+        return;
+    (kind == MICS_OP_LOAD ? &op.to : &op.from)->buffer = buffer;
+    op.turn = like->turn;
+    op.piece = like->unit;
+    op.count = mics_layout_optim_shard(&build->out->layouts[op.unit]);
+    op.bytes = op.count * width;
+    append(build, &op);
+}
+
+static bool updates_on_host(const struct build *build)
+{
+    return build->order.train && mics_choice_updates_on_host(build->choice);
+}
+
+/* The stream that reduces gradients, where there is nothing to reduce, too. */
+static enum mics_stream_kind host_grads_stream(const struct build *build,
+                                               const struct mics_op *like)
+{
+    const enum mics_stream_kind stream = route_of(build, MICS_OP_ACCUMULATE, like)->hops[0].stream;
+
+    return stream == MICS_STREAM_COMPUTE ? MICS_STREAM_REDUCE_NODE : stream;
+}
+
+static void load_host_grads(struct build *build, const struct mics_op *like)
+{
+    if (updates_on_host(build))
+        append_host_copy(build, MICS_OP_LOAD, MICS_BUFFER_GRAD_SHARD,
+                         host_grads_stream(build, like), like,
+                         mics_host_grads_loaded(build->choice, like->micro_step));
+}
+
+static void store_host_grads(struct build *build, const struct mics_op *like)
+{
+    if (updates_on_host(build))
+        append_host_copy(build, MICS_OP_STORE, MICS_BUFFER_GRAD_SHARD,
+                         host_grads_stream(build, like), like,
+                         mics_host_grads_stored(build->choice, like->micro_step));
+}
+
 /* Over the optimizer groups and the replicas; those of the same turn are coalesced. */
 static void append_second_hop(struct build *build, const struct mics_op *like, uint32_t count)
 {
@@ -336,16 +386,26 @@ static void reduce_pending(struct build *build, uint32_t micro_step)
         return;
     }
     append_exchange(build, MICS_OP_REDUCE, like, count);
-    for (uint32_t i = 0; i < count; i++)
+    const bool scatters = route_of(build, MICS_OP_SCATTER, &like[0])->hop_count > 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!scatters)
+            load_host_grads(build, &like[i]);
         if (like[i].grad_slot != MICS_NONE) {
             append_accumulate(build, &like[i]);
             build->grad_slot_of_unit[like[i].unit] = MICS_NONE;
         }
+        if (!scatters)
+            store_host_grads(build, &like[i]);
+    }
     if (micro_step + 1 < build->choice->micro_steps)
         return;
     for (uint32_t i = 0; i < count; i++)
         like[i] = turn_op(build, MICS_OP_SYNC, like[i].unit, micro_step);
     append_second_hop(build, like, count);
+    for (uint32_t i = 0; i < count && scatters; i++) {
+        load_host_grads(build, &like[i]);
+        store_host_grads(build, &like[i]);
+    }
 }
 
 /* Units that are reduced together: at most as many as there are slots for their gradients. */
@@ -591,24 +651,53 @@ static void append_update(struct build *build, uint32_t unit, uint32_t micro_ste
     append_exchange(build, MICS_OP_PUBLISH, &op, 1);
 }
 
+/* The host updates all units, then all parameters go back, and are gathered. The stream of the
+ * computations waits for it. */
+static void append_host_updates(struct build *build, uint32_t micro_step)
+{
+    const uint32_t units = build->model->unit_count;
+
+    for (uint32_t i = 0; i < units; i++) {
+        struct mics_op op = turn_op(build, MICS_OP_UPDATE, build->unit_order[i], micro_step);
+
+        op.piece = op.unit;
+        append(build, &op);
+    }
+    for (uint32_t i = 0; i < units; i++) {
+        const struct mics_op like =
+            turn_op(build, MICS_OP_UPDATE, build->unit_order[i], micro_step);
+
+        append_host_copy(build, MICS_OP_LOAD, MICS_BUFFER_PARAM_SHARD, MICS_STREAM_COMPUTE, &like,
+                         (uint32_t)mics_dtype_bytes(build->choice->dtype));
+    }
+    for (uint32_t i = 0; i < units; i++) {
+        const struct mics_op like =
+            turn_op(build, MICS_OP_UPDATE, build->unit_order[i], micro_step);
+
+        append_exchange(build, MICS_OP_PUBLISH, &like, 1);
+    }
+}
+
 static void build_optimizer_tail(struct build *build)
 {
     const uint32_t units = build->model->unit_count, last = build->order.micro_steps - 1;
     const uint32_t stats = build->order.train ? build->model->stat_count : 0;
-    const bool clip = build->choice->clip;
+    const bool on_host = updates_on_host(build), clip = build->choice->clip;
     const struct mics_op read = plain_op(MICS_OP_READ, MICS_STREAM_REDUCE_NET, MICS_NONE, last);
 
     for (uint32_t i = units; i-- > 0 && build->order.train;) {
         append_norm(build, build->unit_order[i], last);
-        if (!clip)
+        if (!clip && !on_host)
             append_update(build, build->unit_order[i], last);
     }
     /* With an interval also the targets of the step, for its mean loss; behind these are the stats
      * of a model with experts. */
     reduce_scalars(build, MICS_OP_LOSS_NORM_REDUCE, summing_ranks(build), last,
                    stats || mics_choice_interval(build->choice) > 1 ? 3 + stats : 2);
-    for (uint32_t i = 0; i < units && build->order.train && clip; i++)
+    for (uint32_t i = 0; i < units && build->order.train && clip && !on_host; i++)
         append_update(build, build->unit_order[i], last);
+    if (on_host)
+        append_host_updates(build, last);
     /* In fp16 also how many replicas have skipped the step. */
     if (summing_ranks(build) != MICS_COMM_WORLD)
         reduce_scalars(build, MICS_OP_REPLICA_REDUCE, MICS_COMM_REPLICA, last,

@@ -14,6 +14,7 @@
  * The waits of the second step are those of every step; a wait for an operation of the first step
  * is one for "the previous step". Scalars of consecutive steps are in different memory.
  */
+#include "plan/host_update.h"
 #include "plan/schedule/build.h"
 
 #include <assert.h>
@@ -34,10 +35,11 @@ enum scalar { SCALAR_LOSS, SCALAR_TARGETS, SCALAR_NORM, SCALAR_COUNT };
 enum dispatched { DISPATCHED_COUNTS, DISPATCHED_SENT, DISPATCHED_RECEIVED, DISPATCHED_COUNT };
 
 /* A resource is one segment of a unit's shard or of a slot, a staging buffer, one scalar of the
- * steps of one parity, a piece in host memory, or a place for one on the device; `buffers`,
+ * steps of one parity, a piece in host memory, or a place for one on the device; where the host
+ * updates, what a unit has in its memory is one piece; `buffers`,
  * `scalar` and so on say where the histories of each kind begin. */
 struct tracker {
-    bool clip, train, offloads;
+    bool clip, train, offloads, updates_on_host;
     uint32_t head;  /* the last stage */
     uint32_t width; /* histories per unit or slot: the most segments of a unit */
     uint32_t buffers[MICS_BUFFER_COUNT], scalar, dispatched, pieces, piece_slots;
@@ -155,17 +157,32 @@ static void list_piece(const struct tracker *t, const struct mics_op *op, struct
     add_access(list, t->piece_slots + op->piece % MICS_OFFLOAD_SLOTS, 1, op->kind != MICS_OP_STORE);
 }
 
+/* Where the host updates: copies between a shard and what the unit has in host memory. */
+static void list_host_copy(const struct tracker *t, const struct mics_op *op,
+                           struct access_list *list)
+{
+    const bool stores = op->kind == MICS_OP_STORE;
+
+    access_buffer(t, list, op, stores ? op->from.buffer : op->to.buffer, true, !stores);
+    add_access(list, t->pieces + op->piece, 1, stores);
+}
+
 static void list_optimizer(const struct tracker *t, const struct mics_op *op, uint32_t parity,
                            struct access_list *list)
 {
-    access_buffer(t, list, op, MICS_BUFFER_GRAD_SHARD, true, false);
+    if (op->kind == MICS_OP_NORM || !t->updates_on_host)
+        access_buffer(t, list, op, MICS_BUFFER_GRAD_SHARD, true, false);
     if (op->kind == MICS_OP_NORM) {
         access_scalar(t, list, SCALAR_NORM, parity, true);
         return;
     }
-    access_buffer(t, list, op, MICS_BUFFER_PARAM_SHARD, !t->offloads, true);
-    if (t->offloads)
-        list_piece(t, op, list);
+    if (t->updates_on_host) {
+        add_access(list, t->pieces + op->piece, 1, true);
+    } else {
+        access_buffer(t, list, op, MICS_BUFFER_PARAM_SHARD, !t->offloads, true);
+        if (t->offloads)
+            list_piece(t, op, list);
+    }
     access_scalar(t, list, SCALAR_TARGETS, parity, false);
     if (t->clip)
         access_scalar(t, list, SCALAR_NORM, parity, false);
@@ -199,7 +216,10 @@ static void list_accesses(const struct tracker *t, const struct mics_op *op, uin
         break;
     case MICS_OP_LOAD:
     case MICS_OP_STORE:
-        list_piece(t, op, list);
+        if (t->updates_on_host)
+            list_host_copy(t, op, list);
+        else
+            list_piece(t, op, list);
         break;
     case MICS_OP_LOSS_NORM_REDUCE:
         access_scalar(t, list, SCALAR_LOSS, parity, true);
@@ -330,6 +350,7 @@ enum mics_status mics_schedule_add_dependencies(struct mics_schedule *schedule,
     struct tracker t = {.clip = choice->clip,
                         .train = schedule->train,
                         .offloads = choice->offload_piece > 0,
+                        .updates_on_host = mics_choice_updates_on_host(choice),
                         .width = choice->segments};
     uint32_t total = 0, pieces = 0;
     bool done = false;
@@ -339,6 +360,8 @@ enum mics_status mics_schedule_add_dependencies(struct mics_schedule *schedule,
             t.head = schedule->ops[i].stage;
         pieces += schedule->ops[i].kind == MICS_OP_LOAD;
     }
+    if (t.updates_on_host)
+        pieces = schedule->unit_count;
 
     for (int b = MICS_BUFFER_PARAM_SHARD; b < MICS_BUFFER_COUNT; b++) {
         t.buffers[b] = total;

@@ -2,6 +2,7 @@
 #include "plan/schedule/launches.h"
 
 #include "device/launch.h"
+#include "plan/host_update.h"
 #include "plan/memory.h"
 #include "work.h"
 
@@ -200,10 +201,17 @@ static void norm(const struct mics_layout *layout, struct mics_recorder *to)
                                                                   .count = layout->optim_piece});
 }
 
-/* Copies of a piece between host memory and the device, one of each of its vectors. */
+/* Copies of a piece between host memory and the device, one of each of its vectors. Where the host
+ * updates, one of all tensors of a unit. */
 static void copy_piece(const struct mics_plan_choice *choice, const struct mics_op *op,
                        struct mics_recorder *to)
 {
+    if (mics_choice_updates_on_host(choice)) {
+        mics_launch_copy(&to->stream, &(struct mics_args_copy){.dst = address(OUT),
+                                                               .src = address(OTHER),
+                                                               .bytes = op->bytes});
+        return;
+    }
     for (uint32_t i = 0; i < mics_choice_offload_values(choice); i++)
         mics_launch_copy(&to->stream, &(struct mics_args_copy){.dst = address(OUT),
                                                                .src = address(OTHER),
@@ -261,7 +269,8 @@ void mics_op_launches(const struct mics_model *model, const struct mics_plan_cho
         norm(&layout, to);
         break;
     case MICS_OP_UPDATE:
-        update(choice, op, &layout, to);
+        if (!mics_choice_updates_on_host(choice))
+            update(choice, op, &layout, to);
         break;
     case MICS_OP_LOAD:
     case MICS_OP_STORE:

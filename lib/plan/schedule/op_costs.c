@@ -10,6 +10,7 @@
 
 #include "base/num.h"
 #include "device/launch.h"
+#include "plan/host_update.h"
 #include "plan/memory.h"
 #include "plan/schedule/launches.h"
 #include "topology/compute.h"
@@ -247,18 +248,21 @@ static double run_seconds(struct mics_op_costs *costs, const struct mics_plan_ch
     return op->kind == MICS_OP_BACKWARD ? batch->backward[op->stage] : batch->forward[op->stage];
 }
 
-/* One copy for each of its vectors. */
+/* One copy for each of its vectors; where the host updates, for each tensor of the unit. */
 struct mics_copy_price mics_op_costs_copy(const struct mics_op_costs *costs,
                                           const struct mics_plan_choice *choice,
                                           const struct mics_op *op)
 {
     const double rate = costs->host_copy_rate[op->kind == MICS_OP_STORE];
     const double times = costs->times[MICS_COST_COMPUTE];
+    const uint32_t copies = mics_choice_updates_on_host(choice)
+                                ? costs->model->units[op->unit].tensor_count
+                                : mics_choice_offload_values(choice);
 
-    return (struct mics_copy_price){
-        .latency_s = times * mics_choice_offload_values(choice) * MICS_HOST_COPY_LATENCY_S,
-        .transfer_s = times * (double)op->bytes / rate,
-        .shares_links = mics_topology_host_copies_share_links(costs->topology)};
+    return (struct mics_copy_price){.latency_s = times * copies * MICS_HOST_COPY_LATENCY_S,
+                                    .transfer_s = times * (double)op->bytes / rate,
+                                    .shares_links =
+                                        mics_topology_host_copies_share_links(costs->topology)};
 }
 
 double mics_op_costs_offload(const struct mics_op_costs *costs,
@@ -269,6 +273,8 @@ double mics_op_costs_offload(const struct mics_op_costs *costs,
     struct mics_op op = {.kind = stores ? MICS_OP_STORE : MICS_OP_LOAD};
     double seconds = 0;
 
+    if (mics_choice_updates_on_host(choice))
+        return 0; /* its copies share their streams with others */
     for (uint64_t at = 0; at < layout.optim_piece; at += op.count) {
         op.count = mics_min_u64(choice->offload_piece, layout.optim_piece - at);
         op.bytes = op.count * sizeof(float) * mics_choice_offload_values(choice);
@@ -277,6 +283,15 @@ double mics_op_costs_offload(const struct mics_op_costs *costs,
         seconds += layout.segments * (price.latency_s + price.transfer_s);
     }
     return seconds;
+}
+
+static double host_update_seconds(const struct mics_op_costs *costs,
+                                  const struct mics_plan_choice *choice, uint32_t unit)
+{
+    const struct mics_layout layout = mics_choice_layout(costs->model, choice, unit);
+    const double bytes = (double)mics_layout_optim_shard(&layout) * mics_host_update_bytes(choice);
+
+    return costs->times[MICS_COST_COMPUTE] * bytes / mics_host_update_rate(costs->topology);
 }
 
 double mics_op_costs_compute(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
@@ -290,7 +305,8 @@ double mics_op_costs_compute(struct mics_op_costs *costs, const struct mics_plan
 
         return price.latency_s + price.transfer_s;
     }
-
+    if (op->kind == MICS_OP_UPDATE && mics_choice_updates_on_host(choice))
+        return host_update_seconds(costs, choice, op->unit);
     if ((op->kind == MICS_OP_FORWARD || op->kind == MICS_OP_BACKWARD) &&
         op->phase == MICS_PHASE_ALL)
         return run_seconds(costs, choice, op);
@@ -344,7 +360,7 @@ double mics_op_costs_updates(struct mics_op_costs *costs, const struct mics_plan
     for (uint32_t u = 0; u < costs->model->unit_count; u++) {
         seconds += mics_op_costs_compute(costs, choice,
                                          &(struct mics_op){.kind = MICS_OP_NORM, .unit = u});
-        if (choice->offload_piece == 0)
+        if (choice->offload_piece == 0 || mics_choice_updates_on_host(choice))
             seconds += mics_op_costs_compute(costs, choice,
                                              &(struct mics_op){.kind = MICS_OP_UPDATE, .unit = u});
     }

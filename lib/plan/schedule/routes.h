@@ -31,9 +31,9 @@ enum mics_op_kind {
     MICS_OP_CONVERT,      /* segment: from one format to another, before or after a collective */
     MICS_OP_NORM, /* add the squared norm of a unit's optimizer shard of gradients, on this rank */
     MICS_OP_LOSS_NORM_REDUCE, /* all-reduce loss and squared norm; once */
-    MICS_OP_LOAD,   /* piece, offloading: masters and states from host memory to the device */
+    MICS_OP_LOAD,   /* offloading: from host memory, a piece of masters and states; host_update.h */
     MICS_OP_UPDATE, /* the optimizer, on a unit's optimizer shard; offloading: on a piece of it */
-    MICS_OP_STORE,  /* piece, offloading: the updated ones back to host memory */
+    MICS_OP_STORE,  /* offloading: the updated piece back to host memory; host_update.h */
     MICS_OP_REPLICA_REDUCE, /* outer steps: all-reduce the scalars of the replicas; once */
     MICS_OP_PUBLISH, /* segment, p_optim > p_param: all-gather updated parameters into the shard */
     MICS_OP_READ,    /* copy the scalars to the host; once, last */

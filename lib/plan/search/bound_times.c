@@ -6,6 +6,7 @@
 #include "plan/search/bound_times.h"
 
 #include "base/num.h"
+#include "plan/host_update.h"
 #include "plan/schedule/build.h"
 
 #include <math.h>
@@ -580,7 +581,7 @@ static void time_computation(struct mics_bounds *bounds, const struct mics_plan_
     /* States in host memory are updated on another stream, without clipping beside the norms. */
     if (choice->clip || choice->offload_piece == 0)
         times->norm = compute_seconds(bounds, choice, unit, MICS_OP_NORM, 0);
-    if (choice->offload_piece == 0)
+    if (choice->offload_piece == 0 || mics_choice_updates_on_host(choice))
         times->update = compute_seconds(bounds, choice, unit, MICS_OP_UPDATE, 0);
 }
 

@@ -127,6 +127,12 @@ static bool is_replicated(const struct mics_shape *shape)
     return shape->p_optim < mics_shape_world_size(shape);
 }
 
+/* DeepSpeed's stages 1 to 3, which all are the same on one rank. */
+static bool is_partitioned(const struct mics_shape *shape)
+{
+    return shape->p_optim > 1 || mics_shape_world_size(shape) == 1;
+}
+
 /* Keep the strategies whose shape is allowed. Returns whether there are any. */
 static bool keep(struct mics_search *search, struct mics_strategy *strategies,
                  bool (*allows)(const struct mics_shape *shape), bool secondary_shards)
@@ -148,6 +154,11 @@ static enum mics_status filter_strategies(struct mics_search *search,
     if (options->allows && !keep(search, strategies, options->allows, options->allows_secondary))
         return mics_err_set(err, MICS_ERR_ARG,
                             "strategy %s: the trainer that is planned for cannot cut a model so",
+                            options->strategy);
+    if (options->offload == MICS_OFFLOAD_OPTIMIZER && options->trainer == MICS_TRAINER_DEEPSPEED &&
+        !keep(search, strategies, is_partitioned, options->allows_secondary))
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "strategy %s: DeepSpeed offloads the optimizer in its stages 1 to 3",
                             options->strategy);
     /* Outer steps are between replicas. */
     if (options->outer_steps > 0 && !keep(search, strategies, is_replicated, false))

@@ -390,6 +390,34 @@ static void the_bound_holds_with_states_in_host_memory(void)
     }
 }
 
+/* DeepSpeed's stages. */
+static void the_bound_holds_with_updates_on_the_host(void)
+{
+    static const char *const clusters[] = {
+        "node:4 gpu:2 flops:1T membw:1TB/s link:10GB/s,3us net:1gbit,30us",
+        "node:1 gpu:1 flops:1T membw:1TB/s",
+        "node:1 gpu:8 flops:100T membw:1TB/s link:300GB/s,3us net:100gbit,30us hostbw:2TB/s"};
+
+    for (int cluster = 0; cluster < 3; cluster++) {
+        struct priced priced = open_priced(clusters[cluster], &blocks);
+        const uint32_t nodes = priced.topology->nodes, per_node = priced.topology->per_node;
+        const uint32_t n = nodes * per_node;
+
+        for (int i = 0; i < 100; i++) {
+            const uint32_t stage = draw(3);
+            struct mics_plan_choice choice;
+
+            draw_choice(priced.topology, &choice);
+            mics_choice_set_shape(&choice, (struct mics_shape){nodes, per_node, stage > 1 ? n : 1,
+                                                               stage > 0 ? n : 1, n});
+            choice.trainer = MICS_TRAINER_DEEPSPEED;
+            choice.offload_piece = MICS_OFFLOAD_PIECE;
+            check_bound(&priced, &choice);
+        }
+        close_priced(&priced);
+    }
+}
+
 /* Ranks that share cores wait for the last of them. */
 static void the_bound_holds_with_stragglers(void)
 {
@@ -451,6 +479,7 @@ int main(void)
     TAP_RUN(the_bound_holds_for_the_mean_of_an_interval);
     TAP_RUN(the_bound_holds_for_outer_steps);
     TAP_RUN(the_bound_holds_with_states_in_host_memory);
+    TAP_RUN(the_bound_holds_with_updates_on_the_host);
     TAP_RUN(the_bound_holds_with_stragglers);
     TAP_RUN(the_bound_holds_around_stages_without_parameters);
     return tap_done();

@@ -5,6 +5,7 @@
  * accesses of operations from their description in schedule.h, not from the code that makes the
  * waits.
  */
+#include "plan/host_update.h"
 #include "plan/schedule/build.h"
 #include "tap.h"
 
@@ -122,13 +123,26 @@ static void describe_piece(const struct mics_op *op, struct uses *uses)
     use(uses, STATE_SLOT, op->piece % MICS_OFFLOAD_SLOTS, MICS_NONE, op->kind == MICS_OP_LOAD);
 }
 
+/* Where the host updates: what a unit has in its memory, and the shard that is copied. */
+static void describe_host_copy(const struct mics_op *op, struct uses *uses)
+{
+    const bool stores = op->kind == MICS_OP_STORE;
+    const enum mics_buffer shard = stores ? op->from.buffer : op->to.buffer;
+
+    use(uses, STATE, op->unit, MICS_NONE, stores);
+    use(uses, shard == MICS_BUFFER_GRAD_SHARD ? GRAD_SHARD : PARAM_SHARD, op->unit, MICS_NONE,
+        !stores);
+}
+
 static void describe_update(const struct graph *g, const struct mics_op *op, struct uses *uses)
 {
     const bool is_piece = g->choice->offload_piece > 0;
 
-    use(uses, GRAD_SHARD, op->unit, MICS_NONE, false);
-    use(uses, PARAM_SHARD, op->unit, is_piece ? op->segment : MICS_NONE, true);
-    if (is_piece)
+    if (!mics_choice_updates_on_host(g->choice)) {
+        use(uses, GRAD_SHARD, op->unit, MICS_NONE, false);
+        use(uses, PARAM_SHARD, op->unit, is_piece ? op->segment : MICS_NONE, true);
+    }
+    if (is_piece && !mics_choice_updates_on_host(g->choice))
         use(uses, STATE_SLOT, op->piece % MICS_OFFLOAD_SLOTS, MICS_NONE, true);
     else
         use(uses, STATE, op->unit, MICS_NONE, true);
@@ -226,7 +240,8 @@ static void describe(const struct graph *g, const struct mics_op *op, struct use
     if (op->kind == MICS_OP_UPDATE)
         describe_update(g, op, uses);
     if (op->kind == MICS_OP_LOAD || op->kind == MICS_OP_STORE)
-        describe_piece(op, uses);
+        mics_choice_updates_on_host(g->choice) ? describe_host_copy(op, uses)
+                                               : describe_piece(op, uses);
     if (op->kind == MICS_OP_ACCUMULATE || op->kind == MICS_OP_NORM)
         use(uses, GRAD_SHARD, op->unit, MICS_NONE, op->kind == MICS_OP_ACCUMULATE);
     if (op->kind == MICS_OP_ACCUMULATE)
@@ -569,6 +584,34 @@ static void no_accesses_race_between_pieces_in_host_memory(void)
     }
 }
 
+/* DeepSpeed's stages 1 to 3, and one rank. */
+static void no_accesses_race_with_updates_on_the_host(void)
+{
+    static const uint32_t cuts[][4] = {{1, 1, 1, 1}, {4, 1, 1, 4}, {4, 1, 4, 4}, {4, 4, 4, 4}};
+    struct fake_model fake;
+
+    fake_model_init(&fake, 3, 10000, 7001, true);
+    for (size_t which = 0; which < 8; which++) {
+        const uint32_t *cut = cuts[which / 2];
+        struct mics_plan_choice choice = fake_choice(1, cut[0], cut[1], cut[2], cut[3]);
+        struct mics_schedule *schedule = NULL;
+        struct graph g;
+
+        choice.trainer = MICS_TRAINER_DEEPSPEED;
+        choice.offload_piece = 1024;
+        choice.micro_steps = 3;
+        choice.clip = which % 2;
+        CHECK_INT(mics_schedule_new(&fake.model, &choice, true, &schedule, NULL), MICS_OK);
+        if (!schedule)
+            return;
+        graph_open(&g, schedule, &choice);
+        CHECK_INT(count_races(&g), 0);
+        CHECK_INT(count_undetected(&g), 0);
+        graph_close(&g);
+        mics_schedule_free(schedule);
+    }
+}
+
 static void every_single_wait_is_needed(void)
 {
     struct fake_model fake;
@@ -692,6 +735,7 @@ int main(void)
     TAP_RUN(no_accesses_race_in_outer_steps);
     TAP_RUN(no_accesses_race_in_an_evaluation);
     TAP_RUN(no_accesses_race_between_pieces_in_host_memory);
+    TAP_RUN(no_accesses_race_with_updates_on_the_host);
     TAP_RUN(every_single_wait_is_needed);
     TAP_RUN(secondary_shards_need_every_wait_and_race_with_nothing);
     TAP_RUN(no_accesses_race_where_tokens_travel_to_experts);

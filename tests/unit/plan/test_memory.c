@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/num.h"
+#include "plan/host_update.h"
 #include "plan/memory.h"
 #include "plan/plan.h"
 #include "plan/schedule/routes.h"
@@ -190,6 +191,29 @@ static void states_in_host_memory_leave_three_pieces(void)
     CHECK_INT(mics_memory_compute(&fake.model, &choice, &memory, NULL), MICS_ERR_ARG);
 }
 
+/* DeepSpeed: of an element fp32 master, two moments and gradient; the sum of micro-steps and the
+ * parameter in bf16. */
+static void updates_on_the_host_have_gradients_there(void)
+{
+    static const struct {
+        uint32_t p_param, p_grad, micro_steps, bytes;
+    } cases[] = {{1, 1, 1, 18}, {1, 4, 1, 18}, {1, 4, 2, 20}, {4, 4, 1, 18}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mics_plan_choice choice = fake_choice(1, 4, cases[i].p_param, cases[i].p_grad, 4);
+
+        choice.optimizer = MICS_OPT_ADAMW;
+        choice.dtype = MICS_BF16;
+        choice.trainer = MICS_TRAINER_DEEPSPEED;
+        choice.micro_steps = cases[i].micro_steps;
+        CHECK(!mics_choice_updates_on_host(&choice));
+        choice.offload_piece = MICS_OFFLOAD_PIECE;
+        CHECK(mics_choice_updates_on_host(&choice));
+        CHECK_INT(mics_host_state_bytes(&choice), cases[i].bytes);
+        CHECK_INT(mics_host_update_bytes(&choice), 42);
+    }
+}
+
 static void host_memory_that_a_node_lacks_is_named(void)
 {
     struct mics_topology topology = {.nodes = 1, .per_node = 8, .device = "NVIDIA H100"};
@@ -331,6 +355,7 @@ int main(void)
     TAP_RUN(the_snapshot_is_a_replicas_part_of_the_shard);
     TAP_RUN(a_host_has_the_process_and_staging_beside_the_arena);
     TAP_RUN(states_in_host_memory_leave_three_pieces);
+    TAP_RUN(updates_on_the_host_have_gradients_there);
     TAP_RUN(host_memory_that_a_node_lacks_is_named);
     TAP_RUN(groups_of_one_rank_need_no_slots);
     TAP_RUN(no_more_slots_are_made_than_there_are_units);

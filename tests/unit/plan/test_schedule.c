@@ -606,6 +606,69 @@ static void states_in_host_memory_pass_in_pieces(void)
     mics_schedule_free(schedule);
 }
 
+/* Bytes of the copies of a kind that the host has with a shard, in all micro-steps. */
+static uint64_t copied_bytes(const struct mics_schedule *schedule, enum mics_op_kind kind,
+                             enum mics_buffer buffer)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < schedule->op_count; i++) {
+        const struct mics_op *op = &schedule->ops[i];
+
+        if (op->kind == kind && (kind == MICS_OP_LOAD ? &op->to : &op->from)->buffer == buffer)
+            bytes += op->bytes;
+    }
+    return bytes;
+}
+
+/* DeepSpeed: sums of gradients in bf16 go to the host and come back, in fp32 at the end. Parameters
+ * come back when all units are updated. */
+static void updates_on_the_host_have_gradients_and_give_parameters(void)
+{
+    static const struct {
+        uint32_t ranks, p_param, p_grad, micro_steps, stored, loaded; /* bytes of an element */
+    } cases[] = {{1, 1, 1, 1, 4, 0}, {1, 1, 1, 3, 10, 4}, {4, 1, 1, 3, 6, 2},
+                 {4, 1, 4, 1, 4, 0}, {4, 1, 4, 3, 10, 4}, {4, 4, 4, 3, 10, 6}};
+
+    fake_model_init(&fake, 3, 10000, 7001, true);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const uint32_t n = cases[i].ranks;
+        struct mics_plan_choice choice = fake_choice(1, n, cases[i].p_param, cases[i].p_grad, n);
+        uint64_t elements = 0;
+        uint32_t updates = 0, updated = 0, published = UINT32_MAX;
+
+        choice.dtype = choice.grad_dtype = MICS_BF16;
+        choice.optimizer = MICS_OPT_ADAMW;
+        choice.trainer = MICS_TRAINER_DEEPSPEED;
+        choice.offload_piece = MICS_OFFLOAD_PIECE;
+        choice.micro_steps = cases[i].micro_steps;
+        choice.clip = i % 2;
+        struct mics_schedule *schedule = make(&choice, true);
+        for (uint32_t unit = 0; unit < 4; unit++)
+            elements += mics_layout_optim_shard(&schedule->layouts[unit]);
+        CHECK_INT(copied_bytes(schedule, MICS_OP_STORE, MICS_BUFFER_GRAD_SHARD),
+                  elements * cases[i].stored);
+        CHECK_INT(copied_bytes(schedule, MICS_OP_LOAD, MICS_BUFFER_GRAD_SHARD),
+                  elements * cases[i].loaded);
+        CHECK_INT(copied_bytes(schedule, MICS_OP_LOAD, MICS_BUFFER_PARAM_SHARD), elements * 2);
+        for (uint32_t op = 0; op < schedule->op_count; op++) {
+            const struct mics_op *at = &schedule->ops[op];
+
+            if (at->kind == MICS_OP_UPDATE) {
+                CHECK_INT(at->stream, MICS_STREAM_COMPUTE);
+                updated = op;
+                updates++;
+            }
+            if (at->kind == MICS_OP_LOAD && at->to.buffer == MICS_BUFFER_PARAM_SHARD &&
+                op < published)
+                published = op;
+        }
+        CHECK_INT(updates, 4);
+        CHECK(updated < published && published != UINT32_MAX);
+        mics_schedule_free(schedule);
+    }
+}
+
 /* MiCS on 2 nodes of 2: a gather and a reduction inside the node per micro-step, an all-reduce over
  * two ranks per step. */
 static void counted_bytes_follow_the_formulas(void)
@@ -714,6 +777,7 @@ int main(void)
     TAP_RUN(an_evaluation_only_gathers_and_computes_forward);
     TAP_RUN(without_clipping_updates_do_not_wait_for_the_norm);
     TAP_RUN(states_in_host_memory_pass_in_pieces);
+    TAP_RUN(updates_on_the_host_have_gradients_and_give_parameters);
     TAP_RUN(counted_bytes_follow_the_formulas);
     TAP_RUN(the_same_arguments_give_the_same_schedule);
     TAP_RUN(printing_gives_a_line_for_each_operation);
