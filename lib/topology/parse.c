@@ -268,6 +268,17 @@ static bool is_synthetic(const char *text)
     return find_word(text + strspn(text, blanks)) < WORD_COUNT;
 }
 
+static enum mics_status report_unknown(const char *word, struct mics_err *err)
+{
+    char list[16 * WORD_COUNT] = "";
+
+    for (size_t i = 0; i < WORD_COUNT; i++) {
+        strcat(list, i == 0 ? "" : i + 1 < WORD_COUNT ? ", " : " or ");
+        strcat(list, words[i].key);
+    }
+    return mics_err_set(err, MICS_ERR_ARG, "'%s': expected %s, a colon and a value", word, list);
+}
+
 /* The GPU's word if `first`, else the others. */
 static enum mics_status apply_word(struct description *to, const char *word, bool first, bool *seen,
                                    struct mics_err *err)
@@ -276,10 +287,7 @@ static enum mics_status apply_word(struct description *to, const char *word, boo
     enum mics_status status;
 
     if (i == WORD_COUNT)
-        return mics_err_set(err, MICS_ERR_ARG,
-                            "'%s': expected node, gpu, flops, dtype, mem, membw, link, net, eth, "
-                            "roce, ib or cores, a colon and a value",
-                            word);
+        return report_unknown(word, err);
     if (first != (i == 0))
         return MICS_OK;
     if (seen[i])

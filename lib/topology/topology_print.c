@@ -102,6 +102,12 @@ void mics_topology_rows(struct mics_table *table, const struct mics_topology *to
     }
     put_device(table, topology, tsv);
     put_host_copies(table, topology, tsv);
+    const json_t *memory =
+        json_object_get(json_object_get(topology->doc, "machine"), "memory_bytes");
+    if (json_is_integer(memory)) {
+        mics_table_cell(table, tsv ? "host_memory_bytes" : "host memory of a node");
+        mics_table_bytes(table, tsv, (uint64_t)json_integer_value(memory));
+    }
 }
 
 static void put_link(struct mics_table *table, const struct mics_link *link, int tsv)

@@ -83,6 +83,10 @@ setup()
     [[ $stderr == *"need "*" GiB of host memory on each node"*"but a node has 64 GiB, "*" less"* ]]
     run -2 --separate-stderr mics-plan "${how[@]}" --topology='node:1 gpu:1 hostmem:0'
     [[ $stderr == *"hostmem"*"expected 1 byte to 1 EiB"* ]]
+    run -2 --separate-stderr mics-plan "${how[@]}" --topology='node:1 ram:64G'
+    [[ $stderr == *"'ram:64G': expected gpu, node, "*", cores or hostmem, a colon and a value"* ]]
+    mics-probe --topology='node:1 gpu:1 hostmem:64G' >cluster.mp
+    [[ $(mics-show cluster.mp) == *"host memory of a node"*"64 GiB"* ]]
 }
 
 @test "auto leaves states on the device where they fit" {

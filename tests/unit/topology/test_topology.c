@@ -253,8 +253,8 @@ static void omitted_words_have_defaults(void)
 static void a_wrong_word_is_quoted(void)
 {
     static const char *const table[][2] = {
-        {"node:4 gpus:8", "'gpus:8': expected node"},
-        {"node:4 8", "'8': expected node"},
+        {"node:4 gpus:8", "'gpus:8': expected gpu, node"},
+        {"node:4 8", "'8': expected gpu, node"},
         {"node:0", "'node:0': "},
         {"node:65537", "'node:65537': "},
         {"gpu:2000", "'gpu:2000': "},
