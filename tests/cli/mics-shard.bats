@@ -281,12 +281,26 @@ tensor_bytes() # file name
     done
 }
 
+@test "a mount point as output folder is refused before the work" {
+    unshare -rm true || skip "no user namespaces"
+    mkdir disk
+    # shellcheck disable=SC2016
+    run unshare -rm sh -c 'mount -t tmpfs none disk && mics-shard cast "$0" --dtype=f32 -o disk' "$root/tests/reference/gpt2-tiny"
+    [[ $status = 2 && $output == *"/disk' is a mount point, which cannot be replaced: name a folder in it" ]]
+    [ -z "$(compgen -G "disk.tmp.*")" ]
+}
+
 @test "a link to an empty folder stays, and its folder is written" {
     mkdir -p disk/empty
     ln -s disk/empty link
     ln -s nowhere dangling
     mics-shard cast "$root/tests/reference/gpt2-tiny" --dtype=f32 -o link/
     [ -L link ]
+    mkdir second third
+    ln -s third other
+    mics-shard cast "$root/tests/reference/gpt2-tiny" --dtype=f32 -o second/.
+    mics-shard cast "$root/tests/reference/gpt2-tiny" --dtype=f32 -o other/.
+    [ -L other ] && cmp second/model.safetensors third/model.safetensors
     [ "$(ls -A disk)" = empty ]
     mics-shard diff link "$root/tests/reference/gpt2-tiny"
     run --separate-stderr mics-shard cast "$root/tests/reference/gpt2-tiny" --dtype=f32 -o dangling

@@ -148,23 +148,34 @@ static enum mics_status check_place(const struct mics_output_folder *folder, uin
     }
     if (lstat(folder->final, &info) == 0 && folder->single)
         return mics_err_set(err, MICS_ERR_ARG, "'%s' exists", folder->final);
-    if (lstat(folder->final, &info) == 0 && !is_empty_folder(folder->final))
-        return mics_err_set(err, MICS_ERR_ARG, "'%s' exists and is not an empty folder",
-                            folder->final);
+    if (lstat(folder->final, &info) == 0) {
+        struct stat around;
+        char parent[MICS_PATH_MAX];
+
+        if (!is_empty_folder(folder->final))
+            return mics_err_set(err, MICS_ERR_ARG, "'%s' exists and is not an empty folder",
+                                folder->final);
+        mics_path_parent(folder->final, parent);
+        if (stat(parent, &around) == 0 && around.st_dev != info.st_dev)
+            return mics_err_set(err, MICS_ERR_ARG,
+                                "'%s' is a mount point, which cannot be replaced: name a folder "
+                                "in it",
+                                folder->final);
+    }
     return mics_check_space(folder->final, bytes, "the result", err);
 }
 
-/* A link to a folder stays: the folder that it leads to is written. */
-static enum mics_status follow_link(struct mics_output_folder *folder, struct mics_err *err)
+/* The folder that exists by this name, such as "link" or "disk/.": a link stays, and the folder
+ * that it leads to is written. */
+static enum mics_status resolve(struct mics_output_folder *folder, struct mics_err *err)
 {
-    struct stat info;
     char *target;
     enum mics_status status;
 
-    if (folder->single || lstat(folder->final, &info) != 0 || !S_ISLNK(info.st_mode))
+    if (folder->single || !is_empty_folder(folder->final)) /* as check_place() says */
         return MICS_OK;
     target = realpath(folder->final, NULL);
-    if (!target) /* it leads nowhere, which check_place() refuses */
+    if (!target) /* new, or a link that leads nowhere, which check_place() refuses */
         return MICS_OK;
     status = mics_path_format(folder->final, err, "%s", target);
     free(target);
@@ -182,7 +193,7 @@ enum mics_status mics_output_folder_create(struct mics_output_folder *folder,
     while (length > 1 && folder->final[length - 1] == '/')
         folder->final[--length] = '\0';
     if (status == MICS_OK)
-        status = follow_link(folder, err);
+        status = resolve(folder, err);
     if (status == MICS_OK)
         status =
             mics_path_format(folder->temporary, err, "%s.tmp.%ld", folder->final, (long)getpid());
