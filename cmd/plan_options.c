@@ -6,6 +6,7 @@
 #include "plan/host_update.h"
 #include "plan/memory_ckpt_cost.h"
 
+#include <assert.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -367,8 +368,9 @@ static enum mics_status take_word(struct plan_request *request, int id, const ch
     struct mics_search_options *search = &request->search;
     uint32_t row = 0, index = 0;
 
-    while (word_options[row].id != id)
+    while (row < sizeof word_options / sizeof *word_options && word_options[row].id != id)
         row++;
+    assert(row < sizeof word_options / sizeof *word_options);
     const enum mics_status status = parse_word(value, word_options[row].words, &index, err);
     if (status != MICS_OK)
         return status;
