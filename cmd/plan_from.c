@@ -53,7 +53,7 @@ static void take_job(const struct plan_request *request, const struct mics_forei
 
 /* How the job is cut. */
 static void take_cut(const struct plan_request *request, const struct mics_foreign_config *config,
-                     struct mics_search_options *options)
+                     const struct mics_topology *topology, struct mics_search_options *options)
 {
     if (options->micro_batch == 0)
         options->micro_batch = config->micro_batch;
@@ -63,7 +63,7 @@ static void take_cut(const struct plan_request *request, const struct mics_forei
         options->recompute = config->recompute;
     if (!cli_given(&request->common, "hierarchical"))
         options->hierarchical = config->hierarchical ? MICS_HIERARCHY_ON : MICS_HIERARCHY_OFF;
-    if (!request->has_offload && config->offloads)
+    if (!request->has_offload && config->offloads && !topology->integrated)
         options->offload = MICS_OFFLOAD_OPTIMIZER;
 }
 
@@ -288,7 +288,7 @@ static enum mics_status search_both(const struct plan_request *request,
             mics_err_prefix(err, "%s", request->from);
         return status;
     }
-    take_cut(request, config, &options);
+    take_cut(request, config, topology, &options);
     status = plan_search_copies(request, topology, model, &options, &out[0], err);
     if (status == MICS_OK && !out[1])
         return mics_err_set(err, MICS_ERR_INFEASIBLE, "no plan but the configured one fits");

@@ -2,6 +2,7 @@
 #include "plan_options.h"
 
 #include "base/units.h"
+#include "plan/host_update.h"
 #include "plan/memory.h"
 #include "plan/search/range.h"
 #include "plan/trainer_exchanges.h"
@@ -158,7 +159,8 @@ static void report_surplus(const struct plan_request *request, const struct mics
     struct mics_err err;
     double step_s;
 
-    if (mics_choice_world_size(&plan->choice) == 1)
+    /* Priced with the exchanges of another trainer, which updates on the device. */
+    if (mics_choice_world_size(&plan->choice) == 1 || mics_choice_updates_on_host(&plan->choice))
         return;
     if (mics_trainer_exchange_times(exchanges, plan->model, plan->model->stages[0].unit) > 1)
         what = "shards a model before it ties the head to the embedding, gathers and reduces both";

@@ -119,9 +119,9 @@ run_command()
     done
     { wait "$launcher"; } 2>/dev/null # of the shell's own message if it was killed
     code=$?
-    leave_signals
     launcher=''
-    wait_for_relay
+    wait_for_relay # a signal meanwhile must not end this script before it knows the code
+    leave_signals
     read_report
     if [ $code != 0 ] && { [ $killed = 1 ] || [ "${reported:-0}" != 0 ]; }; then
         code=${reported:-$code} # not that of the launcher

@@ -94,7 +94,8 @@ wait_for_relay()
         sleep 0.1
     done
     if [ $tries = 100 ]; then return; fi
-    wait "$relaying" || output_lost=1
+    wait "$relaying"
+    if [ $? = 1 ]; then output_lost=1; fi # more than that is a signal to this script
 }
 
 # Exit with the status of a job, which has failed if its output is lost.

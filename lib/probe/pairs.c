@@ -372,6 +372,28 @@ static void choose_in_round(const struct mics_pair_verdict *verdict, const doubl
         chosen[reference] = chosen[reference % nodes * nodes + reference / nodes] = true;
 }
 
+/* Without a reference in the rounds of the suspects, as among three nodes, or between two groups of
+ * two, the fastest pair of other rounds is one. */
+static void choose_any_reference(const struct mics_pair_verdict *verdict, const double *best,
+                                 bool *chosen)
+{
+    const uint32_t nodes = verdict->nodes;
+    uint32_t fastest = UINT32_MAX;
+
+    for (uint32_t i = 0; i < nodes * nodes; i++) {
+        const uint32_t a = i / nodes, b = i % nodes;
+
+        if (!(best[i] > 0) || is_suspect(verdict, a, b))
+            continue;
+        if (chosen[i])
+            return;
+        if (fastest == UINT32_MAX || best[i] > best[fastest])
+            fastest = i;
+    }
+    if (fastest != UINT32_MAX)
+        chosen[fastest] = chosen[fastest % nodes * nodes + fastest / nodes] = true;
+}
+
 void mics_pairs_choose_suspects(const struct mics_pair_verdict *verdict, const double *best,
                                 uint32_t confirmation, bool *chosen)
 {
@@ -403,6 +425,7 @@ void mics_pairs_choose_suspects(const struct mics_pair_verdict *verdict, const d
         choose_reference_of(verdict, best, pair->from, chosen);
         choose_reference_of(verdict, best, pair->to, chosen);
     }
+    choose_any_reference(verdict, best, chosen);
 }
 
 /* Was the node slow with all that do not seem slow? */

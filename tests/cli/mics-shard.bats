@@ -297,11 +297,18 @@ tensor_bytes() # file name
     mics-shard cast "$root/tests/reference/gpt2-tiny" --dtype=f32 -o link/
     [ -L link ]
     mkdir second third
-    ln -s third other
+    ln -s third elsewhere
     mics-shard cast "$root/tests/reference/gpt2-tiny" --dtype=f32 -o second/.
-    mics-shard cast "$root/tests/reference/gpt2-tiny" --dtype=f32 -o other/.
-    [ -L other ] && cmp second/model.safetensors third/model.safetensors
+    mics-shard cast "$root/tests/reference/gpt2-tiny" --dtype=f32 -o elsewhere/.
+    [ -L elsewhere ] && cmp second/model.safetensors third/model.safetensors
     [ "$(ls -A disk)" = empty ]
+    mics-shard cast "$root/tests/reference/gpt2-tiny" --dtype=f32 -o fourth/.
+    cmp second/model.safetensors fourth/model.safetensors
+    mkdir here
+    cd here
+    run -2 --separate-stderr mics-shard cast "$root/tests/reference/gpt2-tiny" --dtype=f32 -o .
+    [[ $stderr == *"is the current folder, which cannot be replaced"* ]]
+    cd ..
     mics-shard diff link "$root/tests/reference/gpt2-tiny"
     run --separate-stderr mics-shard cast "$root/tests/reference/gpt2-tiny" --dtype=f32 -o dangling
     [ "$status" = 2 ]

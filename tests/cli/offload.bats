@@ -84,9 +84,15 @@ setup()
     run -2 --separate-stderr mics-plan "${how[@]}" --topology='node:1 gpu:1 hostmem:0'
     [[ $stderr == *"hostmem"*"expected 1 byte to 1 EiB"* ]]
     run -2 --separate-stderr mics-plan "${how[@]}" --topology='node:1 ram:64G'
-    [[ $stderr == *"'ram:64G': expected gpu, node, "*", cores or hostmem, a colon and a value"* ]]
+    [[ $stderr == *"'ram:64G': expected gpu, node, "*", hostmem or hostbw, a colon and a value"* ]]
     mics-probe --topology='node:1 gpu:1 hostmem:64G' >cluster.mp
     [[ $(mics-show cluster.mp) == *"host memory of a node"*"64 GiB"* ]]
+}
+
+@test "experts in groups of their own fit with the optimizer's states in host memory" {
+    mics-plan --model=olmoe-1b-7b --seq=2048 --global-batch=64 --topology=p4d:1 --strategy=zero3 \
+        --expert-group=8 --memory=12G --offload=optimizer -q -o experts.mp
+    mics-show --json experts.mp | jq -e '.choice.offload_piece > 0'
 }
 
 @test "auto leaves states on the device where they fit" {
@@ -149,6 +155,7 @@ setup()
 
 @test "for DeepSpeed, the host updates the states that are in its memory" {
     run -4 --separate-stderr mics-plan "${llama[@]}" --for=deepspeed
+    [[ $stderr == *"it fits with --offload=optimizer"* ]]
     mics-plan "${llama[@]}" --for=deepspeed --offload=optimizer -o plan.mp >ds.json 2>stderr
     jq -e '.zero_optimization.offload_optimizer == {device: "cpu", pin_memory: true}' ds.json
     grep -q 'deepspeed: the optimizer is deepspeed.ops.adam.DeepSpeedCPUAdam' stderr

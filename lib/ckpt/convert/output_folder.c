@@ -149,11 +149,16 @@ static enum mics_status check_place(const struct mics_output_folder *folder, uin
     if (lstat(folder->final, &info) == 0 && folder->single)
         return mics_err_set(err, MICS_ERR_ARG, "'%s' exists", folder->final);
     if (lstat(folder->final, &info) == 0) {
-        struct stat around;
+        struct stat around, here;
         char parent[MICS_PATH_MAX];
 
         if (!is_empty_folder(folder->final))
             return mics_err_set(err, MICS_ERR_ARG, "'%s' exists and is not an empty folder",
+                                folder->final);
+        if (stat(".", &here) == 0 && here.st_dev == info.st_dev && here.st_ino == info.st_ino)
+            return mics_err_set(err, MICS_ERR_ARG,
+                                "'%s' is the current folder, which cannot be replaced: name a "
+                                "folder in it",
                                 folder->final);
         mics_path_parent(folder->final, parent);
         if (stat(parent, &around) == 0 && around.st_dev != info.st_dev)
@@ -190,7 +195,8 @@ enum mics_status mics_output_folder_create(struct mics_output_folder *folder,
     size_t length = status == MICS_OK ? strlen(path) : 0;
 
     folder->lock = -1;
-    while (length > 1 && folder->final[length - 1] == '/')
+    while (length > 1 &&
+           (folder->final[length - 1] == '/' || strcmp(folder->final + length - 2, "/.") == 0))
         folder->final[--length] = '\0';
     if (status == MICS_OK)
         status = resolve(folder, err);

@@ -209,11 +209,13 @@ static enum mics_status list_options(struct mics_search *search, struct option o
     return MICS_OK;
 }
 
-/* What a rank has whatever the level and the micro-batch. */
+/* Does what a rank has whatever the level and the micro-batch fit, as far as it is on the device? */
 static bool states_fit(const struct mics_search *search, const struct mics_plan_choice *choice)
 {
     uint64_t bytes = 0;
 
+    if (choice->offload_piece > 0) /* optimizer states are in host memory */
+        return true;
     for (enum mics_unit_kind kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++)
         bytes += mics_choice_state_bytes(search->model, choice, kind);
     return bytes <= search->options.memory_limit;

@@ -5,6 +5,7 @@
  */
 #include "base/num.h"
 #include "base/units.h"
+#include "plan/host_update.h"
 #include "plan/memory.h"
 #include "plan/search/search_internal.h"
 
@@ -472,8 +473,10 @@ static void suggest_options(struct remedies *remedies)
     options = given;
     options.offload = MICS_OFFLOAD_OPTIMIZER;
     if (given.offload == MICS_OFFLOAD_NONE && given.outer_steps == 0 &&
-        given.trainer == MICS_TRAINER_MICS && !mics_topology_is_host(topology) &&
-        !topology->integrated && would_fit(remedies, topology, &options))
+        (given.trainer == MICS_TRAINER_MICS ||
+         (given.trainer == MICS_TRAINER_DEEPSPEED && mics_host_updates(given.optimizer))) &&
+        !mics_topology_is_host(topology) && !topology->integrated &&
+        would_fit(remedies, topology, &options))
         add_remedy(remedies, "--offload=optimizer");
     options = given;
     options.optimizer = MICS_OPT_LION;
