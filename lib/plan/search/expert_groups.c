@@ -209,7 +209,7 @@ static enum mics_status list_options(struct mics_search *search, struct option o
     return MICS_OK;
 }
 
-/* Does what a rank has whatever the level and the micro-batch fit, as far as it is on the device? */
+/* Does that fit which a rank has on the device whatever the level and the micro-batch? */
 static bool states_fit(const struct mics_search *search, const struct mics_plan_choice *choice)
 {
     uint64_t bytes = 0;
