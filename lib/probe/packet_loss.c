@@ -131,7 +131,7 @@ static double sure_share(const struct mics_segments *of, uint32_t judged)
     return low / (double)of->sent;
 }
 
-/* Of two nodes each direction by itself: the other one is all that it can be compared with. A queue
+/* With two nodes, judge each direction by itself: the other one is all to compare it with. A queue
  * that overflows for a moment is a loss in one transfer. */
 static void judge_two(const struct mics_segments *segments, struct mics_packet_loss *out,
                       bool *unsure)

@@ -216,8 +216,8 @@ static enum mics_status repeat_rounds(struct mics_pair_rates *out, struct mics_e
 }
 
 /* Keep only a clear cut between two groups, and nodes that are below half of the usual rate: for
- * these there are many rates, for a slow pair there is one. Where such nodes are more than two and
- * a quarter of all, the disturbance is everywhere, and none is kept. */
+ * these there are many rates, for a slow pair there is one. Where such nodes are more than two, and
+ * more than a quarter of all, the disturbance is everywhere, and none is kept. */
 static void drop_unsure(struct mics_pair_rates *rates)
 {
     struct mics_pair_verdict *verdict = &rates->verdict;
