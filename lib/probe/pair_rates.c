@@ -31,6 +31,10 @@ enum { MIN_BYTES = 64 << 10 };
  * transfer a quarter of its size: a token bucket lets short ones pass. */
 static const double slowest_times = 10, least_part = 0.25;
 
+/* Transfers are made longer if rates are so many times those by which their size was chosen. A size
+ * that was chosen for a slow pair is a quarter of the usual one. */
+static const double most_lengthened = 6;
+
 static uint32_t rank_of(const struct mics_world *world, uint32_t node, uint32_t local_rank)
 {
     uint32_t rank = local_rank;
@@ -69,6 +73,8 @@ static enum mics_status transfer(const struct mics_pair_transfers *links, uint32
         status = mics_comm_sendrecv_now(comm, links->buffer, sends ? links->bytes : 0, to, in,
                                         receives ? links->bytes : 0, from, 0, err);
     links->times[2 * round + lower_sends] = receives ? mics_now_s() - begin : 0;
+    if (links->options.transfers)
+        atomic_fetch_add(links->options.transfers, 1);
     return status;
 }
 
@@ -173,12 +179,37 @@ static enum mics_status choose_bytes(struct mics_pair_transfers *links, double s
     return MICS_OK;
 }
 
+/* Were transfers much shorter than they are meant to be, because a disturbance had made the first
+ * round slow? Then bursts pass, and rates are too high: measure longer ones, from the beginning. */
+static bool lengthen(struct mics_pair_rates *out)
+{
+    struct mics_pair_transfers *links = out->transfers;
+    const double usual = mics_pairs_reference(out->best, links->nodes);
+    const double bytes =
+        fmin(usual * links->options.seconds / links->width, (double)links->options.max_bytes);
+
+    if (bytes < most_lengthened * (double)links->bytes)
+        return false;
+    links->bytes = (uint64_t)bytes;
+    memset(out->best, 0, (size_t)links->nodes * links->nodes * sizeof *out->best);
+    return true;
+}
+
 /* Other programs keep a processor for a while: what seems slow is measured again later. */
 static void wait_before_confirmation(int confirmed)
 {
     const long ms = 100L << (confirmed < 3 ? confirmed : 3);
 
     nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
+}
+
+/* Nothing seems slow, or it did often enough. */
+static bool is_sure(const struct mics_pair_rates *out, int calm, int stood_out)
+{
+    const int enough = out->transfers->options.stand_outs;
+
+    return calm == CONFIRMATIONS || (enough > 0 && stood_out >= enough) ||
+           !mics_pair_verdict_is_bad(&out->verdict);
 }
 
 /* out->best become the best rates: of all pairs twice, if the limit of time is not reached before,
@@ -188,30 +219,35 @@ static enum mics_status repeat_rounds(struct mics_pair_rates *out, struct mics_e
     struct mics_pair_transfers *links = out->transfers;
     const uint32_t nodes = links->nodes, cells = nodes * nodes;
     enum mics_status status = MICS_OK;
-    int confirmed = 0;
+    int calm = 0, stood_out = 0;
 
     for (out->repeats = 0; out->repeats < MAX_REPEATS && status == MICS_OK; ++out->repeats) {
         const bool confirms = out->repeats >= REPEATS;
 
-        if (confirms && (confirmed == CONFIRMATIONS || !mics_pair_verdict_is_bad(&out->verdict)))
+        if (confirms && is_sure(out, calm, stood_out))
             break;
         if (out->repeats > 0 && (mics_pair_rates_are_late(out, &status, err) || status != MICS_OK))
             break;
         if (confirms) {
             mics_pairs_choose_suspects(&out->verdict, out->best, (uint32_t)out->repeats,
                                        links->chosen);
-            wait_before_confirmation(confirmed);
+            wait_before_confirmation(calm > stood_out ? calm : stood_out);
         }
         status = measure_rounds(links, mics_pair_rounds(nodes), links->rates, err);
         if (status != MICS_OK)
             break;
-        confirmed += confirms && mics_pairs_are_calm(&out->verdict, out->best, links->rates);
+        calm += confirms && mics_pairs_are_calm(&out->verdict, out->best, links->rates);
+        stood_out += confirms && mics_pairs_stand_out(&out->verdict, links->rates);
         for (uint32_t i = 0; i < cells; i++)
             out->best[i] = fmax(out->best[i], links->rates[i]);
+        if (out->repeats < REPEATS && lengthen(out)) {
+            out->repeats = -1;
+            continue;
+        }
         mics_pair_verdict_fini(&out->verdict);
         status = mics_pairs_judge(out->best, nodes, &out->verdict, err);
     }
-    out->sure = confirmed == CONFIRMATIONS || !mics_pair_verdict_is_bad(&out->verdict);
+    out->sure = is_sure(out, calm, stood_out);
     return status;
 }
 

@@ -8,6 +8,8 @@
 #include "probe/packet_loss.h"
 #include "probe/pairs.h"
 
+#include <stdatomic.h>
+
 struct mics_pair_rates_options {
     const struct mics_world *world; /* of two nodes or more */
     struct mics_comm *comm;         /* its ranks in the same order */
@@ -16,6 +18,9 @@ struct mics_pair_rates_options {
     uint64_t max_bytes;             /* likewise, at most; first_bytes or more */
     double limit_s;                 /* afterwards no transfer is repeated: a busy machine takes
                                      * longer */
+    int stand_outs;                 /* repeats in which what seems slow stood out of the others that
+                                     * are enough to be sure, also if all were disturbed; 0: none */
+    atomic_uint *transfers;         /* counts them, for other threads; NULL: nothing does */
 };
 
 struct mics_pair_transfers;

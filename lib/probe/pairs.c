@@ -468,3 +468,23 @@ bool mics_pairs_are_calm(const struct mics_pair_verdict *verdict, const double *
     }
     return nodes == 2 || (measured > 0 && 4 * slower <= measured);
 }
+
+bool mics_pairs_stand_out(const struct mics_pair_verdict *verdict, const double *rates)
+{
+    const uint32_t nodes = verdict->nodes;
+    uint32_t measured = 0, slower = 0;
+    double fastest = 0;
+
+    for (uint32_t i = 0; i < nodes * nodes; i++)
+        if (has_slow_end(verdict, i / nodes, i % nodes))
+            fastest = fmax(fastest, rates[i]);
+    for (uint32_t i = 0; i < verdict->pair_count; i++)
+        fastest = fmax(fastest, rates[verdict->pairs[i].from * nodes + verdict->pairs[i].to]);
+    for (uint32_t i = 0; i < nodes * nodes; i++) {
+        if (!(rates[i] > 0) || is_suspect(verdict, i / nodes, i % nodes))
+            continue;
+        measured++;
+        slower += always_slow_share * rates[i] < fastest;
+    }
+    return fastest > 0 && measured > 0 && 4 * slower <= measured;
+}

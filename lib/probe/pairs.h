@@ -73,6 +73,10 @@ void mics_pairs_choose_suspects(const struct mics_pair_verdict *verdict, const d
 bool mics_pairs_are_calm(const struct mics_pair_verdict *verdict, const double *best,
                          const double *rates);
 
+/* Was all that seems slow below half of most that does not, in what was measured at the same time?
+ * That also tells slow nodes where all rates are lower than before, on machines that are busy. */
+bool mics_pairs_stand_out(const struct mics_pair_verdict *verdict, const double *rates);
+
 /* What is usual by these rates: the upper quartile of what nodes can send and
  * receive, because with three nodes a slow one and one disturbance make half of these slow. 0:
  * nothing was measured, or out of memory. */

@@ -298,10 +298,10 @@ static struct pending find_pending(const struct flights *all, uint32_t rank, boo
 }
 
 /* Something of the main thread that no other rank takes part in. An evaluation consists of
- * collectives, as a step does. */
+ * collectives, as a step does, and links are measured by all ranks. */
 static bool is_busy(const struct flight_rank *rank)
 {
-    static const char *const common[] = {"training", "agreeing", "validating"};
+    static const char *const common[] = {"training", "agreeing", "validating", "measuring links"};
 
     for (size_t i = 0; i < sizeof common / sizeof *common; i++)
         if (strcmp(rank->doing, common[i]) == 0)

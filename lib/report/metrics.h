@@ -17,7 +17,8 @@
  *     {"event":"skipped","step":...,"in_a_row":...,"first_sample":...,"last_sample":...}
  *     {"event":"slow","step":...,"rank":...,"ranks":...,"host":...,"what":"computing","ms":...,
  *      "others_ms":...,"cost":...}
- *                            a rank, or several of a node, that all others have waited for
+ *                            a rank, or several of a node, that all others have waited for; if
+ *                            its network is slow "bytes_per_s" and "others_bytes_per_s" instead
  *     {"event":"end","step":...,"reason":"done", ...}
  *
  * A number that is not finite is null.

@@ -268,17 +268,35 @@ static enum mics_status print_restarts(FILE *out, const json_t *doc, int tsv, st
     return mics_table_finish(table, out, tsv, err);
 }
 
+/* How slow a rank is, or a link of its node. */
+static void put_slowness(struct mics_table *table, const json_t *event, const char *ms_key,
+                         const char *rate_key)
+{
+    char text[32];
+
+    if (json_is_number(json_object_get(event, ms_key)))
+        mics_format_time(number_of(event, ms_key) / 1e3, text, sizeof text);
+    else if (json_is_number(json_object_get(event, rate_key)))
+        mics_format_rate(number_of(event, rate_key), text, sizeof text);
+    else
+        snprintf(text, sizeof text, "-");
+    mics_table_cell(table, "%s", text);
+}
+
 /* A row for each time that ranks were found to be slow, the last ones if there are many. */
 static enum mics_status print_slow(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
 {
+    static const char *const figures[] = {"ms", "others_ms", "bytes_per_s", "others_bytes_per_s",
+                                          "cost"};
     const json_t *events = json_object_get(doc, "slow");
     const size_t count = json_array_size(events);
     struct mics_table *table;
 
     if (count == 0)
         return MICS_OK;
-    table = mics_table_new(tsv ? "rank|ranks|host|step|what|ms|others_ms|cost"
-                               : "<slow rank|<host|>from step|<in|>ms|>others|>cost");
+    table = mics_table_new(tsv ? "rank|ranks|host|step|what|ms|others_ms|bytes_per_s|"
+                                 "others_bytes_per_s|cost"
+                               : "<slow rank|<host|>from step|<in|>it|>others|>cost");
     for (size_t i = tsv || count <= SHOWN_SLOW ? 0 : count - SHOWN_SLOW; i < count; i++) {
         const json_t *event = json_array_get(events, i);
         const json_int_t ranks = json_integer_value(json_object_get(event, "ranks"));
@@ -293,12 +311,14 @@ static enum mics_status print_slow(FILE *out, const json_t *doc, int tsv, struct
         mics_table_cell(table, "%s", text_of(event, "host"));
         put_value(table, json_object_get(event, "step"), tsv);
         mics_table_cell(table, "%s", text_of(event, "what"));
-        put_value(table, json_object_get(event, "ms"), tsv);
-        put_value(table, json_object_get(event, "others_ms"), tsv);
-        if (tsv)
-            put_value(table, json_object_get(event, "cost"), tsv);
-        else
-            mics_table_cell(table, "%.0f %%", 100 * number_of(event, "cost"));
+        if (tsv) {
+            for (size_t k = 0; k < sizeof figures / sizeof *figures; k++)
+                put_value(table, json_object_get(event, figures[k]), tsv);
+            continue;
+        }
+        put_slowness(table, event, "ms", "bytes_per_s");
+        put_slowness(table, event, "others_ms", "others_bytes_per_s");
+        mics_table_cell(table, "%.0f %%", 100 * number_of(event, "cost"));
     }
     fputc('\n', out);
     return mics_table_finish(table, out, tsv, err);

@@ -24,7 +24,13 @@
 #define GRACE_INITIAL_S 60 /* before the first step is timed */
 
 /* The flags of a rank: these, and its requests (enum mics_request). */
-enum { FLAG_FAILED = 1 << 8, FLAG_SAVING = 1 << 9, FLAG_RETRY = 1 << 10, FLAG_KEEPING = 1 << 11 };
+enum {
+    FLAG_FAILED = 1 << 8,
+    FLAG_SAVING = 1 << 9,
+    FLAG_RETRY = 1 << 10,
+    FLAG_KEEPING = 1 << 11,
+    FLAG_LINKS = 1 << 12
+};
 
 enum mics_status mics_run_init(struct mics_run *run, const struct mics_run_options *options,
                                struct mics_err *err)
@@ -231,9 +237,13 @@ enum mics_status mics_run_eval(struct mics_run *run, struct mics_eval *out, stru
 const char *mics_run_activity_name(unsigned what)
 {
     static const char *const names[] = {
-        [MICS_RUN_TRAINING] = "training", [MICS_RUN_READING] = "reading",
-        [MICS_RUN_AGREEING] = "agreeing", [MICS_RUN_VALIDATING] = "validating",
-        [MICS_RUN_SAVING] = "saving",     [MICS_RUN_KEEPING] = "keeping",
+        [MICS_RUN_TRAINING] = "training",
+        [MICS_RUN_READING] = "reading",
+        [MICS_RUN_AGREEING] = "agreeing",
+        [MICS_RUN_VALIDATING] = "validating",
+        [MICS_RUN_SAVING] = "saving",
+        [MICS_RUN_KEEPING] = "keeping",
+        [MICS_RUN_MEASURING] = "measuring links",
     };
 
     return what < sizeof names / sizeof *names ? names[what] : "training";
@@ -421,6 +431,7 @@ static enum mics_status exchange_flags(struct mics_run *run, enum mics_status ra
         mics_signals_requests() | (rank0_status != MICS_OK ? FLAG_FAILED : 0) |
         (mics_saver_busy(run->disk.saver) ? FLAG_SAVING : 0) |
         (run->memory.saver && mics_memory_saver_busy(run->memory.saver) ? FLAG_KEEPING : 0) |
+        (run->slow.measure_links ? FLAG_LINKS : 0) |
         (run->options.world->rank == 0 && save_is_due_again(run) ? FLAG_RETRY : 0);
 
     begin_activity(run, MICS_RUN_AGREEING);
@@ -442,6 +453,23 @@ static enum mics_status name_slow_ranks(struct mics_run *run, enum mics_status *
         return MICS_OK;
     begin_activity(run, MICS_RUN_AGREEING);
     const enum mics_status status = mics_run_slow_judge(run, rank0_status, err);
+    begin_activity(run, MICS_RUN_TRAINING);
+    return status;
+}
+
+/* Not before the run ends. */
+static bool must_measure_links(const struct mics_run *run, uint64_t step, uint32_t flags)
+{
+    return (flags & FLAG_LINKS) && !(flags & (FLAG_FAILED | MICS_REQUEST_STOP)) &&
+           step < run->options.settings->steps;
+}
+
+/* Between steps. Collective. */
+static enum mics_status measure_links(struct mics_run *run, enum mics_status *rank0_status,
+                                      struct mics_err *err)
+{
+    begin_activity(run, MICS_RUN_MEASURING);
+    const enum mics_status status = mics_run_slow_measure_links(run, rank0_status, err);
     begin_activity(run, MICS_RUN_TRAINING);
     return status;
 }
@@ -577,12 +605,16 @@ static enum mics_status run_iteration(struct mics_run *run, uint64_t step, bool 
     const double begin = mics_now_s();
 
     mics_signals_hold_grace();
-    status = validate_and_save(run, flags, rank0_status, err);
+    if (must_measure_links(run, step, flags))
+        status = measure_links(run, rank0_status, err);
+    if (status == MICS_OK)
+        status = validate_and_save(run, flags & ~(uint32_t)FLAG_LINKS, rank0_status, err);
     *stop = flags & MICS_REQUEST_STOP;
     if (!*stop && step < run->options.settings->steps)
         mics_signals_resume_grace();
     run->totals.pause_s = mics_now_s() - begin;
     run->totals.cpu = mics_comm_cpu_now();
+    mics_run_slow_resume(run);
     return status;
 }
 
@@ -676,6 +708,7 @@ enum mics_status mics_run_steps(struct mics_run *run, enum mics_run_end *end, st
     begin_activity(run, MICS_RUN_AGREEING);
     mics_signals_set_grace(GRACE_INITIAL_S);
     run->totals.cpu = mics_comm_cpu_now();
+    mics_run_slow_resume(run);
     forward_notes(run);
     status = plan_sync(run, err);
     for (uint64_t step = run->step + 1; status == MICS_OK && !stop && step <= last; step++) {

@@ -19,6 +19,7 @@
 #include "train/report/metrics_writer.h"
 #include "train/report/run_trace.h"
 #include "train/train_settings.h"
+#include "train/watch/slow_links.h"
 #include "train/watch/slow_ranks.h"
 
 #include <stdatomic.h>
@@ -136,7 +137,8 @@ enum mics_run_activity {
     MICS_RUN_AGREEING, /* with all other ranks, on what follows a step */
     MICS_RUN_VALIDATING,
     MICS_RUN_SAVING,
-    MICS_RUN_KEEPING, /* a state in memory */
+    MICS_RUN_KEEPING,   /* a state in memory */
+    MICS_RUN_MEASURING, /* links between nodes */
 };
 const char *mics_run_activity_name(unsigned what); /* "reading" */
 
@@ -145,7 +147,7 @@ struct mics_run_doing {
     atomic_uint_fast64_t since_ns; /* by mics_now_s() */
 };
 
-/* To find ranks that are slow. */
+/* To find ranks and links that are slow. */
 struct mics_run_slow {
     struct mics_slow_ranks *ranks;    /* on rank 0; NULL elsewhere */
     struct mics_slow_window *windows; /* [world_size] receives those of all ranks; NULL: one rank */
@@ -156,6 +158,17 @@ struct mics_run_slow {
         double begin_s, end_s;
     } read[2];
     double step_end_s; /* of the step that was collected last */
+
+    struct mics_slow_links *links; /* on rank 0, with two nodes or more; else NULL */
+    struct mics_slow_waits waits;  /* of the window before */
+    bool measure_links;            /* before the next step, as rank 0 asks for */
+    double measure_after_s;        /* not earlier */
+    double unsure_times;           /* the pause after a measurement that was not sure, in its
+                                    * durations; 0: it was */
+    bool unsure_is_said;
+    /* This rank's, when training went on after the steps were last drained. */
+    uint64_t sent_bytes, steps_done;
+    atomic_uint transfers; /* while links are measured; read by the watchdog */
 };
 
 struct mics_run {

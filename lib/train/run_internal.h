@@ -52,6 +52,12 @@ void mics_run_slow_note(struct mics_run *run, const struct mics_step_result *res
                         double seconds);
 enum mics_status mics_run_slow_judge(struct mics_run *run, enum mics_status *rank0_status,
                                      struct mics_err *err);
+/* Measure the links between nodes, when rank 0 has set run->slow.measure_links, and report those
+ * that have become slow. All steps must be collected. Collective. */
+enum mics_status mics_run_slow_measure_links(struct mics_run *run, enum mics_status *rank0_status,
+                                             struct mics_err *err);
+/* Training goes on, with no step in flight. */
+void mics_run_slow_resume(struct mics_run *run);
 
 /* A warning, on rank 0. */
 void mics_run_warn(const struct mics_run *run, const char *fmt, ...) MICS_PRINTF(2, 3);

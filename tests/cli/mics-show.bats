@@ -293,16 +293,18 @@ END
 {"event":"step","step":22,"loss":5}
 {"event":"slow","step":22,"rank":5,"ranks":1,"host":"gpu03","what":"computing","ms":118.2,"others_ms":92,"cost":0.214}
 {"event":"slow","step":42,"rank":8,"ranks":8,"host":"gpu\u001b04","what":"reading data","ms":1500,"others_ms":0.5,"cost":0.9}
+{"event":"slow","step":62,"rank":8,"ranks":8,"host":"gpu04","what":"sending to gpu05","bytes_per_s":5e6,"others_bytes_per_s":25e6,"cost":0.18}
 {"event":"slow","step":"x","rank":[],"ranks":-1,"cost":"much"}
 END
     run -0 --separate-stderr mics-show run
-    grep -qx 'slow rank     host    from step  in               ms  others  cost' <<<"$output"
-    grep -qx '5             gpu03          22  computing     118.2      92  21 %' <<<"$output"
-    grep -qx '8 and 7 more  gpu?04         42  reading data   1500     0.5  90 %' <<<"$output"
-    grep -qx '0 items       ?               x  ?                 -       -   0 %' <<<"$output"
+    grep -qx 'slow rank     host    from step  in                       it      others  cost' <<<"$output"
+    grep -qx '5             gpu03          22  computing            118 ms       92 ms  21 %' <<<"$output"
+    grep -qx '8 and 7 more  gpu?04         42  reading data          1.5 s      500 us  90 %' <<<"$output"
+    grep -qx '8 and 7 more  gpu04          62  sending to gpu05  40 Mbit/s  200 Mbit/s  18 %' <<<"$output"
+    grep -qx '0 items       ?               x  ?                         -           -   0 %' <<<"$output"
     run -0 --separate-stderr mics-show --tsv run
-    grep -qx $'5\t1\tgpu03\t22\tcomputing\t118.2\t92\t0.214' <<<"$output"
-    [ "$(mics-show --json run | jq -c '.slow | length, .[0].rank')" = $'3\n5' ]
+    grep -qx $'5\t1\tgpu03\t22\tcomputing\t118.2\t92\t-\t-\t0.214' <<<"$output"
+    [ "$(mics-show --json run | jq -c '.slow | length, .[0].rank')" = $'4\n5' ]
     echo '{"event":"step","step":1,"loss":5}' >run/metrics.jsonl
     mics-show run >none
     ! grep -q slow none || false

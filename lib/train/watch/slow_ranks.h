@@ -34,6 +34,7 @@ struct mics_slow_step {
     float compute_s; /* computing what all ranks compute */
     float read_s;    /* without a step to compute, because its samples were not read yet */
     float comm_s;    /* with a collective under way, also one that waits for other ranks */
+    float exposed_s; /* the part of comm_s without computing */
 };
 
 /* The steps of one rank. */

@@ -42,7 +42,9 @@ struct mics_watchdog {
     bool stop;
 
     /* Used by the thread only. Times are of the monotonic clock, in seconds. */
-    uint64_t progress; /* the engine's counter, or that of the writers, at the last change */
+    /* The counters of the engine and of measured links, or that of the writers, at the last
+     * change. */
+    uint64_t progress;
     bool saving;
     double progress_s;            /* when `progress` or `saving` changed */
     bool stalled, stopped_flight; /* the flight is written for that */
@@ -423,7 +425,7 @@ static bool poll_once(struct mics_watchdog *watchdog)
     if (suspended)
         return false;
     return check_processes(watchdog) || check_comms(watchdog) ||
-           check_progress(watchdog, doing.progress, state);
+           check_progress(watchdog, doing.progress + options->run->slow.transfers, state);
 }
 
 static void *run_watchdog(void *context)

@@ -218,6 +218,40 @@ static void where_all_pairs_seem_slow_nothing_is_confirmed(void)
     CHECK(mics_pairs_are_calm(&verdict, rates, rates));
 }
 
+/* Node 2 sends at 0.3 of the usual rate, to all or to node 1, and all others are disturbed. */
+static void slow_nodes_and_pairs_stand_out_of_disturbed_ones(void)
+{
+    enum { NODES = 4, CELLS = NODES * NODES };
+    unsigned char slow[] = {0, 0, MICS_SLOW_SEND, 0}, none[NODES] = {0};
+    struct mics_slow_pair pair = {.from = 2, .to = 1};
+
+    for (int of_pair = 0; of_pair < 2; of_pair++) {
+        const struct mics_pair_verdict verdict = {.nodes = NODES,
+                                                  .slow = of_pair ? none : slow,
+                                                  .pairs = &pair,
+                                                  .pair_count = of_pair ? 1 : 0};
+        double best[CELLS], rates[CELLS];
+
+        for (int i = 0; i < CELLS; i++) {
+            const int from = i / NODES, to = i % NODES;
+
+            best[i] = from == to ? 0 : from == 2 && (to == 1 || !of_pair) ? 0.3 : 1;
+            rates[i] = best[i] == 1 ? 0.7 : best[i];
+        }
+        CHECK(!mics_pairs_are_calm(&verdict, best, rates));
+        CHECK(mics_pairs_stand_out(&verdict, rates));
+        rates[2 * NODES + 1] = 0.5;
+        CHECK(!mics_pairs_stand_out(&verdict, rates));
+        rates[2 * NODES + 1] = 0.3;
+        rates[0 * NODES + 3] = 0.4; /* one other may be as slow, and not more */
+        CHECK(mics_pairs_stand_out(&verdict, rates));
+        rates[3 * NODES + 0] = rates[0 * NODES + 1] = rates[1 * NODES + 0] = 0.4;
+        CHECK(!mics_pairs_stand_out(&verdict, rates));
+        memset(rates, 0, sizeof rates);
+        CHECK(!mics_pairs_stand_out(&verdict, rates));
+    }
+}
+
 /* Only these nodes are slow, in these directions, and no pair. */
 static bool names_only(const struct mics_pair_verdict *verdict, uint32_t first, uint32_t second,
                        unsigned bits)
@@ -513,6 +547,7 @@ int main(void)
     TAP_RUN(a_pair_of_a_node_that_is_busy_is_not_confirmed);
     TAP_RUN(a_slow_pair_is_confirmed_also_beside_disturbances);
     TAP_RUN(where_all_pairs_seem_slow_nothing_is_confirmed);
+    TAP_RUN(slow_nodes_and_pairs_stand_out_of_disturbed_ones);
     TAP_RUN(of_two_nodes_it_cannot_be_told_which_is_slow);
     return tap_done();
 }
