@@ -163,7 +163,7 @@ END
     jq -e '. == {steps: 500, lr: 4e-4, "lr-schedule": "wsd", "lr-decay": 50,
         "save-every": 100}' s.json
     echo '--training.local_batchsize 2' >odd
-    fails 3 "standard input: unknown key 'training.local_batchsize'; did you mean" - <odd
+    fails 3 "standard input: unknown key 'training.local_batchsize' of torchtitan; did you mean" - <odd
 }
 
 @test "from: the YAML of accelerate" {
@@ -185,7 +185,8 @@ END
     [ "$(choice strategy p_param recompute dtype)" = "mics 8 full bf16" ]
     fails 3 "mics-plan: fsdp.yaml: num_machines is 2, but the topology has 4 nodes" fsdp.yaml \
         --topology=p4d:4
-    echo 'deepspeed_config: {deepspeed_config_file: ds.json}' >file.yaml
+    printf '%s\n' 'distributed_type: DEEPSPEED' 'deepspeed_config: {deepspeed_config_file: ds.json}' \
+        >file.yaml
     fails 4 "deepspeed_config.deepspeed_config_file ds.json: give that file to --from" file.yaml
 }
 
@@ -193,7 +194,7 @@ END
     sed 's/"train_batch_size": 64/"train_batch_size": 65/' ds.json >odd.json
     fails 3 "mics-plan: odd.json: train_batch_size 65 is no multiple of " odd.json
     sed 's/"bf16"/"bf61"/' ds.json >unknown.json
-    fails 3 "unknown key 'bf61'; did you mean bf16" unknown.json
+    fails 3 "unknown key 'bf61' of DeepSpeed; did you mean bf16" unknown.json
     sed 's/AdamW/Adagrad/' ds.json >refused.json
     fails 4 "mics-plan: refused.json: refused: optimizer.type Adagrad: " refused.json
     sed 's/"mics_shard_size": 4/"mics_shard_size": 3/' ds.json >three.json

@@ -50,6 +50,7 @@ static const struct mics_key table[] = {
     {FSDP "version", KEY_COUNT, MICS_TAKEN, "shards are those of mics in both", NULL},
     {FSDP "sharding_strategy", KEY_TEXT | KEY_COUNT, MICS_TAKEN, NULL, NULL},
     {FSDP "reshard_after_forward", KEY_TEXT | KEY_BOOL, MICS_TAKEN, NULL, NULL},
+    {FSDP "ignored_modules", KEY_TEXT, MICS_REFUSED, "all parameters are sharded", NULL},
     {FSDP "offload_params", KEY_BOOL | KEY_OFF, MICS_TAKEN_DIFFERENTLY, no_offload, NULL},
     {FSDP "activation_checkpointing", KEY_BOOL, MICS_TAKEN, NULL, NULL},
     {FSDP "activation_checkpointing_offload", KEY_BOOL | KEY_OFF, MICS_TAKEN_DIFFERENTLY,
@@ -109,9 +110,12 @@ static enum kind find_kind(struct mics_keys *keys)
     } kinds[] = {{"FSDP", IS_FSDP},     {"DEEPSPEED", IS_DEEPSPEED},
                  {"MULTI_GPU", IS_DDP}, {"MULTI_CPU", IS_DDP},
                  {"NO", IS_DDP},        {"MULTI_NPU", IS_DDP},
-                 {"MULTI_XPU", IS_DDP}};
+                 {"no", IS_DDP},        {"MULTI_XPU", IS_DDP}};
     const char *word = mics_keys_text(keys, path, "NO"); /* false in YAML is no */
 
+    mics_keys_expect_word(keys, path,
+                          "NO|no|FSDP|DEEPSPEED|MULTI_GPU|MULTI_CPU|MULTI_NPU|MULTI_XPU|MULTI_MLU|"
+                          "MULTI_SDAA|MULTI_MUSA|MULTI_HPU|MULTI_NEURON|MEGATRON_LM|XLA|TPU");
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(word, kinds[i].word) == 0) {
             mics_keys_say(keys, path, MICS_TAKEN, "see below");
@@ -167,6 +171,33 @@ static void take_fsdp_strategy(struct mics_keys *keys, const char *path, uint32_
                   strategy == 2 || strategy == 5 ? ": parameters are whole all the time" : "");
 }
 
+/* FSDP 1 has its strategy under either name, and FSDP 2 only tells if it reshards. */
+static void take_fsdp(struct mics_keys *keys, uint32_t p)
+{
+    static const char version_key[] = FSDP "version", reshard[] = FSDP "reshard_after_forward",
+                      strategy[] = FSDP "sharding_strategy";
+    const uint64_t version = mics_keys_count(keys, version_key, 1);
+    const bool is_bool =
+        !mics_keys_at(keys, reshard) || json_is_boolean(mics_keys_at(keys, reshard));
+
+    if (version < 1 || version > 2)
+        mics_keys_fail(keys, "%s: expected 1 or 2, found %llu", version_key,
+                       (unsigned long long)version);
+    if (version == 2) {
+        if (!is_bool)
+            mics_keys_fail(keys, "%s: expected true or false, for FSDP 2", reshard);
+        mics_keys_say(keys, strategy, MICS_IGNORED, "FSDP 2 does not read it");
+        take_fsdp_strategy(keys, reshard, p);
+    } else if (mics_keys_at(keys, strategy)) {
+        mics_keys_say(keys, reshard, MICS_IGNORED, "fsdp_sharding_strategy replaces it");
+        take_fsdp_strategy(keys, strategy, p);
+    } else {
+        if (is_bool && mics_keys_at(keys, reshard))
+            mics_keys_fail(keys, "%s: expected a strategy such as FULL_SHARD, for FSDP 1", reshard);
+        take_fsdp_strategy(keys, reshard, p);
+    }
+}
+
 /* Ranks of a group, by the mesh: all without one. */
 static uint32_t take_mesh(struct mics_keys *keys, enum kind kind)
 {
@@ -178,7 +209,7 @@ static uint32_t take_mesh(struct mics_keys *keys, enum kind kind)
     for (size_t i = 0; i < 3; i++)
         if (mics_keys_count(keys, others[i], 1) > 1)
             return n;
-    if (!mics_keys_at(keys, "parallelism_config"))
+    if (json_object_size(mics_keys_at(keys, "parallelism_config")) == 0)
         return kind == IS_DDP ? 1 : n;
     if ((uint64_t)(r ? r : 1) * (p ? p : 1) != n)
         mics_keys_fail(keys, "%s %u x %s %u is not the number of ranks, %u", replicate, r ? r : 1,
@@ -191,7 +222,7 @@ static uint32_t take_mesh(struct mics_keys *keys, enum kind kind)
 static void take_groups(struct mics_keys *keys, enum kind kind)
 {
     static const char *const strategies[] = {"ddp", "zero1", "zero2", "zero3"};
-    static const char stage_key[] = ZERO "zero_stage", old_strategy[] = FSDP "sharding_strategy";
+    static const char stage_key[] = ZERO "zero_stage";
     const uint64_t stage = mics_keys_count(keys, stage_key, 2);
     const uint32_t p = take_mesh(keys, kind);
     struct mics_foreign_config *config = keys->config;
@@ -210,18 +241,9 @@ static void take_groups(struct mics_keys *keys, enum kind kind)
                                  "mics-plan --strategy=zero2, the default of accelerate");
         return;
     }
-    mics_keys_say(keys, stage_key, MICS_IGNORED, "only DeepSpeed reads it");
     mics_keys_set_groups(keys, p);
-    if (kind == IS_FSDP && mics_keys_count(keys, FSDP "version", 1) >= 2) {
-        mics_keys_say(keys, old_strategy, MICS_IGNORED, "FSDP 2 does not read it");
-        take_fsdp_strategy(keys, FSDP "reshard_after_forward", p);
-    } else if (kind == IS_FSDP) {
-        take_fsdp_strategy(keys, FSDP "reshard_after_forward", p);
-        take_fsdp_strategy(keys, old_strategy, p);
-    } else {
-        mics_keys_say(keys, FSDP "reshard_after_forward", MICS_IGNORED, "only FSDP reads it");
-        mics_keys_say(keys, old_strategy, MICS_IGNORED, "only FSDP reads it");
-    }
+    if (kind == IS_FSDP)
+        take_fsdp(keys, p);
     if (kind == IS_DDP || (kind == IS_FSDP && !mics_keys_at(keys, "fsdp_config")))
         mics_keys_say(keys, "distributed_type", MICS_TAKEN, "mics-plan --strategy=%s",
                       config->strategy);
@@ -233,6 +255,7 @@ static void take_precision(struct mics_keys *keys, enum kind kind)
     const char *word = mics_keys_text(keys, path, "no");
     struct mics_foreign_config *config = keys->config;
 
+    mics_keys_expect_word(keys, path, "no|fp16|bf16|fp8");
     if (strcmp(word, "bf16") == 0) {
         config->dtype = MICS_BF16;
         config->grad_dtype = kind == IS_DDP ? MICS_F32 : MICS_BF16;
@@ -258,8 +281,6 @@ static void take_precision(struct mics_keys *keys, enum kind kind)
     } else if (strcmp(word, "fp8") == 0) {
         mics_keys_say(keys, path, MICS_TAKEN_DIFFERENTLY,
                       "planned in the type of the topology: mics-plan --dtype");
-    } else {
-        mics_keys_fail(keys, "%s: expected no, fp16, bf16 or fp8, found '%.40s'", path, word);
     }
 }
 
@@ -275,9 +296,21 @@ static void take_clipping(struct mics_keys *keys)
     mics_keys_take_clip(keys, path, norm);
 }
 
+static void take_recomputation(struct mics_keys *keys)
+{
+    static const char path[] = FSDP "activation_checkpointing";
+
+    if (mics_keys_bool(keys, path, false)) {
+        keys->config->recompute = MICS_RECOMPUTE_FULL;
+        mics_keys_say(keys, path, MICS_TAKEN, "mics-plan --recompute=full");
+    } else {
+        mics_keys_say(keys, path, MICS_IGNORED,
+                      "the model may still recompute; here: mics-plan --recompute");
+    }
+}
+
 void mics_accelerate_interpret(struct mics_keys *keys)
 {
-    static const char recompute[] = FSDP "activation_checkpointing";
     enum kind kind;
 
     keys->table = table;
@@ -288,20 +321,23 @@ void mics_accelerate_interpret(struct mics_keys *keys)
     mics_keys_expect(keys, "num_processes", mics_keys_ranks(keys), "ranks");
     take_groups(keys, kind);
     take_precision(keys, kind);
-    take_clipping(keys);
+    if (kind != IS_FSDP)
+        mics_keys_say_section(keys, "fsdp_config", MICS_IGNORED, "only FSDP reads it");
     if (kind == IS_DEEPSPEED) {
+        take_clipping(keys);
+        mics_keys_expect_word(keys, ZERO "offload_optimizer_device", "none|no|cpu|nvme");
+        mics_keys_expect_word(keys, ZERO "offload_param_device", "none|no|cpu|nvme");
         mics_keys_take_offload(keys, ZERO "offload_optimizer_device");
         mics_keys_leave_params(keys, ZERO "offload_param_device");
+    } else if (kind != IS_OTHER) {
+        mics_keys_say_section(keys, "deepspeed_config", MICS_IGNORED, "only DeepSpeed reads it");
     }
-    if (mics_keys_bool(keys, recompute, false)) {
-        keys->config->recompute = MICS_RECOMPUTE_FULL;
-        mics_keys_say(keys, recompute, MICS_TAKEN, "mics-plan --recompute=full");
-    } else {
-        mics_keys_say(keys, recompute, MICS_IGNORED,
-                      "the model may still recompute; here: mics-plan --recompute");
-    }
+    if (kind == IS_FSDP)
+        take_recomputation(keys);
     mics_keys_say_absent(keys, "per_device_train_batch_size", MICS_IGNORED,
                          "the program has it: mics-plan --global-batch, --micro-batch, --seq");
     mics_keys_say_absent(keys, "optimizer", MICS_IGNORED,
                          "the program makes it: mics-plan --optimizer, mics-train --lr, ...");
+    if (!mics_keys_at(keys, "distributed_type"))
+        mics_keys_fail(keys, "distributed_type: not there; accelerate has no default for it");
 }

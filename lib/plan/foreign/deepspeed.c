@@ -28,7 +28,9 @@ static const char other_schedule[] = "this schedule does not use it";
 static const char data_parallel[] = "ranks are data-parallel only";
 static const char scaled_once[] = "sums are divided once, by the targets of the step";
 static const char implementation[] = "implementation of the same update";
-static const char tensor_key[] = "tensor_parallel.autotp_size";
+static const char *const tensor_keys[] = {"tensor_parallel.autotp_size", "tensor_parallel.tp_size",
+                                          "tensor_parallel.tp.tp_size",
+                                          "tensor_parallel.tensor_parallel.tp_size"};
 static const char peak_key[] = "scheduler.params.warmup_max_lr";
 
 static const struct mics_key table[] = {
@@ -101,7 +103,7 @@ static const struct mics_key table[] = {
      "all parameters are trained", NULL},
     {ZERO "zero_quantized_gradients", KEY_BOOL | KEY_OFF, MICS_TAKEN_DIFFERENTLY,
      "exchanged exactly; mics-plan --sync-dtype=int8 or int4 in the second hop", NULL},
-    {ZERO "zeropp_loco_param", KEY_ANY | KEY_OFF, MICS_TAKEN_DIFFERENTLY,
+    {ZERO "zeropp_loco_param", KEY_ANY | KEY_OFF | KEY_NESTED, MICS_TAKEN_DIFFERENTLY,
      "gradients are exchanged exactly", NULL},
     {ZERO "overlap_comm", KEY_BOOL, MICS_IGNORED, "communication always overlaps", NULL},
     {ZERO "contiguous_gradients", KEY_BOOL, MICS_IGNORED, layout, NULL},
@@ -274,19 +276,20 @@ static const struct mics_key table[] = {
     {"hybrid_engine", KEY_ANY | KEY_OFF, MICS_IGNORED, "mics-sample generates text", NULL},
     {"graph_harvesting", KEY_BOOL, MICS_IGNORED, "steps are replayed from one array", NULL},
     {"elasticity", KEY_ANY | KEY_OFF, MICS_IGNORED, "mics-run continues on other nodes", NULL},
-    {"pipeline", KEY_ANY | KEY_OFF, MICS_REFUSED, data_parallel, NULL},
+    {"pipeline", KEY_ANY | KEY_OFF | KEY_NESTED, MICS_REFUSED, data_parallel, NULL},
     {"tensor_parallel", KEY_ANY, MICS_IGNORED, data_parallel, NULL},
     {"expert_parallel", KEY_ANY | KEY_OFF, MICS_TAKEN_DIFFERENTLY,
      "experts are gathered; mics-plan --experts=resident sends tokens", NULL},
     {"data_efficiency", KEY_ANY | KEY_OFF, MICS_REFUSED, "samples come in one order", NULL},
     {"curriculum_learning", KEY_ANY | KEY_OFF, MICS_REFUSED, "sequences have one length", NULL},
     {"progressive_layer_drop", KEY_ANY | KEY_OFF, MICS_REFUSED, "no layer is left out", NULL},
-    {"compression_training", KEY_ANY | KEY_OFF, MICS_REFUSED, "parameters are not compressed",
-     NULL},
+    {"compression_training", KEY_ANY | KEY_OFF | KEY_NESTED, MICS_REFUSED,
+     "parameters are not compressed", NULL},
     {"quantize_training", KEY_ANY | KEY_OFF, MICS_REFUSED, "parameters are not quantised", NULL},
     {"weight_quantization", KEY_ANY | KEY_OFF, MICS_REFUSED, "parameters are not quantised", NULL},
     {"eigenvalue", KEY_ANY | KEY_OFF, MICS_REFUSED, "parameters are not quantised", NULL},
-    {"sparse_attention", KEY_ANY | KEY_OFF, MICS_REFUSED, "attention is that of the model", NULL},
+    {"sparse_attention", KEY_ANY | KEY_OFF | KEY_NESTED, MICS_REFUSED,
+     "attention is that of the model", NULL},
 };
 
 /* As transformers does, "auto" leaves to the program what is not here; what is absent is 1. */
@@ -506,16 +509,23 @@ static void take_stage(struct mics_keys *keys)
                              "mics-plan --strategy=ddp, the default of DeepSpeed");
 }
 
+static bool has_tensor_ranks(const struct mics_keys *keys)
+{
+    for (size_t i = 0; i < sizeof tensor_keys / sizeof *tensor_keys; i++)
+        if (mics_keys_count(keys, tensor_keys[i], 1) > 1)
+            return true;
+    return false;
+}
+
 /* Do ranks share a sample, which is refused? Then batches are those of fewer ranks. */
 static bool has_model_ranks(const struct mics_keys *keys)
 {
-    return mics_keys_count(keys, tensor_key, 1) > 1 ||
-           mics_keys_count(keys, "sequence_parallel_size", 1) > 1;
+    return has_tensor_ranks(keys) || mics_keys_count(keys, "sequence_parallel_size", 1) > 1;
 }
 
 static void take_tensor_parallel(struct mics_keys *keys)
 {
-    if (mics_keys_count(keys, tensor_key, 1) > 1)
+    if (has_tensor_ranks(keys))
         mics_keys_say(keys, "tensor_parallel", MICS_REFUSED, "%s", data_parallel);
 }
 
@@ -524,6 +534,8 @@ static void take_offload(struct mics_keys *keys)
     static const char *const of_params[] = {ZERO "offload_param.device", ZERO "cpu_offload_param",
                                             ZERO "cpu_offload_params"};
 
+    mics_keys_expect_word(keys, ZERO "offload_param.device", "none|cpu|nvme");
+    mics_keys_expect_word(keys, ZERO "offload_optimizer.device", "none|cpu|nvme");
     for (size_t i = 0; i < sizeof of_params / sizeof *of_params; i++)
         mics_keys_leave_params(keys, of_params[i]);
     mics_keys_take_offload(keys, ZERO "offload_optimizer.device");

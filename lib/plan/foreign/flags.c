@@ -70,6 +70,10 @@ static bool next_word(struct words *words)
             if (words->at + 1 < words->end)
                 words->at++;
             words->word[length++] = *words->at;
+        } else if (!quote && strchr("|;&<>", c) && (words->flagged || words->word[0] == '-')) {
+            words->status = mics_err_set(words->err, MICS_ERR_FORMAT,
+                                         "line %u: '%c' of a shell: expected flags alone", line, c);
+            return false;
         } else {
             words->word[length++] = c;
         }

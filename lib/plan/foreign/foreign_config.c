@@ -10,10 +10,11 @@
 #include "plan/memory.h"
 #include "plan/plan_print.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_BYTES = 1 << 20, MAX_KEYS = 4096 };
+enum { MAX_BYTES = 1 << 20 };
 
 /* hjson, with which DeepSpeed reads its files, has comments and commas before closing brackets.
  * They become blanks, so that lines and columns stay. */
@@ -64,13 +65,92 @@ static enum mics_status read_json(const char *text, size_t size, json_t **out, s
     return status;
 }
 
+/* What is there behind blanks and comments, those of hjson and of a shell. */
+static const char *find_begin(const char *text, size_t size)
+{
+    const char *const end = text + size;
+
+    while (text < end) {
+        if (*text == '#' || (end - text > 1 && text[0] == '/' && text[1] == '/')) {
+            const char *line = memchr(text, '\n', (size_t)(end - text));
+
+            text = line ? line : end;
+        } else if (end - text > 1 && text[0] == '/' && text[1] == '*') {
+            const char *close = memmem(text + 2, (size_t)(end - text) - 2, "*/", 2);
+
+            text = close ? close + 2 : end;
+        } else if (strchr(" \t\r\n", *text)) {
+            text++;
+        } else {
+            return text;
+        }
+    }
+    return end;
+}
+
 static bool is_json(const char *text, size_t size)
 {
-    size_t i = 0;
+    const char *begin = find_begin(text, size);
 
-    while (i < size && strchr(" \t\r\n", text[i]))
-        i++;
-    return i < size && (text[i] == '{' || text[i] == '[');
+    return begin < text + size && (*begin == '{' || *begin == '[');
+}
+
+static bool has_text(const char *text, size_t size, const char *part)
+{
+    return memmem(text, size, part, strlen(part)) != NULL;
+}
+
+static bool is_accelerate_json(const char *text, size_t size)
+{
+    return is_json(text, size) && (has_text(text, size, "\"distributed_type\"") ||
+                                   has_text(text, size, "\"compute_environment\""));
+}
+
+/* A table, "[training]", in front. */
+static bool is_toml(const char *text, size_t size)
+{
+    const char *const end = text + size;
+    const char *at = find_begin(text, size);
+
+    if (at == end || *at++ != '[')
+        return false;
+    while (at < end && (*at == '.' || *at == '_' || isalnum((unsigned char)*at)))
+        at++;
+    return at[-1] != '[' && !isdigit((unsigned char)at[-1]) && end - at > 1 && at[0] == ']' &&
+           (at[1] == '\n' || at[1] == '\r');
+}
+
+static enum mics_status refuse_toml(const char *text, size_t size, json_t **out,
+                                    struct mics_err *err)
+{
+    (void)text;
+    (void)size;
+    (void)out;
+    return mics_err_set(err, MICS_ERR_FORMAT,
+                        "TOML is not read; give torchtitan's flags: --section.key=value");
+}
+
+/* Flags of torchtitan are "--section.field". */
+static bool is_megatron(const char *text, size_t size)
+{
+    static const char *const flags[] = {"--tensor-model-parallel-size", "--num-attention-heads",
+                                        "--micro-batch-size", "--use-distributed-optimizer"};
+
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        if (!is_json(text, size) && has_text(text, size, flags[i]))
+            return true;
+    return false;
+}
+
+static enum mics_status refuse_megatron(const char *text, size_t size, json_t **out,
+                                        struct mics_err *err)
+{
+    (void)text;
+    (void)size;
+    (void)out;
+    return mics_err_set(err, MICS_ERR_FORMAT,
+                        "arguments of Megatron-LM are not read; the job is that of mics-plan "
+                        "--global-batch, --micro-batch, --seq, --recompute");
 }
 
 static bool is_rest(const char *text, size_t size)
@@ -85,8 +165,11 @@ static const struct source {
     const char *trainer;
     bool (*is)(const char *text, size_t size);
     enum mics_status (*read)(const char *text, size_t size, json_t **out, struct mics_err *err);
-    void (*interpret)(struct mics_keys *keys); /* sets the table, and walks it */
+    void (*interpret)(struct mics_keys *keys); /* sets the table, and walks it; NULL: never read */
 } sources[] = {
+    {"torchtitan", is_toml, refuse_toml, NULL},
+    {"Megatron-LM", is_megatron, refuse_megatron, NULL},
+    {"accelerate", is_accelerate_json, read_json, mics_accelerate_interpret},
     {"DeepSpeed", is_json, read_json, mics_deepspeed_interpret},
     {"torchtitan", mics_flags_recognise, mics_flags_read, mics_torchtitan_interpret},
     {"accelerate", is_rest, mics_yaml_read, mics_accelerate_interpret},
@@ -129,6 +212,10 @@ enum mics_status mics_foreign_config_parse(const char *text, size_t size, uint32
     json_t *root = NULL;
     enum mics_status status;
 
+    if (size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) { /* a byte order mark */
+        text += 3;
+        size -= 3;
+    }
     if (memchr(text, '\0', size))
         return mics_err_set(err, MICS_ERR_FORMAT, "a NUL byte: not a text");
     while (!source->is(text, size))
@@ -192,7 +279,7 @@ json_t *mics_foreign_config_to_doc(const struct mics_foreign_config *config,
 static enum mics_status print_keys(FILE *out, const struct mics_cursor *root, int tsv,
                                    struct mics_err *err)
 {
-    const struct mics_cursor keys = mics_cursor_get_array(root, "keys", 0, MAX_KEYS);
+    const struct mics_cursor keys = mics_cursor_get_array(root, "keys", 0, KEYS_MAX);
     static const char *const members[] = {"key", "value", "verdict", "why"};
     struct mics_table *table =
         mics_table_new(tsv ? "key|value|verdict|why" : "<key|<value|<verdict|<here");

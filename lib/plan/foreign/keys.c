@@ -89,6 +89,8 @@ static void format_value(const json_t *value, char out[VALUE + 4])
 static void add_row(struct mics_keys *keys, const char *path, const char *value,
                     enum mics_verdict verdict, const char *why)
 {
+    if (json_array_size(keys->config->keys) >= KEYS_MAX)
+        mics_keys_fail(keys, "more than %d keys", KEYS_MAX);
     if (keys->status == MICS_OK &&
         json_array_append_new(keys->config->keys,
                               json_pack("{s:s, s:s, s:s, s:s}", "key", path, "value", value,
@@ -96,7 +98,24 @@ static void add_row(struct mics_keys *keys, const char *path, const char *value,
         fail_nomem(keys);
 }
 
-static bool is_off(const json_t *value)
+/* Has a map, or what is in it, this key? With `on`: with the value true. */
+static bool has_enabled(const json_t *value, bool on)
+{
+    const json_t *enabled = json_object_get(value, "enabled");
+    const char *name;
+    json_t *inner;
+
+    if (on ? json_is_true(enabled) : enabled != NULL)
+        return true;
+    json_object_foreach((json_t *)(uintptr_t)value, name, inner)
+    {
+        if (has_enabled(inner, on))
+            return true;
+    }
+    return false;
+}
+
+static bool is_off(const json_t *value, unsigned types)
 {
     static const char *const words[] = {"", "none", "no", "false"};
     const char *text = json_string_value(value);
@@ -104,6 +123,9 @@ static bool is_off(const json_t *value)
     for (size_t i = 0; text && i < sizeof words / sizeof *words; i++)
         if (strcasecmp(text, words[i]) == 0)
             return true;
+    if (json_is_object(value) && (types & KEY_NESTED))
+        return json_object_size(value) == 0 ||
+               (has_enabled(value, false) && !has_enabled(value, true));
     if (json_is_object(value))
         return !json_is_true(json_object_get(value, "enabled"));
     return json_is_false(value) || (json_is_number(value) && json_number_value(value) == 0) ||
@@ -156,7 +178,7 @@ static void add_key(struct mics_keys *keys, const struct mics_key *key, const ch
         add_row(keys, path, text, MICS_IGNORED, why);
     } else if (!(type_of(value) & key->types)) {
         mics_keys_fail(keys, "%s: expected %s, found '%s'", path, type_name(key->types), text);
-    } else if (((key->types & KEY_OFF) && is_off(value)) ||
+    } else if (((key->types & KEY_OFF) && is_off(value, key->types)) ||
                ((key->types & KEY_ONE) && json_is_number(value) && json_number_value(value) == 1)) {
         add_row(keys, path, text, MICS_IGNORED, "off");
     } else {
@@ -195,7 +217,8 @@ static void fail_unknown(struct mics_keys *keys, const char *path)
     for (size_t i = 0; i < keys->count && similar.count == 0; i++)
         mics_suggest_offer(&similar, keys->table[i].path);
     if (similar.count > 0)
-        mics_keys_fail(keys, "unknown key '%s'; did you mean %s?", path, similar.names[0]);
+        mics_keys_fail(keys, "unknown key '%s' of %s; did you mean %s?", path,
+                       keys->config->trainer, similar.names[0]);
     else
         mics_keys_fail(keys, "unknown key '%s' of %s", path, keys->config->trainer);
     free(names);
@@ -303,6 +326,25 @@ const char *mics_keys_text(const struct mics_keys *keys, const char *path, const
     return json_is_string(value) ? json_string_value(value) : absent;
 }
 
+void mics_keys_expect_word(struct mics_keys *keys, const char *path, const char *words)
+{
+    const json_t *value = mics_keys_at(keys, path);
+    const char *word = json_is_false(value) ? "no" : json_string_value(value);
+    char text[VALUE + 4];
+
+    if (!value)
+        return;
+    for (const char *at = words; word && *at;) {
+        const size_t length = strcspn(at, "|");
+
+        if (strlen(word) == length && strncmp(at, word, length) == 0)
+            return;
+        at += length + (at[length] == '|');
+    }
+    format_value(value, text);
+    mics_keys_fail(keys, "%s: expected one of %s, found '%s'", path, words, text);
+}
+
 uint32_t mics_keys_size(struct mics_keys *keys, const char *path)
 {
     const uint64_t count = mics_keys_count(keys, path, 1);
@@ -350,6 +392,22 @@ void mics_keys_say(struct mics_keys *keys, const char *path, enum mics_verdict v
     if (json_object_set_new(row, "verdict", json_string(mics_verdict_name(verdict))) != 0 ||
         json_object_set_new(row, "why", json_string(why)) != 0)
         fail_nomem(keys);
+}
+
+void mics_keys_say_section(struct mics_keys *keys, const char *section, enum mics_verdict verdict,
+                           const char *why)
+{
+    const size_t length = strlen(section);
+    size_t i;
+    json_t *row;
+
+    json_array_foreach(keys->config->keys, i, row)
+    {
+        const char *path = json_string_value(json_object_get(row, "key"));
+
+        if (strncmp(path, section, length) == 0 && path[length] == '.')
+            mics_keys_say(keys, path, verdict, "%s", why);
+    }
 }
 
 void mics_keys_say_absent(struct mics_keys *keys, const char *path, enum mics_verdict verdict,
@@ -475,7 +533,7 @@ void mics_keys_take_offload(struct mics_keys *keys, const char *path)
 {
     const json_t *value = mics_keys_at(keys, path);
 
-    if (!value || json_is_null(value) || is_off(value))
+    if (!value || is_off(value, 0))
         return;
     keys->config->offloads = true;
     if (strcmp(mics_keys_text(keys, path, ""), "nvme") == 0)
@@ -489,7 +547,7 @@ void mics_keys_leave_params(struct mics_keys *keys, const char *path)
 {
     const json_t *value = mics_keys_at(keys, path);
 
-    if (value && !json_is_null(value) && !is_off(value))
+    if (value && !is_off(value, 0))
         mics_keys_say(keys, path, MICS_TAKEN_DIFFERENTLY,
                       "parameters stay on the GPUs; mics-plan --offload=optimizer");
 }

@@ -22,10 +22,13 @@ enum {
     KEY_TEXT = 8,
     KEY_LIST = 16,
     KEY_MAP = 32,
-    KEY_ANY = 63, /* with whatever is in it: it is one key */
-    KEY_OFF = 64, /* false, 0, "none", "no", {}, and a map without enabled: true are ignored */
-    KEY_ONE = 128 /* so is 1 */
+    KEY_ANY = 63,    /* with whatever is in it: it is one key */
+    KEY_OFF = 64,    /* false, 0, "none", "no", {}, and a map without enabled: true are ignored */
+    KEY_ONE = 128,   /* so is 1 */
+    KEY_NESTED = 256 /* with KEY_OFF: only a map is off that has `enabled`, and nowhere true */
 };
+
+enum { KEYS_MAX = 4096 }; /* rows of a configuration */
 
 struct mics_key {
     const char *path; /* "zero_optimization.stage"; "comm.*": what has no row in that section */
@@ -52,6 +55,10 @@ static inline uint32_t mics_keys_ranks(const struct mics_keys *keys)
 
 void mics_keys_walk(struct mics_keys *keys);
 
+/* MICS_ERR_FORMAT if there is another text at a path than one of `words`, which '|' separates.
+ * False is "no", as in YAML. */
+void mics_keys_expect_word(struct mics_keys *keys, const char *path, const char *words);
+
 /* Keep the first error. MICS_ERR_FORMAT. */
 void mics_keys_fail(struct mics_keys *keys, const char *fmt, ...) MICS_PRINTF(2, 3);
 
@@ -70,6 +77,9 @@ uint32_t mics_keys_size(struct mics_keys *keys, const char *path);
 /* Replace the verdict of a key; nothing if the file does not have it, or has no value for it. */
 void mics_keys_say(struct mics_keys *keys, const char *path, enum mics_verdict verdict,
                    const char *fmt, ...) MICS_PRINTF(4, 5);
+/* Replace the verdicts of all keys below a path. */
+void mics_keys_say_section(struct mics_keys *keys, const char *section, enum mics_verdict verdict,
+                           const char *why);
 /* Add a row for a key that the file does not have. */
 void mics_keys_say_absent(struct mics_keys *keys, const char *path, enum mics_verdict verdict,
                           const char *fmt, ...) MICS_PRINTF(4, 5);

@@ -133,9 +133,14 @@ static const struct mics_key table[] = {
     {"validation.*", KEY_ANY, MICS_IGNORED, "mics-train --val-every, --val-data", NULL},
     {"loss.*", KEY_ANY, MICS_IGNORED, "the loss is cross entropy", NULL},
     {"memory_estimation.*", KEY_ANY, MICS_IGNORED, "mics-show has the memory by region", NULL},
+    {"experimental.context_parallel_degree", KEY_COUNT | KEY_ONE, MICS_REFUSED, data_parallel,
+     NULL},
+    {"experimental.pipeline_parallel_degree", KEY_COUNT | KEY_ONE, MICS_REFUSED, data_parallel,
+     NULL},
     {"experimental.*", KEY_ANY, MICS_IGNORED, no_python, NULL},
     {"override.*", KEY_ANY, MICS_IGNORED, no_python, NULL},
-    {"quantize.*", KEY_ANY | KEY_OFF, MICS_REFUSED, "parameters are not quantised", NULL},
+    {"quantize.*", KEY_ANY | KEY_OFF | KEY_NESTED, MICS_REFUSED, "parameters are not quantised",
+     NULL},
     {"float8.*", KEY_ANY | KEY_OFF, MICS_IGNORED, "see model.converters", NULL},
     {"mx.*", KEY_ANY | KEY_OFF, MICS_IGNORED, "see model.converters", NULL},
     {"fault_tolerance.enable", KEY_BOOL | KEY_OFF, MICS_TAKEN_DIFFERENTLY,
@@ -158,9 +163,10 @@ static uint64_t get_positive(struct mics_keys *keys, const char *path)
 /* Do ranks share a sample, which is refused? Then batches and meshes are those of fewer ranks. */
 static bool has_model_ranks(const struct mics_keys *keys)
 {
-    static const char *const degrees[] = {"parallelism.tensor_parallel_degree",
-                                          "parallelism.pipeline_parallel_degree",
-                                          "parallelism.context_parallel_degree"};
+    static const char *const degrees[] = {
+        "parallelism.tensor_parallel_degree", "parallelism.pipeline_parallel_degree",
+        "parallelism.context_parallel_degree", "experimental.pipeline_parallel_degree",
+        "experimental.context_parallel_degree"};
 
     for (size_t i = 0; i < sizeof degrees / sizeof *degrees; i++)
         if (mics_keys_count(keys, degrees[i], 1) > 1)
@@ -175,8 +181,19 @@ static void take_batch(struct mics_keys *keys)
                            old ? "training.batch_size" : "training.local_batch_size",
                            "accumulation"};
     const uint64_t global = get_positive(keys, names[0]), micro = mics_keys_size(keys, names[1]);
+    static const struct {
+        const char *path, *option;
+    } absent[] = {{"training.local_batch_size", "mics-plan --micro-batch, --global-batch"},
+                  {"training.seq_len", "mics-plan --seq"}};
     struct mics_foreign_config *config = keys->config;
 
+    if (old && mics_keys_at(keys, "training.local_batch_size"))
+        mics_keys_fail(keys,
+                       "training.batch_size and training.local_batch_size exclude each other");
+    for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
+        if (!mics_keys_at(keys, absent[i].path) && (i > 0 || !old))
+            mics_keys_say_absent(keys, absent[i].path, MICS_IGNORED,
+                                 "that of the configuration is not known: %s", absent[i].option);
     mics_keys_set_batch(keys, names, global, micro, global == 0 && micro > 0 ? 1 : 0);
     config->seq = mics_keys_size(keys, "training.seq_len");
     mics_keys_say(keys, names[0], MICS_TAKEN, "mics-plan --global-batch=%llu",
@@ -200,12 +217,15 @@ static void take_mesh(struct mics_keys *keys)
     const uint64_t p = given ? given : r > 0 && n % r == 0 ? n / r : 0;
     struct mics_foreign_config *config = keys->config;
 
+    if (p == 0)
+        mics_keys_fail(keys, "%s %llu is no divisor of the number of ranks, %llu", replicate,
+                       (unsigned long long)r, (unsigned long long)n);
     if (p * r != n)
         mics_keys_fail(keys, "%s %llu x %s %llu is not the number of ranks, %llu", replicate,
-                       (unsigned long long)r, shard, (unsigned long long)given,
-                       (unsigned long long)n);
+                       (unsigned long long)r, shard, (unsigned long long)p, (unsigned long long)n);
     if (keys->status != MICS_OK)
         return;
+    mics_keys_expect_word(keys, reshard, "default|always|never");
     mics_keys_set_groups(keys, p);
     mics_keys_say(keys, replicate, MICS_TAKEN, "%llu groups: mics-plan --strategy=%s",
                   (unsigned long long)r, config->strategy);
@@ -265,6 +285,10 @@ static void take_recomputation(struct mics_keys *keys)
     const char *mode = mics_keys_text(keys, path, NULL);
     enum mics_recompute level = MICS_RECOMPUTE_NONE;
 
+    mics_keys_expect_word(keys, path, "none|full|selective|memory_budget");
+    if (!mode && !mics_keys_has(keys, path))
+        mics_keys_say_absent(keys, path, MICS_IGNORED,
+                             "that of the configuration is not known: mics-plan --recompute");
     if (!mode)
         return;
     if (mics_recompute_parse(mode, &level)) {

@@ -39,6 +39,13 @@ static bool is_one_of(const char *text, const char *const *words, size_t count)
     return false;
 }
 
+/* "010", which is 8 in YAML 1.1 and 10 in YAML 1.2. */
+static bool is_octal(const char *text)
+{
+    text += *text == '-' || *text == '+';
+    return text[0] == '0' && text[1] >= '0' && text[1] <= '9';
+}
+
 /* NULL: out of memory, or not UTF-8, which the parser has refused. */
 static json_t *make_scalar(const yaml_node_t *node)
 {
@@ -55,7 +62,7 @@ static json_t *make_scalar(const yaml_node_t *node)
         return json_false();
     if (is_one_of(text, null, 3))
         return json_null();
-    if (text[strspn(text, "0123456789+-.eE")] == '\0') {
+    if (text[strspn(text, "0123456789+-.eE")] == '\0' && !is_octal(text)) {
         const double value = strtod(text, &end);
 
         if (*end == '\0' && value > -1e300 && value < 1e300)
@@ -80,6 +87,10 @@ static enum mics_status make_map(struct yaml *yaml, const yaml_node_t *node, uns
 
         if (key->type != YAML_SCALAR_NODE)
             return mics_err_set(yaml->err, MICS_ERR_FORMAT, "line %u: a key that is no text",
+                                line_of(key));
+        if (strcmp(text_of(key), "<<") == 0)
+            return mics_err_set(yaml->err, MICS_ERR_FORMAT,
+                                "line %u: '<<': maps are not merged; write out the keys",
                                 line_of(key));
         if (json_object_get(map, text_of(key)))
             return mics_err_set(yaml->err, MICS_ERR_FORMAT, "line %u: '%.60s' is there twice",
@@ -107,6 +118,16 @@ static enum mics_status make_list(struct yaml *yaml, const yaml_node_t *node, un
     return status;
 }
 
+/* Is the tag the one that every node of its type has? */
+static bool has_own_tag(const yaml_node_t *node)
+{
+    const char *own = node->type == YAML_MAPPING_NODE    ? YAML_MAP_TAG
+                      : node->type == YAML_SEQUENCE_NODE ? YAML_SEQ_TAG
+                                                         : YAML_STR_TAG;
+
+    return strcmp((const char *)node->tag, own) == 0;
+}
+
 static enum mics_status make_value(struct yaml *yaml, int index, unsigned depth, json_t **out)
 {
     const yaml_node_t *node = yaml_document_get_node(&yaml->document, index);
@@ -117,6 +138,9 @@ static enum mics_status make_value(struct yaml *yaml, int index, unsigned depth,
                             depth > MAX_DEPTH ? "line %u: nested deeper than %d"
                                               : "line %u: more than %d values",
                             line_of(node), depth > MAX_DEPTH ? MAX_DEPTH : MAX_NODES);
+    if (!has_own_tag(node))
+        return mics_err_set(yaml->err, MICS_ERR_FORMAT, "line %u: tags are not read: '%.60s'",
+                            line_of(node), (const char *)node->tag);
     *out = node->type == YAML_MAPPING_NODE    ? json_object()
            : node->type == YAML_SEQUENCE_NODE ? json_array()
                                               : make_scalar(node);

@@ -301,16 +301,64 @@ static void contradictions_have_their_numbers(void)
                 "train_batch_size: more than 1099511627776 sequences per step");
 }
 
+/* What has no "enabled" of its own is on where it is there. */
+static void parts_without_a_switch_are_on(void)
+{
+    static const char *const on[] = {
+        "\"sparse_attention\": {\"mode\": \"fixed\"}",
+        "\"pipeline\": {\"stages\": 4}",
+        "\"compression_training\": {\"weight_quantization\": {\"shared_parameters\": "
+        "{\"enabled\": true}}}",
+        "\"tensor_parallel\": {\"tp\": {\"tp_size\": 4}}",
+    };
+    char text[256];
+
+    for (size_t i = 0; i < sizeof on / sizeof *on; i++) {
+        snprintf(text, sizeof text, "{\"train_batch_size\": 32, %s}", on[i]);
+        CHECK_INT(parse(text), MICS_OK);
+        CHECK_INT(config.refused, 1);
+        mics_foreign_config_fini(&config);
+    }
+    CHECK_INT(parse("{\"train_batch_size\": 32, \"sparse_attention\": {}, "
+                    "\"compression_training\": {\"pruning\": {\"enabled\": false}}}"),
+              MICS_OK);
+    CHECK_INT(config.refused, 0);
+    mics_foreign_config_fini(&config);
+    CHECK_FAILS("{\"train_batch_size\": 32, \"zero_optimization\": {\"stage\": 3, "
+                "\"offload_optimizer\": {\"device\": \"disk\"}}}",
+                "zero_optimization.offload_optimizer.device: expected one of none|cpu|nvme, found "
+                "'disk'");
+}
+
+static void forms_of_json_are_recognised(void)
+{
+    static const char *const files[] = {"\xef\xbb\xbf{\"train_batch_size\": 32}",
+                                        "// ours\n{\"train_batch_size\": 32}",
+                                        "# ours\n/* { */ {\"train_batch_size\": 32}"};
+
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        CHECK_INT(parse(files[i]), MICS_OK);
+        CHECK_STR(config.trainer, "DeepSpeed");
+        CHECK_INT(config.global_batch, 32);
+        mics_foreign_config_fini(&config);
+    }
+    CHECK_INT(parse("{\"distributed_type\": \"FSDP\", \"mixed_precision\": \"bf16\"}"), MICS_OK);
+    CHECK_STR(config.trainer, "accelerate");
+    CHECK_STR(config.strategy, "zero3");
+    mics_foreign_config_fini(&config);
+}
+
 static void wrong_files_are_refused(void)
 {
     char deep[4096] = "";
 
     CHECK_FAILS("{\"gradient_acumulation_steps\": 1}",
-                "unknown key 'gradient_acumulation_steps'; did you mean "
+                "unknown key 'gradient_acumulation_steps' of DeepSpeed; did you mean "
                 "gradient_accumulation_steps?");
-    CHECK_FAILS("{\"stage\": 1}", "unknown key 'stage'; did you mean zero_optimization.stage?");
+    CHECK_FAILS("{\"stage\": 1}",
+                "unknown key 'stage' of DeepSpeed; did you mean zero_optimization.stage?");
     CHECK_FAILS("{\"zero_optimization\": {\"mics_shards_size\": 1}}",
-                "unknown key 'zero_optimization.mics_shards_size'; did you mean "
+                "unknown key 'zero_optimization.mics_shards_size' of DeepSpeed; did you mean "
                 "zero_optimization.mics_shard_size?");
     CHECK_FAILS("{\"zero_optimization\": true}", "zero_optimization: expected a map");
     CHECK_FAILS("{\"zero_optimization\": {\"stage\": \"three\"}}",
@@ -446,7 +494,8 @@ static void meshes_of_torchtitan_are_strategies(void)
 static void wrong_flags_are_refused(void)
 {
     CHECK_FAILS("--training.local_batchsize 2",
-                "unknown key 'training.local_batchsize'; did you mean training.local_batch_size?");
+                "unknown key 'training.local_batchsize' of torchtitan; did you mean "
+                "training.local_batch_size?");
     CHECK_FAILS("--parallelism.data_parallel_shard_degree 4",
                 "parallelism.data_parallel_replicate_degree 1 x "
                 "parallelism.data_parallel_shard_degree 4 is not the number of ranks, 32");
@@ -463,7 +512,27 @@ static void wrong_flags_are_refused(void)
     CHECK_FAILS("x.py\n--training.steps=2 3", "line 2: '3': expected a flag");
     CHECK_FAILS("--training.mixed_precision_param float16",
                 "training.mixed_precision_param: expected bfloat16 or float32, found 'float16'");
+    CHECK_FAILS("--parallelism.fsdp_reshard_after_forward sometimes",
+                "parallelism.fsdp_reshard_after_forward: expected one of default|always|never, "
+                "found 'sometimes'");
+    CHECK_FAILS("--activation_checkpoint.mode some",
+                "activation_checkpoint.mode: expected one of none|full|selective|memory_budget, "
+                "found 'some'");
+    CHECK_FAILS("--training.batch_size 2 --training.local_batch_size 4",
+                "training.batch_size and training.local_batch_size exclude each other");
+    CHECK_FAILS("torchrun train.py --compile.enable 2>&1 | tee log",
+                "line 1: '>' of a shell: expected flags alone");
+    CHECK_FAILS("--training.seq_len 128; x --training.seq_len 512",
+                "line 1: ';' of a shell: expected flags alone");
+    CHECK_FAILS("# of ours\n[training]\nseq_len = 128\n",
+                "TOML is not read; give torchtitan's flags: --section.key=value");
+    CHECK_INT(parse("torchrun pretrain_gpt.py --tensor-model-parallel-size 8"), MICS_ERR_FORMAT);
+    CHECK(strstr(err.text, "arguments of Megatron-LM are not read"));
     CHECK_INT(parse("--parallelism.tensor_parallel_degree 8 --model.converters float8"), MICS_OK);
+    CHECK_INT(config.refused, 2);
+    mics_foreign_config_fini(&config);
+    CHECK_INT(parse("--experimental.context_parallel_degree 2 --quantize.linear.float8.x y"),
+              MICS_OK);
     CHECK_INT(config.refused, 2);
     mics_foreign_config_fini(&config);
 }
@@ -530,6 +599,29 @@ static void kinds_of_accelerate_are_strategies(void)
     }
 }
 
+/* A section changes nothing that the type does not start. */
+static void unread_sections_of_accelerate_are_ignored(void)
+{
+    CHECK_INT(parse("distributed_type: MULTI_GPU\nparallelism_config: {}\n"
+                    "fsdp_config: {fsdp_activation_checkpointing: true}\n"
+                    "deepspeed_config: {gradient_clipping: 0.5, deepspeed_config_file: a}"),
+              MICS_OK);
+    CHECK_STR(config.strategy, "ddp");
+    CHECK_INT(config.recompute, MICS_AUTO);
+    CHECK_INT(config.clips, MICS_AUTO);
+    CHECK_INT(config.refused, 0);
+    CHECK_INT(json_object_size(config.settings), 0);
+    CHECK_STR(member("fsdp_config.fsdp_activation_checkpointing", "why"), "only FSDP reads it");
+    CHECK_STR(member("deepspeed_config.gradient_clipping", "why"), "only DeepSpeed reads it");
+    mics_foreign_config_fini(&config);
+    CHECK_INT(parse("distributed_type: FSDP\nfsdp_config: {fsdp_sharding_strategy: FULL_SHARD, "
+                    "fsdp_reshard_after_forward: NO_SHARD}"),
+              MICS_OK);
+    CHECK_STR(config.strategy, "zero3");
+    CHECK_STR(member("fsdp_config.fsdp_reshard_after_forward", "verdict"), "ignored");
+    mics_foreign_config_fini(&config);
+}
+
 static void wrong_yaml_is_refused(void)
 {
     CHECK_FAILS("num_processes: 16", "num_processes is 16, but the topology has 32 ranks");
@@ -537,14 +629,37 @@ static void wrong_yaml_is_refused(void)
                 "parallelism_config.parallelism_config_dp_replicate_size 1 x "
                 "parallelism_config.parallelism_config_dp_shard_size 8 is not the number of "
                 "ranks, 32");
-    CHECK_FAILS("mixed_precison: bf16", "unknown key 'mixed_precison'; did you mean "
+    CHECK_FAILS("debug: false", "distributed_type: not there; accelerate has no default for it");
+    CHECK_FAILS(
+        "distributed_type: on\n",
+        "distributed_type: expected one of NO|no|FSDP|DEEPSPEED|MULTI_GPU|MULTI_CPU|MULTI_NPU|"
+        "MULTI_XPU|MULTI_MLU|MULTI_SDAA|MULTI_MUSA|MULTI_HPU|MULTI_NEURON|MEGATRON_LM|XLA|"
+        "TPU, found 'true'");
+    CHECK_FAILS("mixed_precision: yes",
+                "mixed_precision: expected one of no|fp16|bf16|fp8, found 'true'");
+    CHECK_FAILS(
+        "distributed_type: DEEPSPEED\ndeepspeed_config: {offload_optimizer_device: gpu}",
+        "deepspeed_config.offload_optimizer_device: expected one of none|no|cpu|nvme, found "
+        "'gpu'");
+    CHECK_FAILS("distributed_type: FSDP\nfsdp_config: {fsdp_version: 3}",
+                "fsdp_config.fsdp_version: expected 1 or 2, found 3");
+    CHECK_FAILS("distributed_type: FSDP\n"
+                "fsdp_config: {fsdp_version: 2, fsdp_reshard_after_forward: FULL_SHARD}",
+                "fsdp_config.fsdp_reshard_after_forward: expected true or false, for FSDP 2");
+    CHECK_FAILS("num_processes: 040",
+                "num_processes: expected a whole number, 0 or more, found '040'");
+    CHECK_FAILS("fsdp_config: {<<: {fsdp_version: 2}}",
+                "line 1: '<<': maps are not merged; write out the keys");
+    CHECK_FAILS("debug: !!python/name:os.system x",
+                "line 1: tags are not read: 'tag:yaml.org,2002:python/name:os.system'");
+    CHECK_FAILS("mixed_precison: bf16", "unknown key 'mixed_precison' of accelerate; did you mean "
                                         "mixed_precision?");
     CHECK_FAILS("debug: maybe", "debug: expected true or false, found 'maybe'");
     CHECK_FAILS("a: 1\na: 2", "line 2: 'a' is there twice");
     CHECK_FAILS("fsdp_config: {fsdp_version: [", "line 2: did not find expected node content");
     CHECK_FAILS("debug: false\n---\nmixed_precision: bf16", "line 3: a second document");
     CHECK_FAILS("debug: false\n---\n[", "line 4: did not find expected node content");
-    CHECK_INT(parse("---\ndebug: false\n...\n# the end\n"), MICS_OK);
+    CHECK_INT(parse("---\ndistributed_type: NO\n...\n# the end\n"), MICS_OK);
     mics_foreign_config_fini(&config);
     CHECK_FAILS("just words",
                 "neither DeepSpeed's JSON, nor accelerate's YAML, nor torchtitan's flags");
@@ -609,6 +724,8 @@ int main(void)
     TAP_RUN(rates_of_schedules_replace_those_of_optimizers);
     TAP_RUN(model_parallel_jobs_are_refused);
     TAP_RUN(contradictions_have_their_numbers);
+    TAP_RUN(parts_without_a_switch_are_on);
+    TAP_RUN(forms_of_json_are_recognised);
     TAP_RUN(wrong_files_are_refused);
     TAP_RUN(torchtitan_becomes_a_job);
     TAP_RUN(intervals_of_torchtitan_are_settings);
@@ -618,6 +735,7 @@ int main(void)
 #if MICS_HAVE_YAML
     TAP_RUN(accelerate_becomes_a_job);
     TAP_RUN(kinds_of_accelerate_are_strategies);
+    TAP_RUN(unread_sections_of_accelerate_are_ignored);
     TAP_RUN(wrong_yaml_is_refused);
 #endif
     TAP_RUN(damaged_files_are_no_danger);
