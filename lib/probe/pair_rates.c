@@ -153,12 +153,32 @@ static enum mics_status measure_rounds(const struct mics_pair_transfers *links, 
     return status;
 }
 
+static double slowest_of(const double *rates, uint32_t cells)
+{
+    double slowest = INFINITY;
+
+    for (uint32_t i = 0; i < cells; i++)
+        slowest = rates[i] > 0 ? fmin(slowest, rates[i]) : slowest;
+    return slowest;
+}
+
+/* Of a transfer, of each rank: as long as it is meant to be at this rate of a pair, but not longer
+ * than it may be at the slowest. */
+static uint64_t bytes_at(const struct mics_pair_transfers *links, double rate, double slowest)
+{
+    const struct mics_pair_rates_options *options = &links->options;
+    double bytes = rate * options->seconds;
+
+    if (options->longest_s > 0)
+        bytes = fmin(bytes, slowest * options->longest_s);
+    return (uint64_t)fmin(fmax(bytes / links->width, MIN_BYTES), (double)options->max_bytes);
+}
+
 /* Choose the size of a transfer by a first round, the better of two. `rates` has room for two. */
-static enum mics_status choose_bytes(struct mics_pair_transfers *links, double seconds,
-                                     double *rates, struct mics_err *err)
+static enum mics_status choose_bytes(struct mics_pair_transfers *links, double *rates,
+                                     struct mics_err *err)
 {
     const uint32_t cells = links->nodes * links->nodes;
-    double slowest = INFINITY;
     enum mics_status status;
 
     links->bytes = links->options.first_bytes;
@@ -168,14 +188,13 @@ static enum mics_status choose_bytes(struct mics_pair_transfers *links, double s
         status = measure_rounds(links, 1, rates + cells, err);
     if (status != MICS_OK)
         return status;
-    for (uint32_t i = 0; i < cells; i++) {
+    for (uint32_t i = 0; i < cells; i++)
         rates[i] = fmax(rates[i], rates[cells + i]);
-        slowest = rates[i] > 0 ? fmin(slowest, rates[i]) : slowest;
-    }
     const double usual = mics_pairs_reference(rates, links->nodes);
-    const double rate = fmax(fmin(usual, slowest_times * slowest), least_part * usual);
+    const double slowest = slowest_of(rates, cells);
+
     links->bytes =
-        (uint64_t)fmin(fmax(rate * seconds / links->width, MIN_BYTES), links->options.max_bytes);
+        bytes_at(links, fmax(fmin(usual, slowest_times * slowest), least_part * usual), slowest);
     return MICS_OK;
 }
 
@@ -184,14 +203,14 @@ static enum mics_status choose_bytes(struct mics_pair_transfers *links, double s
 static bool lengthen(struct mics_pair_rates *out)
 {
     struct mics_pair_transfers *links = out->transfers;
-    const double usual = mics_pairs_reference(out->best, links->nodes);
-    const double bytes =
-        fmin(usual * links->options.seconds / links->width, (double)links->options.max_bytes);
+    const uint32_t cells = links->nodes * links->nodes;
+    const uint64_t bytes = bytes_at(links, mics_pairs_reference(out->best, links->nodes),
+                                    slowest_of(out->best, cells));
 
-    if (bytes < most_lengthened * (double)links->bytes)
+    if ((double)bytes < most_lengthened * (double)links->bytes)
         return false;
-    links->bytes = (uint64_t)bytes;
-    memset(out->best, 0, (size_t)links->nodes * links->nodes * sizeof *out->best);
+    links->bytes = bytes;
+    memset(out->best, 0, cells * sizeof *out->best);
     return true;
 }
 
@@ -325,7 +344,7 @@ enum mics_status mics_pair_rates_measure(const struct mics_pair_rates_options *o
     enum mics_status status = open_transfers(options, out, err);
 
     if (status == MICS_OK)
-        status = choose_bytes(out->transfers, options->seconds, out->transfers->rates, err);
+        status = choose_bytes(out->transfers, out->transfers->rates, err);
     if (status == MICS_OK)
         status = repeat_rounds(out, err);
     if (status != MICS_OK)

@@ -14,6 +14,7 @@ struct mics_pair_rates_options {
     const struct mics_world *world; /* of two nodes or more */
     struct mics_comm *comm;         /* its ranks in the same order */
     double seconds;                 /* of a transfer between usual nodes */
+    double longest_s;               /* of one between the slowest, about; 0: any time */
     uint64_t first_bytes;           /* of a transfer of a rank, before a rate is known */
     uint64_t max_bytes;             /* likewise, at most; first_bytes or more */
     double limit_s;                 /* afterwards no transfer is repeated: a busy machine takes

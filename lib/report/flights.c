@@ -480,6 +480,8 @@ static void judge(const struct flights *all, bool *seen, struct verdict *verdict
             verdict->what = all->of[verdict->rank] ? "late" : "missing";
         else
             judge_entered(all, verdict);
+        if (!first.op && all->count + 1 == all->world_size) /* between steps, of all but one */
+            *verdict = (struct verdict){.what = "missing", .rank = missing};
         if (verdict->rank == FLIGHT_NONE)
             return;
     }

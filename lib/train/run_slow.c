@@ -21,9 +21,9 @@
 #include <string.h>
 
 /* Of transfers of a rank: long beside the time slices of a scheduler, and so short that ranks wait
- * for a few seconds where no link is slow. */
-enum { FIRST_BYTES = 1 << 20, MAX_BYTES = 16 << 20 };
-static const double transfer_s = 0.1, limit_s = 30;
+ * for a few seconds where no link is slow, and are not taken to hang where one hardly works. */
+enum { FIRST_BYTES = 256 << 10, MAX_BYTES = 16 << 20 };
+static const double transfer_s = 0.1, longest_s = 2, limit_s = 30;
 
 /* Repeats in which what seems slow is below half of the others, and so named. */
 enum { STAND_OUTS = 4 };
@@ -250,6 +250,7 @@ enum mics_status mics_run_slow_measure_links(struct mics_run *run, enum mics_sta
     const struct mics_pair_rates_options options = {.world = run->options.world,
                                                     .comm = run->options.control,
                                                     .seconds = transfer_s,
+                                                    .longest_s = longest_s,
                                                     .first_bytes = FIRST_BYTES,
                                                     .max_bytes = MAX_BYTES,
                                                     .limit_s = limit_s,

@@ -10,7 +10,7 @@
 enum { NODES = 3, BYTES = 64 << 10, LATE = 1 };
 
 static const double late_s = 0.015;
-static double link_rate = 10e6;
+static double link_rate = 10e6, longest_s;
 /* So many transfers that each rank takes part in are delayed, by so many seconds. */
 static uint32_t disturbed[NODES];
 static const double disturbed_s = 0.1;
@@ -75,6 +75,7 @@ static void *measure(void *context)
         .world = &world,
         .comm = rank->comm,
         .seconds = rank->seconds,
+        .longest_s = longest_s,
         .first_bytes = BYTES,
         .max_bytes = rank->max_bytes,
         .limit_s = rank->limit_s,
@@ -157,10 +158,26 @@ static void transfers_are_made_longer_after_disturbed_first_rounds(void)
     }
 }
 
+/* A transfer that is meant to take 10 s takes no longer than allowed. */
+static void no_transfer_takes_much_longer_than_it_may(void)
+{
+    struct rank ranks[NODES];
+
+    link_rate = 10e6;
+    longest_s = 0.05;
+    measure_all(ranks, 10, 160 * BYTES, 0);
+    for (int i = 0; i < NODES; i++) {
+        CHECK(ranks[i].rates.bytes <= longest_s * link_rate);
+        mics_pair_rates_fini(&ranks[i].rates);
+    }
+    longest_s = 0;
+}
+
 int main(void)
 {
     TAP_RUN(no_rate_is_above_the_links_also_to_a_rank_that_comes_late);
     TAP_RUN(at_the_limit_nothing_is_repeated);
     TAP_RUN(transfers_are_made_longer_after_disturbed_first_rounds);
+    TAP_RUN(no_transfer_takes_much_longer_than_it_may);
     return tap_done();
 }

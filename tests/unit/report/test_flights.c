@@ -211,6 +211,17 @@ static void a_rank_without_a_document_that_others_wait_for_is_to_blame(void)
     expect_verdict(2, "missing", 1, "reduce", 0);
     CHECK(verdict_has("rank 1 wrote no document"));
     drop();
+    make_ranks(3); /* between steps, in what is no operation of one */
+    json_decref(docs[1]);
+    docs[1] = docs[2];
+    expect_verdict(2, "missing", 1, "", -1);
+    CHECK(verdict_has("rank 1 wrote no document"));
+    drop();
+    make_ranks(3); /* of more than one that is not known */
+    json_decref(docs[1]);
+    json_decref(docs[2]);
+    expect_verdict(1, "undecided", -1, "", -1);
+    drop();
 }
 
 static void a_rank_that_was_suspended_is_to_blame_for_what_it_was_in(void)
