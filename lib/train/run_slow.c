@@ -23,7 +23,11 @@
 /* Of transfers of a rank: long beside the time slices of a scheduler, and so short that ranks wait
  * for a few seconds where no link is slow, and are not taken to hang where one hardly works. */
 enum { FIRST_BYTES = 256 << 10, MAX_BYTES = 16 << 20 };
-static const double transfer_s = 0.1, longest_s = 2, limit_s = 30;
+static const double transfer_s = 0.1, limit_s = 30;
+
+/* However slow a link is, all pairs can be measured so often within the limit: twice, in four
+ * confirmations, and some more for pauses between them. */
+enum { PASSES = 8 };
 
 /* Repeats in which what seems slow is below half of the others, and so named. */
 enum { STAND_OUTS = 4 };
@@ -247,15 +251,17 @@ enum mics_status mics_run_slow_measure_links(struct mics_run *run, enum mics_sta
                                              struct mics_err *err)
 {
     struct mics_run_slow *slow = &run->slow;
-    const struct mics_pair_rates_options options = {.world = run->options.world,
-                                                    .comm = run->options.control,
-                                                    .seconds = transfer_s,
-                                                    .longest_s = longest_s,
-                                                    .first_bytes = FIRST_BYTES,
-                                                    .max_bytes = MAX_BYTES,
-                                                    .limit_s = limit_s,
-                                                    .stand_outs = STAND_OUTS,
-                                                    .transfers = &slow->transfers};
+    const uint32_t nodes = run->options.world->node_count;
+    const struct mics_pair_rates_options options = {
+        .world = run->options.world,
+        .comm = run->options.control,
+        .seconds = transfer_s,
+        .longest_s = limit_s / (PASSES * 2 * mics_pair_rounds(nodes)),
+        .first_bytes = FIRST_BYTES,
+        .max_bytes = MAX_BYTES,
+        .limit_s = limit_s,
+        .stand_outs = STAND_OUTS,
+        .transfers = &slow->transfers};
     struct mics_pair_rates rates = {0};
     const struct mics_slow_link *found = NULL;
     const double begin = mics_now_s();
