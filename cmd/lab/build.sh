@@ -62,14 +62,24 @@ mpi_environment()
 }
 
 # Kill the hub: the kernel then kills the other processes and removes the links.
-destroy() # folder
+kill_hub() # folder
 {
-    local pid
+    local pid tries=0
     if is_alive "$1/hub"; then
         read_pid "$1/hub"
         kill -KILL "$pid"
-        while is_alive "$1/hub"; do sleep 0.02; done
+        # The kernel waits for the parents of processes inside, which may be stopped outside.
+        while is_alive "$1/hub"; do
+            sleep 0.02
+            [ $((tries += 1)) -le 1000 ] ||
+                fail 1 "lab '${1##*/}' does not end: continue or kill what is stopped in it"
+        done
     fi
+}
+
+destroy() # folder
+{
+    kill_hub "$1"
     remove_lab "${1##*/}"
 }
 
@@ -191,5 +201,9 @@ build()
 end_lab()
 {
     trap '' INT TERM HUP
-    if [ "${keep:-1}" = 0 ]; then destroy "$lab"; fi
+    if [ "${keep:-1}" != 0 ]; then return; fi
+    if [ -n "${runner:-}" ]; then # without the shell's own message that it was killed
+        { kill -KILL "$runner"; kill_hub "$lab"; wait "$runner"; } 2>/dev/null
+    fi
+    destroy "$lab"
 }

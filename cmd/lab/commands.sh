@@ -4,13 +4,14 @@
 # Pass a signal to mpirun. A second signal, or a job that does not end in time, kills the lab.
 forward() # signal code
 {
-    local child
+    local child=''
     if [ "$1" != USR1 ]; then
         [ "$stopping" = 0 ] || exit "$2"
         read_clock
         stopping=$2 deadline=$((now + 10000))
     fi
-    read -r child _ <"/proc/$runner/task/$runner/children" && kill -s "$1" "$child"
+    read -r child _ <"/proc/$runner/task/$runner/children" # false: a line without an end
+    if [ -n "$child" ]; then kill -s "$1" "$child"; fi
 } 2>/dev/null
 
 # No command substitution may be expanded while signals are trapped: bash 5.2 fails to parse it, and
@@ -49,7 +50,8 @@ run_main()
     if [ $environment != mpi ]; then rank=("$self" _rank "$lab" $environment); fi
     if [ $traffic = 1 ] || [ ${#expected[@]} -gt 0 ]; then watch=1 && start_sampling; fi
     open_relay
-    in_hub mpirun "${arguments[@]}" -n $((nodes * slots)) -- "${rank[@]}" "${job[@]}" \
+    # The runner is nsenter, which passes no signals on, and its child mpirun.
+    become=exec in_hub mpirun "${arguments[@]}" -n $((nodes * slots)) -- "${rank[@]}" "${job[@]}" \
         <&0 >&"$relay" {relay}>&- &
     runner=$!
     close_relay

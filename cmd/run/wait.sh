@@ -23,7 +23,8 @@ request_stop() # status
     stopped=$((stopped + 1))
     stop_status=$1 repeat_at=$((now + repeat_stop_ms))
     if [ $stopped -gt 1 ] || [ $trains = 0 ]; then
-        signal_launcher TERM
+        # mpirun, which crashes when it is told to abort while it does so, ends after a report.
+        if [ ! -s "$MICS_EXIT_FILE" ]; then signal_launcher TERM; fi
         kill_at=${kill_at:-$((now + kill_limit_ms))}
     else
         signal_launcher USR2

@@ -181,6 +181,31 @@ ended() # code
     run ! grep -q restart err
 }
 
+@test "a launcher whose ranks have ended is not told again to end" {
+    make_plan
+    mkdir bin
+    cat >bin/mpirun <<'END'
+#!/bin/bash
+case $* in *mics-train*) ;; *) exit 0 ;; esac
+trap 'echo 75 >"$MICS_EXIT_FILE"; echo asked >asked' USR2
+trap 'echo TERM >>told' TERM
+echo started >started
+for ((i = 0; i < 40; i++)); do sleep 0.05; if [ -e again ]; then sleep 0.3; exit 75; fi; done
+END
+    chmod +x bin/mpirun
+    # shellcheck disable=SC2046
+    PATH=$PWD/bin:$PATH mics-run -n 2 -- $(train) >out 2>err 3>&- </dev/null &
+    job=$!
+    eventually 20 [ -e started ]
+    kill -TERM "$job"
+    eventually 20 [ -e asked ]
+    kill -TERM "$job"
+    touch again
+    ended 75
+    cat err
+    [ ! -e told ]
+}
+
 @test "a signal while mpirun tries whether hosts can start ends the job at once" {
     cat >agent <<END
 #!/bin/sh

@@ -60,7 +60,9 @@ start_job() # program...
 
 @test "SIGTERM and SIGINT end the job and the lab" {
     for signal in TERM INT; do
-        start_job sh -c 'echo ready; exec sleep 1000'
+        # shellcheck disable=SC2016 # the ranks expand it
+        start_job sh -c 'trap "echo >asked-$OMPI_COMM_WORLD_RANK; exit 0" TERM; echo ready
+            while :; do sleep 0.1; done'
         hub=$(cut -d ' ' -f 1 <"$(lab_folder)/hub")
         began=$SECONDS code=0
         kill -s "$signal" "$job"
@@ -69,8 +71,23 @@ start_job() # program...
         [ $((SECONDS - began)) -lt 30 ]
         [ ! -e "$(lab_folder)" ]
         run ! kill -0 "$hub"
-        rm out
+        [ -e asked-0 ] && [ -e asked-3 ] # by mpirun
+        rm out asked-*
     done
+}
+
+@test "a job that does not end at a signal is killed without a message of the shell" {
+    start_job sh -c 'trap "" TERM; echo ready; while :; do sleep 1; done'
+    mpirun=$(pgrep -P "$(pgrep -P "$job" -x nsenter)" -x mpirun)
+    kill -s STOP "$mpirun"
+    kill -s TERM "$job"
+    sleep 0.2
+    kill -s TERM "$job"
+    code=0
+    wait "$job" || code=$?
+    [ "$code" = 143 ]
+    run ! grep -v '^$' err
+    [ ! -e "$(lab_folder)" ]
 }
 
 @test "a killed run is listed, and down removes it" {
