@@ -20,8 +20,9 @@ static const double no_share = 0.00004;
 /* The probability that any of those that are judged together is named by chance. A check judges up
  * to nine times. */
 static const double chance = 0.001;
-/* So many make it worth to measure again; so many transfers tell a loss from a burst. */
-enum { SUSPECT_AGAIN = 3, MIN_TRANSFERS = 3 };
+/* So many make it worth to measure again; so many transfers tell a loss from a burst. Of fewer
+ * segments a loss of 0.1 % may leave no trace. */
+enum { SUSPECT_AGAIN = 2, MIN_TRANSFERS = 3, MIN_SEGMENTS = 8000 };
 
 struct mics_segments mics_segments_now(void)
 {
@@ -68,7 +69,13 @@ void mics_segments_add(struct mics_segments *sum, const struct mics_segments *tr
 struct direction {
     struct mics_segments all, rest; /* rest: without the partner with the largest share */
     uint32_t partners, lossy;       /* of them those with a loss */
+    double usually_lossy;           /* transfers with a loss, if each segment is as likely lost */
 };
+
+static double share_of(const struct mics_segments *of)
+{
+    return of->sent > 0 ? (double)of->again / (double)of->sent : 0;
+}
 
 static struct direction sum_of(const struct mics_segments *segments, uint32_t nodes, uint32_t node,
                                bool receives)
@@ -87,19 +94,19 @@ static struct direction sum_of(const struct mics_segments *segments, uint32_t no
         out.lossy += pair->again > 0;
         out.all.sent += pair->sent;
         out.all.again += pair->again;
-        if ((double)pair->again / (double)pair->sent > worst_share) {
-            worst_share = (double)pair->again / (double)pair->sent;
+        out.all.transfers += pair->transfers;
+        out.all.lossy += pair->lossy;
+        if (share_of(pair) > worst_share) {
+            worst_share = share_of(pair);
             worst = *pair;
         }
     }
     out.rest = (struct mics_segments){.sent = out.all.sent - worst.sent,
                                       .again = out.all.again - worst.again};
+    if (out.all.transfers > 0)
+        out.usually_lossy =
+            out.all.transfers * (1 - exp(-(double)out.all.again / out.all.transfers));
     return out;
-}
-
-static double share_of(const struct mics_segments *of)
-{
-    return of->sent > 0 ? (double)of->again / (double)of->sent : 0;
 }
 
 /* The probability of so many events, 1 or more, or of more, where `mean` are usual. */
@@ -154,10 +161,12 @@ static void judge_two(const struct mics_segments *segments, struct mics_packet_l
     }
 }
 
-/* A queue that overflows for a moment is a loss to few partners, a bad cable to most. */
+/* A queue that overflows for a moment is a loss to few partners, and in few transfers; a bad cable
+ * is one to most, and in most of as many as so many losses are spread over by chance. */
 static bool is_spread(const struct direction *of)
 {
-    return of->partners > 1 && 2 * of->lossy >= of->partners;
+    return of->partners > 1 && 2 * of->lossy >= of->partners &&
+           2 * of->all.lossy >= of->usually_lossy;
 }
 
 /* The share that is much beside those of all directions, of which each is without its worst
@@ -194,11 +203,12 @@ static bool name_worst(struct mics_segments *left, uint32_t nodes, double *share
     for (uint32_t i = 0; i < 2 * nodes; i++) {
         const struct direction own = sum_of(left, nodes, i / 2, i % 2);
 
-        if (!is_spread(&own) || share_of(&own.rest) < least)
+        *unsure |= own.all.sent > 0 && own.all.sent < MIN_SEGMENTS;
+        if (share_of(&own.rest) < least)
             continue;
-        const double sure = sure_share(&own.rest, 2 * nodes);
         *unsure |= own.rest.again >= SUSPECT_AGAIN;
-        if (sure <= most)
+        const double sure = sure_share(&own.rest, 2 * nodes);
+        if (!is_spread(&own) || sure <= most)
             continue;
         most = sure;
         worst = i;

@@ -3,6 +3,7 @@
 #include "probe/pair_rates.h"
 
 #include "base/clock.h"
+#include "base/num.h"
 #include "comm/agree.h"
 
 #include <math.h>
@@ -27,6 +28,9 @@ struct mics_pair_transfers {
  * the most in all. */
 enum { REPEATS = 2, CONFIRMATIONS = 4, MAX_REPEATS = 16 };
 enum { MIN_BYTES = 64 << 10 };
+/* To count what is lost, transfers are so many times as long as to measure rates: there is more
+ * data, and less between them. */
+enum { SEND_AGAIN_TIMES = 5 };
 /* A slow pair may take this many times as long as a usual one is meant to, if that leaves a
  * transfer a quarter of its size: a token bucket lets short ones pass. */
 static const double slowest_times = 10, least_part = 0.25;
@@ -371,12 +375,17 @@ bool mics_pair_rates_are_late(const struct mics_pair_rates *rates, enum mics_sta
 enum mics_status mics_pair_rates_send_again(struct mics_pair_rates *rates, struct mics_err *err)
 {
     struct mics_pair_transfers *links = rates->transfers;
+    const uint64_t bytes = links->bytes;
 
     memset(links->chosen, true, (size_t)links->nodes * links->nodes * sizeof *links->chosen);
     for (uint32_t i = 0; i < rates->verdict.pair_count; i++)
         links->chosen[rates->verdict.pairs[i].from * links->nodes + rates->verdict.pairs[i].to] =
             false;
-    return measure_rounds(links, mics_pair_rounds(links->nodes), links->rates, err);
+    links->bytes = mics_min_u64(SEND_AGAIN_TIMES * bytes, links->options.max_bytes);
+    const enum mics_status status =
+        measure_rounds(links, mics_pair_rounds(links->nodes), links->rates, err);
+    links->bytes = bytes;
+    return status;
 }
 
 void mics_pair_rates_fini(struct mics_pair_rates *rates)
