@@ -89,7 +89,7 @@ GPU_TESTS := $(GPU_TEST_SRC:tests/%.c=$(BUILD)/tests/%)
 # intended, and ThreadSanitizer does not support the fibers in which the emulator runs the kernels
 # of whole models. test_arena measures memory and test_probe rates; their threads are those of
 # test_parity and test_bench. The threads of test_llama and test_kernels_half are those of other kernels.
-THREADED := $(filter-out %/test_mutants.c %/test_orders.c %/test_arena.c %/test_engine_start.c %/test_probe.c %/test_llama.c %/test_kernels_half.c,$(shell grep -lE '"(device|comm|engine|train|parity|host/pool)|<pthread.h>|"(harness|cases|model_run|model_gradients|ckpt_ranks).h"' $(UNIT_SRC) /dev/null))
+THREADED := $(filter-out %/test_mutants.c %/test_orders.c %/test_arena.c %/test_engine_start.c %/test_probe.c %/test_llama.c %/test_kernels_half.c,$(shell grep -lE '^.include ("(device|comm|engine|train|parity|host/pool)|<pthread.h>|"(harness|cases|model_run|model_gradients|ckpt_ranks).h")' $(UNIT_SRC) /dev/null))
 
 all: programs
 programs: $(PROGRAMS)
