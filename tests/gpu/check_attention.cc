@@ -49,13 +49,8 @@ struct limits {
     unsigned window;  /* 0: none */
 };
 
-/* Under AddressSanitizer, where it takes minutes, kernels see fewer long sequences: other builds
- * check the numbers. */
-#ifdef __SANITIZE_ADDRESS__
-static const bool brief = true;
-#else
-static const bool brief = false;
-#endif
+/* With AddressSanitizer kernels see fewer long sequences, and no case again as the default. */
+static const bool brief = TAP_ASAN;
 
 /* Those of the shared cases with heads that the tensor cores take in bf16, or the others. */
 static std::vector<struct attention_shape> shapes_of(bool tensor_cores)
@@ -479,20 +474,21 @@ static void check(const struct attention_shape &shape, enum mics_dtype dtype, do
         CHECK(check_kernel(&c, kernel, slack) ==
               ((tensor_cores || is_plain(kernel)) &&
                (is_general(kernel) || (!limited && dtype == MICS_BF16))));
-    if (!named)
+    if (!named && !brief)
         CHECK(check_kernel(&c, "", slack));
 }
 
 static void bf16_attention_agrees_with_double(void)
 {
     for (const struct attention_shape &shape : shapes_of(true))
-        check(shape, MICS_BF16, 1);
+        if (!tap_leaves_out(2))
+            check(shape, MICS_BF16, 1);
 }
 
 static void fp16_attention_agrees_with_double(void)
 {
     for (const struct attention_shape &shape : shapes_of(true))
-        if (!brief || shape.T < 100)
+        if ((!brief || shape.T < 100) && !tap_leaves_out(2))
             check(shape, MICS_F16, 1);
     check({1, 130, 1, 1, 64, true}, MICS_F16, 4);
     check({2, 130, 2, 1, 64, true}, MICS_F16, 2, {40, 0});
@@ -511,7 +507,7 @@ static void bf16_attention_of_random_shapes_agrees_with_double(void)
 {
     uint32_t state = 1;
 
-    for (int i = 0; i < (brief ? 4 : 10); i++) {
+    for (int i = 0; i < (brief ? 2 : 10); i++) {
         unsigned kv = draw(&state, 1, 2);
         struct attention_shape shape = {draw(&state, 1, 2),      draw(&state, 1, 140),
                                         kv * draw(&state, 1, 3), kv,
@@ -583,7 +579,7 @@ static void fp32_attention_agrees_with_double(void)
     if (named && !is_plain(named))
         TAP_SKIP("not for this kernel");
     for (const struct attention_shape &shape : shapes_of(true))
-        if (shape.T <= 130)
+        if (shape.T <= 130 && !tap_leaves_out(2))
             check(shape, MICS_F32, 1);
 }
 

@@ -105,6 +105,8 @@ static void a_gradient_that_is_not_finite_in_one_replica_is_seen_by_all(void)
             struct parity_case c = case_of(gpt2, shapes[i], formats[kind % 2], MICS_INT8);
             struct poison poison = {.at = UINT32_MAX, .value = kind < 2 ? NAN : -INFINITY};
 
+            if (tap_leaves_out(5))
+                continue;
             c.choice.clip = true;
             c.clip = 1;
             c.choice.sync_gathers = i == 1 && kind % 2 == 0;
@@ -167,6 +169,8 @@ static void visit(const struct mics_shape *shape, void *context)
     const struct walk *walk = context;
     struct parity_case c = case_of(walk->model, *shape, walk->up, walk->down);
 
+    if (mics_shape_world_size(shape) > 2 && tap_leaves_out(7))
+        return;
     c.choice.sync_gathers = walk->gathers;
     check_close(&c, walk->tolerance);
 }
@@ -176,7 +180,7 @@ static void int8_trains_close_to_exact_for_every_cut_of_2_3_and_4_ranks(void)
 {
     struct walk walk = {gpt2, MICS_INT8, MICS_INT8, false, INT8_TOLERANCE};
 
-    for (uint32_t n = 2; n <= (TAP_ASAN || TAP_TSAN ? 2 : 4); n++)
+    for (uint32_t n = 2; n <= 4; n++)
         cases_each_shape(n, visit, &walk);
     walk.model = llama;
     walk.gathers = true;
@@ -204,6 +208,8 @@ static void some_units_may_have_an_exact_second_hop(void)
         for (uint32_t exact = 1; exact < gpt2->unit_count; exact++) {
             struct parity_case c = case_of(gpt2, shapes[i], MICS_INT8, MICS_INT8);
 
+            if (tap_leaves_out(5))
+                continue;
             c.choice.sync_exact_units = exact;
             c.choice.coalesce = 1 + exact % 2;
             c.choice.grad_slots = 2;
@@ -244,6 +250,8 @@ static void segments_slots_and_delays_change_no_bit_of_blocks(void)
             const struct mics_shape shape = {2, 2, p, p, 2};
             struct parity_case c = case_of(llama, shape, MICS_INT4, MICS_INT8);
 
+            if (tap_leaves_out(3))
+                continue;
             c.choice.sync_gathers = gathers;
             struct parity_result *first = run(&c);
 

@@ -14,7 +14,8 @@
 #include "unit/tap.h"
 
 static const char *const orders[] = {"late", "others", "early", "1", "2", "3"};
-enum { ORDERS = sizeof orders / sizeof *orders };
+/* With a sanitizer the first and a random one: the code is the same in all. */
+enum { ORDERS = sizeof orders / sizeof *orders, NEXT_ORDER = TAP_SANITIZED ? 3 : 1 };
 
 static struct mics_model *integer_model;
 static const struct mics_plugin *plugin;
@@ -73,7 +74,7 @@ static void blocks_have_the_bits_of_hosts_in_every_order(void)
         host = c;
         host.plugin = NULL;
         CHECK_INT(parity_run(&host, &expected, &err), MICS_OK);
-        for (int order = 0; order < ORDERS && expected; order++) {
+        for (int order = 0; order < ORDERS && expected; order += NEXT_ORDER) {
             setenv("MICS_EMULATED_ORDER", orders[order], 1);
             CHECK_INT(parity_run(&c, &result, &err), MICS_OK);
             CHECK(result && parity_distance(&c, expected, result) == 0);
@@ -154,9 +155,11 @@ static void tokens_travel_in_the_rounds_that_are_needed(void)
         if (capacity > 0)
             CHECK_INT(mics_model_set_expert_capacity(&model, capacity, NULL), MICS_OK);
         for (int order = 0; order < (i < 2 ? ORDERS : 2); order++)
-            check_travelling_tokens(model, i != 1, orders[order], capacity);
+            if (!TAP_SANITIZED || order == i % 2) /* a run takes 8 s */
+                check_travelling_tokens(model, i != 1, orders[order], capacity);
         setenv("MICS_COMM", "staged", 1);
-        check_travelling_tokens(model, i != 1, orders[i], capacity);
+        if (!TAP_SANITIZED || i == 0)
+            check_travelling_tokens(model, i != 1, orders[i], capacity);
         unsetenv("MICS_COMM");
         mics_model_free(model);
     }
@@ -167,7 +170,7 @@ static int orders_that_differ(const struct parity_case *c)
 {
     int noticed = 0;
 
-    for (int i = 0; i < ORDERS; i++) {
+    for (int i = 0; i < ORDERS; i += NEXT_ORDER) {
         const bool wrong = distance_in(c, orders[i]) != 0;
 
         noticed += wrong;
@@ -232,6 +235,7 @@ static void dropped_wait_is_detected(enum mics_op_kind kind, enum mics_op_kind o
 
 static void a_dropped_wait_of_the_schedule_is_detected(void)
 {
+    TAP_SKIP_MISTAKES();
     dropped_wait_is_detected(MICS_OP_FORWARD, MICS_OP_GATHER, false, false);
     dropped_wait_is_detected(MICS_OP_GATHER, MICS_OP_UPDATE, true, false);
     dropped_wait_is_detected(MICS_OP_REDUCE, MICS_OP_BACKWARD, false, false);
@@ -240,6 +244,7 @@ static void a_dropped_wait_of_the_schedule_is_detected(void)
 /* NCCL executes in the order of its launches, which nearly hides the bug; host staging does not. */
 static void a_dropped_wait_for_the_second_hop_is_detected(void)
 {
+    TAP_SKIP_MISTAKES();
     setenv("MICS_COMM", "staged", 1);
     dropped_wait_is_detected(MICS_OP_NORM, MICS_OP_SYNC, false, true);
     unsetenv("MICS_COMM");
@@ -248,6 +253,7 @@ static void a_dropped_wait_for_the_second_hop_is_detected(void)
 /* The first wait of a step is that of the compute stream for the batch. */
 static void a_forgotten_wait_for_the_batch_is_detected(void)
 {
+    TAP_SKIP_MISTAKES();
     const struct parity_case c = make_case(&one);
 
     setenv("MICS_EMULATED_FORGET", "1", 1);
@@ -257,6 +263,7 @@ static void a_forgotten_wait_for_the_batch_is_detected(void)
 
 static void a_batch_that_is_used_again_too_early_is_detected(void)
 {
+    TAP_SKIP_MISTAKES();
     struct parity_case c = make_case(&one);
 
     c.choice.micro_steps = 1;

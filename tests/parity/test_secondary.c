@@ -106,7 +106,7 @@ static void every_cut_has_the_bits_of_published_parameters(void)
 {
     walk_all(integer_model, 4, 6);
     walk_all(gpt2, 4, 6);
-    if (!TAP_TSAN && !TAP_ASAN)
+    if (!TAP_SANITIZED)
         walk_all(gpt2, 8, 20);
 }
 

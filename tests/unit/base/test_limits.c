@@ -40,7 +40,7 @@ static int limited(bool threads)
 
 static void a_limit_is_met_and_named(void)
 {
-    if (TAP_TSAN || TAP_ASAN)
+    if (TAP_SANITIZED)
         TAP_SKIP("sanitizers reserve more address space than the limit");
     for (int threads = 0; threads < 2; threads++) {
         int result = -1;

@@ -261,7 +261,7 @@ static void damaged_checkpoints_of_others_are_refused_in_one_line(void)
 
     CHECK(mkdtemp(folder) != NULL);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        for (int k = 0; k < (TAP_ASAN || TAP_TSAN ? cases[i].times / 2 : cases[i].times); k++) {
+        for (int k = 0; k < (TAP_SANITIZED ? cases[i].times / 2 : cases[i].times); k++) {
             char path[MICS_PATH_MAX];
             const char *const paths[] = {path};
             struct mics_err err = {""};

@@ -13,7 +13,7 @@
 #include <pthread.h>
 #include <sys/stat.h>
 
-enum { MAX_RANKS = 4, STEPS = 3 };
+enum { MAX_RANKS = 4, STEPS = TAP_ASAN ? 2 : 3 };
 
 /* State shared by all ranks of a run. */
 struct job {
@@ -207,7 +207,8 @@ static void a_single_rank_allocates_nothing_in_steps(void)
 static void ranks_over_NCCL_allocate_nothing_in_steps(void)
 {
     CHECK_STR(calls_of("gpt2-nano", two, MICS_BF16, true), "");
-    CHECK_STR(calls_of("gpt2-nano", four, MICS_F32, true), "");
+    if (!TAP_ASAN) /* whose ranks of two nodes are those of test_orders.c */
+        CHECK_STR(calls_of("gpt2-nano", four, MICS_F32, true), "");
 }
 
 static void ranks_that_exchange_through_the_host_allocate_nothing_in_steps(void)

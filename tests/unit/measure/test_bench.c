@@ -23,8 +23,8 @@ static struct mics_bench_request usual(void)
         .groups = (1u << MICS_BENCH_GROUP_COUNT) - 1,
         .partition = 2,
         .min_bytes = 4096,
-        .max_bytes = 300 << 10,
-        .factor = 75,
+        .max_bytes = TAP_SANITIZED ? 32 << 10 : 300 << 10, /* two sizes */
+        .factor = TAP_SANITIZED ? 8 : 75,
         .iters = 2,
         .warmup = 1,
         .check = true,
@@ -163,6 +163,8 @@ static void partitions_that_span_nodes_or_divide_one_are_exact(void)
 
     request.ops = 1u << MICS_BENCH_SYNC | 1u << MICS_BENCH_REDUCE_SCATTER;
     for (uint32_t p = 1; p <= 8; p *= 2) {
+        if (tap_leaves_out(2))
+            continue;
         request.partition = p;
         result = run(4, 2, &request, NULL);
         CHECK_INT(wrong_of(&result), 0);
