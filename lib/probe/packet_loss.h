@@ -42,10 +42,11 @@ struct mics_packet_loss {
 
 /* Name the nodes that lose packets, by segments[from * nodes + to]: of what they send or receive
  * more than 0.02 % is sent again, also without their worst partner, by at least half of their
- * pairs, in transfers that are not only a few, and much more than what is usual: five times, and so many times as ten median deviations
- * of all nodes are. `out` has room for all nodes. *unsure: more segments would decide whether
- * another one loses as much. With two nodes, loss from one to the other, in at least half of three
- * or more transfers, has the bits of both; as much both ways is not named. */
+ * pairs, in transfers that are not only a few, and much more than what is usual: five times, and so
+ * many times as ten median deviations of all nodes are. `out` has room for all nodes. *unsure: more
+ * segments would decide whether another one loses as much. With two nodes, loss from one to the
+ * other, in at least half of three or more transfers, has the bits of both; as much both ways is
+ * not named. */
 enum mics_status mics_packet_loss_judge(const struct mics_segments *segments, uint32_t nodes,
                                         struct mics_packet_loss *out, bool *unsure,
                                         struct mics_err *err);
