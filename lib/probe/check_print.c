@@ -213,6 +213,58 @@ static void print_verdict(FILE *out, const json_t *doc)
     }
 }
 
+/* A list of maps, if it is there: their members, if they are there. */
+static void validate_list(const struct mics_cursor *at, const char *key, const char *const *numbers,
+                          const char *const *texts)
+{
+    struct mics_cursor list;
+
+    if (!mics_cursor_has(at, key))
+        return;
+    list = mics_cursor_get_array(at, key, 0, MAX_FINDINGS);
+    for (size_t i = 0; i < mics_cursor_count(&list); i++) {
+        const struct mics_cursor item = mics_cursor_get_item(&list, i);
+
+        for (size_t k = 0; numbers && numbers[k]; k++)
+            mics_cursor_opt_double(&item, numbers[k], 0, 1e30, 0);
+        for (size_t k = 0; texts && texts[k]; k++)
+            mics_cursor_opt_string(&item, texts[k], "");
+    }
+}
+
+static const char *const row_numbers[] = {"bytes", "bytes_per_s", "busbw_bytes_per_s", NULL},
+                         *const row_texts[] = {"op", "group", NULL};
+
+/* What mics_check_compare() reads of a node: of another type, nothing would be compared. */
+static void validate_node(const struct mics_cursor *node)
+{
+    static const char *const rates[] = {"flops_per_s", "memory_bytes_per_s",
+                                        "from_host_bytes_per_s", "to_host_bytes_per_s", NULL};
+    static const char *const card_numbers[] = {"bits_per_s", "gbit_per_s", NULL},
+                             *const card_texts[] = {"name", "port", NULL};
+    const struct mics_cursor facts = mics_cursor_get_object(node, "facts");
+
+    mics_cursor_get_string(node, "host");
+    mics_cursor_get_u32(node, "ranks", 0, UINT32_MAX);
+    mics_cursor_opt_double(&facts, "cores", 0, 1e9, 0);
+    mics_cursor_opt_double(&facts, "memory_bytes", 0, 1e18, 0);
+    if (mics_cursor_has(&facts, "versions"))
+        mics_cursor_get_object(&facts, "versions");
+    validate_list(&facts, "gpus", NULL, NULL);
+    validate_list(&facts, "interfaces", card_numbers, card_texts);
+    validate_list(&facts, "rdma", card_numbers, card_texts);
+    validate_list(node, "rates", rates, NULL);
+    validate_list(node, "collectives", row_numbers, row_texts);
+}
+
+static void validate_verdict(const struct mics_cursor *root)
+{
+    const char *verdict = mics_cursor_get_string(root, "verdict");
+
+    if (mics_cursor_ok(root) && strcmp(verdict, "good") != 0 && strcmp(verdict, "bad") != 0)
+        mics_cursor_reject(root, "verdict", "'%s': expected good or bad", verdict);
+}
+
 enum mics_status mics_check_validate(const json_t *doc, struct mics_err *err)
 {
     struct mics_reading reading = {.err = err};
@@ -224,7 +276,8 @@ enum mics_status mics_check_validate(const json_t *doc, struct mics_err *err)
 
     if (status != MICS_OK)
         return status;
-    mics_cursor_get_string(&root, "verdict");
+    validate_verdict(&root);
+    mics_cursor_opt_string(&root, "device", "");
     for (size_t i = 0; i < mics_cursor_count(&hosts); i++) {
         const struct mics_cursor host = mics_cursor_item_any(&hosts, i);
 
@@ -234,7 +287,7 @@ enum mics_status mics_check_validate(const json_t *doc, struct mics_err *err)
     for (size_t i = 0; i < mics_cursor_count(&nodes); i++) {
         const struct mics_cursor node = mics_cursor_get_item(&nodes, i);
 
-        mics_cursor_get_object(&node, "facts");
+        validate_node(&node);
     }
     for (size_t i = 0; i < mics_cursor_count(&list); i++) {
         const struct mics_cursor finding = mics_cursor_get_item(&list, i);
@@ -246,8 +299,18 @@ enum mics_status mics_check_validate(const json_t *doc, struct mics_err *err)
     if (mics_cursor_has(&root, "links")) {
         const struct mics_cursor links = mics_cursor_get_object(&root, "links");
 
+        for (size_t i = 0; i < 2; i++)
+            if (mics_cursor_has(&links, i ? "receive" : "send"))
+                mics_cursor_get_array(&links, i ? "receive" : "send", 0, MAX_FINDINGS);
         if (mics_cursor_has(&links, "pairs"))
             mics_cursor_get_double(&links, "reference_bytes_per_s", 0, 1e18);
+    }
+    if (mics_cursor_has(&root, "collectives")) {
+        const struct mics_cursor collectives = mics_cursor_get_object(&root, "collectives");
+
+        mics_cursor_opt_double(&collectives, "nodes", 0, 1e9, 0);
+        mics_cursor_opt_double(&collectives, "per_node", 0, 1e9, 0);
+        validate_list(&collectives, "rows", row_numbers, row_texts);
     }
     if (mics_cursor_has(&root, "plan")) {
         const struct mics_cursor plan = mics_cursor_get_object(&root, "plan");

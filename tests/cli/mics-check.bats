@@ -304,6 +304,31 @@ END
     [[ $stderr == 'mics-check: changed.json: nodes[1].facts: '* ]]
 }
 
+@test "a document of which nothing could be compared is refused, as a baseline and by mics-show" {
+    requires jq
+    mics-check --facts --no-history --json -o facts.json >page || true # memlock
+    while IFS='|' read -r change place; do
+        jq "$change" facts.json >changed.json
+        run --separate-stderr mics-check --facts --baseline=changed.json
+        one_line_and_code 3
+        [[ $stderr == "mics-check: changed.json: $place: "* ]] || { echo "$stderr"; return 1; }
+        run --separate-stderr mics-show changed.json facts.json
+        one_line_and_code 3
+    done <<'END'
+.nodes[0].ranks = ""|nodes[0].ranks
+del(.nodes[0].host)|nodes[0].host
+.nodes[0].rates = "fast"|nodes[0].rates
+.nodes[0].rates = [{"flops_per_s": "1e12"}]|nodes[0].rates[0].flops_per_s
+.nodes[0].facts.memory_bytes = "24G"|nodes[0].facts.memory_bytes
+.nodes[0].facts.interfaces = {}|nodes[0].facts.interfaces
+.nodes[0].facts.versions = "0.1"|nodes[0].facts.versions
+.collectives = {"rows": 3}|collectives.rows
+.links = {"send": 1}|links.send
+.device = 1|device
+.verdict = "\u202e\u009b31m"|verdict
+END
+}
+
 @test "slow transfers beside a fast port of RDMA are a notice" {
     requires mpi:2 jq
     port=system/sys/class/infiniband/mlx5_0/ports/1

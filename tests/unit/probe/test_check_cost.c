@@ -12,8 +12,9 @@
 #include <string.h>
 
 static const char cluster[] = "{\"kind\": \"mics.check\", \"v\": 1, \"verdict\": \"bad\","
-                              " \"hosts\": [\"n0\", \"n1\"], \"nodes\": [{\"facts\": {}},"
-                              " {\"facts\": {}}], \"findings\": []}";
+                              " \"hosts\": [\"n0\", \"n1\"], \"nodes\": [{\"host\": \"n0\","
+                              " \"ranks\": 1, \"facts\": {}}, {\"host\": \"n1\", \"ranks\": 1,"
+                              " \"facts\": {}}], \"findings\": []}";
 
 static struct mics_plan *make_plan(void)
 {
