@@ -104,7 +104,9 @@ static int parse(int argc, char **argv, struct options *opt)
         return cli_usage("--facts measures nothing, and --expect needs what was measured");
     opt->argc = argc;
     opt->argv = argv;
-    return -1;
+    return cli_check_distinct(
+        (const struct cli_output[]){{"output", opt->common.output}, {"hostfile", opt->hostfile}},
+        2);
 }
 
 /* mics-run beside this program, else in PATH; `self` becomes this program's own path. */

@@ -112,7 +112,9 @@ static int parse(int argc, char **argv, struct options *opt)
                                                                   : "card");
     opt->argc = argc;
     opt->argv = argv;
-    return -1;
+    return cli_check_distinct(
+        (const struct cli_output[]){{"output", opt->common.output}, {"hostfile", opt->hostfile}},
+        2);
 }
 
 static enum mics_status print_list(FILE *out, const struct options *opt,

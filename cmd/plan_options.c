@@ -582,9 +582,6 @@ static int check_usage_of_from(const struct plan_request *request, int argc, int
         return -1;
     if (request->settings && strcmp(request->settings, "-") == 0)
         return cli_usage("--settings writes a file, not '-'");
-    if (request->settings && request->common.output &&
-        strcmp(request->settings, request->common.output) == 0)
-        return cli_usage("--settings and --output name one file");
     if (is_file_of(request->common.output, request->from))
         return cli_usage("--output would replace the configuration '%s'", request->from);
     if (is_file_of(request->settings, request->from))
@@ -604,6 +601,12 @@ int plan_check_usage(struct plan_request *request, int argc, char **argv, int op
 
     if (code < 0)
         code = check_usage_of_from(request, argc, operands);
+    if (code < 0)
+        code = cli_check_distinct((const struct cli_output[]){{"settings", request->settings},
+                                                              {"output", output},
+                                                              {"trace", request->trace},
+                                                              {"hostfile", request->hostfile}},
+                                  4);
     if (code >= 0)
         return code;
     if (request->training.node_hour_price > 0 && request->training.tokens == 0)

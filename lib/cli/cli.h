@@ -201,6 +201,14 @@ enum mics_status cli_write_document(const struct cli_common *common, json_t *doc
 /* On rank 0, before long work: can its result be written to `path`? NULL and "-" are fine. */
 enum mics_status cli_check_output(const char *path, struct mics_err *err);
 
+/* A file that a program writes, and the option that names it. */
+struct cli_output {
+    const char *option, *path; /* "hostfile"; NULL and "-": no file */
+};
+
+/* -1: they are different files; else the exit code of a usage mistake, which has been printed. */
+int cli_check_distinct(const struct cli_output *outputs, size_t count);
+
 /* The last call of main: closes standard output. A failure there, such as ENOSPC, turns CLI_DONE
  * into CLI_FAILED. On rank 0, writes the code to the file that MICS_EXIT_FILE names, if it is set;
  * so does cli_report() of an error, with its text, on the rank that prints it. */

@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* A program may replace these handlers (mics-train does so for SIGTERM). */
@@ -97,6 +98,27 @@ enum mics_status cli_check_output(const char *path, struct mics_err *err)
     if (cli_state.rank != 0 || !path || strcmp(path, "-") == 0)
         return MICS_OK;
     return mics_file_check_output(path, err);
+}
+
+static bool is_one_file(const char *a, const char *b)
+{
+    struct stat of_a, of_b;
+
+    if (!a || !b || strcmp(a, "-") == 0 || strcmp(b, "-") == 0)
+        return false;
+    return strcmp(a, b) == 0 ||
+           (stat(a, &of_a) == 0 && stat(b, &of_b) == 0 && S_ISREG(of_a.st_mode) &&
+            of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino);
+}
+
+int cli_check_distinct(const struct cli_output *outputs, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = 0; k < i; k++)
+            if (is_one_file(outputs[i].path, outputs[k].path))
+                return cli_usage("--%s and --%s name one file", outputs[k].option,
+                                 outputs[i].option);
+    return -1;
 }
 
 void cli_record_exit(int code, const char *error)

@@ -245,3 +245,19 @@ END
     script -qec 'mics-show --tsv doc.json' /dev/null </dev/null | tr -d '\r' >out
     harmless out
 }
+
+@test "errors: two outputs are never one file, by whatever name" {
+    cd "$BATS_TEST_TMPDIR" || return
+    touch there
+    ln -s there link
+    for words in 'mics-check --facts -o x --hostfile=x' 'mics-probe -o x --hostfile=x' \
+        'mics-check --facts -o there --hostfile=link' \
+        'mics-plan --model=gpt2-nano --topology=p4d:2 -o x --trace=x' \
+        'mics-plan --model=gpt2-nano --topology=p4d:2 --hosts=a,b -o x --hostfile=x'; do
+        # shellcheck disable=SC2086 # words
+        run --separate-stderr $words
+        usage_mistake "${words%% *}" || { echo "$words"; return 1; }
+        [[ ${stderr_lines[0]} == *' name one file' ]]
+        [ ! -e x ] && [ ! -s there ]
+    done
+}
