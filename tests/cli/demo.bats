@@ -8,7 +8,9 @@ load helpers
     requires mpi:4 bible
     : "${root:?}" # by the helpers
     folder="$BATS_TEST_TMPDIR/a folder"
-    run env DEMO_STEPS=6 DEMO_FOLDER="$folder" "$root/share/mics/examples/demo.sh"
+    ln -s "$MICS_BUILD" "$BATS_TEST_TMPDIR/the programs"
+    run env DEMO_STEPS=6 DEMO_FOLDER="$folder" "$root/share/mics/examples/demo.sh" \
+        "$BATS_TEST_TMPDIR/the programs"
     echo "$output"
     [ "$status" = 0 ]
     [[ $output == *'tokenizer: 2048 tokens, each of 3.59 bytes'* ]]
@@ -16,6 +18,7 @@ load helpers
     [[ $output == *'partition group of 2 ranks, inside a node'* ]]
     [[ $output == *'2 such groups met only once per step'* ]]
     [ -d "$folder/run/step-000006" ]
+    eval "$(sed -n 's/^ *Show the plan again: *//p' <<<"$output")" >"$BATS_TEST_TMPDIR/shown"
     [ -s "$folder/hf/tokenizer.json" ]
     if netns_works; then
         [[ $output == *'and sent 0.2'*' times the bytes over the network.'* ]]

@@ -273,7 +273,7 @@ title 'What this showed'
 groups
 summary
 echo "* All files are in $work."
-echo "  Show the plan again:  ${programs}mics-show $(printf %q "$work/plan.mp")"
+echo "  Show the plan again:  $(printf '%q %q' "${programs}mics-show" "$work/plan.mp")"
 echo "* hf/ is a model of Hugging Face with its tokenizer. If you have Python's transformers:
 
 cd $(printf %q "$work")
