@@ -252,8 +252,8 @@ static void add_loss(struct mics_findings *findings, int node, const char *where
 
 enum { LOSS_REPEATS = 8 };
 
-/* Transfers are repeated, up to LOSS_REPEATS times, while more of them would decide. Losses of
- * pairs that are slow tell nothing: queues before a bottleneck overflow. */
+/* Transfers are repeated, up to LOSS_REPEATS times, while more of them would decide. Losses
+ * where it is slow tell nothing: queues before a bottleneck overflow. */
 static enum mics_status find_packet_loss(struct mics_findings *findings,
                                          struct mics_pair_rates *rates, struct mics_err *err)
 {
@@ -273,9 +273,9 @@ static enum mics_status find_packet_loss(struct mics_findings *findings,
             break;
         if (repeat > 0)
             status = mics_pair_rates_send_again(rates, err);
-        for (uint32_t i = 0; i < verdict->pair_count; i++)
-            rates->segments[verdict->pairs[i].from * nodes + verdict->pairs[i].to] =
-                (struct mics_segments){0};
+        for (uint32_t i = 0; i < nodes * nodes; i++)
+            if (mics_pair_is_slow(verdict, i / nodes, i % nodes))
+                rates->segments[i] = (struct mics_segments){0};
         if (status == MICS_OK)
             status = mics_packet_loss_judge(rates->segments, nodes, loss, &unsure, err);
     }

@@ -376,14 +376,13 @@ enum mics_status mics_pair_rates_send_again(struct mics_pair_rates *rates, struc
 {
     struct mics_pair_transfers *links = rates->transfers;
     const uint64_t bytes = links->bytes;
+    const uint32_t nodes = links->nodes;
 
-    memset(links->chosen, true, (size_t)links->nodes * links->nodes * sizeof *links->chosen);
-    for (uint32_t i = 0; i < rates->verdict.pair_count; i++)
-        links->chosen[rates->verdict.pairs[i].from * links->nodes + rates->verdict.pairs[i].to] =
-            false;
+    for (uint32_t i = 0; i < nodes * nodes; i++)
+        links->chosen[i] = !mics_pair_is_slow(&rates->verdict, i / nodes, i % nodes);
     links->bytes = mics_min_u64(SEND_AGAIN_TIMES * bytes, links->options.max_bytes);
     const enum mics_status status =
-        measure_rounds(links, mics_pair_rounds(links->nodes), links->rates, err);
+        measure_rounds(links, mics_pair_rounds(nodes), links->rates, err);
     links->bytes = bytes;
     return status;
 }

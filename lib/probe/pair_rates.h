@@ -50,7 +50,7 @@ void mics_pair_rates_fini(struct mics_pair_rates *rates);
 /* Is the limit of time reached, by the clock of rank 0? */
 bool mics_pair_rates_are_late(const struct mics_pair_rates *rates, enum mics_status *status,
                               struct mics_err *err);
-/* All transfers once more, longer ones, but those of slow pairs, for rates->segments; other results
+/* All transfers once more, longer ones, but those that are slow, for rates->segments; other results
  * stay. */
 enum mics_status mics_pair_rates_send_again(struct mics_pair_rates *rates, struct mics_err *err);
 

@@ -210,6 +210,14 @@ static bool is_slow_pair(const struct mics_pair_verdict *verdict, uint32_t a, ui
     return false;
 }
 
+bool mics_pair_is_slow(const struct mics_pair_verdict *verdict, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = 0; i < verdict->pair_count; i++)
+        if (verdict->pairs[i].from == from && verdict->pairs[i].to == to)
+            return true;
+    return has_slow_end(verdict, from, to);
+}
+
 /* Nodes that are connected by pairs that are not slow are one group. If that makes two groups of
  * two nodes or more, with two slow pairs or more between them, and more than inside them, the
  * groups are the finding. */
@@ -476,10 +484,8 @@ bool mics_pairs_stand_out(const struct mics_pair_verdict *verdict, const double 
     double fastest = 0;
 
     for (uint32_t i = 0; i < nodes * nodes; i++)
-        if (has_slow_end(verdict, i / nodes, i % nodes))
+        if (mics_pair_is_slow(verdict, i / nodes, i % nodes))
             fastest = fmax(fastest, rates[i]);
-    for (uint32_t i = 0; i < verdict->pair_count; i++)
-        fastest = fmax(fastest, rates[verdict->pairs[i].from * nodes + verdict->pairs[i].to]);
     for (uint32_t i = 0; i < nodes * nodes; i++) {
         if (!(rates[i] > 0) || is_suspect(verdict, i / nodes, i % nodes))
             continue;

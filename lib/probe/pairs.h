@@ -51,6 +51,10 @@ void mics_pair_verdict_fini(struct mics_pair_verdict *verdict);
 /* Is something slow? */
 bool mics_pair_verdict_is_bad(const struct mics_pair_verdict *verdict);
 
+/* Is what one node sends to another slow, by itself or like all that one of them sends or receives?
+ */
+bool mics_pair_is_slow(const struct mics_pair_verdict *verdict, uint32_t from, uint32_t to);
+
 /* Does the finding about groups include the pair? */
 bool mics_pair_is_between_groups(const struct mics_pair_verdict *verdict, uint32_t a, uint32_t b);
 
