@@ -7,7 +7,7 @@ load helpers
 setup_file()
 {
     cd "$BATS_FILE_TMPDIR" || return
-    cat "$BATS_TEST_DIRNAME"/../../docs/*.md >text
+    cp "$BATS_TEST_DIRNAME"/../../LICENSE text # its losses do not change with the documentation
     for dtype in f32 fp16; do
         plan 1-$dtype.mp 'node:1 gpu:1' ddp --dtype=$dtype
     done
