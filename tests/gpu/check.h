@@ -321,8 +321,9 @@ static inline void case_send(struct suite *suite, struct tensor *tensor)
     memcpy(tensor->got, tensor->begin, array_bytes(tensor));
 }
 
-/* After the first run of an operation: keep its results, and restore what was there before. */
-static inline void case_again(struct suite *suite)
+/* After a run of an operation: keep its results, and restore what was there before if it runs
+ * `again`. */
+static inline void case_keep(struct suite *suite, bool again)
 {
     must(cudaStreamSynchronize(suite->at.stream), "a kernel");
     for (size_t i = 0; i < suite->count; i++) {
@@ -330,12 +331,12 @@ static inline void case_again(struct suite *suite)
         char *result = need(array_bytes(a));
 
         must(cudaMemcpy(result, a->device, array_bytes(a), cudaMemcpyDeviceToHost), "copy");
-        if (runs_twice)
+        if (again)
             must(cudaMemcpy(a->device, a->got, array_bytes(a), cudaMemcpyHostToDevice), "copy");
         memcpy(a->got, result, array_bytes(a));
         free(result);
     }
-    emu_order(runs_twice ? 7 : 0);
+    emu_order(again ? 7 : 0);
 }
 
 /* After the second: the bits are those of the first. */
@@ -357,7 +358,7 @@ static inline void case_compare(struct suite *suite)
 #define CASE_DEVICE(suite, call)                                                                   \
     do {                                                                                           \
         CHECK_INT(call, cudaSuccess);                                                              \
-        case_again(suite);                                                                         \
+        case_keep(suite, runs_twice);                                                              \
         if (!runs_twice)                                                                           \
             break;                                                                                 \
         CHECK_INT(call, cudaSuccess);                                                              \

@@ -78,7 +78,7 @@ static void an_elements_update_does_not_depend_on_its_place(void)
         args[2].count -= CUT;
         args[2].decay_count -= CUT;
         CHECK_INT(mics_cuda_update(&gpu.at, &args[0]), cudaSuccess);
-        case_again(&gpu);
+        case_keep(&gpu, true);
         CHECK_INT(mics_cuda_update(&gpu.at, &args[1]), cudaSuccess);
         CHECK_INT(mics_cuda_update(&gpu.at, &args[2]), cudaSuccess);
         case_compare(&gpu);
