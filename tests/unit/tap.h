@@ -31,7 +31,7 @@ enum { TAP_TSAN = 0, TAP_ASAN = 1 };
 #else
 enum { TAP_TSAN = 0, TAP_ASAN = 0 };
 #endif
-enum { TAP_SANITIZED = TAP_TSAN || TAP_ASAN };
+enum { TAP_SANITIZED = TAP_TSAN + TAP_ASAN };
 
 static int tap_count, tap_failed, tap_bad;
 static unsigned tap_visits;

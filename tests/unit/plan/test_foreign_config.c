@@ -307,8 +307,8 @@ static void parts_without_a_switch_are_on(void)
     static const char *const on[] = {
         "\"sparse_attention\": {\"mode\": \"fixed\"}",
         "\"pipeline\": {\"stages\": 4}",
-        "\"compression_training\": {\"weight_quantization\": {\"shared_parameters\": "
-        "{\"enabled\": true}}}",
+        ("\"compression_training\": {\"weight_quantization\": {\"shared_parameters\": "
+         "{\"enabled\": true}}}"),
         "\"tensor_parallel\": {\"tp\": {\"tp_size\": 4}}",
     };
     char text[256];
