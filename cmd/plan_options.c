@@ -8,7 +8,6 @@
 
 #include <assert.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -564,15 +563,6 @@ static int check_usage_of_target(const struct plan_request *request)
     return -1;
 }
 
-/* Is what would be written (NULL: nothing) the file that is read, by this or another name? */
-static bool is_file_of(const char *output, const char *input)
-{
-    struct stat written, read;
-
-    return output && stat(output, &written) == 0 && stat(input, &read) == 0 &&
-           S_ISREG(read.st_mode) && written.st_dev == read.st_dev && written.st_ino == read.st_ino;
-}
-
 /* -1: continue; else the exit code. */
 static int check_usage_of_from(const struct plan_request *request, int argc, int operands)
 {
@@ -582,9 +572,9 @@ static int check_usage_of_from(const struct plan_request *request, int argc, int
         return -1;
     if (request->settings && strcmp(request->settings, "-") == 0)
         return cli_usage("--settings writes a file, not '-'");
-    if (is_file_of(request->common.output, request->from))
+    if (cli_is_one_file(request->common.output, request->from))
         return cli_usage("--output would replace the configuration '%s'", request->from);
-    if (is_file_of(request->settings, request->from))
+    if (cli_is_one_file(request->settings, request->from))
         return cli_usage("--settings would replace the configuration '%s'", request->from);
     if (request->target || request->like || request->check)
         return cli_usage("--from goes without --for, --like and --check");

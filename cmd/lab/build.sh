@@ -62,7 +62,7 @@ mpi_environment()
 }
 
 # Kill the hub: the kernel then kills the other processes and removes the links.
-kill_hub() # folder
+destroy() # folder
 {
     local pid tries=0
     if is_alive "$1/hub"; then
@@ -75,11 +75,6 @@ kill_hub() # folder
                 fail 1 "lab '${1##*/}' does not end: continue or kill what is stopped in it"
         done
     fi
-}
-
-destroy() # folder
-{
-    kill_hub "$1"
     remove_lab "${1##*/}"
 }
 
@@ -202,8 +197,8 @@ end_lab()
 {
     trap '' INT TERM HUP
     if [ "${keep:-1}" != 0 ]; then return; fi
-    if [ -n "${runner:-}" ]; then # without the shell's own message that it was killed
-        { kill -KILL "$runner"; kill_hub "$lab"; wait "$runner"; } 2>/dev/null
+    if [ -n "${runner:-}" ]; then # disowned: without the shell's own message that it was killed
+        { disown "$runner"; kill -KILL "$runner"; } 2>/dev/null
     fi
     destroy "$lab"
 }

@@ -201,6 +201,9 @@ enum mics_status cli_write_document(const struct cli_common *common, json_t *doc
 /* On rank 0, before long work: can its result be written to `path`? NULL and "-" are fine. */
 enum mics_status cli_check_output(const char *path, struct mics_err *err);
 
+/* Do two names lead to the same file? NULL and "-" name none. */
+bool cli_is_one_file(const char *a, const char *b);
+
 /* A file that a program writes, and the option that names it. */
 struct cli_output {
     const char *option, *path; /* "hostfile"; NULL and "-": no file */

@@ -100,7 +100,7 @@ enum mics_status cli_check_output(const char *path, struct mics_err *err)
     return mics_file_check_output(path, err);
 }
 
-static bool is_one_file(const char *a, const char *b)
+bool cli_is_one_file(const char *a, const char *b)
 {
     struct stat of_a, of_b;
 
@@ -115,7 +115,7 @@ int cli_check_distinct(const struct cli_output *outputs, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         for (size_t k = 0; k < i; k++)
-            if (is_one_file(outputs[i].path, outputs[k].path))
+            if (cli_is_one_file(outputs[i].path, outputs[k].path))
                 return cli_usage("--%s and --%s name one file", outputs[k].option,
                                  outputs[i].option);
     return -1;

@@ -252,8 +252,8 @@ static void add_loss(struct mics_findings *findings, int node, const char *where
 
 enum { LOSS_REPEATS = 8 };
 
-/* Transfers are repeated, up to LOSS_REPEATS times, while more of them would decide. Losses
- * where it is slow tell nothing: queues before a bottleneck overflow. */
+/* Transfers are repeated, up to LOSS_REPEATS times, while more of them would decide. Losses of what
+ * is slow tell nothing: queues before a bottleneck overflow. */
 static enum mics_status find_packet_loss(struct mics_findings *findings,
                                          struct mics_pair_rates *rates, struct mics_err *err)
 {

@@ -199,7 +199,7 @@ bool mics_pairs_are_clearly_cut(const struct mics_pair_verdict *verdict, double 
     return second >= CLEAR_NODES && verdict->nodes - second >= CLEAR_NODES;
 }
 
-static bool is_slow_pair(const struct mics_pair_verdict *verdict, uint32_t a, uint32_t b)
+static bool is_slow_either_way(const struct mics_pair_verdict *verdict, uint32_t a, uint32_t b)
 {
     for (uint32_t i = 0; i < verdict->pair_count; i++) {
         const struct mics_slow_pair *pair = &verdict->pairs[i];
@@ -239,7 +239,7 @@ static enum mics_status find_groups(const double *rates, struct mics_pair_verdic
         for (uint32_t a = 0; a < nodes; a++) {
             for (uint32_t b = 0; b < nodes; b++) {
                 if (group[a] != 0 || group[b] == 0 || !(rates[a * nodes + b] > 0) ||
-                    is_slow_pair(out, a, b))
+                    is_slow_either_way(out, a, b))
                     continue;
                 group[b] = 0;
                 changed = true;
@@ -311,13 +311,13 @@ bool mics_pair_verdict_is_bad(const struct mics_pair_verdict *verdict)
 /* Does the pair seem slow, or one of its nodes? */
 static bool is_suspect(const struct mics_pair_verdict *verdict, uint32_t a, uint32_t b)
 {
-    return verdict->slow[a] || verdict->slow[b] || is_slow_pair(verdict, a, b);
+    return verdict->slow[a] || verdict->slow[b] || is_slow_either_way(verdict, a, b);
 }
 
 /* Is the pair one of many that show the same fault, so that a part of them will do? */
 static bool is_one_of_many(const struct mics_pair_verdict *verdict, uint32_t a, uint32_t b)
 {
-    if (is_slow_pair(verdict, a, b))
+    if (is_slow_either_way(verdict, a, b))
         return mics_pair_is_between_groups(verdict, a, b);
     return verdict->slow[a] || verdict->slow[b];
 }

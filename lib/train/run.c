@@ -608,7 +608,7 @@ static enum mics_status run_iteration(struct mics_run *run, uint64_t step, bool 
     if (must_measure_links(run, step, flags))
         status = measure_links(run, rank0_status, err);
     if (status == MICS_OK)
-        status = validate_and_save(run, flags & ~(uint32_t)FLAG_LINKS, rank0_status, err);
+        status = validate_and_save(run, flags, rank0_status, err);
     *stop = flags & MICS_REQUEST_STOP;
     if (!*stop && step < run->options.settings->steps)
         mics_signals_resume_grace();
