@@ -247,9 +247,10 @@ drop_unstartable()
         if wait "${asked[$host]}"; then
             started+=("$host")
         else
-            # what comes before mpirun's own paragraph
-            why=$(tr -d '\r\0' <"$state/answer.$host" | sed '/^--*$/,$d' | grep -av '^$' |
-                tail -n 1)
+            # what comes before mpirun's own paragraph, but not what it warns of by the way, as that
+            # it could not put a process into a group of its own since it runs already
+            why=$(tr -d '\r\0' <"$state/answer.$host" | sed '/^--*$/,$d' |
+                LC_ALL=C grep -avE '^$|^\[[^]]+:[0-9]+\] [a-z:]+ Warning: ' | tail -n 1)
             why=${why:+: ${why:0:300}}
             leave_out "$host" "mpirun starts nothing there within $start_limit_s s$why"
         fi
