@@ -12,6 +12,7 @@
 
 #include "plan/memory.h"
 #include "plan/search/search_internal.h"
+#include "plan/search/search_queue.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -222,100 +223,13 @@ void mics_search_fini(struct mics_search *search)
     free(search->alternatives);
 }
 
-/* What waits in the queue. */
-struct node {
-    float bound;
-    uint32_t alternative;
-    uint32_t prefetch;
-    uint16_t micro_batch;
-    uint8_t option, level;
-    bool is_plan_option;
-};
-
-struct queue {
-    struct node *nodes; /* a binary heap */
-    size_t count, capacity;
-};
-
-/* Bounds that differ by less than a thousandth are equal: then plan options come before cells, and
- * simple ones before others. */
-static int compare_simplicity(const struct node *a, const struct node *b)
-{
-    const int64_t keys[][2] = {
-        {!a->is_plan_option, !b->is_plan_option},
-        {a->alternative, b->alternative},
-        {a->level, b->level},
-        {-(int64_t)a->micro_batch, -(int64_t)b->micro_batch},
-        {a->option, b->option},
-        {a->prefetch == 0 ? UINT32_MAX : a->prefetch, b->prefetch == 0 ? UINT32_MAX : b->prefetch},
-    };
-
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (keys[i][0] != keys[i][1])
-            return keys[i][0] < keys[i][1] ? -1 : 1;
-    return 0;
-}
-
-static float rounded(double bound)
-{
-    return (float)floor(log(bound) * 1000);
-}
-
-static bool precedes(const struct node *a, const struct node *b)
-{
-    const float x = rounded(a->bound), y = rounded(b->bound);
-
-    return x != y ? x < y : compare_simplicity(a, b) < 0;
-}
-
-static enum mics_status push(struct queue *queue, const struct node *node, struct mics_err *err)
-{
-    size_t i = queue->count++;
-
-    if (i == queue->capacity) {
-        const size_t capacity = queue->capacity ? 2 * queue->capacity : 4096;
-        struct node *nodes = realloc(queue->nodes, capacity * sizeof *nodes);
-
-        if (!nodes)
-            return mics_err_nomem(err);
-        queue->nodes = nodes;
-        queue->capacity = capacity;
-    }
-    for (; i > 0 && precedes(node, &queue->nodes[(i - 1) / 2]); i = (i - 1) / 2)
-        queue->nodes[i] = queue->nodes[(i - 1) / 2];
-    queue->nodes[i] = *node;
-    return MICS_OK;
-}
-
-static struct node pop(struct queue *queue)
-{
-    const struct node first = queue->nodes[0], last = queue->nodes[--queue->count];
-    size_t i = 0;
-
-    for (;;) {
-        size_t child = 2 * i + 1;
-
-        if (child >= queue->count)
-            break;
-        if (child + 1 < queue->count && precedes(&queue->nodes[child + 1], &queue->nodes[child]))
-            child++;
-        if (!precedes(&queue->nodes[child], &last))
-            break;
-        queue->nodes[i] = queue->nodes[child];
-        i = child;
-    }
-    if (queue->count > 0)
-        queue->nodes[i] = last;
-    return first;
-}
-
 struct progress {
     struct mics_search *search;
-    struct queue queue;
+    struct mics_search_queue queue;
     double best_s; /* of what was simulated */
 };
 
-static struct mics_search_point point_of(const struct node *node)
+static struct mics_search_point point_of(const struct mics_search_node *node)
 {
     return (struct mics_search_point){.alternative = node->alternative,
                                       .option = node->option,
@@ -324,7 +238,8 @@ static struct mics_search_point point_of(const struct node *node)
                                       .prefetch = node->prefetch};
 }
 
-static enum mics_status bound_choice(struct mics_search *search, const struct node *node,
+static enum mics_status bound_choice(struct mics_search *search,
+                                     const struct mics_search_node *node,
                                      const struct mics_pass_times *passes, double *out,
                                      struct mics_err *err)
 {
@@ -343,7 +258,7 @@ static enum mics_status bound_choice(struct mics_search *search, const struct no
                             err);
 }
 
-static enum mics_status passes_of(struct mics_search *search, const struct node *node,
+static enum mics_status passes_of(struct mics_search *search, const struct mics_search_node *node,
                                   const struct mics_pass_times **out, struct mics_err *err)
 {
     const struct mics_search_point point = point_of(node);
@@ -353,7 +268,8 @@ static enum mics_status passes_of(struct mics_search *search, const struct node 
 }
 
 /* The least bound of a cell: with all the prefetch that fits each option. */
-static enum mics_status push_cell(struct progress *progress, struct node node, struct mics_err *err)
+static enum mics_status push_cell(struct progress *progress, struct mics_search_node node,
+                                  struct mics_err *err)
 {
     struct mics_search *search = progress->search;
     struct mics_search_alternative *alternative = &search->alternatives[node.alternative];
@@ -389,7 +305,7 @@ static enum mics_status push_cell(struct progress *progress, struct node node, s
     node.bound = (float)least_bound;
     node.option = 0;
     node.prefetch = 0;
-    return push(&progress->queue, &node, err);
+    return mics_search_push(&progress->queue, &node, err);
 }
 
 static bool is_pruned(const struct progress *progress, double bound)
@@ -397,7 +313,7 @@ static bool is_pruned(const struct progress *progress, double bound)
     return bound >= (1 - MICS_STEP_PRUNE) * progress->best_s;
 }
 
-static enum mics_status push_plan_option(struct progress *progress, struct node node,
+static enum mics_status push_plan_option(struct progress *progress, struct mics_search_node node,
                                          const struct mics_pass_times *passes, struct mics_err *err)
 {
     double bound;
@@ -407,7 +323,7 @@ static enum mics_status push_plan_option(struct progress *progress, struct node 
         return status;
     node.is_plan_option = true;
     node.bound = (float)bound;
-    return push(&progress->queue, &node, err);
+    return mics_search_push(&progress->queue, &node, err);
 }
 
 static bool is_listed(const struct mics_search_space *space, uint32_t prefetch)
@@ -418,14 +334,14 @@ static bool is_listed(const struct mics_search_space *space, uint32_t prefetch)
     return false;
 }
 
-static enum mics_status expand(struct progress *progress, const struct node *cell,
+static enum mics_status expand(struct progress *progress, const struct mics_search_node *cell,
                                struct mics_err *err)
 {
     struct mics_search *search = progress->search;
     const struct mics_search_space *space = &search->space;
     const struct mics_pass_times *passes;
     enum mics_status status = passes_of(search, cell, &passes, err);
-    struct node node = *cell;
+    struct mics_search_node node = *cell;
 
     for (uint32_t i = 0; i < search->alternatives[cell->alternative].option_count; i++) {
         struct mics_search_point point;
@@ -474,8 +390,8 @@ static enum mics_status simulate(struct progress *progress, uint32_t index,
     return MICS_OK;
 }
 
-static enum mics_status try_plan_option(struct progress *progress, const struct node *node,
-                                        struct mics_err *err)
+static enum mics_status try_plan_option(struct progress *progress,
+                                        const struct mics_search_node *node, struct mics_err *err)
 {
     struct mics_search *search = progress->search;
     const struct mics_search_point point = point_of(node);
@@ -503,7 +419,7 @@ static enum mics_status push_cells(struct progress *progress, struct mics_err *e
 
     for (uint32_t i = 0; i < search->count && status == MICS_OK; i++) {
         struct mics_search_alternative *alternative = &search->alternatives[i];
-        struct node node = {.alternative = i};
+        struct mics_search_node node = {.alternative = i};
 
         if (!mics_search_fits(search, alternative))
             continue;
@@ -526,7 +442,7 @@ static enum mics_status simulate_by_bound(struct progress *progress, struct mics
     enum mics_status status = push_cells(progress, err);
 
     while (status == MICS_OK && progress->queue.count > 0) {
-        const struct node node = pop(&progress->queue);
+        const struct mics_search_node node = mics_search_pop(&progress->queue);
 
         if (is_pruned(progress, node.bound))
             continue; /* of nearly equal bounds, a smaller one may follow */
@@ -791,7 +707,7 @@ static enum mics_status search_plan(struct mics_search *search, struct mics_plan
         if (status == MICS_OK)
             status = mics_search_make_plan(search, chosen, out, err);
     }
-    free(progress.queue.nodes);
+    mics_search_queue_fini(&progress.queue);
     return status;
 }
 
