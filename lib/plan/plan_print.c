@@ -307,37 +307,40 @@ static const char *describe_recompute(enum mics_recompute level)
     return words[level];
 }
 
-static void put_batch(struct mics_table *table, const struct mics_plan *plan, int tsv)
+static void put_batch_as_tsv(struct mics_table *table, const struct mics_plan *plan)
 {
     const struct mics_plan_choice *choice = &plan->choice;
 
-    if (tsv) {
-        put_number(table, "global_batch", plan->global_batch);
-        put_number(table, "micro_batch", choice->micro_batch);
-        put_number(table, "micro_steps", choice->micro_steps);
-        put_number(table, "seq", choice->seq);
-        put_text(table, "optimizer", mics_optimizer_name(choice->optimizer));
-        put_text(table, "dtype", mics_dtype_name(choice->dtype));
-        put_text(table, "grad_dtype", mics_dtype_name(choice->grad_dtype));
-        put_number(table, "clip", choice->clip);
-        if (choice->offload_piece > 0)
-            put_number(table, "offload_piece", choice->offload_piece);
-        if (mics_choice_interval(choice) > 1)
-            put_number(table, "sync_interval", choice->sync_interval);
-        if (choice->sync_warmup > 0)
-            put_number(table, "sync_warmup", choice->sync_warmup);
-        put_text(table, "recompute", mics_recompute_name(choice->recompute));
-        if (choice->outer_steps > 0) {
-            put_number(table, "outer_steps", choice->outer_steps);
-            mics_table_cell(table, "outer_lr");
-            mics_table_cell(table, "%g", choice->outer_lr);
-            mics_table_cell(table, "outer_momentum");
-            mics_table_cell(table, "%g", choice->outer_momentum);
-        }
-        if (choice->outer_overlap)
-            put_number(table, "outer_overlap", 1);
-        return;
+    put_number(table, "global_batch", plan->global_batch);
+    put_number(table, "micro_batch", choice->micro_batch);
+    put_number(table, "micro_steps", choice->micro_steps);
+    put_number(table, "seq", choice->seq);
+    put_text(table, "optimizer", mics_optimizer_name(choice->optimizer));
+    put_text(table, "dtype", mics_dtype_name(choice->dtype));
+    put_text(table, "grad_dtype", mics_dtype_name(choice->grad_dtype));
+    put_number(table, "clip", choice->clip);
+    if (choice->offload_piece > 0)
+        put_number(table, "offload_piece", choice->offload_piece);
+    if (mics_choice_interval(choice) > 1)
+        put_number(table, "sync_interval", choice->sync_interval);
+    if (choice->sync_warmup > 0)
+        put_number(table, "sync_warmup", choice->sync_warmup);
+    put_text(table, "recompute", mics_recompute_name(choice->recompute));
+    if (choice->outer_steps > 0) {
+        put_number(table, "outer_steps", choice->outer_steps);
+        mics_table_cell(table, "outer_lr");
+        mics_table_cell(table, "%g", choice->outer_lr);
+        mics_table_cell(table, "outer_momentum");
+        mics_table_cell(table, "%g", choice->outer_momentum);
     }
+    if (choice->outer_overlap)
+        put_number(table, "outer_overlap", 1);
+}
+
+static void put_batch(struct mics_table *table, const struct mics_plan *plan)
+{
+    const struct mics_plan_choice *choice = &plan->choice;
+
     mics_table_cell(table, "batch");
     mics_table_cell(table, "%" PRIu64 " sequences of %u = %u rank%s x %u x %u micro-step%s",
                     plan->global_batch, choice->seq, mics_choice_world_size(choice),
@@ -389,7 +392,10 @@ static enum mics_status print_choice(FILE *out, const struct mics_plan *plan, in
     put_state(table, plan, tsv);
     put_capacity(table, plan, tsv);
     put_dispatch(table, plan, tsv);
-    put_batch(table, plan, tsv);
+    if (tsv)
+        put_batch_as_tsv(table, plan);
+    else
+        put_batch(table, plan);
     return mics_table_finish(table, out, tsv, err);
 }
 

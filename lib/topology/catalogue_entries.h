@@ -3,8 +3,8 @@
  * catalogue_entries.h - one entry of a catalogue, read and checked.
  *
  * Each function sets what the entry says and leaves the rest of *out. What is wrong is an error of
- * the cursor, with the path in the file; a figure of 0 or less is refused, since nothing here is free
- * or infinitely slow. Strings belong to the cursor's document. The format: catalogue.h.
+ * the cursor, with the path in the file; a figure of 0 or less is refused, since nothing here is
+ * free or infinitely slow. Strings belong to the cursor's document. The format: catalogue.h.
  */
 #ifndef MICS_TOPOLOGY_CATALOGUE_ENTRIES_H
 #define MICS_TOPOLOGY_CATALOGUE_ENTRIES_H

@@ -236,6 +236,19 @@ static void update(const struct mics_plan_choice *choice, const struct mics_op *
         mics_launch_update(&to->stream, &args);
 }
 
+/* The scalars of a step, and the loss scale beside them. */
+static void read_scalars(uint64_t bytes, bool scaled, struct mics_recorder *to)
+{
+    mics_launch_copy(
+        &to->stream,
+        &(struct mics_args_copy){.dst = address(OUT), .src = address(SCALARS), .bytes = bytes});
+    if (scaled)
+        mics_launch_copy(&to->stream,
+                         &(struct mics_args_copy){.dst = address(OUT),
+                                                  .src = address(OTHER),
+                                                  .bytes = sizeof(struct mics_loss_scale)});
+}
+
 void mics_op_launches(const struct mics_model *model, const struct mics_plan_choice *choice,
                       const struct mics_op *op, bool train, struct mics_recorder *to)
 {
@@ -277,15 +290,7 @@ void mics_op_launches(const struct mics_model *model, const struct mics_plan_cho
         copy_piece(choice, op, to);
         break;
     case MICS_OP_READ:
-        mics_launch_copy(&to->stream,
-                         &(struct mics_args_copy){.dst = address(OUT),
-                                                  .src = address(SCALARS),
-                                                  .bytes = mics_scalars_bytes(model, train)});
-        if (train && choice->dtype == MICS_F16)
-            mics_launch_copy(&to->stream,
-                             &(struct mics_args_copy){.dst = address(OUT),
-                                                      .src = address(OTHER),
-                                                      .bytes = sizeof(struct mics_loss_scale)});
+        read_scalars(mics_scalars_bytes(model, train), train && choice->dtype == MICS_F16, to);
         break;
     case MICS_OP_LOSS_NORM_REDUCE:
         if (train && choice->dtype == MICS_F16)
