@@ -207,7 +207,7 @@ END
     echo '4,1,1,-;NVRM: Xid (PCI:0000:1b:00): 79, pid=1' >system/dev/kmsg
     run -4 --separate-stderr mics-check --facts away
     [[ $output == *'fault '*gpu_xid* ]]
-    [ "$stderr" = '' ]
+    [ "$(grep -v ' plm:rsh: Warning: ' <<<"$stderr")" = '' ] # mpirun's, when this machine is busy
 }
 
 @test "hosts that were left out are named as the host file has them, with the reason" {
