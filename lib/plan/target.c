@@ -156,13 +156,11 @@ static void write_torchtitan(FILE *out, const struct mics_plan *plan)
             "    --training.global_batch_size %" PRIu64 " \\\n"
             "    --training.seq_len %u \\\n"
             "    --training.mixed_precision_param %s \\\n"
-            "    --training.mixed_precision_reduce float32",
+            "    --training.mixed_precision_reduce float32 \\\n"
+            "    --training.max_norm %s\n",
             world_size(plan) / shape_of(plan)->p_param, shape_of(plan)->p_param,
             choice->micro_batch, plan->global_batch, choice->seq,
-            choice->dtype == MICS_BF16 ? "bfloat16" : "float32");
-    if (choice->clip)
-        fputs(" \\\n    --training.max_norm 1.0", out);
-    fputs("\n", out);
+            choice->dtype == MICS_BF16 ? "bfloat16" : "float32", choice->clip ? "1.0" : "inf");
 }
 
 static void write_transformers(FILE *out, const struct mics_plan *plan)

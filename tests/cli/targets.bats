@@ -106,9 +106,11 @@ after() # option
 @test "bf16 gradients are reduced as each trainer does it" {
     plan torchtitan
     [ "$(choice dtype grad_dtype)" = "bf16 f32" ]
+    grep -q 'max_norm 1.0' output
     plan accelerate
     [ "$(choice dtype grad_dtype)" = "bf16 bf16" ]
-    plan torchtitan --dtype=f32
+    plan torchtitan --dtype=f32 --no-clip
+    grep -q 'max_norm inf' output # its default is 1
     [ "$(choice dtype grad_dtype)" = "f32 f32" ]
     grep -q 'mixed_precision_param float32' output
 }

@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 static const char configuration[] = "its settings are not in this file: mics-train --lr, ...";
 static const char no_python[] = "there is no Python";
@@ -39,7 +40,7 @@ static const struct mics_key table[] = {
     {"training.batch_size", KEY_COUNT, MICS_TAKEN, NULL, NULL},
     {"training.global_batch_size", KEY_NUMBER, MICS_TAKEN, NULL, NULL},
     {"training.seq_len", KEY_COUNT, MICS_TAKEN, NULL, NULL},
-    {"training.max_norm", KEY_NUMBER, MICS_TAKEN, NULL, NULL},
+    {"training.max_norm", KEY_NUMBER | KEY_TEXT, MICS_TAKEN, NULL, NULL},
     {"training.steps", KEY_COUNT, MICS_TAKEN, NULL, NULL},
     {"training.enable_cpu_offload", KEY_BOOL | KEY_OFF, MICS_TAKEN_DIFFERENTLY,
      "nothing is offloaded: the plan fits the memory of the ranks", NULL},
@@ -426,20 +427,25 @@ static void take_checkpoints(struct mics_keys *keys)
     mics_keys_say(keys, keep, MICS_IGNORED, "no checkpoint.enable");
 }
 
+/* "inf" clips nothing; 0, which means that elsewhere, makes torchtitan's gradients 0. */
+static void take_clipping(struct mics_keys *keys)
+{
+    static const char path[] = "training.max_norm";
+    const char *text = json_string_value(mics_keys_at(keys, path));
+    const double norm = mics_keys_number(keys, path, 0);
+
+    if (!mics_keys_at(keys, path))
+        return;
+    if (text ? strcasecmp(text, "inf") != 0 : norm <= 0)
+        mics_keys_fail(keys, "%s: expected a number above 0, or inf, which clips nothing", path);
+    mics_keys_take_clip(keys, path, text ? 0 : norm);
+}
+
 static void take_rest(struct mics_keys *keys)
 {
-    static const char norm_key[] = "training.max_norm";
     static const char *const seeds[] = {"training.seed", "debug.seed"};
-    const double norm = mics_keys_number(keys, norm_key, -1);
 
-    if (mics_keys_at(keys, norm_key) && norm < 0)
-        mics_keys_fail(keys, "%s: expected a number, 0 or more, found %g", norm_key, norm);
-    if (norm > 0)
-        mics_keys_take(keys, norm_key, "clip", 0);
-    else
-        mics_keys_say(keys, norm_key, MICS_TAKEN, "mics-plan --no-clip");
-    if (norm >= 0)
-        keys->config->clips = norm > 0;
+    take_clipping(keys);
     for (size_t i = 0; i < 2; i++)
         if (mics_keys_at(keys, seeds[i])) {
             mics_keys_take(keys, seeds[i], "seed", 0);

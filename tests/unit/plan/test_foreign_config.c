@@ -421,6 +421,23 @@ static void torchtitan_becomes_a_job(void)
     mics_foreign_config_fini(&config);
 }
 
+static void torchtitan_clips_nothing_at_infinity(void)
+{
+    static const char clip[] = "torchrun -m torchtitan.train --training.max_norm ";
+    static const char *const refused[] = {"0", "-1", "infinite", "1e-"};
+    char text[sizeof clip + 16];
+
+    CHECK_INT(parse("torchrun -m torchtitan.train --training.max_norm=inf"), MICS_OK);
+    CHECK_INT(config.clips, 0);
+    CHECK_STR(member("training.max_norm", "value"), "inf");
+    CHECK_STR(member("training.max_norm", "why"), "mics-plan --no-clip");
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        snprintf(text, sizeof text, "%s%s", clip, refused[i]);
+        CHECK_FAILS(text,
+                    "training.max_norm: expected a number above 0, or inf, which clips nothing");
+    }
+}
+
 /* What mics-train would refuse stays out of its settings. */
 static void intervals_of_torchtitan_are_settings(void)
 {
@@ -728,6 +745,7 @@ int main(void)
     TAP_RUN(forms_of_json_are_recognised);
     TAP_RUN(wrong_files_are_refused);
     TAP_RUN(torchtitan_becomes_a_job);
+    TAP_RUN(torchtitan_clips_nothing_at_infinity);
     TAP_RUN(intervals_of_torchtitan_are_settings);
     TAP_RUN(programs_are_behind_launchers);
     TAP_RUN(meshes_of_torchtitan_are_strategies);
