@@ -193,6 +193,9 @@ static void report(const struct plan_request *request, const struct mics_plan *p
         cli_note(0, "%s adds up whole gradients over micro-steps: %s more per rank", target->name,
                  mics_format_bytes(mics_trainer_whole_grads(plan->model, &plan->choice), texts[2],
                                    sizeof texts[2]));
+    if (plan->choice.optimizer != MICS_OPT_ADAMW && !target->writes_optimizer)
+        cli_note(0, "%s: the training program must make the optimizer that is planned: %s",
+                 target->name, mics_optimizer_name(plan->choice.optimizer));
     if (target->f16_differs && plan->choice.dtype == MICS_F16)
         cli_note(0, "%s: %s", target->name, target->f16_differs);
     if (target->offloads && plan->choice.offload_piece > 0)
@@ -245,6 +248,10 @@ enum mics_status plan_for_target(const struct plan_request *request,
 
     if (options.dtype == MICS_F16 && target->no_f16)
         return mics_err_set(err, MICS_ERR_ARG, "--dtype=fp16: %s", target->no_f16);
+    if (target->no_optimizer[options.optimizer])
+        return mics_err_set(err, MICS_ERR_ARG, "--optimizer=%s: %s",
+                            mics_optimizer_name(options.optimizer),
+                            target->no_optimizer[options.optimizer]);
     options.hierarchical = MICS_HIERARCHY_OFF;
     options.segments = options.coalesce = 1;
     options.prefetch = 1;

@@ -242,6 +242,8 @@ static void write_megatron(FILE *out, const struct mics_plan *plan)
         fputs(" \\\n    --use-distributed-optimizer --overlap-param-gather", out);
     if (optimizer > 1 && optimizer < world_size(plan))
         fprintf(out, " --num-distributed-optimizer-instances %u", world_size(plan) / optimizer);
+    if (choice->optimizer == MICS_OPT_SGD)
+        fputs(" \\\n    --optimizer sgd", out);
     if (choice->dtype == MICS_BF16)
         fputs(" \\\n    --bf16", out);
     if (choice->dtype == MICS_F16)
@@ -308,6 +310,8 @@ static const char offload_deepspeed[] =
     "the optimizer is deepspeed.ops.adam.DeepSpeedCPUAdam, or DeepSpeedCPULion, which DeepSpeed "
     "makes of \"optimizer\" in its configuration, AdamW or Lion";
 
+static const char torchtitan_optimizers[] = "torchtitan has Adam, AdamW and Muon";
+
 static const struct mics_target targets[] = {
     {.name = "fsdp2",
      .trainer = MICS_TRAINER_FSDP2,
@@ -326,6 +330,8 @@ static const struct mics_target targets[] = {
      .recomputes = {true, true, true},
      .grad_dtype = MICS_F32,
      .no_f16 = "torchtitan has no loss scale: bf16 or f32",
+     .no_optimizer =
+         {[MICS_OPT_SGD] = torchtitan_optimizers, [MICS_OPT_LION] = torchtitan_optimizers},
      .no_offload = offload_whole,
      .write = write_torchtitan},
     {.name = "transformers",
@@ -354,6 +360,8 @@ static const struct mics_target targets[] = {
      .recomputes = {true, false, true},
      .grad_dtype = MICS_F32,
      .no_offload = offload_megatron,
+     .no_optimizer = {[MICS_OPT_LION] = "Megatron-LM has Adam, SGD and Muon"},
+     .writes_optimizer = true,
      .write = write_megatron},
     {.name = "deepspeed",
      .trainer = MICS_TRAINER_DEEPSPEED,

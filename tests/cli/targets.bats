@@ -160,6 +160,16 @@ after() # option
     jq -es 'map(.predicted.net_bytes) | .[1] / .[0] > 1.05 and .[1] / .[0] < 1.06' fsdp2.json transformers.json
 }
 
+@test "an optimizer that is not AdamW is written, or the training program must make it" {
+    local must='the training program must make the optimizer that is planned: sgd'
+    run -0 --separate-stderr mics-plan --model=gpt2 --topology=p4d:2 --for=megatron --optimizer=sgd
+    [[ $output == *'--optimizer sgd'* ]] && [[ $stderr != *"$must"* ]]
+    run -0 --separate-stderr mics-plan --model=gpt2 --topology=p4d:2 --for=deepspeed --optimizer=sgd
+    [[ $stderr == *"mics-plan: deepspeed: $must"* ]]
+    run -0 --separate-stderr mics-plan --model=gpt2 --topology=p4d:2 --for=deepspeed
+    [[ $stderr != *"$must"* ]]
+}
+
 @test "options that another trainer has no word for are refused" {
     for words in '--for=fairscale' '--for=torchtitan --hierarchical=on' '--for=megatron --sync-dtype=int8' \
         '--for=accelerate --recompute=selective' '--for=deepspeed --outer-steps=10' '--for=torchtitan --segments=2' \
@@ -168,6 +178,11 @@ after() # option
         run --separate-stderr mics-plan --model=gpt2 --topology=p4d:2 $words
         usage_mistake mics-plan || { echo "$words"; return 1; }
     done
+    run --separate-stderr mics-plan --model=gpt2 --topology=p4d:2 --for=torchtitan --optimizer=sgd
+    one_line_and_code 2
+    [[ $stderr == 'mics-plan: --optimizer=sgd: torchtitan has '* ]]
+    run --separate-stderr mics-plan --model=gpt2 --topology=p4d:2 --for=megatron --optimizer=lion
+    one_line_and_code 2
     run --separate-stderr mics-plan --model=gpt2 --topology=p4d:2 --for=torchtitan --strategy=zero1
     one_line_and_code 2
     [[ $stderr == *"--for=torchtitan: "*"cannot cut a model so"* ]]
