@@ -546,8 +546,6 @@ static enum mics_status run(struct plan_request *request, int argc, char **argv,
     if (!request->like && !request->target && !request->from)
         report_one_node(request, plan);
     plan->training = request->training;
-    plan->memory_every = request->memory_every;
-    plan->memory_copies = (uint32_t)request->memory_copies;
     status = mics_plan_check_memory_ckpt(plan, err);
     if (status == MICS_OK)
         status = mics_plan_predict_range(plan, err);

@@ -67,10 +67,10 @@ static void take_options(const struct mics_plan *plan, struct plan_request *requ
         ((choice->outer_steps > 0 && search->outer_steps > 0) ||
          (mics_choice_interval(choice) > 1 && search->sync_interval > 1)))
         search->sync_warmup = choice->sync_warmup;
-    if (request->memory_every == 0)
-        request->memory_every = plan->memory_every;
-    if (request->memory_copies == 0)
-        request->memory_copies = plan->memory_copies;
+    if (search->memory_every == 0)
+        search->memory_every = plan->memory_every;
+    if (search->memory_copies == 0)
+        search->memory_copies = plan->memory_copies;
 }
 
 enum mics_status plan_open_like(struct plan_request *request, struct mics_topology **topology,

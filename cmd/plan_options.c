@@ -172,9 +172,9 @@ static const struct cli_option options[] = {
     {0, "memory-every", "N",
      "keep states in the memory of the nodes, so that losing one costs at most N steps "
      "(default: 0, never)",
-     CLI_TO_U64(struct plan_request, memory_every, 0, UINT32_MAX)},
+     CLI_TO_U64(struct plan_request, search.memory_every, 0, UINT32_MAX)},
     {0, "memory-copies", "N", "with --memory-every, nodes that have each part of it (default: 2)",
-     CLI_TO_U64(struct plan_request, memory_copies, 1, MICS_MEMORY_COPIES_MAX)},
+     CLI_TO_U64(struct plan_request, search.memory_copies, 1, MICS_MEMORY_COPIES_MAX)},
     {0, "check", "PATH",
      "compare the plan with a measured run, its folder or metrics; the operand is the plan",
      CLI_TO_TEXT(struct plan_request, check)},
@@ -527,7 +527,7 @@ static const char *foreign_option(const struct plan_request *request)
         return "--sync-interval";
     if (search->outer_steps > 0)
         return "--outer-steps";
-    if (request->memory_every > 0)
+    if (search->memory_every > 0)
         return "--memory-every";
     return search->segments > 0              ? "--segments"
            : search->coalesce > 0            ? "--coalesce"
@@ -606,7 +606,7 @@ int plan_check_usage(struct plan_request *request, int argc, char **argv, int op
                          request->like ? "--like" : "--memory");
     if (request->search.headroom < 0)
         request->search.headroom = 0.03;
-    if (request->memory_copies && !request->memory_every && !request->like)
+    if (request->search.memory_copies && !request->search.memory_every && !request->like)
         return cli_usage("--memory-copies goes with --memory-every");
     if (!request->like && plan_check_exchanges(request, &err) != MICS_OK)
         return cli_usage("%s", err.text);

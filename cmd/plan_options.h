@@ -15,7 +15,6 @@ struct plan_request {
     struct mics_cluster_options cluster;
     const char *model, *topology, *catalogue, *launch, *file, *trace, *hostfile, *check, *like;
     struct mics_training training;
-    uint64_t memory_every, memory_copies;
     uint32_t vocab_size; /* 0: the model's */
     /* kind MICS_BALANCE_KINDS, z_coefficient < 0: the model's */
     struct mics_balance balance;

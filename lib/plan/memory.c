@@ -168,10 +168,10 @@ static uint64_t machine_memory(const struct mics_topology *topology)
 }
 
 uint64_t mics_memory_lacks_host(const struct mics_memory *memory,
-                                const struct mics_topology *topology)
+                                const struct mics_topology *topology, uint64_t more)
 {
     const uint64_t has = machine_memory(topology),
-                   needs = mics_memory_host(memory, topology) * topology->per_node;
+                   needs = mics_memory_host(memory, topology) * topology->per_node + more;
 
     return is_on_host(topology) || has == 0 || needs <= has ? 0 : needs - has;
 }
@@ -180,7 +180,7 @@ enum mics_status mics_memory_check_host(const struct mics_memory *memory,
                                         const struct mics_topology *topology, struct mics_err *err)
 {
     const uint64_t rank = mics_memory_host(memory, topology);
-    const uint64_t lacks = mics_memory_lacks_host(memory, topology);
+    const uint64_t lacks = mics_memory_lacks_host(memory, topology, 0);
     char node[32], own[32], available[32], less[32];
 
     if (lacks == 0)

@@ -54,10 +54,11 @@ uint64_t mics_memory_total(const struct mics_memory *memory, const struct mics_t
  * CUDA itself takes; else mics_memory_total(). */
 uint64_t mics_memory_host(const struct mics_memory *memory, const struct mics_topology *topology);
 
-/* The host memory that a node with GPUs lacks, if the topology knows it (machine.memory_bytes). */
+/* The host memory that a node with GPUs lacks, if the topology knows it (machine.memory_bytes), for
+ * its ranks and `more` bytes. */
 uint64_t mics_memory_lacks_host(const struct mics_memory *memory,
-                                const struct mics_topology *topology);
-/* MICS_ERR_INFEASIBLE: it lacks some, and what would need less. */
+                                const struct mics_topology *topology, uint64_t more);
+/* MICS_ERR_INFEASIBLE: it lacks some for its ranks, and what would need less. */
 enum mics_status mics_memory_check_host(const struct mics_memory *memory,
                                         const struct mics_topology *topology, struct mics_err *err);
 

@@ -24,17 +24,17 @@ static double copy_delay(const struct mics_plan *plan, double copy_s)
     return fmax(copy_s - steps * idle_s, 0) / fmax((double)plan->memory_every - complete, complete);
 }
 
-struct mics_memory_ckpt_cost mics_plan_memory_ckpt_cost(const struct mics_plan *plan)
+struct mics_memory_ckpt_cost mics_choice_memory_ckpt_cost(const struct mics_model *model,
+                                                          const struct mics_plan_choice *choice,
+                                                          uint32_t wanted)
 {
-    const uint32_t wanted = plan->memory_copies ? plan->memory_copies : MICS_MEMORY_COPIES;
-    const double bandwidth = plan->topology->net_link.bandwidth_bytes;
     struct mics_memory_ckpt_cost cost = {.node_bytes = MICS_MEMORY_CKPT_RESERVE_BYTES,
                                          .nodes_to_lose = UINT32_MAX};
 
     for (int kind = 0; kind < MICS_UNIT_KIND_COUNT; kind++) {
-        const struct mics_copies copies = mics_copies_make(&plan->choice.shapes[kind], wanted);
-        const uint64_t bytes =
-            mics_choice_shard_bytes(plan->model, &plan->choice, (enum mics_unit_kind)kind);
+        const struct mics_copies copies =
+            mics_copies_make(&choice->shapes[kind], wanted ? wanted : MICS_MEMORY_COPIES);
+        const uint64_t bytes = mics_choice_shard_bytes(model, choice, (enum mics_unit_kind)kind);
         const uint32_t nodes = mics_copies_nodes_to_lose(&copies);
 
         if (bytes == 0)
@@ -44,6 +44,15 @@ struct mics_memory_ckpt_cost mics_plan_memory_ckpt_cost(const struct mics_plan *
         cost.net_bytes += mics_copies_sent_per_node(&copies) * bytes;
         cost.nodes_to_lose = nodes < cost.nodes_to_lose ? nodes : cost.nodes_to_lose;
     }
+    return cost;
+}
+
+struct mics_memory_ckpt_cost mics_plan_memory_ckpt_cost(const struct mics_plan *plan)
+{
+    const double bandwidth = plan->topology->net_link.bandwidth_bytes;
+    struct mics_memory_ckpt_cost cost =
+        mics_choice_memory_ckpt_cost(plan->model, &plan->choice, plan->memory_copies);
+
     if (cost.net_bytes == 0 || !(bandwidth > 0))
         return cost;
     cost.copy_s = (double)cost.net_bytes / bandwidth;
@@ -52,32 +61,39 @@ struct mics_memory_ckpt_cost mics_plan_memory_ckpt_cost(const struct mics_plan *
 }
 
 /* Memory of a node, or 0: unknown. */
-static uint64_t node_memory(const struct mics_plan *plan)
+static uint64_t node_memory(const struct mics_topology *topology, uint64_t limit)
 {
-    const json_t *machine = json_object_get(plan->topology->doc, "machine");
+    const json_t *machine = json_object_get(topology->doc, "machine");
     const json_int_t has = json_integer_value(json_object_get(machine, "memory_bytes"));
 
     if (has > 0)
         return (uint64_t)has;
-    return mics_topology_is_host(plan->topology) ? plan->memory_limit * plan->topology->per_node
-                                                 : 0;
+    return mics_topology_is_host(topology) ? limit * topology->per_node : 0;
 }
 
-enum mics_status mics_plan_check_memory_ckpt(const struct mics_plan *plan, struct mics_err *err)
+enum mics_status mics_memory_ckpt_check(uint64_t node_bytes, const struct mics_memory *memory,
+                                        const struct mics_topology *topology, uint64_t limit,
+                                        struct mics_err *err)
 {
-    const uint64_t has = node_memory(plan);
-    const uint64_t ranks =
-        mics_memory_host(&plan->memory, plan->topology) * plan->topology->per_node;
-    const uint64_t kept = plan->memory_every ? mics_plan_memory_ckpt_cost(plan).node_bytes : 0;
+    const uint64_t has = node_memory(topology, limit);
+    const uint64_t ranks = mics_memory_host(memory, topology) * topology->per_node;
     char own[32], other[32], available[32];
 
-    if (kept == 0 || has == 0 || ranks + kept <= has)
+    if (has == 0 || ranks + node_bytes <= has)
         return MICS_OK;
-    mics_format_bytes(kept, own, sizeof own);
+    mics_format_bytes(node_bytes, own, sizeof own);
     mics_format_bytes(ranks, other, sizeof other);
     mics_format_bytes(has, available, sizeof available);
     return mics_err_set(err, MICS_ERR_INFEASIBLE,
                         "--memory-every: state in memory needs %s on each node beside the %s of "
                         "its ranks, but a node has %s",
                         own, other, available);
+}
+
+enum mics_status mics_plan_check_memory_ckpt(const struct mics_plan *plan, struct mics_err *err)
+{
+    if (plan->memory_every == 0)
+        return MICS_OK;
+    return mics_memory_ckpt_check(mics_plan_memory_ckpt_cost(plan).node_bytes, &plan->memory,
+                                  plan->topology, plan->memory_limit, err);
 }

@@ -34,11 +34,21 @@ static inline double mics_memory_ckpt_copy_steps(uint64_t every)
     return every > 2 ? (double)(every - 2) / 2 : 0.5;
 }
 
-/* What in-memory checkpoints cost in a plan with memory_every > 0. */
+/* What in-memory checkpoints of a choice cost, apart from time, if `wanted` nodes have each shard;
+ * 0: MICS_MEMORY_COPIES. */
+struct mics_memory_ckpt_cost mics_choice_memory_ckpt_cost(const struct mics_model *model,
+                                                          const struct mics_plan_choice *choice,
+                                                          uint32_t wanted);
+/* What they cost in a plan with memory_every > 0. */
 struct mics_memory_ckpt_cost mics_plan_memory_ckpt_cost(const struct mics_plan *plan);
 
-/* Does the state fit into the memory of a node, beside what its ranks need, as far as the topology
- * knows it? MICS_ERR_INFEASIBLE: by how much not. */
+/* Do `node_bytes` of them fit into the memory of a node, beside what its ranks need, as far as it
+ * is known: from the topology, or, of hosts, from the limit of a rank?
+ * MICS_ERR_INFEASIBLE: they do not. */
+enum mics_status mics_memory_ckpt_check(uint64_t node_bytes, const struct mics_memory *memory,
+                                        const struct mics_topology *topology, uint64_t limit,
+                                        struct mics_err *err);
+/* The same of a plan. */
 enum mics_status mics_plan_check_memory_ckpt(const struct mics_plan *plan, struct mics_err *err);
 
 #endif

@@ -139,6 +139,21 @@ setup()
     [[ $stderr != *"--offload=optimizer"* ]]
 }
 
+@test "groups are chosen whose in-memory checkpoints fit host memory, too" {
+    local how=(--model=llama2-7b --seq=2048 --global-batch=64 --offload=optimizer --memory-every=50)
+    local cluster='node:4 gpu:8xA100-80 net:25gbit'
+    mics-plan "${how[@]}" --topology="$cluster hostmem:300GB" -o ample.mp
+    mics-plan "${how[@]}" --topology="$cluster hostmem:125GB" -o scarce.mp
+    mics-show --json ample.mp | jq -e '.choice.p_optim < 32 and .memory.host_bytes_per_node + .kept.node_bytes > 125e9'
+    mics-show --json scarce.mp | jq -e '.choice.p_optim == 32 and .memory.host_bytes_per_node + .kept.node_bytes <= 125e9
+        and .kept.every == 50'
+    [[ $(mics-show scarce.mp) == *$'\n'"mics:16 "*" host memory"$'\n'* ]]
+    run -4 --separate-stderr mics-plan "${how[@]}" --topology="$cluster hostmem:110GB"
+    [[ $stderr == "mics-plan: --memory-every: state in memory needs 75.3 GiB on each node beside the 37.8 GiB of its ranks, but a node has 102 GiB" ]]
+    run -4 --separate-stderr mics-plan "${how[@]}" --topology="$cluster hostmem:30G"
+    [[ $stderr == *"need 37.8 GiB of host memory on each node"* ]]
+}
+
 @test "one GPU waits for copies at their rates, and the plan says so" {
     local how=(--model=gpt2-xl --seq=512 --global-batch=1 --offload=optimizer)
     mics-plan "${how[@]}" --topology='node:1 gpu:1xRTX4090-24' -o plan.mp

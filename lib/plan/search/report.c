@@ -7,6 +7,7 @@
 #include "base/units.h"
 #include "plan/host_update.h"
 #include "plan/memory.h"
+#include "plan/memory_ckpt_cost.h"
 #include "plan/search/search_internal.h"
 
 #include <inttypes.h>
@@ -505,9 +506,15 @@ static enum mics_status check_hosts(const struct mics_search *search,
     }
     if (!least)
         return MICS_OK;
-    const enum mics_status status =
+    enum mics_status status =
         mics_memory_compute_on(search->topology, search->model, &least->least.choice, &memory, err);
-    return status == MICS_OK ? mics_memory_check_host(&memory, search->topology, err) : status;
+    if (status == MICS_OK)
+        status = mics_memory_check_host(&memory, search->topology, err);
+    if (status == MICS_OK && least->lacks_host > 0)
+        status =
+            mics_memory_ckpt_check(mics_search_memory_ckpt(search, &least->least.choice), &memory,
+                                   search->topology, search->options.memory_limit, err);
+    return status;
 }
 
 /* " and --expert-group=4" where experts have groups of their own; else "". */

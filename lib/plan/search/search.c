@@ -609,6 +609,8 @@ enum mics_status mics_search_make_plan(const struct mics_search *search,
         return mics_err_nomem(err);
     plan->choice = chosen->best.choice;
     plan->memory_limit = search->options.memory_limit;
+    plan->memory_every = search->options.memory_every;
+    plan->memory_copies = (uint32_t)search->options.memory_copies;
     plan->global_batch = search->options.global_batch;
     plan->predicted = chosen->predicted;
     status =

@@ -78,6 +78,8 @@ struct mics_search_options {
     bool outer_overlap;
     uint32_t sync_warmup; /* where there are an interval or outer steps */
     enum mics_offload offload;
+    /* As in struct mics_plan: host memory of nodes with GPUs must be enough for these states. */
+    uint64_t memory_every, memory_copies;
     /* What another trainer can do: the shapes and the levels of recomputation (an array) that it
      * has, and the most micro-steps. NULL and 0: all. */
     bool (*allows)(const struct mics_shape *shape);

@@ -123,7 +123,11 @@ bool mics_search_prefetch_range(const struct mics_search *search,
 /* Do the plan option that needs the least memory and what it has in host memory fit? */
 bool mics_search_fits(const struct mics_search *search,
                       const struct mics_search_alternative *alternative);
-/* The host memory that a node lacks for a choice. It hardly depends on anything but the groups. */
+/* The memory of a node for the in-memory checkpoints of a choice; 0: there are none. */
+uint64_t mics_search_memory_ckpt(const struct mics_search *search,
+                                 const struct mics_plan_choice *choice);
+/* The host memory that a node lacks for a choice and these checkpoints. It hardly depends on
+ * anything but the groups. */
 enum mics_status mics_search_lacks_host(const struct mics_search *search,
                                         const struct mics_plan_choice *choice, uint64_t *bytes,
                                         struct mics_err *err);

@@ -9,6 +9,7 @@
  */
 #include "base/num.h"
 #include "plan/memory.h"
+#include "plan/memory_ckpt_cost.h"
 #include "plan/search/search_internal.h"
 #include "topology/cost.h"
 
@@ -118,6 +119,17 @@ enum mics_status mics_search_bytes(const struct mics_search *search,
     return status;
 }
 
+uint64_t mics_search_memory_ckpt(const struct mics_search *search,
+                                 const struct mics_plan_choice *choice)
+{
+    const struct mics_search_options *options = &search->options;
+
+    if (options->memory_every == 0)
+        return 0;
+    return mics_choice_memory_ckpt_cost(search->model, choice, (uint32_t)options->memory_copies)
+        .node_bytes;
+}
+
 enum mics_status mics_search_lacks_host(const struct mics_search *search,
                                         const struct mics_plan_choice *choice, uint64_t *bytes,
                                         struct mics_err *err)
@@ -127,7 +139,8 @@ enum mics_status mics_search_lacks_host(const struct mics_search *search,
         mics_memory_compute_on(search->topology, search->model, choice, &memory, err);
 
     if (status == MICS_OK)
-        *bytes = mics_memory_lacks_host(&memory, search->topology);
+        *bytes = mics_memory_lacks_host(&memory, search->topology,
+                                        mics_search_memory_ckpt(search, choice));
     return status;
 }
 
