@@ -277,12 +277,16 @@ in_pieces() # plan
     mics-show --json gpu.mp | jq '.topology + {kind: "mics.topology", v: 1} | .device.name = "host"' >cluster.json
     for offload in none optimizer; do
         mics-plan "${on[@]}" --offload=$offload -o $offload.mp cluster.json
-        mics-train -p $offload.mp --data=text --val-every=0 --sample=0 --steps=3 --out=$offload -q --metrics=m.jsonl
-        jq -r 'select(.event == "step") | "\(.step) \(.loss) \(.grad_norm)"' m.jsonl >$offload.losses
-        rm m.jsonl
+        mics-train -p $offload.mp --data=text --val-every=0 --sample=0 --steps=3 --out=$offload --metrics=$offload.jsonl >said
+        jq -r 'select(.event == "step") | "\(.step) \(.loss) \(.grad_norm)"' $offload.jsonl >$offload.losses
     done
     [ -s none.losses ]
     cmp none.losses optimizer.losses
+    grep -qE "^optimizer states in host memory +$(mics-show --json optimizer.mp | jq .memory.offload_bytes) " said
+    mics-plan --check=optimizer.jsonl optimizer.mp --json | jq -e '[.predicted, .measured][] | .operations.classes.offload.busy_s > 0'
+    [[ $(mics-plan --check=optimizer.jsonl optimizer.mp) == *$'\n'"copies of states in host memory "* ]]
+    run -3 --separate-stderr mics-plan --check=optimizer.jsonl none.mp
+    [[ $stderr == *"of another plan"* ]]
     mics-show optimizer.mp | tr '\n' ' ' >text
     grep -q 'there they would fit, and leave' text
     [[ $(mics-show --tsv optimizer.mp) == *$'\noffload\t'* ]]

@@ -544,7 +544,8 @@ static bool is_same_op(const struct mics_op *a, const struct mics_op *b)
 static enum mics_status expect_same_ops(const struct mics_schedule *run,
                                         const struct mics_schedule *paced_by, struct mics_err *err)
 {
-    const char *hint = "both need the same layers, groups, micro-steps, prefetch and segments";
+    const char *hint = "both need the same layers, groups, micro-steps, prefetch, segments and "
+                       "offloading";
 
     if (run->op_count != paced_by->op_count)
         return mics_err_set(err, MICS_ERR_ARG,

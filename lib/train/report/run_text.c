@@ -105,6 +105,8 @@ static enum mics_status print_memory(FILE *out, const struct mics_run *run, stru
     for (int i = 0; i < MICS_REGION_COUNT; i++)
         put_row(table, memory->regions[i].name, memory->regions[i].bytes);
     put_row(table, "arena", memory->arena_bytes);
+    if (memory->offload_bytes)
+        put_row(table, "optimizer states in host memory", memory->offload_bytes);
     put_row(table, "snapshot for checkpoints", mics_saver_bytes(run->disk.saver));
     if (comm_bytes)
         put_row(table, "communicators (measured)", comm_bytes);
