@@ -79,6 +79,17 @@ die()
     mics-show run | grep -qE "^[-0-9]+ [0-9:]+ +$newest  memory  killed or failed after step 1[0-9]$"
 }
 
+@test "memory: the same with optimizer states in host memory" {
+    mics-plan --topology='node:2 gpu:2' --model=gpt2-nano --global-batch=8 --seq=32 \
+        --strategy=zero3 --memory-every=5 --offload=optimizer -o offload.mp
+    die -p offload.mp
+    rm -rf "$state.1"
+    train run 4 -p offload.mp --resume=auto >out
+    grep -qx "resumed   the memory of the nodes, after step $newest" out
+    [ "$(losses run)" = "$(losses whole)" ]
+    mics-shard diff run whole
+}
+
 @test "memory: where a node cannot keep state, that which the run continued from stays" {
     die
     rm -f "$state.1/lock.0"

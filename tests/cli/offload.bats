@@ -269,6 +269,25 @@ in_pieces() # plan
         cmp <(tail -n 1 device.losses) "resumed-on-$where.losses"
         sums "resumed-on-$where/step-000002" | cmp - device.sums
     done
+    # Another group, directly and by way of a reshard.
+    one=("${how[@]/gpu:2/gpu:1}")
+    mics-plan "${one[@]}" -o one-device.mp
+    mics-plan "${one[@]}" --offload=optimizer -o host.mp
+    in_pieces host.mp
+    mics-shard reshard -q -p pieces.json -o resharded device/step-000001
+    resume_on_one() # plan checkpoint
+    {
+        MICS_NODE_RANKS=1 mics-train -p "$1" --data=text --val-every=0 --sample=0 --steps=2 --resume="$2" --out=on-one \
+            --device=host -q --metrics=m.jsonl
+        jq -r 'select(.event == "step") | "\(.step) \(.loss) \(.grad_norm)"' m.jsonl
+        sums on-one/step-000002
+        rm -r m.jsonl on-one
+    }
+    resume_on_one one-device.mp device/step-000001 >expected
+    [ "$(wc -l <expected)" = 2 ]
+    resume_on_one pieces.json device/step-000001 | cmp - expected
+    resume_on_one one-device.mp host/step-000001 | cmp - expected
+    resume_on_one pieces.json resharded | cmp - expected
 }
 
 @test "on hosts the option changes no bit, and the plan says that it saves nothing" {

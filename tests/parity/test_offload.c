@@ -17,7 +17,7 @@ enum { ORDERS = sizeof orders / sizeof *orders };
 /* A multiple of 64 elements, so that the small models have many pieces, the last ones shorter. */
 enum { PIECE = 192 };
 
-static struct mics_model *integer_model, *gpt2;
+static struct mics_model *integer_model, *gpt2, *experts;
 static const struct mics_plugin *plugin;
 
 static const struct mics_shape shapes[] = {
@@ -42,17 +42,31 @@ static struct parity_case make_case(const struct mics_shape *shape, enum mics_op
     return c;
 }
 
-/* Is what a case trains the same, bit for bit, with and without states in host memory? */
-static bool is_equal_to_device(struct parity_case c)
+/* Run a case; with an overflow in one step, if there is an injection. */
+static struct parity_result *run(struct parity_case c, const struct parity_injection *overflow)
 {
-    struct parity_result *device = NULL, *host = NULL;
+    struct parity_injection injection;
+    struct parity_result *result = NULL;
     struct mics_err err = {""};
+
+    if (overflow) {
+        injection = *overflow;
+        c.watch = parity_inject;
+        c.watch_context = &injection;
+    }
+    CHECK_INT(parity_run(&c, &result, &err), MICS_OK);
+    CHECK_STR(err.text, "");
+    return result;
+}
+
+/* Is what a case trains the same, bit for bit, with and without states in host memory? */
+static bool is_equal_with(struct parity_case c, const struct parity_injection *overflow)
+{
+    struct parity_result *device = run(c, overflow), *host;
     bool equal = false;
 
-    CHECK_INT(parity_run(&c, &device, &err), MICS_OK);
     c.choice.offload_piece = PIECE;
-    CHECK_INT(parity_run(&c, &host, &err), MICS_OK);
-    CHECK_STR(err.text, "");
+    host = run(c, overflow);
     if (device && host) {
         equal = parity_distance(&c, device, host) == 0 && host->loss == device->loss &&
                 host->grad_norm == device->grad_norm && host->eval_loss == device->eval_loss &&
@@ -62,6 +76,11 @@ static bool is_equal_to_device(struct parity_case c)
     parity_result_free(device);
     parity_result_free(host);
     return equal;
+}
+
+static bool is_equal_to_device(struct parity_case c)
+{
+    return is_equal_with(c, NULL);
 }
 
 static void hosts_train_the_same_with_every_optimizer_and_cut(void)
@@ -107,6 +126,56 @@ static void units_may_take_turns(void)
     c.steps = 7;
     c.carried_every = 5;
     CHECK(is_equal_to_device(c));
+}
+
+static void second_hops_may_be_in_blocks(void)
+{
+    for (int i = 0; i < 3; i++) {
+        struct parity_case c = make_case(&shapes[i == 2 ? 4 : 2], MICS_OPT_ADAMW);
+
+        c.choice.dtype = c.choice.grad_dtype = MICS_BF16;
+        c.choice.sync_dtype = i == 1 ? MICS_INT4 : MICS_INT8;
+        c.choice.sync_down_dtype = MICS_INT8;
+        c.choice.sync_gathers = i == 2;
+        c.choice.sync_stochastic = i == 1;
+        c.choice.sync_interval = i == 1 ? 2 : 0;
+        CHECK(is_equal_to_device(c));
+    }
+}
+
+/* Shards of experts and of other units have different sizes, and share the slots of pieces. */
+static void experts_have_groups_of_their_own(void)
+{
+    for (int i = 0; i < 4; i++) {
+        struct parity_case c = make_case(&shapes[i % 2 ? 2 : 4], MICS_OPT_ADAMW);
+
+        c.model = experts;
+        c.choice.shapes[MICS_UNIT_EXPERT] = (struct mics_shape){2, 2, 4, 4, 4};
+        c.choice.dispatches = i / 2;
+        c.choice.dtype = c.choice.grad_dtype = i == 3 ? MICS_F16 : MICS_BF16;
+        CHECK(is_equal_to_device(c));
+    }
+}
+
+/* In fp16 the step of an overflow loads and stores what it does not change. */
+static void steps_that_overflow_are_skipped(void)
+{
+    for (uint32_t interval = 1; interval <= 2; interval++) {
+        struct parity_case c = make_case(&shapes[interval + 1], MICS_OPT_ADAMW);
+        struct parity_injection overflow;
+
+        c.choice.dtype = c.choice.grad_dtype = MICS_F16;
+        c.choice.sync_interval = interval;
+        c.carried_every = 4;
+        overflow = parity_injection_in(&c, 3);
+        CHECK(is_equal_with(c, &overflow));
+
+        c.choice.offload_piece = PIECE;
+        struct parity_result *with = run(c, &overflow), *without = run(c, NULL);
+        CHECK(parity_distance(&c, with, without) > 0);
+        parity_result_free(with);
+        parity_result_free(without);
+    }
 }
 
 static void outer_steps_are_refused(void)
@@ -191,6 +260,7 @@ int main(void)
 
     integer_model = cases_integer_model();
     gpt2 = cases_gpt2();
+    experts = cases_experts(false);
     in_build("emulated", emulated);
     setenv("MICS_PLUGIN_PATH", emulated, 1);
     setenv("MICS_EMULATED_PATIENCE_MS", "500", 1); /* enough on a slow machine */
@@ -203,11 +273,15 @@ int main(void)
     TAP_RUN(masters_of_parameters_in_16_bits_are_in_host_memory_too);
     TAP_RUN(secondary_shards_are_made_of_updated_pieces);
     TAP_RUN(units_may_take_turns);
+    TAP_RUN(second_hops_may_be_in_blocks);
+    TAP_RUN(experts_have_groups_of_their_own);
+    TAP_RUN(steps_that_overflow_are_skipped);
     TAP_RUN(outer_steps_are_refused);
     TAP_RUN(emulated_gpus_train_the_same_in_every_order);
     TAP_RUN(dropped_waits_are_noticed);
     mics_model_free(integer_model);
     mics_model_free(gpt2);
+    mics_model_free(experts);
     mics_plugin_close(file);
     return tap_done();
 }
