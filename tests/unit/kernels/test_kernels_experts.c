@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Mixtures of experts against plain loops in double: rows in the order of experts and back, products,
- * the activation. */
+/* Mixtures of experts against plain loops in double: rows in the order of experts and back,
+ * products, the activation. */
 #include "host/onednn.h"
 #include "host/products.h"
 #include "mixture.h"
