@@ -153,6 +153,11 @@ static void merge_gpus(struct mics_catalogue *catalogue, const struct mics_curso
     }
 }
 
+static const char *gpu_id(const struct mics_catalogue *catalogue, size_t index)
+{
+    return json_string_value(json_object_get(json_array_get(catalogue->gpus, index), "id"));
+}
+
 static void check_gpu_id(const struct mics_catalogue *catalogue, const struct mics_cursor *at,
                          const char *id)
 {
@@ -164,8 +169,7 @@ static void check_gpu_id(const struct mics_catalogue *catalogue, const struct mi
         return;
     mics_suggest_init(&similar, id);
     for (size_t i = 0; i < mics_catalogue_gpu_count(catalogue); i++)
-        mics_suggest_offer(
-            &similar, json_string_value(json_object_get(json_array_get(catalogue->gpus, i), "id")));
+        mics_suggest_offer(&similar, gpu_id(catalogue, i));
     mics_cursor_reject(at, "gpu", "'%.64s': no GPU has this id%s%s", id,
                        similar.count ? "; similar: " : "",
                        mics_suggest_list(&similar, list, sizeof list));
@@ -402,28 +406,50 @@ static bool gpu_is(const json_t *gpu, const char *name)
     return false;
 }
 
-static enum mics_status report_unknown_gpu(const struct mics_catalogue *catalogue, const char *name,
-                                           struct mics_err *err)
+/* Does an id begin with a name, as A100-40 does with A100? */
+static bool begins_with(const char *id, const char *name)
 {
-    char list[512] = "";
+    const size_t length = strlen(name);
+
+    return strncasecmp(id, name, length) == 0 && id[length] == '-';
+}
+
+/* The ids that begin with a name, or all ids without: "A100-40, A100-80". */
+static void list_gpus(const struct mics_catalogue *catalogue, const char *name, char *list,
+                      size_t size)
+{
     size_t used = 0;
 
-    for (size_t i = 0; i < json_array_size(catalogue->gpus) && used < sizeof list; i++)
-        used += (size_t)snprintf(
-            list + used, sizeof list - used, "%s%s", i ? ", " : "",
-            json_string_value(json_object_get(json_array_get(catalogue->gpus, i), "id")));
-    return mics_err_set(err, MICS_ERR_ARG, "GPU \"%s\" is not in the catalogue, which has %s", name,
-                        list);
+    list[0] = '\0';
+    for (size_t i = 0; i < mics_catalogue_gpu_count(catalogue) && used < size; i++)
+        if (!name || begins_with(gpu_id(catalogue, i), name))
+            used += (size_t)snprintf(list + used, size - used, "%s%s", used ? ", " : "",
+                                     gpu_id(catalogue, i));
 }
 
 enum mics_status mics_catalogue_find_gpu(const struct mics_catalogue *catalogue, const char *name,
                                          struct mics_instance *out, struct mics_err *err)
 {
+    const size_t count = mics_catalogue_gpu_count(catalogue);
+    size_t similar = 0, last = 0;
+    char list[512];
+
     *out = (struct mics_instance){0};
-    for (size_t i = 0; i < mics_catalogue_gpu_count(catalogue); i++)
+    for (size_t i = 0; i < count; i++)
         if (gpu_is(json_array_get(catalogue->gpus, i), name))
             return mics_catalogue_get_gpu(catalogue, i, out, err);
-    return report_unknown_gpu(catalogue, name, err);
+    for (size_t i = 0; i < count; i++)
+        if (begins_with(gpu_id(catalogue, i), name)) {
+            similar++;
+            last = i;
+        }
+    if (similar == 1)
+        return mics_catalogue_get_gpu(catalogue, last, out, err);
+    list_gpus(catalogue, similar ? name : NULL, list, sizeof list);
+    return mics_err_set(err, MICS_ERR_ARG,
+                        similar ? "GPU \"%s\" is one of %s"
+                                : "GPU \"%s\" is not in the catalogue, which has %s",
+                        name, list);
 }
 
 bool mics_catalogue_network(const struct mics_catalogue *catalogue, const char *kind, double *share,

@@ -104,9 +104,10 @@ enum mics_status mics_catalogue_get_gpu(const struct mics_catalogue *catalogue, 
 enum mics_status mics_catalogue_find(const struct mics_catalogue *catalogue, const char *name,
                                      struct mics_instance *out, struct mics_err *err);
 
-/* A GPU by its name in the catalogue ("H200-141", ignoring case) or by its PCI device ("0x2335").
- * Sets what describes one GPU, the factors and the link's latency; the rest of *out is 0.
- * MICS_ERR_ARG: there is none; the message lists all GPUs. */
+/* A GPU by its name in the catalogue ("H200-141", ignoring case), by what comes before a '-' in it
+ * if no other GPU's begins so ("H200"), or by its PCI device ("0x2335"). Sets what describes one
+ * GPU, the factors and the link's latency; the rest of *out is 0. MICS_ERR_ARG: there is none, or
+ * several; the message lists all GPUs, or these. */
 enum mics_status mics_catalogue_find_gpu(const struct mics_catalogue *catalogue, const char *name,
                                          struct mics_instance *out, struct mics_err *err);
 

@@ -66,6 +66,8 @@ static enum mics_status set_gpus(struct description *to, const char *value, stru
 
     memcpy(number, value, length);
     number[length] = '\0';
+    if (!number[0] || number[strspn(number, "0123456789")])
+        return mics_err_set(err, MICS_ERR_ARG, "expected N or NxGPU, as in gpu:8xH100-80");
     const enum mics_status status = mics_parse_u64(number, 1, MICS_MAX_PER_NODE, &count, err);
     if (status != MICS_OK)
         return status;
