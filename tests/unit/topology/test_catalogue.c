@@ -301,7 +301,7 @@ static void copies_to_the_host_run_at_the_machines_rate(void)
         {"dgx-a100", "PCIe 4.0 x16, shared by 2 GPUs", 12.6},
         {"dgx-h100", "PCIe 5.0 x16", 54.8},
         {"node:1 gpu:8xA100-40", "PCIe 4.0 x16", 25.2},
-        {"node:1 gpu:4xrtx4090", "PCIe 4.0 x16", 25.2},
+        {"node:1 gpu:4xrtx4090", "PCIe 4.0 x16, assumed", 25.2},
     };
 
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
