@@ -5,6 +5,8 @@
 #include "measure/expect.h"
 #include "topology/topology.h"
 
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { ID_OP = 256, ID_ALGO, ID_GROUP, ID_DEVICE };
@@ -124,6 +126,31 @@ static int check_import(const struct bench_request *request, int operands)
     return -1;
 }
 
+/* -1: go on; else the exit code. */
+static int check_files(const struct bench_request *request)
+{
+    char *logs = strdup(request->import ? request->import : ""), *rest = NULL;
+    struct cli_file files[] = {
+        {CLI_WRITES, "output", request->common.output},
+        {CLI_READS, NULL, request->file},
+        {CLI_READS, "baseline", request->baseline},
+        {CLI_READS, "topology", request->topology},
+        {CLI_READS, "import", NULL},
+    };
+    const size_t count = sizeof files / sizeof *files;
+    struct mics_err err;
+    int code;
+
+    if (!logs)
+        return cli_report(mics_err_nomem(&err), &err);
+    files[count - 1].path = strtok_r(logs, ",", &rest);
+    do
+        code = cli_check_files(files, count);
+    while (code < 0 && (files[count - 1].path = strtok_r(NULL, ",", &rest)));
+    free(logs);
+    return code;
+}
+
 int bench_parse(int argc, char **argv, struct bench_request *request)
 {
     struct mics_bench_request *bench = &request->bench;
@@ -159,5 +186,5 @@ int bench_parse(int argc, char **argv, struct bench_request *request)
         request->outliers_s = request->calibrate ? 0 : 1;
     request->argc = argc;
     request->argv = argv;
-    return -1;
+    return check_files(request);
 }

@@ -104,9 +104,13 @@ static int parse(int argc, char **argv, struct options *opt)
         return cli_usage("--facts measures nothing, and --expect needs what was measured");
     opt->argc = argc;
     opt->argv = argv;
-    return cli_check_distinct(
-        (const struct cli_output[]){{"output", opt->common.output}, {"hostfile", opt->hostfile}},
-        2);
+    return cli_check_files((const struct cli_file[]){{CLI_WRITES, "output", opt->common.output},
+                                                     {CLI_WRITES, "hostfile", opt->hostfile},
+                                                     {CLI_READS, NULL, opt->hosts},
+                                                     {CLI_READS, "baseline", opt->baseline},
+                                                     {CLI_READS, "expect", opt->expect},
+                                                     {CLI_READS, "plan", opt->plan}},
+                           6);
 }
 
 /* mics-run beside this program, else in PATH; `self` becomes this program's own path. */

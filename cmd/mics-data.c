@@ -278,9 +278,19 @@ static enum mics_status check_prompts(const char *prefix, struct mics_err *err)
     return status;
 }
 
+/* A text is not replaced by its tokens. */
+static enum mics_status check_texts(const struct mics_corpus *corpus, const char *path,
+                                    struct mics_err *err)
+{
+    for (size_t i = 0; i < corpus->count; i++)
+        if (mics_file_is_same(path, corpus->documents[i].path))
+            return mics_err_set(err, MICS_ERR_ARG, "--output would replace its input '%s'", path);
+    return MICS_OK;
+}
+
 /* What is at PREFIX must be replaceable. */
 static enum mics_status check_outputs(const struct request *request, const char *prefix,
-                                      struct mics_err *err)
+                                      const struct mics_corpus *corpus, struct mics_err *err)
 {
     static const char *const suffixes[] = {".bin", ".idx", MICS_PROMPTS_SUFFIX, ".mp"};
     char path[MICS_PATH_MAX];
@@ -290,20 +300,22 @@ static enum mics_status check_outputs(const struct request *request, const char 
         status = mics_path_format(path, err, "%s%s", prefix, suffixes[i]);
         if (status == MICS_OK)
             status = mics_file_check_output(path, err);
+        if (status == MICS_OK)
+            status = check_texts(corpus, path, err);
     }
     return status == MICS_OK ? check_prompts(prefix, err) : status;
 }
 
 /* Begin to replace PREFIX.*; `inside` is the prefix under which its members are written. */
 static enum mics_status begin_set(const struct request *request, const char *prefix,
-                                  struct mics_file_set **set, char inside[MICS_PATH_MAX],
-                                  struct mics_err *err)
+                                  const struct mics_corpus *corpus, struct mics_file_set **set,
+                                  char inside[MICS_PATH_MAX], struct mics_err *err)
 {
     static const char *const suffixes[] = {".bin", ".idx", MICS_PROMPTS_SUFFIX, ".tokenizer",
                                            ".mp"};
     const char *slash = strrchr(prefix, '/'), *name = slash ? slash + 1 : prefix;
     char member[MICS_PATH_MAX], path[MICS_PATH_MAX];
-    enum mics_status status = check_outputs(request, prefix, err);
+    enum mics_status status = check_outputs(request, prefix, corpus, err);
 
     if (status != MICS_OK)
         return status;
@@ -332,7 +344,7 @@ static enum mics_status write_set(struct request *request, const char *prefix,
     char inside[MICS_PATH_MAX];
     json_t *doc = NULL;
     uint64_t checksum = 0;
-    enum mics_status status = begin_set(request, prefix, &set, inside, err);
+    enum mics_status status = begin_set(request, prefix, corpus, &set, inside, err);
 
     if (status == MICS_OK)
         status = write_tokens(request, inside, tokenizer->tokenizer, corpus, chat, &report,

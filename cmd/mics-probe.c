@@ -112,9 +112,12 @@ static int parse(int argc, char **argv, struct options *opt)
                                                                   : "card");
     opt->argc = argc;
     opt->argv = argv;
-    return cli_check_distinct(
-        (const struct cli_output[]){{"output", opt->common.output}, {"hostfile", opt->hostfile}},
-        2);
+    return cli_check_files((const struct cli_file[]){{CLI_WRITES, "output", opt->common.output},
+                                                     {CLI_WRITES, "hostfile", opt->hostfile},
+                                                     {CLI_READS, "hosts", opt->hosts},
+                                                     {CLI_READS, "nccl-topo", opt->nccl_topo},
+                                                     {CLI_READS, "catalogue", opt->catalogue}},
+                           5);
 }
 
 static enum mics_status print_list(FILE *out, const struct options *opt,

@@ -375,6 +375,19 @@ static enum mics_status run(const struct request *request, struct mics_err *err)
 }
 
 /* -1: continue; else the exit code. */
+static int check_files(const struct request *request)
+{
+    int code = -1;
+
+    for (int i = 0; i < request->file_count && code < 0; i++)
+        code = cli_check_files(
+            (const struct cli_file[]){{CLI_WRITES, "output", request->common.output},
+                                      {CLI_READS, NULL, request->files[i]}},
+            2);
+    return code;
+}
+
+/* -1: continue; else the exit code. */
 static int check_usage(const struct request *request)
 {
     const bool draws = request->gnuplot || request->dot;
@@ -394,7 +407,7 @@ static int check_usage(const struct request *request)
         return cli_usage("nothing to show: a file, a folder, or a document on standard input");
     if (!request->dot && request->expect)
         return cli_usage("--expect goes with --dot");
-    return -1;
+    return check_files(request);
 }
 
 int main(int argc, char **argv)

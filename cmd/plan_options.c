@@ -572,15 +572,31 @@ static int check_usage_of_from(const struct plan_request *request, int argc, int
         return -1;
     if (request->settings && strcmp(request->settings, "-") == 0)
         return cli_usage("--settings writes a file, not '-'");
-    if (cli_is_one_file(request->common.output, request->from))
-        return cli_usage("--output would replace the configuration '%s'", request->from);
-    if (cli_is_one_file(request->settings, request->from))
-        return cli_usage("--settings would replace the configuration '%s'", request->from);
     if (request->target || request->like || request->check)
         return cli_usage("--from goes without --for, --like and --check");
     if (strcmp(request->from, "-") == 0 && !request->topology && operands == argc)
         return cli_usage("--from is '-', and so is the topology");
     return -1;
+}
+
+/* -1: continue; else the exit code. */
+static int check_files(const struct plan_request *request)
+{
+    const struct cli_file files[] = {
+        {CLI_WRITES, "settings", request->settings},
+        {CLI_WRITES, "output", request->common.output},
+        {CLI_WRITES, "trace", request->trace},
+        {CLI_WRITES, "hostfile", request->hostfile},
+        {CLI_READS, NULL, request->topology || request->like ? NULL : request->file},
+        {CLI_READS, "model", request->model},
+        {CLI_READS, "catalogue", request->catalogue},
+        {CLI_READS, "like", request->like},
+        {CLI_READS, "from", request->from},
+        {CLI_READS, "hosts", request->cluster.hosts},
+        {CLI_READS, "switches", request->cluster.switches},
+    };
+
+    return cli_check_files(files, sizeof files / sizeof *files);
 }
 
 int plan_check_usage(struct plan_request *request, int argc, char **argv, int operands)
@@ -591,12 +607,11 @@ int plan_check_usage(struct plan_request *request, int argc, char **argv, int op
 
     if (code < 0)
         code = check_usage_of_from(request, argc, operands);
-    if (code < 0)
-        code = cli_check_distinct((const struct cli_output[]){{"settings", request->settings},
-                                                              {"output", output},
-                                                              {"trace", request->trace},
-                                                              {"hostfile", request->hostfile}},
-                                  4);
+    if (code >= 0)
+        return code;
+    if (operands < argc)
+        request->file = argv[operands];
+    code = check_files(request);
     if (code >= 0)
         return code;
     if (request->training.node_hour_price > 0 && request->training.tokens == 0)
@@ -632,8 +647,6 @@ int plan_check_usage(struct plan_request *request, int argc, char **argv, int op
     if ((request->launch || request->schedule || request->target) && output &&
         strcmp(output, "-") == 0)
         return cli_usage("--output is '-', where --launch, --schedule and --for write");
-    if (operands < argc)
-        request->file = argv[operands];
     if (!request->topology && !request->like && strcmp(request->file, "-") == 0 &&
         isatty(STDIN_FILENO))
         return cli_usage("no topology: --topology=TEXT, a file, or one on standard input");

@@ -279,6 +279,35 @@ static enum mics_status handle(void *context, const struct cli_option *option, c
     }
 }
 
+/* With one pattern of the data. -1: continue; else the exit code. */
+static int check_files_with(const struct train_request *request, const char *option,
+                            const char *pattern)
+{
+    const struct cli_file files[] = {
+        {CLI_WRITES, "metrics", request->paths.metrics},
+        {CLI_WRITES, "prometheus", request->paths.prometheus},
+        {CLI_WRITES, "trace", request->job.trace},
+        {CLI_READS, "plan", request->job.plan},
+        {CLI_READS, "settings", request->settings},
+        {CLI_READS, "pace", request->job.pace},
+        {CLI_READS, "tokenizer", request->job.tokenizer},
+        {CLI_READS, option, pattern},
+    };
+
+    return cli_check_files(files, sizeof files / sizeof *files);
+}
+
+static int check_files(const struct train_request *request)
+{
+    int code = check_files_with(request, "data", NULL);
+
+    for (size_t i = 0; i < request->job.pattern_count && code < 0; i++)
+        code = check_files_with(request, "data", request->patterns[i]);
+    for (size_t i = 0; i < request->job.val_pattern_count && code < 0; i++)
+        code = check_files_with(request, "val-data", request->val_patterns[i]);
+    return code;
+}
+
 int train_parse(int argc, char **argv, struct train_request *request)
 {
     int operands = 0;
@@ -314,5 +343,5 @@ int train_parse(int argc, char **argv, struct train_request *request)
     request->job.patterns = request->patterns;
     request->job.val_patterns = request->val_patterns;
     request->job.no_history = request->common.no_history;
-    return -1;
+    return check_files(request);
 }

@@ -473,6 +473,14 @@ enum mics_status mics_file_remove_tree(const char *path, struct mics_err *err)
     return MICS_OK;
 }
 
+bool mics_file_is_same(const char *a, const char *b)
+{
+    struct stat of_a, of_b;
+
+    return stat(a, &of_a) == 0 && stat(b, &of_b) == 0 && S_ISREG(of_a.st_mode) &&
+           of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
+}
+
 enum mics_status mics_file_sync_folder(const char *path, struct mics_err *err)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -72,6 +72,9 @@ enum mics_status mics_file_remove_tree(const char *path, struct mics_err *err);
  * not a folder itself? MICS_ERR_IO, which begins with the path. */
 enum mics_status mics_file_check_output(const char *path, struct mics_err *err);
 
+/* Do two paths lead to the same regular file, by whatever names? */
+bool mics_file_is_same(const char *a, const char *b);
+
 /* fsync a folder, so that renames in it survive a system crash. */
 enum mics_status mics_file_sync_folder(const char *path, struct mics_err *err);
 

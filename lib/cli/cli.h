@@ -201,16 +201,16 @@ enum mics_status cli_write_document(const struct cli_common *common, json_t *doc
 /* On rank 0, before long work: can its result be written to `path`? NULL and "-" are fine. */
 enum mics_status cli_check_output(const char *path, struct mics_err *err);
 
-/* Do two names lead to the same file? NULL and "-" name none. */
-bool cli_is_one_file(const char *a, const char *b);
-
-/* A file that a program writes, and the option that names it. */
-struct cli_output {
-    const char *option, *path; /* "hostfile"; NULL and "-": no file */
+/* A file that a program reads or writes. */
+struct cli_file {
+    enum { CLI_READS, CLI_WRITES } use;
+    const char *option; /* that names it: "hostfile"; NULL: an operand */
+    const char *path;   /* NULL: none; "-": a standard stream; what is read may also be no file */
 };
 
-/* -1: they are different files; else the exit code of a usage mistake, which has been printed. */
-int cli_check_distinct(const struct cli_output *outputs, size_t count);
+/* Is no file written twice, or read and written, by whatever names? -1: so it is; else the exit
+ * code of a usage mistake, which has been printed. */
+int cli_check_files(const struct cli_file *files, size_t count);
 
 /* The last call of main: closes standard output. A failure there, such as ENOSPC, turns CLI_DONE
  * into CLI_FAILED. On rank 0, writes the code to the file that MICS_EXIT_FILE names, if it is set;

@@ -13,7 +13,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* A program may replace these handlers (mics-train does so for SIGTERM). */
@@ -100,25 +99,35 @@ enum mics_status cli_check_output(const char *path, struct mics_err *err)
     return mics_file_check_output(path, err);
 }
 
-bool cli_is_one_file(const char *a, const char *b)
+/* Outputs of one name are one file even before it exists. */
+static int check_pair(const struct cli_file *output, const struct cli_file *other)
 {
-    struct stat of_a, of_b;
+    const bool is_stdin = other->use == CLI_READS && other->path && strcmp(other->path, "-") == 0;
+    const char *path = is_stdin ? "/dev/stdin" : other->path;
 
-    if (!a || !b || strcmp(a, "-") == 0 || strcmp(b, "-") == 0)
-        return false;
-    return strcmp(a, b) == 0 ||
-           (stat(a, &of_a) == 0 && stat(b, &of_b) == 0 && S_ISREG(of_a.st_mode) &&
-            of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino);
+    if (!output->path || strcmp(output->path, "-") == 0 || !path || strcmp(path, "-") == 0)
+        return -1;
+    if (other->use == CLI_WRITES)
+        return strcmp(output->path, path) == 0 || mics_file_is_same(output->path, path)
+                   ? cli_usage("--%s and --%s name one file", output->option, other->option)
+                   : -1;
+    if (!mics_file_is_same(output->path, path))
+        return -1;
+    if (is_stdin || !other->option)
+        return cli_usage("--%s would replace its input '%s'", output->option, output->path);
+    return cli_usage("--%s would replace '%s', which --%s reads", output->option, path,
+                     other->option);
 }
 
-int cli_check_distinct(const struct cli_output *outputs, size_t count)
+int cli_check_files(const struct cli_file *files, size_t count)
 {
+    int code = -1;
+
     for (size_t i = 0; i < count; i++)
-        for (size_t k = 0; k < i; k++)
-            if (cli_is_one_file(outputs[i].path, outputs[k].path))
-                return cli_usage("--%s and --%s name one file", outputs[k].option,
-                                 outputs[i].option);
-    return -1;
+        for (size_t k = 0; k < count && files[i].use == CLI_WRITES && code < 0; k++)
+            if (files[k].use == CLI_READS || k > i)
+                code = check_pair(&files[i], &files[k]);
+    return code;
 }
 
 void cli_record_exit(int code, const char *error)

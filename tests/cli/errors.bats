@@ -261,3 +261,41 @@ END
         [ ! -e x ] && [ ! -s there ]
     done
 }
+
+@test "errors: an input is never replaced by an output, by whatever name" {
+    cd "$BATS_TEST_TMPDIR" || return
+    for name in in in.bin in.prom; do echo localhost >$name; done
+    ln -s in link
+    ln in hard
+    while read -r words; do
+        # shellcheck disable=SC2086 # words
+        run -2 --separate-stderr $words <in
+        echo "$words: $stderr"
+        [[ ${stderr_lines[0]} == "${words%% *}: "*' would replace '*"'"* ]]
+        grep -qx localhost in && grep -qx localhost in.bin && grep -qx localhost in.prom
+    done <<'END'
+mics-check --facts --hostfile=in in
+mics-check --facts --hosts=link --hostfile=in
+mics-check --facts --baseline=in -o ./hard
+mics-check --expect=in -o in
+mics-check -p in --hostfile=in
+mics-probe --hosts=in -o in
+mics-probe --nccl-topo=in -o link
+mics-probe --topology=p4d:2 --catalogue=in -o in
+mics-plan --model=gpt2-nano in -o in
+mics-plan --model=gpt2-nano -o in
+mics-plan --model=in --topology=p4d:2 --trace=in
+mics-plan --like=in -o in
+mics-plan --model=gpt2-nano --topology=p4d:2 --hosts=in --hostfile=in
+mics-plan --model=gpt2-nano --topology=p4d:2 --hosts=a,b --switches=in --hostfile=in
+mics-bench --calibrate in -o in
+mics-bench --baseline=in -o hard
+mics-bench --import=in.bin,in --topology=p5:8 -o in
+mics-show --json -o in in
+mics-show -o link in.bin in
+mics-train -p in --data=in.bin --trace=in
+mics-train -p in --data=in.bin --metrics=in.bin
+mics-train -p in --data=in --val-data=in.prom --prometheus=in.prom
+mics-data encode --binary in.bin -t bytes -o in
+END
+}

@@ -270,7 +270,8 @@ END
             run --separate-stderr mics-plan --model=gpt2-nano --topology=p4d:2 --from=ds.json \
                 $option=$name
             [ "$status" = 2 ]
-            [ "${stderr_lines[0]}" = "mics-plan: $option would replace the configuration 'ds.json'" ]
+            [ "${stderr_lines[0]}" = \
+                "mics-plan: $option would replace 'ds.json', which --from reads" ]
             cmp ds.json kept.json
         done
     done
