@@ -12,7 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Rates of the same machine vary from check to check. */
+/* Rates of the same machine vary from check to check, by no more than this and than those of machines
+ * like it. */
 static const double slower_share = 0.8;
 /* Kernels keep a little more memory at one start than at another. */
 static const double less_share = 15.0 / 16;
@@ -28,15 +29,16 @@ static void compare(struct mics_findings *findings, int node, const char *where,
                           mics_figure(expected, before, unit));
 }
 
-/* The same of a rate, and what it slows. */
+/* The same of a rate, and what it slows. Nothing is slower that is not below `usual`, which nodes like
+ * it had before. */
 static void compare_rate(struct mics_findings *findings, int node, const char *where, double now,
-                         double before, double share, const char *slows)
+                         double before, double usual, double share, const char *slows)
 {
     const enum mics_figure_unit unit =
         strcmp(slows, "compute") == 0 ? MICS_FIGURE_FLOPS : MICS_FIGURE_BYTES_PER_S;
     char found[64], expected[64];
 
-    if (now < share * before)
+    if (now < share * before && !(now >= usual))
         mics_findings_add_slow(findings, "slower", node, where, mics_figure(found, now, unit),
                                mics_figure(expected, before, unit),
                                (struct mics_slowdown){slows, before / now, false});
@@ -114,8 +116,64 @@ static void compare_facts(struct mics_findings *findings, int node, const json_t
                   "gbit_per_s", 1e9 / 8);
 }
 
+static bool has_fault(const json_t *doc, const char *host)
+{
+    const json_t *list = json_object_get(doc, "findings");
+
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (strcmp(text_of(json_array_get(list, i), "host"), host) == 0 &&
+            strcmp(text_of(json_array_get(list, i), "level"), "fault") == 0)
+            return true;
+    return false;
+}
+
+/* As many processors, and the same GPUs? */
+static bool are_alike(const json_t *a, const json_t *b)
+{
+    const json_t *own = json_object_get(a, "facts"), *theirs = json_object_get(b, "facts");
+    const json_t *gpus = json_object_get(own, "gpus"), *others = json_object_get(theirs, "gpus");
+
+    if (!json_equal(json_object_get(own, "cores"), json_object_get(theirs, "cores")) ||
+        json_array_size(gpus) != json_array_size(others))
+        return false;
+    for (size_t i = 0; i < json_array_size(gpus); i++)
+        if (strcmp(text_of(json_array_get(gpus, i), "name"),
+                   text_of(json_array_get(others, i), "name")) != 0)
+            return false;
+    return true;
+}
+
+/* The least of what good nodes that are like node j had, itself included, by what `rate_of` says of
+ * node i; INFINITY: there is none. */
+static double least_of_alike(const json_t *doc, size_t j, const void *which,
+                             double (*rate_of)(const json_t *doc, size_t i, const void *which))
+{
+    const json_t *nodes = json_object_get(doc, "nodes"), *node = json_array_get(nodes, j);
+    double least = INFINITY;
+
+    for (size_t i = 0; i < json_array_size(nodes); i++) {
+        const json_t *other = json_array_get(nodes, i);
+
+        if (are_alike(node, other) && !has_fault(doc, text_of(other, "host")))
+            least = fmin(least, rate_of(doc, i, which));
+    }
+    return least;
+}
+
+/* The least rate of a node's ranks; NAN: it has none. */
+static double least_of_ranks(const json_t *doc, size_t i, const void *which)
+{
+    const json_t *rates =
+        json_object_get(json_array_get(json_object_get(doc, "nodes"), i), "rates");
+    double least = NAN;
+
+    for (size_t rank = 0; rank < json_array_size(rates); rank++)
+        least = fmin(least, mics_number_of(json_array_get(rates, rank), which));
+    return least;
+}
+
 static void compare_rates(struct mics_findings *findings, int node, const json_t *now,
-                          const json_t *before)
+                          const json_t *before, const json_t *earlier, size_t j)
 {
     static const struct {
         const char *key, *name, *slows;
@@ -125,14 +183,17 @@ static void compare_rates(struct mics_findings *findings, int node, const json_t
                  {"to_host_bytes_per_s", "copies to the host", "copies"}};
     char where[64];
 
-    for (size_t i = 0; i < json_array_size(now) && i < json_array_size(before); i++)
-        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        const double usual = least_of_alike(earlier, j, kinds[k].key, least_of_ranks);
+
+        for (size_t i = 0; i < json_array_size(now) && i < json_array_size(before); i++) {
             snprintf(where, sizeof where, "%s of local rank %zu", kinds[k].name, i);
             compare_rate(findings, node, where,
                          mics_number_of(json_array_get(now, i), kinds[k].key),
-                         mics_number_of(json_array_get(before, i), kinds[k].key), slower_share,
-                         kinds[k].slows);
+                         mics_number_of(json_array_get(before, i), kinds[k].key), usual,
+                         slower_share, kinds[k].slows);
         }
+    }
 }
 
 /* Collectives on hosts share their processors with other programs. */
@@ -184,14 +245,15 @@ static void compare_collectives(struct mics_findings *findings, int node, const 
             !is_largest_common(now, before, own))
             continue;
         compare_rate(findings, node, mics_check_name_row(own, where), mics_number_of(own, rate),
-                     mics_number_of(find_size(before, own), rate),
+                     mics_number_of(find_size(before, own), rate), NAN,
                      on_host ? host_collectives_share : slower_share, node < 0 ? "net" : "node");
     }
 }
 
-/* The rate of a node in `key` of "links"; NAN: it has none. */
-static double link_rate(const json_t *doc, const char *key, size_t node)
+/* The rate of a node in list `which` of "links"; NAN: it has none. */
+static double link_rate(const json_t *doc, size_t node, const void *which)
 {
+    const char *key = which;
     const json_t *list = json_object_get(json_object_get(doc, "links"), key);
     const json_t *value = json_array_get(list, node);
 
@@ -204,6 +266,8 @@ static void compare_node(struct mics_findings *findings, const json_t *doc, size
 {
     const json_t *now = json_array_get(json_object_get(doc, "nodes"), i),
                  *old = json_array_get(json_object_get(before, "nodes"), j);
+    static const char *const links[][2] = {{"send", "what it sends"},
+                                           {"receive", "what it receives"}};
     const double ranks = mics_number_of(now, "ranks"), old_ranks = mics_number_of(old, "ranks");
     char found[64], expected[64];
     const int node = (int)i;
@@ -216,15 +280,16 @@ static void compare_node(struct mics_findings *findings, const json_t *doc, size
         return;
     }
     if (same_device) {
-        compare_rates(findings, node, json_object_get(now, "rates"), json_object_get(old, "rates"));
+        compare_rates(findings, node, json_object_get(now, "rates"), json_object_get(old, "rates"),
+                      before, j);
         compare_collectives(findings, node, json_object_get(now, "collectives"),
                             json_object_get(old, "collectives"),
                             strcmp(text_of(doc, "device"), "host") == 0);
     }
-    compare_rate(findings, node, "what it sends", link_rate(doc, "send", i),
-                 link_rate(before, "send", j), slower_share, "net");
-    compare_rate(findings, node, "what it receives", link_rate(doc, "receive", i),
-                 link_rate(before, "receive", j), slower_share, "net");
+    for (size_t k = 0; k < 2; k++)
+        compare_rate(findings, node, links[k][1], link_rate(doc, i, links[k][0]),
+                     link_rate(before, j, links[k][0]),
+                     least_of_alike(before, j, links[k][0], link_rate), slower_share, "net");
 }
 
 static const json_t *rows_of(const json_t *doc)
@@ -352,6 +417,12 @@ static bool is_of_links(const char *what)
            strcmp(what, "rdma_unused") == 0 || strcmp(what, "packet_loss") == 0;
 }
 
+/* Is it what a check has found against a baseline of its own? */
+static bool is_of_baseline(const char *what)
+{
+    return strcmp(what, "slower") == 0 || strcmp(what, "less") == 0 || strcmp(what, "changed") == 0;
+}
+
 /* Do the ranks of a node have this rate? */
 static bool has_rate(const json_t *node, const char *key)
 {
@@ -387,7 +458,8 @@ static bool has_looked(const json_t *doc, const json_t *finding, const json_t *o
     return true;
 }
 
-/* The findings of `doc` that `other` does not have, although it has looked. */
+/* The findings of `doc` that `other` does not have, although it has looked. What changed since a
+ * third check is not among them. */
 static void put_only_in(struct mics_table *table, const char *change, const json_t *doc,
                         const json_t *other, bool is_now)
 {
@@ -397,7 +469,8 @@ static void put_only_in(struct mics_table *table, const char *change, const json
         const json_t *finding = json_array_get(list, i);
         const char *found = text_of(finding, "found");
 
-        if (!has_finding(json_object_get(other, "findings"), finding) &&
+        if (!is_of_baseline(text_of(finding, "what")) &&
+            !has_finding(json_object_get(other, "findings"), finding) &&
             has_looked(other, finding, doc))
             put_change(table, change, finding, is_now ? "" : found, is_now ? found : "");
     }

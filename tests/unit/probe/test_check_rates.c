@@ -114,6 +114,68 @@ static void copies_of_gpus_are_compared_with_a_baseline(void)
     json_decref(before);
 }
 
+/* Two nodes of these memory rates, and the faults of one of them. */
+static json_t *with_memory(double first, double second, double cores, const char *findings)
+{
+    char text[1024];
+
+    snprintf(text, sizeof text,
+             "{\"kind\": \"mics.check\", \"v\": 1, \"verdict\": \"good\", \"device\": \"host\","
+             " \"hosts\": [\"n0\", \"n1\"], \"nodes\": [{\"host\": \"n0\", \"ranks\": 1,"
+             " \"facts\": {\"cores\": 8}, \"rates\": [{\"memory_bytes_per_s\": %g}]},"
+             " {\"host\": \"n1\", \"ranks\": 1, \"facts\": {\"cores\": %g},"
+             " \"rates\": [{\"memory_bytes_per_s\": %g}]}], \"findings\": [%s]}",
+             first, cores, second, findings);
+    return parse(text);
+}
+
+static void a_rate_that_nodes_like_it_had_is_not_slower(void)
+{
+    static const char fault[] = "{\"level\": \"fault\", \"what\": \"memory_rate\","
+                                " \"host\": \"n1\", \"found\": \"4\", \"expected\": \"10\"}";
+    const struct {
+        double before[2], now, cores; /* of n0 and n1; of n0; of n1 */
+        const char *findings;
+        size_t slower;
+    } table[] = {
+        {{10e9, 4e9}, 6e9, 8, "", 0}, /* n1 had less, and was good */
+        {{10e9, 4e9}, 3e9, 8, "", 1},  {{10e9, 4e9}, 6e9, 8, fault, 1},
+        {{10e9, 4e9}, 6e9, 16, "", 1}, /* n1 is another machine */
+        {{10e9, 9e9}, 7e9, 8, "", 1},  {{10e9, 9e9}, 8.5e9, 8, "", 0},
+    };
+
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        json_t *now = with_memory(table[i].now, table[i].before[1], table[i].cores, "");
+        json_t *before =
+            with_memory(table[i].before[0], table[i].before[1], table[i].cores, table[i].findings);
+
+        CHECK_INT(mics_check_compare(now, before, NULL), MICS_OK);
+        CHECK_INT(json_array_size(json_object_get(now, "findings")), table[i].slower);
+        json_decref(now);
+        json_decref(before);
+    }
+}
+
+/* The table of two checks compares them; what the later one found against its baseline is not said
+ * a second time. */
+static void changes_since_a_check_are_said_once(void)
+{
+    json_t *now = checked(1e10), *before = checked(2e10);
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+
+    CHECK_INT(mics_check_compare(now, before, NULL), MICS_OK);
+    CHECK_INT(mics_check_print_changes(out, before, now, 0, NULL), MICS_OK);
+    fclose(out);
+    const char *first = strstr(text, "copies from the host of local rank 0");
+    CHECK(first && !strstr(first + 1, "copies from the host of local rank 0"));
+    CHECK(strstr(text, "worse"));
+    free(text);
+    json_decref(now);
+    json_decref(before);
+}
+
 /* Two nodes of which packets are lost, or with "" none; with rates between them, or without. */
 static json_t *with_loss(const char *finding, bool links)
 {
@@ -210,6 +272,8 @@ int main(void)
     TAP_RUN(a_node_is_slow_if_two_collectives_are);
     TAP_RUN(collectives_far_below_the_links_are_a_notice);
     TAP_RUN(copies_of_gpus_are_compared_with_a_baseline);
+    TAP_RUN(a_rate_that_nodes_like_it_had_is_not_slower);
+    TAP_RUN(changes_since_a_check_are_said_once);
     TAP_RUN(lost_packets_are_gone_only_where_links_are_measured);
     TAP_RUN(only_slow_pairs_are_drawn_as_slow);
     TAP_RUN(gpus_are_compared_with_a_topology_of_the_same_model_only);
