@@ -12,8 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Rates of the same machine vary from check to check, by no more than this and than those of machines
- * like it. */
+/* Rates of the same machine vary from check to check, by no more than this and than those of
+ * machines like it. */
 static const double slower_share = 0.8;
 /* Kernels keep a little more memory at one start than at another. */
 static const double less_share = 15.0 / 16;
@@ -29,8 +29,8 @@ static void compare(struct mics_findings *findings, int node, const char *where,
                           mics_figure(expected, before, unit));
 }
 
-/* The same of a rate, and what it slows. Nothing is slower that is not below `usual`, which nodes like
- * it had before. */
+/* The same of a rate, and what it slows. Nothing is slower that is not below `usual`, which nodes
+ * like it had before. */
 static void compare_rate(struct mics_findings *findings, int node, const char *where, double now,
                          double before, double usual, double share, const char *slows)
 {
