@@ -27,8 +27,9 @@ help||h|print this help and exit
 version||V|print the version and exit'
 
 ranks='' hostfile='' spares=0 restarts=0 elastic=0 probe=1 available=0 limit='' clean=0 verbose=0
-declare -A asked=() # the hosts that are being asked
+declare -A asked=() # processes that ask hosts
 declare -A port_of=() # of a host, if it is not that of ssh's configuration
+own_names=() # of this machine
 measuring='' # the process that measures them
 
 print_help()

@@ -7,7 +7,9 @@ answer_valid_ms=10000 # since it was asked
 start_limit_s=120 # of a host, to start a process by mpirun; --limit may lower it
 measure_limit_s=120 # of the measurement of all hosts; a slow link is measured three times
 measure_s=0.5
-names_most=120000 # characters of MICS_HOSTS: Linux allows 128 KiB for a variable
+ask_width=128 # hosts that are asked at the same time, as many as mpirun starts at a time
+names_most=120000 # characters of MICS_HOSTS or MICS_LEFT_OUT: Linux allows 128 KiB for a variable
+why_least=13 # characters of a reason in MICS_LEFT_OUT: they tell few slots from no answer
 rank_name_most=63 # of a host's name, in what ranks know of it
 
 # A line of mics-probe --hosts: host, slots, port.
@@ -35,34 +37,54 @@ list_hosts()
 }
 
 # Set slots_of[host] to the number of cores where the file gives none, as mpirun does, with
-# --available to 1. The hosts are asked at the same time.
+# --available to 1.
 ask_slots()
 {
-    local i host count
+    local i host count unknown=()
     if [ $available = 1 ]; then
         for host in "${hosts[@]}"; do slots_of[$host]=${slots_of[$host]:-1}; done
         return
     fi
-    for i in "${!hosts[@]}"; do
-        if [ -n "${slots_of[${hosts[i]}]}" ]; then continue; fi
-        { exec {lock}>&-; on_host "${hosts[i]}" "$count_cores"; } >"$state/cores.$i" 2>&1 &
+    for host in "${hosts[@]}"; do
+        if [ -z "${slots_of[$host]}" ]; then unknown+=("$host"); fi
     done
-    wait
-    for i in "${!hosts[@]}"; do
-        host=${hosts[i]}
-        if [ -n "${slots_of[$host]}" ]; then continue; fi
-        count=$(LC_ALL=C grep -axE '[1-9][0-9]{0,4}' "$state/cores.$i" | tail -n 1)
+    ask cores "$count_cores" "${unknown[@]}"
+    take_answers
+    for i in "${!unknown[@]}"; do
+        host=${unknown[i]}
+        find_line cores "$i" '[1-9][0-9]{0,4}'
+        count=$found
         [ -n "$count" ] ||
             fail 1 "'$hostfile': host '$host' has no slots=N, and does not tell its number of cores"
         slots_of[$host]=$count
     done
 }
 
-# A host that takes no part. With --available the ranks are told, as lines of MICS_LEFT_OUT.
+# A host that takes no part. With --available the ranks are told.
 leave_out() # host why
 {
     say "left out: $1: $2"
-    if [ $available = 1 ]; then left_out+="$1: $2"$'\n'; fi
+    if [ $available = 1 ]; then left_out+=("$1: $2"); fi
+}
+
+# Tell the ranks which hosts take no part, as lines of MICS_LEFT_OUT; many reasons are cut, so that
+# all hosts are named.
+tell_left_out()
+{
+    local line host text most=$names_most
+    printf -v text '%s\n' "${left_out[@]}"
+    if [ ${#text} -gt $names_most ]; then
+        for line in "${left_out[@]}"; do host=${line%%: *} most=$((most - ${#host} - 3)); done
+        most=$((most / ${#left_out[@]})) text=''
+        [ $most -ge $why_least ] ||
+            fail 1 "$(printf "'%s': %s of %s hosts take no part, more than one check can name; %s" \
+                "$hostfile" ${#left_out[@]} "$listed" "the first is ${left_out[0]}")"
+        for line in "${left_out[@]}"; do
+            host=${line%%: *} line=${line#*: }
+            text+="$host: ${line:0:most}"$'\n'
+        done
+    fi
+    export MICS_LEFT_OUT=${text%$'\n'}
 }
 
 # Set hosts=, listed= (their number, with those of too few slots), slots= (ranks of each node, those
@@ -72,7 +94,7 @@ read_hostfile()
     local host all
     list_hosts
     ask_slots
-    all=("${hosts[@]}") hosts=() slots='' listed=${#all[@]} left_out=''
+    all=("${hosts[@]}") hosts=() slots='' listed=${#all[@]} left_out=()
     for host in "${all[@]}"; do
         has_slots "$host" "${slots_of[$host]}" || continue
         hosts+=("$host")
@@ -106,10 +128,19 @@ count_needed()
     fi
 }
 
+# Set own_names= to those by which a host file may name this machine.
+find_own_names()
+{
+    if [ ${#own_names[@]} = 0 ]; then
+        own_names=("$(hostname)" "$(hostname -s 2>/dev/null)")
+    fi
+}
+
 is_local() # host
 {
+    find_own_names
     case $1 in
-    localhost | 127.* | ::1 | "$(hostname)" | "$(hostname -s 2>/dev/null)") return 0 ;;
+    localhost | 127.* | ::1 | "${own_names[0]}" | "${own_names[1]}") return 0 ;;
     *) return 1 ;;
     esac
 }
@@ -149,18 +180,63 @@ make_host_test()
         'echo up $(uname -n) $(nproc)'
 }
 
-# Ask all hosts at once; asked[host] is the process that waits for the answer.
+# Run a shell command on hosts in the background, on $ask_width at the same time; each of the
+# processes asked[] takes its share, host by host. What host i prints goes to the file WHAT.i.
+ask() # what command host...
+{
+    local what=$1 command=$2 i k
+    shift 2
+    if [ ${#asked[@]} -gt 0 ]; then kill "${asked[@]}" 2>/dev/null; fi
+    declare -gA asked=()
+    find_own_names
+    rm -f "$state/$what".*
+    for ((i = 0; i < $# && i < ask_width; i++)); do
+        {
+            exec {lock}>&-
+            for ((k = i + 1; k <= $#; k += ask_width)); do
+                on_host "${!k}" "$command" >"$state/$what.$((k - 1))" 2>&1
+            done
+        } &
+        asked[$i]=$!
+    done
+}
+
+take_answers()
+{
+    if [ ${#asked[@]} -gt 0 ]; then wait "${asked[@]}"; fi
+    asked=()
+}
+
+# Set text= to what host i has printed, without the characters NUL and CR. It needs no process:
+# there may be thousands of hosts.
+read_answer() # what i
+{
+    local parts=()
+    { mapfile -d '' -t parts <"$state/$1.$2"; } 2>/dev/null
+    printf -v text %s "${parts[@]}"
+    text=${text//$'\r'}
+}
+
+# Set found= to the last line that host i has printed and that is an extended regular expression.
+find_line() # what i expression
+{
+    local LC_ALL=C text lines k
+    read_answer "$1" "$2"
+    mapfile -t lines <<<"$text"
+    found=''
+    for ((k = ${#lines[@]} - 1; k >= 0; k--)); do
+        if [[ ${lines[k]} =~ ^($3)$ ]]; then
+            found=${lines[k]}
+            return
+        fi
+    done
+}
+
 ask_hosts()
 {
-    local host
-    declare -gA asked=()
     read_clock
     asked_at=$now
-    rm -f "$state"/answer.*
-    for host in "${hosts[@]}"; do
-        { exec {lock}>&-; on_host "$host" "$host_test"; } >"$state/answer.$host" 2>&1 &
-        asked[$host]=$!
-    done
+    ask answer "$host_test" "${hosts[@]}"
 }
 
 # Ask for the next start while this one ends, if there is one.
@@ -175,32 +251,34 @@ ask_early() # code
 # name_of[host], and least_cores.
 find_alive()
 {
-    local host answer name cores now
+    local i host found name cores now
     read_clock
     alive=() least_cores=1000000
     declare -gA host_of=() name_of=()
     if [ ${#asked[@]} = 0 ] || [ $((now - asked_at)) -gt $answer_valid_ms ]; then ask_hosts; fi
-    for host in "${hosts[@]}"; do
-        wait "${asked[$host]}"
-        answer=$(tr -d '\r' <"$state/answer.$host" | LC_ALL=C grep -axE "$host_answer" | tail -n 1)
-        if [ -z "$answer" ]; then
-            explain_dead "$host"
+    take_answers
+    for i in "${!hosts[@]}"; do
+        host=${hosts[i]}
+        find_line answer "$i" "$host_answer"
+        if [ -z "$found" ]; then
+            explain_dead "$i"
             continue
         fi
-        read -r _ name cores <<<"$answer"
+        read -r _ name cores <<<"$found"
         alive+=("$host") host_of[$name]=$host name_of[$host]=$name
         least_cores=$((cores < least_cores ? cores : least_cores))
     done
-    asked=()
 }
 
-explain_dead() # host
+explain_dead() # i
 {
-    local why
-    why=$(tr -d '\r\0' <"$state/answer.$1" | grep -av '^$' | tail -n 1)
+    local text why
+    read_answer answer "$1"
+    while [[ $text == *$'\n' ]]; do text=${text%$'\n'}; done
+    why=${text##*$'\n'}
     why=${why:0:500}
     if [[ $why == 'up '* ]]; then why="its answer '$why' is not a name and a number of cores"; fi
-    leave_out "$1" "${why:-it does not answer within $answer_limit_s s}"
+    leave_out "${hosts[$1]}" "${why:-it does not answer within $answer_limit_s s}"
 }
 
 write_hosts() # file host...
@@ -303,7 +381,7 @@ find_good()
         good=()
         while read -r name _; do
             name=${host_of[$name]:-$name}
-            if [[ " ${alive[*]} " == *" $name "* ]]; then good+=("$name"); fi
+            if [ -n "${name_of[$name]:-}" ]; then good+=("$name"); fi
         done <"$state/good"
         while read -r line; do say "slow: ${line#mics-probe: }"; done \
             < <(grep '^mics-probe: ' "$state/probe")
@@ -317,27 +395,49 @@ find_good()
 take_hosts() # count
 {
     local host
+    local -A taken=()
     chosen=()
     for host in "${good[@]}" "${alive[@]}"; do
         if [ ${#chosen[@]} = "$1" ]; then break; fi
-        if [[ " ${chosen[*]} " != *" $host "* ]]; then chosen+=("$host"); fi
+        if [ -z "${taken[$host]:-}" ]; then chosen+=("$host") taken[$host]=1; fi
+    done
+}
+
+# Say which hosts are slow: they are left out, unless there is no other.
+report_slow()
+{
+    local host
+    local -A is_good=() is_chosen=()
+    for host in "${good[@]}"; do is_good[$host]=1; done
+    for host in "${chosen[@]}"; do is_chosen[$host]=1; done
+    for host in "${alive[@]}"; do
+        if [ -n "${is_good[$host]:-}" ]; then continue; fi
+        if [ -n "${is_chosen[$host]:-}" ]; then
+            say "no spare for $host, which is slow"
+        else
+            say "left out: $host: it is slow"
+        fi
     done
 }
 
 # Choose the hosts of the next start, and write them for mpirun. Fails if there are too few.
 choose_hosts()
 {
-    local host
+    local all
     find_alive
     prepare_mpirun "$slots" "$slots" "$least_cores" # the slots are declared
     prepare_hosts
     if [ $available = 1 ]; then drop_unstartable; fi
     find_good
     if [ $available = 1 ]; then
-        if [ ${#alive[@]} = 0 ]; then fail 1 "'$hostfile': no host answers: ${left_out%%$'\n'*}"; fi
+        if [ ${#alive[@]} = 0 ]; then
+            all=''
+            if [ "$listed" -gt 1 ]; then all=" of $listed"; fi
+            fail 1 "'$hostfile': no host$all answers: ${left_out[0]}"
+        fi
         needed=${#alive[@]}
         name_hosts
-        if [ -n "$left_out" ]; then export MICS_LEFT_OUT=${left_out%$'\n'}; fi
+        if [ ${#left_out[@]} -gt 0 ]; then tell_left_out; fi
     fi
     if [ ${#good[@]} -ge "$needed" ] || [ $elastic = 0 ]; then
         take_hosts "$needed"
@@ -351,13 +451,7 @@ choose_hosts()
             "(--elastic continues on fewer)"
         return 1
     fi
-    for host in "${alive[@]}"; do
-        if [[ " ${good[*]} " != *" $host "* && " ${chosen[*]} " != *" $host "* ]]; then
-            say "left out: $host: it is slow"
-        elif [[ " ${good[*]} " != *" $host "* ]]; then
-            say "no spare for $host, which is slow"
-        fi
-    done
+    report_slow
     start_ranks=$((${#chosen[@]} * slots))
     write_hosts "$state/hosts" "${chosen[@]}"
     if [ "${used[*]-}" != "${chosen[*]}" ]; then say "hosts: ${chosen[*]}"; fi

@@ -96,6 +96,50 @@ name_hosts_of() # count name code
     awk '{ now += $1; most = now > most ? now : most } END { exit NR != 62 || most < 2 || most > 8 }' tried
 }
 
+@test "run: many hosts are asked by few processes at the same time" {
+    # shellcheck disable=SC2016 # expanded there
+    run -0 --separate-stderr bash -c '. "$1/cmd/shell/messages.sh" && . "$1/cmd/run/hosts.sh" || exit
+        program=mics-run quiet=1 available=1 state=$0 hosts=(h{1..60}) left_out=() ask_width=8
+        declare -A asked=() port_of=()
+        on_host() # in place of ssh
+        {
+            echo 1 >>"$state/asked"
+            sleep 0.1
+            echo -1 >>"$state/asked"
+            case $1 in
+            h7) printf "no\\0pe\r\n\n" ;;
+            h8) ;;
+            *) printf "welcome\nup $1.x 4\r\nbye\n" ;;
+            esac
+        }
+        host_test=x
+        find_alive
+        echo "${alive[*]}" "${name_of[h60]}" "$least_cores"
+        printf "%s\n" "${left_out[@]}"' "$BATS_TEST_TMPDIR" "${root:?}"
+    echo "$stderr"
+    [ "${lines[0]}" = "$(echo h{1..6} h{9..60}) h60.x 4" ]
+    [ "${lines[1]}" = 'h7: nope' ]
+    [ "${lines[2]}" = 'h8: it does not answer within 5 s' ]
+    awk '{ now += $1; most = now > most ? now : most }
+        END { exit NR != 120 || most < 2 || most > 8 }' asked
+}
+
+@test "run: all hosts that take no part are named to the ranks, unless they are too many" {
+    # shellcheck disable=SC2016 # expanded there
+    some='. "$1/cmd/shell/messages.sh" && . "$1/cmd/run/hosts.sh" || exit
+        program=mics-run quiet=1 hostfile=many available=1 listed=9000 left_out=()
+        for ((i = 0; i < $0; i++)); do leave_out "fe80::$i" "it has slots=2: too few on this host"; done
+        tell_left_out
+        env'
+    run -0 --separate-stderr bash -c "$some" 10 "${root:?}"
+    [ "$(grep -c '^\(MICS_LEFT_OUT=\)\?fe80::[0-9]: it has slots=2: too few on this host$' <<<"$output")" = 10 ]
+    run -0 --separate-stderr bash -c "$some" 4000 "$root"
+    [ "$(grep -c '^\(MICS_LEFT_OUT=\)\?fe80::[0-9]*: it has slots=' <<<"$output")" = 4000 ]
+    run -1 --separate-stderr bash -c "$some" 9000 "$root"
+    [[ $stderr == "mics-run: 'many': 9000 of 9000 hosts take no part, more than one check can name; "* ]]
+    [ "${#stderr_lines[@]}" = 1 ]
+}
+
 @test "run: starts as many ranks as mpirun does with the same file" {
     requires mpi
     make_agent
