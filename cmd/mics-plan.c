@@ -346,7 +346,7 @@ static void report_one_node(const struct plan_request *request, const struct mic
 static enum mics_status set_profile(const struct plan_request *request,
                                     struct mics_topology *topology, struct mics_err *err)
 {
-    const char *tf32 = getenv("MICS_TF32");
+    bool tf32 = false;
     const bool host = mics_topology_is_host(topology);
 
     if (request->profile == MICS_PROFILE_PYTORCH && host)
@@ -357,9 +357,10 @@ static enum mics_status set_profile(const struct plan_request *request,
         topology->profile = (enum mics_profile)request->profile;
     else if (request->target && !host)
         topology->profile = MICS_PROFILE_PYTORCH;
-    if (tf32 && strcmp(tf32, "1") == 0 && !host)
+    const enum mics_status status = mics_read_switch("MICS_TF32", &tf32, err);
+    if (tf32 && !host)
         topology->tf32 = true;
-    return MICS_OK;
+    return status;
 }
 
 /* A plan for memory that the ranks do not have cannot run on them. */

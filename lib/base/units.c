@@ -143,6 +143,18 @@ enum mics_status mics_parse_time(const char *text, double *seconds, struct mics_
     return parse_real(text, time_units, "a time such as 75us", seconds, err);
 }
 
+enum mics_status mics_read_switch(const char *variable, bool *on, struct mics_err *err)
+{
+    const char *text = getenv(variable);
+
+    if (!text || !*text)
+        return MICS_OK;
+    if (strcmp(text, "0") != 0 && strcmp(text, "1") != 0)
+        return mics_err_set(err, MICS_ERR_ARG, "%s: expected 0 or 1, found \"%s\"", variable, text);
+    *on = *text == '1';
+    return MICS_OK;
+}
+
 enum mics_status mics_parse_u64(const char *text, uint64_t min, uint64_t max, uint64_t *value,
                                 struct mics_err *err)
 {

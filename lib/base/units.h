@@ -13,6 +13,7 @@
 
 #include "base/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,6 +33,10 @@ enum mics_status mics_parse_u64(const char *text, uint64_t min, uint64_t max, ui
                                 struct mics_err *err);
 enum mics_status mics_parse_double(const char *text, double min, double max, double *value,
                                    struct mics_err *err);
+
+/* A variable of the environment that is 0 or 1; *on stays if it is not set or empty. MICS_ERR_ARG,
+ * which begins with its name: it is something else. */
+enum mics_status mics_read_switch(const char *variable, bool *on, struct mics_err *err);
 
 /* Format with three significant digits: "3.1 GiB", "196 Mbit/s" or "24.9 GB/s", "75 us",
  * "1.21 M" (counts). Each returns `buf`, always terminated; 32 bytes are enough. */

@@ -5,6 +5,8 @@
  */
 #include "comm/job_device.h"
 
+#include "base/units.h"
+
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -126,9 +128,10 @@ static uint32_t gpus_on(const struct attempt *all, uint32_t size, const char *ho
 static enum mics_status check_sharing(const struct attempt *all, uint32_t size,
                                       struct mics_err *err)
 {
-    const char *allowed = getenv("MICS_GPU_SHARE");
+    bool allowed = false;
 
-    if (allowed && strcmp(allowed, "1") == 0)
+    mics_read_switch("MICS_GPU_SHARE", &allowed, NULL); /* mics_world_open() refuses other values */
+    if (allowed)
         return MICS_OK;
     for (uint32_t i = 1; i < size; i++)
         for (uint32_t j = 0; j < i; j++) {

@@ -3,6 +3,7 @@
 #include "comm/world.h"
 
 #include "base/num.h"
+#include "base/units.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -41,13 +42,21 @@ enum mics_status mics_comm_open(struct mics_comm **out, struct mics_err *err)
     return mics_comm_is_launched() ? mics_comm_new_mpi(out, err) : mics_comm_new_self(out, err);
 }
 
-/* *out = MICS_NODE_RANKS, or 0 if it is not set. */
-static enum mics_status read_declared(uint32_t *out, struct mics_err *err)
+/* *out = MICS_NODE_RANKS, or 0 if it is not set. Refuses a malformed value of it and of the
+ * switches that jobs read later, where a rank that fails alone would leave the others waiting. */
+static enum mics_status read_environment(uint32_t *out, struct mics_err *err)
 {
+    static const char *const switches[] = {"MICS_NODE_COPY", "MICS_SLOW_RANKS", "MICS_GPU_SHARE"};
     const char *text = getenv("MICS_NODE_RANKS");
+    enum mics_status status = MICS_OK;
+    bool on;
     char *end;
 
     *out = 0;
+    for (size_t i = 0; i < sizeof switches / sizeof *switches && status == MICS_OK; i++)
+        status = mics_read_switch(switches[i], &on, err);
+    if (status != MICS_OK)
+        return status;
     if (!text || !*text)
         return MICS_OK;
     errno = 0;
@@ -245,7 +254,7 @@ enum mics_status mics_world_open_unchecked(struct mics_world **out, struct mics_
     uint32_t per_node;
     enum mics_status status;
 
-    if (read_declared(&per_node, &declared_err) != MICS_OK)
+    if (read_environment(&per_node, &declared_err) != MICS_OK)
         per_node = MALFORMED;
     status = mics_comm_open(&comm, err);
     return status == MICS_OK ? open_over(comm, per_node, &declared_err, out, err) : status;

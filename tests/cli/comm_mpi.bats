@@ -153,3 +153,15 @@ requires_copies()
     [ "$status" = 1 ]
     [[ $output == *"this job has 4 ranks, but MICS_NODE_RANKS=3 needs a multiple of 3: start it with 'mpirun -n 6'"* ]]
 }
+
+@test "switches of the environment that are neither 0 nor 1 are refused" {
+    for name in MICS_NODE_COPY MICS_SLOW_RANKS MICS_GPU_SHARE; do
+        run -1 env $name=yes "$comm" world
+        [[ $output == *"$name: expected 0 or 1, found \"yes\"" ]] || { echo "$name: $output"; return 1; }
+        run -0 env $name= "$comm" world
+    done
+    MICS_NODE_COPY=off run -1 mpi 2 "$comm" world
+    [[ $output == *'MICS_NODE_COPY: expected 0 or 1, found "off"'* ]]
+    MICS_TF32=yes run -2 --separate-stderr mics-plan --topology=p4d:2 --model=gpt2 --dtype=f32
+    [ "$stderr" = 'mics-plan: MICS_TF32: expected 0 or 1, found "yes"' ]
+}

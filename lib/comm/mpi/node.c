@@ -21,6 +21,7 @@
 #include "comm/mpi/mpi.h"
 
 #include "base/num.h"
+#include "base/units.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -472,9 +473,10 @@ static enum mics_status agree(struct mpi_comm *comm, bool yes, bool *all_do, str
 
 static bool is_wanted(const struct mpi_comm *comm)
 {
-    const char *text = getenv("MICS_NODE_COPY");
+    bool on = true;
 
-    return comm->base.comm.size <= RANKS_MAX && !(text && strcmp(text, "0") == 0);
+    mics_read_switch("MICS_NODE_COPY", &on, NULL); /* mics_world_open() refuses other values */
+    return comm->base.comm.size <= RANKS_MAX && on;
 }
 
 /* Descriptor of a new file of `bytes` in memory, or of the one that rank 0 made. -1: failed. */
