@@ -89,7 +89,8 @@ can_isolate()
         how+=(--user --map-root-user)
         why=': not root, and the system allows users none'
     fi
-    "${how[@]}" mount -t proc proc /proc 2>/dev/null || fail 1 "no network namespaces here$why"
+    "${how[@]}" mount -t proc proc /proc 2>/dev/null & # see build()
+    wait $! || fail 1 "no network namespaces here$why"
     isolate=("${how[@]}")
 }
 
@@ -168,14 +169,38 @@ check_measured()
     fi
 }
 
-# Create the lab $name. It is destroyed again if this program exits before keep=1.
-build()
+# What takes long of build(), in a process of its own.
+finish_building() # run|up
 {
-    local starter measured='' carries='no link to measure'
+    local measured='' carries='no link to measure'
+    wait_until_built "$starter"
+    check_measured
+    count_traffic >"$lab/traffic"
+    if [ -n "$measured" ]; then carries=$(format_rate "$measured"); fi
+    if [ "$1" = run ]; then remember_process $$ "$lab/owner"; fi
+    say "lab '$name': $nodes nodes of $slots slots, $(format_rate "$rate_bits")" \
+        "links${delay:+, delay $delay} (measured: $carries)"
+}
+
+stop_building() # code
+{
+    stopping=$1
+    if [ -n "$building" ]; then kill "$building" 2>/dev/null; fi
+}
+
+# Create the lab $name as $lab. It is destroyed again if this program exits before keep=1. Bash
+# drops a SIGINT that comes while it waits for a process in the foreground, unless it is trapped;
+# what may not be expanded then, see wait_for_job(), is left to a process in the background.
+build() # run|up
+{
+    local building='' stopping=0 code
     find_labs
     can_isolate
     take_rate --net "$net"
     lab=$labs/$name
+    trap 'stop_building 130' INT
+    trap 'stop_building 143' TERM
+    trap 'stop_building 129' HUP
     mkdir -m 700 -- "$lab" 2>/dev/null ||
         fail 1 "lab '$name' exists already; '$program down $name' ends it"
     keep=0
@@ -185,12 +210,24 @@ build()
         </dev/null >/dev/null 2>&1 &
     starter=$!
     disown
-    wait_until_built "$starter"
-    check_measured
-    count_traffic >"$lab/traffic"
-    if [ -n "$measured" ]; then carries=$(format_rate "$measured"); fi
-    say "lab '$name': $nodes nodes of $slots slots, $(format_rate "$rate_bits")" \
-        "links${delay:+, delay $delay} (measured: $carries)"
+    finish_building "$1" &
+    building=$!
+    if [ $stopping != 0 ]; then kill "$building" 2>/dev/null; fi # it was not known yet
+    while kill -0 "$building" 2>/dev/null; do wait "$building"; done # a signal ends a wait
+    wait "$building"
+    code=$?
+    trap - INT TERM HUP
+    if [ $stopping != 0 ]; then exit $stopping; fi
+    if [ $code != 0 ]; then exit $code; fi
+}
+
+# The hub that build() has started can be found from when it has written its process.
+wait_for_hub()
+{
+    local tries=0
+    until [ -s "$lab/hub" ] || ! kill -0 "$starter" 2>/dev/null || [ $((tries += 1)) -gt 1000 ]; do
+        sleep 0.02
+    done
 }
 
 end_lab()
@@ -200,5 +237,6 @@ end_lab()
     if [ -n "${runner:-}" ]; then # disowned: without the shell's own message that it was killed
         { disown "$runner"; kill -KILL "$runner"; } 2>/dev/null
     fi
+    if [ -n "${starter:-}" ]; then wait_for_hub; fi
     destroy "$lab"
 }

@@ -44,8 +44,7 @@ run_main()
     command -v -- "${job[0]}" >/dev/null || usage "run: '${job[0]}': no such program"
     check_expected
     name=${name:-run-$$}
-    build
-    remember_process $$ "$lab/owner"
+    build run
     read -r -a arguments < <(mpirun_options)
     if [ $environment != mpi ]; then rank=("$self" _rank "$lab" $environment); fi
     if [ $traffic = 1 ] || [ ${#expected[@]} -gt 0 ]; then watch=1 && start_sampling; fi
@@ -66,7 +65,7 @@ up_main()
     expect 0 0
     no_job
     name=${name:-lab}
-    build
+    build up
     echo "$program exec --name=$name -- mpirun -n $((nodes * slots)) $(mpirun_options)" | publish ||
         exit
     keep=1

@@ -76,6 +76,23 @@ start_job() # program...
     done
 }
 
+@test "a signal while the lab is being built ends that, and nothing is left" {
+    for what in "INT 130 tmp" "INT 130 hub" "INT 130 ready" "TERM 143 tmp" "HUP 129 ready"; do
+        read -r signal expected part <<<"$what"
+        env --default-signal=INT mics-lab run -q --name="$lab" --nodes=2 --slots=1 -- touch ran \
+            >out 2>err 3>&- &
+        builder=$!
+        eventually 60 [ -e "$(lab_folder)/$part" ]
+        kill -s "$signal" "$builder"
+        code=0
+        wait "$builder" || code=$?
+        echo "$what: $code $(cat err)"
+        [ "$code" = "$expected" ]
+        [ ! -s err ] && [ ! -e ran ]
+        [ ! -e "$(lab_folder)" ]
+    done
+}
+
 @test "a job that does not end at a signal is killed without a message of the shell" {
     start_job sh -c 'trap "" TERM; echo ready; while :; do sleep 1; done'
     mpirun=$(pgrep -P "$(pgrep -P "$job" -x nsenter)" -x mpirun)
