@@ -19,6 +19,20 @@ static enum mics_status write_file(const char *path, const struct mics_tokenizer
     return mics_file_commit(writer, err);
 }
 
+static enum mics_status check_outputs(const char *folder, const struct mics_corpus *corpus,
+                                      struct mics_err *err)
+{
+    enum mics_status status = MICS_OK;
+    char path[MICS_PATH_MAX];
+
+    for (int i = 0; i < MICS_TRAINED_FILES && status == MICS_OK; i++) {
+        status = mics_path_format(path, err, "%s/%s", folder, mics_trained_names[i]);
+        if (status == MICS_OK)
+            status = mics_corpus_check_output(corpus, path, err);
+    }
+    return status;
+}
+
 /* tokenizer.json is the last, so that it is there only if all are. */
 static enum mics_status
 write_files(const char *folder, const struct mics_trained_tokenizer *trained, struct mics_err *err)
@@ -88,6 +102,8 @@ enum mics_status data_train(const struct data_train_request *request, struct mic
 
     if (status == MICS_OK)
         status = refuse_lines(&corpus, err);
+    if (status == MICS_OK)
+        status = check_outputs(request->folder, &corpus, err);
     if (status == MICS_OK)
         status = mics_corpus_map(&corpus, err);
 

@@ -278,16 +278,6 @@ static enum mics_status check_prompts(const char *prefix, struct mics_err *err)
     return status;
 }
 
-/* A text is not replaced by its tokens. */
-static enum mics_status check_texts(const struct mics_corpus *corpus, const char *path,
-                                    struct mics_err *err)
-{
-    for (size_t i = 0; i < corpus->count; i++)
-        if (mics_file_is_same(path, corpus->documents[i].path))
-            return mics_err_set(err, MICS_ERR_ARG, "--output would replace its input '%s'", path);
-    return MICS_OK;
-}
-
 /* What is at PREFIX must be replaceable. */
 static enum mics_status check_outputs(const struct request *request, const char *prefix,
                                       const struct mics_corpus *corpus, struct mics_err *err)
@@ -301,7 +291,7 @@ static enum mics_status check_outputs(const struct request *request, const char 
         if (status == MICS_OK)
             status = mics_file_check_output(path, err);
         if (status == MICS_OK)
-            status = check_texts(corpus, path, err);
+            status = mics_corpus_check_output(corpus, path, err);
     }
     return status == MICS_OK ? check_prompts(prefix, err) : status;
 }

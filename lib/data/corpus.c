@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data/corpus.h"
 
+#include "base/file.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <glob.h>
@@ -374,6 +376,15 @@ void mics_corpus_close(struct mics_corpus *corpus)
     }
     free(corpus->documents);
     *corpus = (struct mics_corpus){0};
+}
+
+enum mics_status mics_corpus_check_output(const struct mics_corpus *corpus, const char *path,
+                                          struct mics_err *err)
+{
+    for (size_t i = 0; i < corpus->count; i++)
+        if (mics_file_is_same(path, corpus->documents[i].path))
+            return mics_err_set(err, MICS_ERR_ARG, "--output would replace its input '%s'", path);
+    return MICS_OK;
 }
 
 /* For the handler of SIGBUS. */

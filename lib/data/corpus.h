@@ -61,6 +61,10 @@ enum mics_status mics_corpus_find(const char *const *patterns, size_t pattern_co
                                   struct mics_corpus *corpus, struct mics_err *err);
 void mics_corpus_close(struct mics_corpus *corpus); /* all zeros is fine */
 
+/* MICS_ERR_ARG: the output at `path` would replace a file of the corpus. */
+enum mics_status mics_corpus_check_output(const struct mics_corpus *corpus, const char *path,
+                                          struct mics_err *err);
+
 /* The path of the file that `address` is mapped from, or NULL. Async-signal-safe. */
 typedef const char *mics_find_mapping(const void *context, const void *address);
 /* Such a function for the text of a corpus. */

@@ -264,7 +264,7 @@ END
 
 @test "errors: an input is never replaced by an output, by whatever name" {
     cd "$BATS_TEST_TMPDIR" || return
-    for name in in in.bin in.prom; do echo localhost >$name; done
+    for name in in in.bin in.prom tokenizer.json; do echo localhost >$name; done
     ln -s in link
     ln in hard
     while read -r words; do
@@ -272,7 +272,8 @@ END
         run -2 --separate-stderr $words <in
         echo "$words: $stderr"
         [[ ${stderr_lines[0]} == "${words%% *}: "*' would replace '*"'"* ]]
-        grep -qx localhost in && grep -qx localhost in.bin && grep -qx localhost in.prom
+        grep -qx localhost in && grep -qx localhost in.bin && grep -qx localhost in.prom &&
+            grep -qx localhost tokenizer.json
     done <<'END'
 mics-check --facts --hostfile=in in
 mics-check --facts --hosts=link --hostfile=in
@@ -297,5 +298,6 @@ mics-train -p in --data=in.bin --trace=in
 mics-train -p in --data=in.bin --metrics=in.bin
 mics-train -p in --data=in --val-data=in.prom --prometheus=in.prom
 mics-data encode --binary in.bin -t bytes -o in
+mics-data train --binary tokenizer.json --vocab=260 -o .
 END
 }

@@ -29,6 +29,7 @@ struct mics_tokenizer_train_options {
 /* Files that describe the tokenizer: tokenizer.json, and tokenizer_config.json, which transformers
  * reads. */
 enum { MICS_TRAINED_FILES = 2 };
+extern const char *const mics_trained_names[MICS_TRAINED_FILES];
 
 /* They are replaced together, as this set of their folder (base/file_set.h). */
 #define MICS_TRAINED_SET "tokenizer"

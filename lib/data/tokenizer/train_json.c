@@ -127,13 +127,16 @@ static enum mics_status put_file(const char *name, json_t *doc, struct mics_toke
     return MICS_OK;
 }
 
+const char *const mics_trained_names[MICS_TRAINED_FILES] = {"tokenizer.json",
+                                                            "tokenizer_config.json"};
+
 enum mics_status mics_trained_files(const struct mics_vocabulary *vocabulary,
                                     struct mics_tokenizer_file files[MICS_TRAINED_FILES],
                                     struct mics_err *err)
 {
     const enum mics_status status =
-        put_file("tokenizer.json", tokenizer(vocabulary), &files[0], err);
+        put_file(mics_trained_names[0], tokenizer(vocabulary), &files[0], err);
 
-    return status == MICS_OK ? put_file("tokenizer_config.json", configuration(), &files[1], err)
+    return status == MICS_OK ? put_file(mics_trained_names[1], configuration(), &files[1], err)
                              : status;
 }
