@@ -431,6 +431,7 @@ static void torchtitan_clips_nothing_at_infinity(void)
     CHECK_INT(config.clips, 0);
     CHECK_STR(member("training.max_norm", "value"), "inf");
     CHECK_STR(member("training.max_norm", "why"), "mics-plan --no-clip");
+    mics_foreign_config_fini(&config);
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         snprintf(text, sizeof text, "%s%s", clip, refused[i]);
         CHECK_FAILS(text,
