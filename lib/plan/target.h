@@ -40,10 +40,10 @@ struct mics_target {
     struct mics_target_way ways[MICS_TARGET_WAYS];
     uint32_t way_count;
     bool recomputes[MICS_RECOMPUTE_LEVELS];
-    enum mics_dtype
-        grad_dtype; /* in communication, where parameters are bf16; F16 for BF16 in fp16 */
-    const char *no_optimizer[MICS_OPT_COUNT]; /* why it has none of them, or NULL */
-    bool writes_optimizer;   /* which one it is; else the training program makes it */
+    /* In communication, where parameters are bf16; F16 for BF16 in fp16. */
+    enum mics_dtype grad_dtype;
+    const char *no_optimizer[MICS_OPT_COUNT]; /* why it does not have this one, or NULL */
+    bool writes_optimizer;   /* `write` says which one it is; else the training program makes it */
     const char *no_offload;  /* why it does not offload the optimizer's states, or NULL */
     const char *offloads;    /* what has to be known about it where it does, or NULL */
     const char *no_f16;      /* why it does not train in fp16, or NULL */
