@@ -43,7 +43,7 @@ struct abort_context {
     struct mics_watchdog *watchdog;
     struct mics_flight *flight;
     const char *out;
-    atomic_bool aborting; /* the watchdog is ending the job */
+    atomic_bool aborting; /* a thread is ending the job, and reports why */
 };
 
 /* The other ranks wait for rank 0, so that the watchdogs of all report a rank that dies. */
@@ -164,20 +164,29 @@ static enum mics_status write_trace(struct mics_job *job, struct mics_err *err)
     return status;
 }
 
+/* Report why the job ends, by the thread that is the first to end it. */
+static int report_end(const struct abort_context *context, enum mics_status status,
+                      const struct mics_err *fault)
+{
+    struct mics_err shown = *fault;
+
+    if (mics_flight_wait(context->flight) && status == MICS_ERR_COMM)
+        mics_err_set(&shown, status, "%s (which rank waited for which: mics-show %s/%s)",
+                     fault->text, context->out, MICS_FLIGHT_FOLDER);
+    mics_watchdog_expect_exit(context->watchdog);
+    return cli_report(status, &shown);
+}
+
 /* In the watchdog's thread, while other threads may be blocked for ever. */
 static void on_fault(void *context, bool reports, const struct mics_err *fault)
 {
     struct abort_context *abort_context = context;
-    struct mics_err shown = *fault;
 
-    atomic_store(&abort_context->aborting, true);
-    if (mics_flight_wait(abort_context->flight))
-        mics_err_set(&shown, MICS_ERR_COMM, "%s (which rank waited for which: mics-show %s/%s)",
-                     fault->text, abort_context->out, MICS_FLIGHT_FOLDER);
+    if (atomic_exchange(&abort_context->aborting, true))
+        return;
     if (reports)
         cli_enable_reporting();
-    mics_watchdog_expect_exit(abort_context->watchdog);
-    mics_comm_abort(abort_context->comm, cli_report(MICS_ERR_COMM, &shown));
+    mics_comm_abort(abort_context->comm, report_end(abort_context, MICS_ERR_COMM, fault));
 }
 
 /* In the start-up watchdog's thread. Without heartbeats the ranks do not know of each other: rank 0
@@ -321,20 +330,22 @@ static enum mics_status train(struct train_request *request, struct mics_job *jo
 static int abort_job(const struct mics_job *job, struct abort_context *context,
                      enum mics_status status, const struct mics_err *err)
 {
-    struct mics_comm *comm = job->comm ? job->comm : job->world->comm;
+    const struct mics_world *world = job->world;
+    struct mics_comm *comm = job->comm ? job->comm : world->comm;
+    struct mics_err shown = *err;
 
     mics_flight_write(context->flight,
                       status == MICS_ERR_PEER ? MICS_FLIGHT_PEER : MICS_FLIGHT_FAILURE, err->text,
                       NULL, 0);
-    (void)mics_flight_wait(context->flight);
-    while (atomic_load(&context->aborting))
+    while (atomic_exchange(&context->aborting, true))
         mics_sleep_s(1);
-    mics_watchdog_expect_exit(context->watchdog);
-    if (job->world->rank != 0) {
+    if (world->rank != 0) {
         mics_sleep_s(LOCAL_FAILURE_DELAY_S);
         cli_enable_reporting();
     }
-    int code = cli_report(status, err);
+    if (status == MICS_ERR_COMM)
+        mics_err_prefix(&shown, "rank %u (%s)", world->rank, world->host_of_node[world->node]);
+    const int code = report_end(context, status, &shown);
     mics_comm_abort(comm, code);
     _exit(code);
 }
