@@ -14,26 +14,27 @@ for folder in /dev/shm/mics-$(id -u)-[0-9a-f][0-9a-f][0-9a-f][0-9a-f]*; do
 done
 echo removed $removed'
 
-clean_host() # host
-{
-    local answer
-    answer=$(on_host "$1" "$clean_command" 2>&1)
-    if [[ $answer =~ removed\ ([0-9]+)$ ]]; then
-        say "$1: removed ${BASH_REMATCH[1]} states"
-    else
-        say "$1: not cleaned: ${answer##*$'\n'}"
-        return 1
-    fi
-}
-
 # The hosts of the host file, or this one. A job that is between two starts has no process, so its
 # state goes too.
 clean_main()
 {
-    local host code=0
+    local i found why code=0
+    trains=0 out='' # as of a program that does not train
     [ ${#job[@]} = 0 ] || usage '--clean takes no program'
     hosts=("$(hostname)")
     if [ -n "$hostfile" ]; then list_hosts; fi
-    for host in "${hosts[@]}"; do clean_host "$host" || code=1; done
+    open_state
+    ask cleaned "$clean_command" "${hosts[@]}"
+    take_answers
+    for i in "${!hosts[@]}"; do
+        find_line cleaned "$i" 'removed [0-9]+'
+        if [ -n "$found" ]; then
+            say "${hosts[i]}: removed ${found#removed } states"
+            continue
+        fi
+        code=1
+        find_reason cleaned "$i"
+        say "${hosts[i]}: not cleaned: $why"
+    done
     exit $code
 }

@@ -3,6 +3,7 @@
 # the next start. Part of mics-run.
 
 answer_limit_s=5  # of a host, to say that it can run the job
+too_late="it does not answer within $answer_limit_s s"
 answer_valid_ms=10000 # since it was asked
 start_limit_s=120 # of a host, to start a process by mpirun; --limit may lower it
 measure_limit_s=120 # of the measurement of all hosts; a slow link is measured three times
@@ -145,7 +146,8 @@ is_local() # host
     esac
 }
 
-# Run a shell command on a host, as mpirun starts its daemons there.
+# Print what a shell command on a host prints, run as mpirun starts its daemons there. Returns 137
+# if it takes longer than $answer_limit_s.
 on_host() # host command
 {
     local agent port=()
@@ -155,11 +157,9 @@ on_host() # host command
         agent=(ssh -x -o BatchMode=yes -o ConnectTimeout=$((answer_limit_s - 1)) "${port[@]}" --)
         port=()
     fi
-    if is_local "$1"; then
-        timeout -s KILL $answer_limit_s sh -c "$2"
-    else
-        timeout -s KILL $answer_limit_s "${agent[@]}" "$1" "${port[@]}" "$2"
-    fi </dev/null
+    agent+=("$1" "${port[@]}")
+    if is_local "$1"; then agent=(sh -c); fi
+    { timeout -s KILL $answer_limit_s "${agent[@]}" "$2" </dev/null 2>&1; } 2>/dev/null
 }
 
 # What a host that can run the job prints, as an extended regular expression: its name and cores.
@@ -194,7 +194,8 @@ ask() # what command host...
         {
             exec {lock}>&-
             for ((k = i + 1; k <= $#; k += ask_width)); do
-                on_host "${!k}" "$command" >"$state/$what.$((k - 1))" 2>&1
+                on_host "${!k}" "$command" >"$state/$what.$((k - 1))"
+                [ $? != 137 ] || echo "$too_late" >>"$state/$what.$((k - 1))"
             done
         } &
         asked[$i]=$!
@@ -270,15 +271,23 @@ find_alive()
     done
 }
 
-explain_dead() # i
+# Set why= to the last line that host i has printed, or to the reason why there is none.
+find_reason() # what i
 {
-    local text why
-    read_answer answer "$1"
+    local text
+    read_answer "$1" "$2"
     while [[ $text == *$'\n' ]]; do text=${text%$'\n'}; done
     why=${text##*$'\n'}
     why=${why:0:500}
+    why=${why:-$too_late}
+}
+
+explain_dead() # i
+{
+    local why
+    find_reason answer "$1"
     if [[ $why == 'up '* ]]; then why="its answer '$why' is not a name and a number of cores"; fi
-    leave_out "${hosts[$1]}" "${why:-it does not answer within $answer_limit_s s}"
+    leave_out "${hosts[$1]}" "$why"
 }
 
 write_hosts() # file host...

@@ -124,6 +124,23 @@ name_hosts_of() # count name code
         END { exit NR != 120 || most < 2 || most > 8 }' asked
 }
 
+@test "run: a host that hangs does not answer in time, whatever it has printed, for a job and for --clean" {
+    make_agent
+    sed -i "2i case \$1 in slow) echo Welcome to slow; exec sleep 30 ;; none) echo no route >\&2; exit 255 ;; esac" agent
+    printf 'slow slots=1\nh1 slots=1\nnone slots=1\n' >hosts
+    mics-run --clean --hostfile=hosts >clean 2>&1 &
+    local cleaning=$! code=0
+    run -0 --separate-stderr mics-run --available --hostfile=hosts -- true
+    [ "${stderr_lines[0]}" = 'mics-run: left out: slow: it does not answer within 5 s' ]
+    [ "${stderr_lines[1]}" = 'mics-run: left out: none: no route' ]
+    wait $cleaning || code=$?
+    cat clean
+    [ $code = 1 ]
+    [ "$(sed -n 1p clean)" = 'mics-run: slow: not cleaned: it does not answer within 5 s' ]
+    [[ $(sed -n 2p clean) =~ ^mics-run:\ h1:\ removed\ [0-9]+\ states$ ]]
+    [ "$(sed -n 3p clean)" = 'mics-run: none: not cleaned: no route' ]
+}
+
 @test "run: all hosts that take no part are named to the ranks, unless they are too many" {
     # shellcheck disable=SC2016 # expanded there
     some='. "$1/cmd/shell/messages.sh" && . "$1/cmd/run/hosts.sh" || exit

@@ -32,3 +32,9 @@ eventually() # seconds command...
         sleep 0.1
     done
 }
+
+# End the ranks of a node and what has started them. pkill takes no name of more than 15 characters.
+kill_ranks() # node
+{
+    mics-lab exec --name="$lab" "$1" -- pkill -KILL -x 'orted|mics-t.*' || true
+}

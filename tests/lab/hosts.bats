@@ -52,7 +52,7 @@ train_and_cut() # options...
     code=0
     wait "$job" || code=$?
     # As after a reboot: ranks that were cut off would disturb the next job there.
-    mics-lab exec --name="$lab" node2 -- pkill -KILL -x 'orted|mics-train' || true
+    kill_ranks node2
     mics-lab heal -q --name="$lab" node2
     cat err
     [ "$code" = 0 ]

@@ -60,7 +60,7 @@ states() # node...
 lose_node() # node
 {
     mics-lab cut -q --name="$lab" "$1"
-    mics-lab exec --name="$lab" "$1" -- pkill -KILL -x 'mics-train|orted' || true
+    kill_ranks "$1"
     mics-lab exec --name="$lab" "$1" -- sh -c 'rm -rf /dev/shm/*'
 }
 
@@ -144,10 +144,10 @@ train_and_lose() # plan nodes...
     job=$!
     eventually 120 grep -qE '^ +12 ' out
     kill -KILL "$(pgrep -f "^bash .*mics-run .*--hostfile=$hostfile" | head -n 1)"
-    mics-lab exec --name="$lab" -- pkill -KILL -x 'mpirun|orted|mics-train' || true
+    mics-lab exec --name="$lab" -- pkill -KILL -x mpirun || true
     wait "$job" || true
     for node in node1 node2 node3; do
-        mics-lab exec --name="$lab" "$node" -- pkill -KILL -x 'orted|mics-train' || true
+        kill_ranks "$node"
     done
     [ "$(states node1 node2 node3 | wc -l)" = 3 ]
     eventually 10 mics-lab exec --name="$lab" -- mics-run --clean --hostfile="$hostfile"
