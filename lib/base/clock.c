@@ -4,12 +4,22 @@
 #include <errno.h>
 #include <time.h>
 
-double mics_now_s(void)
+static double read_clock(clockid_t clock)
 {
     struct timespec now;
 
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+double mics_now_s(void)
+{
+    return read_clock(CLOCK_MONOTONIC);
+}
+
+double mics_process_cpu_s(void)
+{
+    return read_clock(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 void mics_sleep_s(double seconds)

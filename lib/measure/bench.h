@@ -53,7 +53,7 @@ const char *mics_bench_device_name(const struct mics_bench *bench);
 /* Seconds since mics_bench_init() on this rank. */
 double mics_bench_elapsed_s(const struct mics_bench *bench);
 
-/* Rates of one rank, from its median time and from its best. */
+/* Rates of one rank, from its usual time and from its best. */
 struct mics_rates {
     double flops, best_flops;             /* FLOP/s, matrix products of product_dtype */
     double memory_rate, best_memory_rate; /* bytes/s read and written by a copy */

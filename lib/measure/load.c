@@ -10,6 +10,7 @@
  */
 #include "measure/load.h"
 
+#include "base/cgroup.h"
 #include "base/clock.h"
 #include "comm/agree.h"
 #include "device/launch.h"
@@ -40,6 +41,10 @@ enum {
     ROUNDS_MAX = 12,
     BRIEF_ROUNDS = 3,
 };
+
+/* Computation uses all processors if it uses this part of their time, or more: the kernel takes
+ * some. */
+static const double full_part = 0.9;
 
 /* Length of the counted part of a round; long compared with a scheduler's time slice. */
 static const double load_s = 60e-3, stretches_s = 90e-3;
@@ -134,10 +139,16 @@ static enum mics_status set_rate(struct mics_load *load, struct mics_err *err)
     return status == MICS_OK ? mean_of_ranks(world, own, &load->rate, err) : status;
 }
 
-/* What one rank measured, in seconds: a stretch of computation without a collective beside it and
- * with one, and that collective, with its waits for other ranks. */
+/* A stretch of computation of one rank: how long it takes, and its process's time on processors. */
+struct stretch {
+    double seconds, cpu_s;
+};
+
+/* What one rank measured: a stretch without a collective beside it and one with, and seconds of
+ * that collective, with its waits for other ranks. */
 struct times {
-    double alone_s, stretch_s, collective_s;
+    struct stretch alone, beside;
+    double collective_s;
 };
 
 /* The collectives, on the bench's stream, and what is computed beside each of them. */
@@ -152,11 +163,11 @@ struct exchange {
  * each, as parameters are gathered for the next layer: a collective begins when the stretch before
  * the current one has ended, and a stretch when the collective beside the one before has. */
 static enum mics_status run_stretches(const struct mics_load *load, const struct exchange *exchange,
-                                      bool collectives, double *stretch_s, struct mics_err *err)
+                                      bool collectives, struct stretch *out, struct mics_err *err)
 {
     const struct mics_device_ops *ops = load->bench->device->ops;
     struct mics_stream *stream = load->bench->stream;
-    const double begin = mics_now_s();
+    const double begin = mics_now_s(), cpu_begin = mics_process_cpu_s();
     enum mics_status status;
 
     for (uint32_t k = 0; k < exchange->stretches; k++) {
@@ -173,8 +184,9 @@ static enum mics_status run_stretches(const struct mics_load *load, const struct
         ops->event_record(exchange->computed[k], load->stream);
     }
     status = ops->stream_sync(load->stream, err);
-    *stretch_s = (mics_now_s() - begin) / exchange->stretches;
-    return status == MICS_OK ? compute_for(load, edge_s + *stretch_s, err) : status;
+    out->seconds = (mics_now_s() - begin) / exchange->stretches;
+    out->cpu_s = (mics_process_cpu_s() - cpu_begin) / exchange->stretches;
+    return status == MICS_OK ? compute_for(load, edge_s + out->seconds, err) : status;
 }
 
 /* The mean time of a collective beside computation. */
@@ -197,19 +209,46 @@ static enum mics_status measure_round(const struct mics_load *load, const struct
     if (status == MICS_OK)
         status = compute_for(load, edge_s, err);
     if (status == MICS_OK)
-        status = run_stretches(load, exchange, false, &out->alone_s, err);
+        status = run_stretches(load, exchange, false, &out->alone, err);
     if (status == MICS_OK)
         status = mics_comm_barrier_now(world, err);
     if (status == MICS_OK)
         status = compute_for(load, edge_s, err);
     if (status == MICS_OK)
-        status = run_stretches(load, exchange, true, &out->stretch_s, err);
+        status = run_stretches(load, exchange, true, &out->beside, err);
     if (status == MICS_OK)
         status = mics_bench_wait(load->bench, err);
     if (status == MICS_OK)
         out->collective_s = collective_time(load, exchange);
     return status;
 }
+
+/* Does computation alone use all processors of this machine? Ranks that together use more than one
+ * of them may have processors of their own. */
+static bool is_full(const struct mics_load *load, const struct stretch *alone)
+{
+    const double ranks = mics_world_host_ranks(load->bench->world);
+    const double part = ranks * alone->cpu_s / alone->seconds / mics_processors();
+
+    return part >= full_part && part <= 2 - full_part;
+}
+
+/* Seconds that computation of this rank loses to a collective beside it. Where computation uses all
+ * processors, that is what the collective uses of them, in time at the share that a rank has: the
+ * length of stretches also contains what ranks drift apart, which cancels only over many rounds. */
+static double lost_time(const struct mics_load *load, const struct times *times)
+{
+    const struct stretch *alone = &times->alone, *beside = &times->beside;
+
+    if (!is_full(load, alone))
+        return beside->seconds - alone->seconds;
+    return (beside->cpu_s - alone->cpu_s) * alone->seconds / alone->cpu_s;
+}
+
+/* What the ranks tell each other of a round. */
+struct told {
+    double collective_s, lost_s;
+};
 
 /* The collective's time is the median over the ranks, since it synchronises them. The time that
  * computation loses is the mean, since another rank may gain the core that one loses. */
@@ -219,13 +258,14 @@ static enum mics_status combine(const struct mics_load *load, const struct times
     const struct mics_world *world = load->bench->world;
     double *seconds = calloc(world->size, sizeof *seconds);
     enum mics_status status;
-    struct times *all = mics_all_gather(world->comm, own, sizeof *own, &status, err);
+    const struct told mine = {own->collective_s, lost_time(load, own)};
+    struct told *all = mics_all_gather(world->comm, &mine, sizeof mine, &status, err);
 
     if (status == MICS_OK && !seconds)
         status = mics_err_nomem(err);
     for (uint32_t i = 0; i < world->size && status == MICS_OK; i++) {
         seconds[i] = all[i].collective_s;
-        *lost_s += (all[i].stretch_s - all[i].alone_s) / world->size;
+        *lost_s += all[i].lost_s / world->size;
     }
     if (status == MICS_OK)
         *collective_s = mics_median(seconds, world->size);

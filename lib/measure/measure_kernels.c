@@ -3,9 +3,14 @@
  * measure_kernels.c - which operations and sizes are measured, with which arguments, and how.
  *
  * The buffer is cut into PIECES arrays. They are zero, apart from tokens, scalars and blocks, and
- * stay finite: time does not depend on the values. Parameters, and gradients that products are
- * added to, come from memory in training, because the other stages have used the caches in between:
- * each launch of a product takes the next ones of as many as the buffer holds.
+ * stay finite: time does not depend on the values.
+ *
+ * What the caches hold is as in training. The other stages have used them since parameters were
+ * used last, and gradients that products are added to: each launch of a product takes the next ones
+ * of as many as the buffer holds. What the forward pass keeps, the backward pass reads and the
+ * optimizer updates are the next of as many as a piece holds. What the operation before has just
+ * written, and gradients of activations, which a stage writes over those of another, are the same
+ * in all launches.
  */
 #include "measure/measure_kernels.h"
 
@@ -78,13 +83,31 @@ static float *statistics(const struct launch *launch, int index)
     return first + (uint64_t)index * piece_bytes(launch->bench) / 2 / sizeof(float) / 4;
 }
 
+/* The next of the arrays of `bytes` that fit into `pieces` from `first` on. */
+static void *next_of(const struct launch *launch, int first, uint64_t pieces, uint64_t bytes)
+{
+    const uint64_t each = mics_round_up(bytes, 4096);
+    const uint64_t room = mics_max_u64(pieces * piece_bytes(launch->bench) / each, 1);
+
+    return (char *)piece(launch, first) + launch->count % room * each;
+}
+
 /* The next matrix of parameters, or of gradients, of `count` elements. */
 static void *next_matrix(const struct launch *launch, uint64_t count)
 {
-    const uint64_t bytes = mics_round_up(count * mics_dtype_bytes(launch->shape.dtype), 4096);
-    const uint64_t room = mics_max_u64(MANY_PIECES * piece_bytes(launch->bench) / bytes, 1);
+    return next_of(launch, MANY, MANY_PIECES, count * mics_dtype_bytes(launch->shape.dtype));
+}
 
-    return (char *)piece(launch, MANY) + launch->count % room * bytes;
+/* The next array of `count` elements in a piece. */
+static void *next_array(const struct launch *launch, int index, double count)
+{
+    return next_of(launch, index, 1, (uint64_t)count * mics_dtype_bytes(launch->shape.dtype));
+}
+
+/* The same in fp32, whatever the type of the operation. */
+static void *next_f32(const struct launch *launch, int index)
+{
+    return next_of(launch, index, 1, (uint64_t)launch->shape.m * sizeof(float));
 }
 
 static struct mics_args_scalars *scalars(const struct launch *launch)
@@ -102,13 +125,15 @@ static void launch_product(const struct launch *launch)
     const struct mics_kernel_shape *s = &launch->shape;
     const bool trans_a = s->form & 2, trans_b = s->form & 1;
     const uint32_t m = (uint32_t)s->m, n = (uint32_t)s->n, k = (uint32_t)s->k;
+    void *const kept = next_array(launch, 1, s->m * s->k);
     void *const warm = piece(launch, 0);
     void *const cold = next_matrix(launch, trans_a ? (uint64_t)m * n : (uint64_t)k * n);
-    void *const out = trans_a ? cold : warm;
+    void *const activations = trans_b ? warm : next_array(launch, 0, s->m * s->n);
+    void *const out = trans_a ? cold : activations;
 
     mics_launch_matmul(launch->bench->compute, &(struct mics_args_matmul){
                                                    .out = out,
-                                                   .a = piece(launch, 1),
+                                                   .a = trans_a ? kept : piece(launch, 1),
                                                    .b = trans_a ? warm : cold,
                                                    /* as gradients of parameters are computed */
                                                    .add = trans_a ? out : NULL,
@@ -129,18 +154,20 @@ static void launch_attention(const struct launch *launch)
 {
     const struct mics_kernel_shape *s = &launch->shape;
     const uint32_t H = (uint32_t)s->m, T = (uint32_t)s->n, D = (uint32_t)s->k;
+    const double elements = s->m * s->n * s->k;
 
     if (s->kernel == MICS_K_ATTENTION)
         mics_launch_attention(launch->bench->compute,
-                              &(struct mics_args_attention){piece(launch, 0), statistics(launch, 0),
-                                                            piece(launch, 1), 1, T, H, H, D, true,
-                                                            s->dtype, NULL, 0});
+                              &(struct mics_args_attention){
+                                  next_array(launch, 0, elements), statistics(launch, 0),
+                                  piece(launch, 1), 1, T, H, H, D, true, s->dtype, NULL, 0});
     else
         mics_launch_attention_grad(launch->bench->compute,
                                    &(struct mics_args_attention_grad){
                                        piece(launch, 0), statistics(launch, 1), piece(launch, 1),
-                                       piece(launch, 2), piece(launch, 3), statistics(launch, 0), 1,
-                                       T, H, H, D, true, s->dtype, NULL, 0});
+                                       next_array(launch, 2, elements),
+                                       next_array(launch, 3, 3 * elements), statistics(launch, 0),
+                                       1, T, H, H, D, true, s->dtype, NULL, 0});
 }
 
 /* Norms. */
@@ -149,38 +176,41 @@ static void launch_norm(const struct launch *launch)
     struct mics_stream *stream = launch->bench->compute;
     const enum mics_dtype dtype = launch->shape.dtype;
     const uint32_t rows = (uint32_t)(launch->shape.m / WIDTH);
-    void *a = piece(launch, 0), *b = piece(launch, 1), *c = piece(launch, 2);
+    void *a = piece(launch, 0), *b = piece(launch, 1);
+    void *out = next_array(launch, 0, launch->shape.m);
+    void *kept = next_array(launch, 2, launch->shape.m);
     void *weight = vector(launch, 0), *bias = vector(launch, 1);
     void *grad_weight = vector(launch, 2), *grad_bias = vector(launch, 3);
     float *mean = statistics(launch, 0), *rstd = statistics(launch, 1);
 
     switch (launch->shape.kernel) {
     case MICS_K_LAYERNORM:
-        mics_launch_layernorm(stream, &(struct mics_args_layernorm){a, mean, rstd, b, weight, bias,
-                                                                    rows, WIDTH, 1e-5f, dtype});
+        mics_launch_layernorm(stream,
+                              &(struct mics_args_layernorm){out, mean, rstd, b, weight, bias, rows,
+                                                            WIDTH, 1e-5f, dtype});
         return;
     case MICS_K_LAYERNORM_GRAD:
         mics_launch_layernorm_grad(
-            stream, &(struct mics_args_layernorm_grad){a, grad_weight, grad_bias, b, c, weight,
+            stream, &(struct mics_args_layernorm_grad){a, grad_weight, grad_bias, b, kept, weight,
                                                        mean, rstd, rows, WIDTH, dtype, dtype});
         return;
     case MICS_K_RMSNORM:
         mics_launch_rmsnorm(
-            stream, &(struct mics_args_rmsnorm){a, rstd, b, weight, rows, WIDTH, 1e-5f, dtype});
+            stream, &(struct mics_args_rmsnorm){out, rstd, b, weight, rows, WIDTH, 1e-5f, dtype});
         return;
     case MICS_K_RMSNORM_GRAD:
         mics_launch_rmsnorm_grad(stream,
-                                 &(struct mics_args_rmsnorm_grad){a, grad_weight, b, c, weight,
+                                 &(struct mics_args_rmsnorm_grad){a, grad_weight, b, kept, weight,
                                                                   rstd, rows, WIDTH, dtype, dtype});
         return;
     case MICS_K_QK_NORM: /* WIDTH = (6 + 2) heads of HEAD */
         mics_launch_qk_norm(stream,
-                            &(struct mics_args_qk_norm){a, statistics(launch, 0), b, weight, bias,
+                            &(struct mics_args_qk_norm){out, statistics(launch, 0), b, weight, bias,
                                                         rows, 6, 1, HEAD, HEAD, 1e-5f, dtype});
         return;
     default:
         mics_launch_qk_norm_grad(
-            stream, &(struct mics_args_qk_norm_grad){a, grad_weight, grad_bias, b, weight, bias,
+            stream, &(struct mics_args_qk_norm_grad){a, grad_weight, grad_bias, kept, weight, bias,
                                                      statistics(launch, 0), rows, 6, 1, HEAD, HEAD,
                                                      dtype, dtype});
     }
@@ -193,6 +223,8 @@ static void launch_rows(const struct launch *launch)
     const enum mics_dtype dtype = launch->shape.dtype;
     const uint32_t rows = (uint32_t)(launch->shape.m / WIDTH);
     void *a = piece(launch, 0), *b = piece(launch, 2), *c = piece(launch, 4);
+    void *out = next_array(launch, 0, launch->shape.m);
+    void *kept = next_array(launch, 2, 2 * launch->shape.m); /* of a gate and its value */
 
     switch (launch->shape.kernel) {
     case MICS_K_BIAS_GRAD:
@@ -200,11 +232,11 @@ static void launch_rows(const struct launch *launch)
             stream, &(struct mics_args_bias_grad){vector(launch, 2), a, rows, WIDTH, dtype, dtype});
         return;
     case MICS_K_SWIGLU:
-        mics_launch_swiglu(stream, &(struct mics_args_swiglu){a, b, rows, WIDTH, dtype});
+        mics_launch_swiglu(stream, &(struct mics_args_swiglu){out, b, rows, WIDTH, dtype});
         return;
     case MICS_K_SWIGLU_GRAD:
         mics_launch_swiglu_grad(stream,
-                                &(struct mics_args_swiglu_grad){a, b, c, rows, WIDTH, dtype});
+                                &(struct mics_args_swiglu_grad){a, kept, c, rows, WIDTH, dtype});
         return;
     case MICS_K_ROPE:
         mics_launch_rope(stream, &(struct mics_args_rope){.data = a,
@@ -217,7 +249,7 @@ static void launch_rows(const struct launch *launch)
                                                           .dtype = dtype});
         return;
     case MICS_K_EMBEDDING:
-        mics_launch_embedding(stream, &(struct mics_args_embedding){a, tokens(launch), b, c, 1,
+        mics_launch_embedding(stream, &(struct mics_args_embedding){out, tokens(launch), b, c, 1,
                                                                     rows, WIDTH, dtype, NULL});
         return;
     case MICS_K_EMBEDDING_GRAD:
@@ -240,24 +272,26 @@ static void launch_experts(const struct launch *launch)
     const uint32_t rows = (uint32_t)(launch->shape.m / WIDTH);
     const uint32_t *const order = (const uint32_t *)tokens(launch);
     void *a = piece(launch, 0), *b = piece(launch, 2), *c = piece(launch, 4);
+    void *out = next_array(launch, 0, launch->shape.m);
+    void *kept = next_array(launch, 2, 2 * launch->shape.m); /* of a gate and its value */
     float *weights = statistics(launch, 0), *grad_weights = statistics(launch, 1);
 
     switch (launch->shape.kernel) {
     case MICS_K_GATHER_ROWS:
         mics_launch_gather_rows(
-            stream, &(struct mics_args_gather_rows){a, b, order, rows, 1, WIDTH, dtype});
+            stream, &(struct mics_args_gather_rows){out, b, order, rows, 1, WIDTH, dtype});
         return;
     case MICS_K_COMBINE_ROWS:
         mics_launch_combine_rows(
-            stream, &(struct mics_args_combine_rows){a, b, NULL, order, rows, 1, WIDTH, dtype});
+            stream, &(struct mics_args_combine_rows){out, b, NULL, order, rows, 1, WIDTH, dtype});
         return;
     case MICS_K_EXPERT_SWIGLU:
         mics_launch_expert_swiglu(stream, &(struct mics_args_expert_swiglu){
-                                              a, b, weights, order, rows, WIDTH, dtype, false});
+                                              out, b, weights, order, rows, WIDTH, dtype, false});
         return;
     default:
         mics_launch_expert_swiglu_grad(
-            stream, &(struct mics_args_expert_swiglu_grad){a, grad_weights, b, c, weights, order,
+            stream, &(struct mics_args_expert_swiglu_grad){a, grad_weights, kept, c, weights, order,
                                                            rows, WIDTH, dtype, false});
     }
 }
@@ -268,9 +302,9 @@ static void launch_update(const struct launch *launch)
     struct mics_args_update update = {
         .optimizer = optimizer,
         .step = 1,
-        .param = piece(launch, 0),
-        .copy = launch->shape.dtype == MICS_BF16 ? piece(launch, 4) : NULL,
-        .grad = piece(launch, 3),
+        .param = next_f32(launch, 0),
+        .copy = launch->shape.dtype == MICS_BF16 ? next_array(launch, 4, launch->shape.m) : NULL,
+        .grad = next_f32(launch, 3),
         .scalars = scalars(launch),
         .count = (uint64_t)launch->shape.m,
         .lr = 1e-3f,
@@ -278,25 +312,26 @@ static void launch_update(const struct launch *launch)
     };
 
     for (uint32_t i = 0; i < mics_optimizer_states(optimizer); i++)
-        update.state[i] = piece(launch, 1 + (int)i);
+        update.state[i] = next_f32(launch, 1 + (int)i);
     mics_launch_update(launch->bench->compute, &update);
 }
 
 static void launch_outer_update(const struct launch *launch)
 {
-    mics_launch_outer_update(launch->bench->compute,
-                             &(struct mics_args_outer_update){
-                                 .param = piece(launch, 0),
-                                 .anchor = piece(launch, 1),
-                                 .momentum = piece(launch, 2),
-                                 .copy = launch->shape.dtype == MICS_F32 ? NULL : piece(launch, 4),
-                                 .copy_f16 = launch->shape.dtype == MICS_F16,
-                                 .delta = piece(launch, 3),
-                                 .count = (uint64_t)launch->shape.m,
-                                 .scale = 1,
-                                 .lr = .7f,
-                                 .mu = .9f,
-                             });
+    mics_launch_outer_update(
+        launch->bench->compute,
+        &(struct mics_args_outer_update){
+            .param = next_f32(launch, 0),
+            .anchor = next_f32(launch, 1),
+            .momentum = next_f32(launch, 2),
+            .copy = launch->shape.dtype == MICS_F32 ? NULL : next_array(launch, 4, launch->shape.m),
+            .copy_f16 = launch->shape.dtype == MICS_F16,
+            .delta = next_f32(launch, 3),
+            .count = (uint64_t)launch->shape.m,
+            .scale = 1,
+            .lr = .7f,
+            .mu = .9f,
+        });
 }
 
 /* Operations on `m` elements, or bytes. */
@@ -305,35 +340,44 @@ static void launch_flat(const struct launch *launch)
     struct mics_stream *stream = launch->bench->compute;
     const enum mics_dtype dtype = launch->shape.dtype;
     const uint64_t count = (uint64_t)launch->shape.m;
-    void *a = piece(launch, 0), *b = piece(launch, 1), *c = piece(launch, 2);
+    void *a = piece(launch, 0), *b = piece(launch, 1);
+    void *out = next_array(launch, 0, launch->shape.m);
+    void *kept = next_array(launch, 2, launch->shape.m);
 
     switch (launch->shape.kernel) {
     case MICS_K_ZERO:
         mics_launch_zero(
             stream, &(struct mics_args_zero){next_matrix(launch, count / sizeof(float)), count});
         return;
-    case MICS_K_COPY:
-        mics_launch_copy(stream, &(struct mics_args_copy){a, b, count});
+    case MICS_K_COPY: /* of bytes */
+        mics_launch_copy(stream, &(struct mics_args_copy){next_of(launch, 0, 1, count),
+                                                          next_of(launch, 1, 1, count), count});
         return;
     case MICS_K_CAST:
-        mics_launch_cast(stream, &(struct mics_args_cast){a, b, count, MICS_F32, dtype});
+        mics_launch_cast(
+            stream, &(struct mics_args_cast){next_f32(launch, 0), kept, count, MICS_F32, dtype});
         return;
     case MICS_K_ACCUMULATE:
-        mics_launch_accumulate(stream, &(struct mics_args_accumulate){a, b, count, dtype});
+        mics_launch_accumulate(
+            stream, &(struct mics_args_accumulate){next_f32(launch, 0), kept, count, dtype});
         return;
     case MICS_K_GELU:
-        mics_launch_gelu(stream, &(struct mics_args_gelu){a, b, count, dtype, false});
+        mics_launch_gelu(stream, &(struct mics_args_gelu){out, b, count, dtype, false});
         return;
     case MICS_K_GELU_GRAD:
-        mics_launch_gelu_grad(stream, &(struct mics_args_gelu_grad){a, b, c, count, dtype, false});
+        mics_launch_gelu_grad(stream,
+                              &(struct mics_args_gelu_grad){a, kept, b, count, dtype, false});
         return;
     case MICS_K_SQUARED_NORM:
         mics_launch_squared_norm(
-            stream, &(struct mics_args_squared_norm){
-                        .sum = &scalars(launch)->step_targets, .in = a, .count = count});
+            stream, &(struct mics_args_squared_norm){.sum = &scalars(launch)->step_targets,
+                                                     .in = next_f32(launch, 0),
+                                                     .count = count});
         return;
     case MICS_K_DIFFERENCE:
-        mics_launch_difference(stream, &(struct mics_args_difference){a, b, c, count, 1});
+        mics_launch_difference(
+            stream, &(struct mics_args_difference){next_f32(launch, 0), next_f32(launch, 1),
+                                                   next_f32(launch, 2), count, 1});
         return;
     case MICS_K_OUTER_UPDATE:
         launch_outer_update(launch);
@@ -587,6 +631,41 @@ static enum mics_status time_series(const struct mics_bench *bench, const struct
     return status;
 }
 
+static const struct measured *row_of(const struct mics_kernel_rates *rates)
+{
+    const struct measured *row = table;
+
+    while (row->kernel != rates->kernel || row->form != rates->form)
+        row++;
+    return row;
+}
+
+/* Are these the products by which two measurements, some time apart, are compared? */
+static bool is_repeated(const struct mics_bench *bench, const struct mics_kernel_rates *rates)
+{
+    const enum mics_dtype dtype = bench->product_dtype == MICS_BF16 ? MICS_BF16 : MICS_F32;
+
+    return rates->kernel == MICS_K_MATMUL && rates->form == 0 && rates->dtype == dtype;
+}
+
+/* Measure a series once more: its times become the mean. *drift: by which part of the shorter one
+ * the two times differ, the geometric mean over its sizes. */
+static enum mics_status repeat_series(const struct mics_bench *bench, double seconds,
+                                      struct ranks *ranks, struct mics_kernel_rates *rates,
+                                      double *drift, struct mics_err *err)
+{
+    struct mics_kernel_rates again = *rates;
+    double sum = 0;
+    enum mics_status status = time_series(bench, row_of(rates), seconds, ranks, &again, err);
+
+    for (uint32_t i = 0; i < rates->count && status == MICS_OK; i++) {
+        sum += log(again.points[i].seconds / rates->points[i].seconds) / rates->count;
+        rates->points[i].seconds = (rates->points[i].seconds + again.points[i].seconds) / 2;
+    }
+    *drift = expm1(fabs(sum));
+    return status;
+}
+
 /* Tokens spread over the vocabulary; scalars with which an update changes parameters. */
 static void fill_small(const struct mics_bench *bench)
 {
@@ -601,7 +680,7 @@ static void fill_small(const struct mics_bench *bench)
 
 enum mics_status mics_bench_kernel_rates(const struct mics_bench *bench, double seconds,
                                          struct mics_kernel_rates **out, uint32_t *count,
-                                         struct mics_err *err)
+                                         double *drift, struct mics_err *err)
 {
     struct mics_kernel_rates *list = calloc(MAX_SERIES, sizeof *list);
     struct ranks ranks = {.seconds = calloc(bench->world->size, sizeof *ranks.seconds),
@@ -619,14 +698,14 @@ enum mics_status mics_bench_kernel_rates(const struct mics_bench *bench, double 
         *rates = (struct mics_kernel_rates){
             .kernel = row->kernel, .form = row->form, .dtype = i % 2 ? MICS_BF16 : MICS_F32};
         choose_points(bench, rates);
-        points += rates->count;
+        points += (is_repeated(bench, rates) ? 2 : 1) * rates->count;
         series++;
     }
-    for (uint32_t i = 0, row = 0; i < series && status == MICS_OK; i++) {
-        while (table[row].kernel != list[i].kernel || table[row].form != list[i].form)
-            row++;
-        status = time_series(bench, &table[row], seconds / points, &ranks, &list[i], err);
-    }
+    for (uint32_t i = 0; i < series && status == MICS_OK; i++)
+        status = time_series(bench, row_of(&list[i]), seconds / points, &ranks, &list[i], err);
+    for (uint32_t i = 0; i < series && status == MICS_OK; i++)
+        if (is_repeated(bench, &list[i]))
+            status = repeat_series(bench, seconds / points, &ranks, &list[i], drift, err);
     for (uint32_t i = 0; i < series && status == MICS_OK; i++) {
         for (uint32_t k = 0; k < list[i].count; k++)
             list[i].points[k].seconds *= slowest_node(bench->world, &ranks);

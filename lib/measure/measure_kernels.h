@@ -7,7 +7,8 @@
  * node takes over all sizes, because collectives wait for nodes.
  * Products are measured in the three forms of a layer's passes and three sizes of each dimension,
  * attention in two lengths and head sizes, passes over memory in two lengths, each in fp32 and
- * bf16.
+ * bf16. Products that are not transposed are measured twice, some seconds apart, since a machine
+ * that others use is faster at one time than at another.
  */
 #ifndef MICS_MEASURE_MEASURE_KERNELS_H
 #define MICS_MEASURE_MEASURE_KERNELS_H
@@ -17,9 +18,10 @@
 
 /* Takes about `seconds`, more where one launch of the larger sizes takes longer than its part.
  * Collective. *out is the caller's, to free(), and the same on all ranks. The device must be the
- * host; the buffer's content is lost: it is zero afterwards. */
+ * host; the buffer's content is lost: it is zero afterwards. *drift: by which part of the
+ * shorter time the two of the repeated products differ, 0 or more. */
 enum mics_status mics_bench_kernel_rates(const struct mics_bench *bench, double seconds,
                                          struct mics_kernel_rates **out, uint32_t *count,
-                                         struct mics_err *err);
+                                         double *drift, struct mics_err *err);
 
 #endif

@@ -268,7 +268,7 @@ static enum mics_status measure(struct probe *probe, struct mics_err *err)
 
     if (status == MICS_OK && probe->bench.device->on_host)
         status = mics_bench_kernel_rates(&probe->bench, probe->seconds, &topology->kernel_rates,
-                                         &topology->kernel_rate_count, err);
+                                         &topology->kernel_rate_count, &topology->drift, err);
     if (status == MICS_OK)
         status = mics_bench_host_copies(&probe->bench, &probe->from_host, &probe->to_host, err);
     if (status == MICS_OK && world->local_size > 1)

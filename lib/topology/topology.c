@@ -211,6 +211,7 @@ static void read_device(const struct mics_cursor *root, struct mics_topology *to
     topology->integrated = mics_cursor_opt_bool(&at, "integrated", false);
     read_rates(&at, &topology->rates);
     check_host_link(&at);
+    topology->drift = mics_cursor_opt_double(&at, "drift", 0, 1e6, 0);
     mics_kernel_rates_read(&at, &topology->kernel_rates, &topology->kernel_rate_count);
 }
 
@@ -531,6 +532,7 @@ static bool put_device(json_t *doc, const struct mics_topology *topology)
             mics_kernel_rates_to_doc(topology->kernel_rates, topology->kernel_rate_count, &rates,
                                      NULL) != MICS_OK;
         put(&writer, "kernel_rates", rates);
+        put(&writer, "drift", json_real(topology->drift));
     }
     if (topology->integrated || json_object_get(writer.object, "integrated"))
         put(&writer, "integrated", json_boolean(topology->integrated));

@@ -18,7 +18,8 @@
  *                          f16_flops_per_s, product_overhead_s, attention ("A100", "H100"),
  *                          attention_factor, ? pytorch_efficiency}: see struct mics_gpu_rates,
  *             ? kernel_rates [{kernel ("matmul"), ? form ("nn"), dtype ("f32", "bf16"),
- *                              points [[m, n, k, seconds], ...]}]: see kernel_rates.h}
+ *                              points [[m, n, k, seconds], ...]}]: see kernel_rates.h,
+ *             ? drift}
  *     ? profile ("mics", "pytorch"): the software that kernels are priced for
  *     links {node LINK (needed when per_node > 1), net LINK (needed when nodes > 1)}
  *     ? collectives [{collective ("all_gather", "reduce_scatter", "all_reduce", "all_to_all"),
@@ -171,6 +172,9 @@ struct mics_topology {
 
     uint32_t kernel_rate_count;
     struct mics_kernel_rates *kernel_rates; /* measured; may be NULL */
+    /* By which part of the shorter time two measurements of the same products differ that were some
+     * seconds apart; 0: unknown. */
+    double drift;
 
     struct mics_link node_link; /* between two ranks of a node */
     struct mics_link net_link;  /* between two nodes: all cards of a node, shared by its ranks */

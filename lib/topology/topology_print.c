@@ -41,6 +41,10 @@ static void put_device(struct mics_table *table, const struct mics_topology *top
     mics_table_bytes(table, tsv, topology->memory_bytes);
     mics_table_cell(table, tsv ? "memory_bandwidth_bytes_per_s" : "memory bandwidth");
     mics_table_rate(table, tsv, topology->memory_bandwidth);
+    if (mics_topology_is_host(topology) && topology->kernel_rate_count > 0) {
+        mics_table_cell(table, tsv ? "drift" : "drift of products");
+        mics_table_cell(table, tsv ? "%.12g" : "%.1f %%", (tsv ? 1 : 100) * topology->drift);
+    }
     if (mics_topology_is_host(topology))
         return;
     mics_table_cell(table, "attention");

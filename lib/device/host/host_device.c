@@ -176,13 +176,14 @@ static bool has_passed(struct host_stream *stream, uint64_t position)
     return passed;
 }
 
-/* The next free entry, waiting for one if the ring is full. Returns with the stream locked; fill
- * the entry, then push it. */
+/* The next free entry; if the ring is full, once half of it is free: a thread that waits for one
+ * entry at a time is woken as often as entries finish, for which the worker pays. Returns with the
+ * stream locked; fill the entry, then push it. */
 static struct host_entry *reserve_entry(struct host_stream *stream)
 {
     pthread_mutex_lock(&stream->lock);
     if (stream->enqueued - stream->finished == HOST_RING)
-        wait_locked(stream, stream->enqueued - HOST_RING + 1);
+        wait_locked(stream, stream->enqueued - HOST_RING / 2);
     return &stream->ring[stream->enqueued % HOST_RING];
 }
 

@@ -103,10 +103,12 @@ static struct op_cost collective_cost(struct mics_op_costs *costs,
                             .resource = cost.between_nodes ? RESOURCE_NET : RESOURCE_NODE};
 }
 
-/* The last of coalesced operations has the cost of all. */
+/* The last of coalesced operations has the cost of all. On a host, what other streams convert and
+ * add takes the cores from computation; a GPU has room for it. */
 static void set_costs(struct sim *sim, const struct mics_plan_choice *choice,
                       struct mics_op_costs *costs)
 {
+    const bool host = mics_topology_is_host(mics_op_costs_topology(costs));
     uint64_t coalesced = 0; /* bytes */
 
     for (uint32_t i = 0; i < sim->schedule->op_count; i++) {
@@ -125,7 +127,7 @@ static void set_costs(struct sim *sim, const struct mics_plan_choice *choice,
         if (!mics_op_is_comm(op->kind)) {
             sim->costs[i].transfer_s = mics_op_costs_compute(costs, choice, op);
             sim->costs[i].resource =
-                op->stream == MICS_STREAM_COMPUTE ? RESOURCE_COMPUTE : RESOURCE_NONE;
+                op->stream == MICS_STREAM_COMPUTE || host ? RESOURCE_COMPUTE : RESOURCE_NONE;
             continue;
         }
         if (op->surplus) {
@@ -360,7 +362,6 @@ static void set_speeds(struct sim *sim)
 {
     static const double shares[MICS_STREAM_COUNT + 1] = {
         0, 1, 1. / 2, 1. / 3, 1. / 4, 1. / 5, 1. / 6, 1. / 7, 1. / 8, 1. / 9, 1. / 10};
-    struct stream_state *compute = NULL;
     uint32_t users[RESOURCE_COUNT];
     double slowdown = 0;
 
@@ -379,11 +380,11 @@ static void set_speeds(struct sim *sim)
         slowdown += stream_state->speed * stream_state->cost->slowdown;
         if (users[RESOURCE_COMPUTE] > 0 && stream_state->cost->stretch > 1)
             stream_state->speed /= stream_state->cost->stretch;
-        if (stream_state->cost->resource == RESOURCE_COMPUTE)
-            compute = stream_state;
     }
-    if (compute)
-        compute->speed = fmax(1 - slowdown, MICS_LEAST_COMPUTE_SPEED);
+    for (int s = 0; s < sim->stream_count; s++)
+        if (sim->stream_states[s].running &&
+            sim->stream_states[s].cost->resource == RESOURCE_COMPUTE)
+            sim->stream_states[s].speed *= fmax(1 - slowdown, MICS_LEAST_COMPUTE_SPEED);
 }
 
 /* Advance the clock until the first of the running operations completes or enters its next phase.

@@ -6,7 +6,6 @@
 #include "topology/nccl_cost.h"
 
 #include <math.h>
-#include <string.h>
 
 /* Measured over predicted seconds: the 5th and the 95th percentile. */
 struct factors {
@@ -70,36 +69,12 @@ static struct mics_cost_error make_error(struct factors factors, double own,
                                     .source = source};
 }
 
-/* By how much a probe's two measurements of large products differ, which are some time apart: that
- * of the device's rate, and that of the largest product among its operations. A logarithm. */
-static double drift_of(const struct mics_topology *topology)
-{
-    const enum mics_dtype dtype = strcmp(topology->flops_dtype, "bf16") == 0 ? MICS_BF16 : MICS_F32;
-    double flops = 0, seconds = 0;
-
-    for (uint32_t i = 0; i < topology->kernel_rate_count; i++) {
-        const struct mics_kernel_rates *rates = &topology->kernel_rates[i];
-
-        if (rates->kernel != MICS_K_MATMUL || rates->form != 0 || rates->dtype != dtype)
-            continue;
-        for (uint32_t k = 0; k < rates->count; k++) {
-            const struct mics_kernel_point *point = &rates->points[k];
-
-            if (2 * point->m * point->n * point->k > flops) {
-                flops = 2 * point->m * point->n * point->k;
-                seconds = point->seconds;
-            }
-        }
-    }
-    return flops > 0 && topology->flops > 0 ? fabs(log(flops / seconds / topology->flops)) : 0;
-}
-
 static struct mics_cost_error compute_error(const struct mics_topology *topology)
 {
     if (topology->rates.sms > 0 || mics_nccl_is_used(topology)) /* a GPU of the catalogue */
         return make_error(published_compute[topology->profile], 0, MICS_ERROR_PUBLISHED);
     if (mics_topology_is_host(topology) && topology->kernel_rate_count > 0)
-        return make_error(measured, DRIFTS * drift_of(topology), MICS_ERROR_MEASURED);
+        return make_error(measured, DRIFTS * log1p(topology->drift), MICS_ERROR_MEASURED);
     return make_error(assumed, 0, MICS_ERROR_ASSUMED);
 }
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/clock.h"
 #include "device_checks.h"
+
+#include <sys/resource.h>
 
 static void a_huge_block_is_refused_with_its_size(void)
 {
@@ -31,12 +34,45 @@ static void threads_are_chosen_from_the_cores_or_by_the_environment(void)
     unsetenv("MICS_THREADS");
 }
 
+static void work_for_20_us(void *context)
+{
+    const double begin = mics_now_s();
+
+    (void)context;
+    while (mics_now_s() - begin < 20e-6)
+        continue;
+}
+
+/* Of this thread, because it waited. */
+static long switches(void)
+{
+    struct rusage usage;
+
+    getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_nvcsw;
+}
+
+static void a_thread_that_is_far_ahead_is_not_woken_for_each_operation(void)
+{
+    enum { COUNT = 8192 };
+    struct mics_stream *stream = NULL;
+
+    CHECK_INT(ops->stream_open(device, "test", 0, &stream, NULL), MICS_OK);
+    const long before = switches();
+    for (int i = 0; i < COUNT; i++)
+        mics_launch_call(stream, &(struct mics_args_call){.fn = work_for_20_us});
+    CHECK(switches() - before < COUNT / 8);
+    CHECK_INT(ops->stream_sync(stream, NULL), MICS_OK);
+    ops->stream_close(stream);
+}
+
 int main(void)
 {
     CHECK_INT(mics_device_new_host(2, &device, NULL), MICS_OK);
     ops = device->ops;
     TAP_RUN(a_huge_block_is_refused_with_its_size);
     TAP_RUN(threads_are_chosen_from_the_cores_or_by_the_environment);
+    TAP_RUN(a_thread_that_is_far_ahead_is_not_woken_for_each_operation);
     check_device();
     device->ops->free(device);
     return tap_done();

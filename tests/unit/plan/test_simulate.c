@@ -363,6 +363,28 @@ static void shared_cores_slow_both_as_long_as_both_run(void)
     CHECK_NEAR(end[2] - start[2], 3, 1e-6);
 }
 
+/* What another stream computes for 2 s beside 6 s of computation. */
+static void compute_on_another_stream(void)
+{
+    begin();
+    compute(2);
+    ops[0].stream = MICS_STREAM_REDUCE_NODE;
+    compute(6);
+    simulate();
+}
+
+static void what_other_streams_compute_takes_the_cores_of_a_host_but_not_a_gpu(void)
+{
+    compute_on_another_stream();
+    CHECK_NEAR(end[0] - start[0], 4, 1e-6); /* at a half of its speed, as the other */
+    CHECK_NEAR(end[1] - start[1], 8, 1e-6);
+    topology = &gpus;
+    compute_on_another_stream();
+    topology = &slow;
+    CHECK_NEAR(end[0] - start[0], 2, 1e-5);
+    CHECK_NEAR(end[1] - start[1], 6, 1e-5);
+}
+
 static void an_exchange_begins_when_the_last_rank_has_computed_what_it_waits_for(void)
 {
     topology = &uneven;
@@ -573,6 +595,7 @@ int main(void)
     TAP_RUN(they_divide_the_links_with_exchanges_inside_nodes);
     TAP_RUN(communication_slows_the_computation_beside_it);
     TAP_RUN(shared_cores_slow_both_as_long_as_both_run);
+    TAP_RUN(what_other_streams_compute_takes_the_cores_of_a_host_but_not_a_gpu);
     TAP_RUN(an_exchange_begins_when_the_last_rank_has_computed_what_it_waits_for);
     TAP_RUN(an_exchange_in_a_node_does_not_hold_nodes_together);
     TAP_RUN(a_conversion_waits_for_the_last_rank);

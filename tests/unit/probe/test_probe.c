@@ -103,6 +103,7 @@ static void check_rates(const struct mics_topology *topology)
     }
     for (int kernel = 0; kernel < MICS_KERNEL_COUNT; kernel++)
         CHECK(measured[kernel] == is_measured(kernel));
+    CHECK(topology->drift > 0); /* two measurements are never the same */
 }
 
 /* The type of the products that a probe of this machine's hosts times. */

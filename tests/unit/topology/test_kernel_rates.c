@@ -183,8 +183,10 @@ static void rates_are_read_and_written(void)
     struct mics_topology *topology = NULL;
     const struct mics_args_matmul product = {.m = 192, .n = 96, .k = 96, .trans_a = true};
 
+    json_object_set_new(json_object_get(doc, "device"), "drift", json_real(0.25));
     CHECK_INT(mics_topology_from_doc(doc, &topology, &err), MICS_OK);
     CHECK_INT(topology->kernel_rate_count, 2);
+    CHECK_NEAR(topology->drift, 0.25, 1e-12);
     CHECK_NEAR(mics_kernel_launch_seconds(topology->kernel_rates, 2, MICS_K_MATMUL, &product), 2e-3,
                1e-12);
     CHECK_INT(mics_kernel_rates_to_doc(topology->kernel_rates, 2, &rates, &err), MICS_OK);
