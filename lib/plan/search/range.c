@@ -18,7 +18,7 @@ static const struct factors published_compute[MICS_PROFILE_COUNT] = {
     [MICS_PROFILE_MICS] = {0.98, 1.18}, [MICS_PROFILE_PYTORCH] = {0.98, 1.33}};
 static const struct factors published_node = {0.93, 1.25}, published_net = {0.91, 1.39};
 
-/* Predictions from costs that were measured on the same machines (bench/plan/lab, and of computation
+/* Predictions from costs that were measured on the same machines (bench/plan/lab; of computation
  * bench/plan/ranges, where ranks share cores). */
 static const struct factors measured = {0.90, 1.15}, measured_compute = {0.90, 1.20};
 
