@@ -223,8 +223,8 @@ static enum mics_status measure_round(const struct mics_load *load, const struct
     return status;
 }
 
-/* Does computation alone use all processors of this machine? Ranks that together use more than one
- * of them may have processors of their own. */
+/* Does computation alone use all processors that the ranks of this machine share? Ranks that
+ * together use more than this one may use have processors of their own. */
 static bool is_full(const struct mics_load *load, const struct stretch *alone)
 {
     const double ranks = mics_world_host_ranks(load->bench->world);

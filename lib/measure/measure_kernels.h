@@ -18,8 +18,8 @@
 
 /* Takes about `seconds`, more where one launch of the larger sizes takes longer than its part.
  * Collective. *out is the caller's, to free(), and the same on all ranks. The device must be the
- * host; the buffer's content is lost: it is zero afterwards. *drift: by which part of the
- * shorter time the two of the repeated products differ, 0 or more. */
+ * host; the buffer's content is lost: it is zero afterwards. *drift: by which part of the shorter
+ * time the two times of the repeated products differ, 0 or more; set on success. */
 enum mics_status mics_bench_kernel_rates(const struct mics_bench *bench, double seconds,
                                          struct mics_kernel_rates **out, uint32_t *count,
                                          double *drift, struct mics_err *err);
